@@ -1,0 +1,34 @@
+"""Given time: the only way by which the daemon learns what time it is.
+
+Everything below `dlogd.__main__` receives a `Clock`; the simulation passes one that follows its
+virtual event loop.
+"""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Monotonic and wall time; the two are never mixed in one expression."""
+
+    def now_ms(self) -> int:
+        """Return monotonic milliseconds."""
+
+    def now_us(self) -> int:
+        """Return monotonic microseconds."""
+
+    def timestamp_ms(self) -> int:
+        """Return wall-clock milliseconds since the Unix epoch."""
+
+
+class SystemClock:
+    """The host's own clocks."""
+
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def now_us(self) -> int:
+        return time.monotonic_ns() // 1_000
+
+    def timestamp_ms(self) -> int:
+        return time.time_ns() // 1_000_000
