@@ -13,7 +13,7 @@ from dlogd.storage.files import File
 T = TypeVar("T")
 
 ALIGNMENT = 4096
-"""Positions, lengths and memory of direct I/O are multiples of this (a multiple of any DIOALIGN)."""
+"""Positions, lengths and memory of direct I/O are multiples of this (as of any DIOALIGN)."""
 
 WriteDone = Callable[[OSError | None], None]
 

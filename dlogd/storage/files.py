@@ -84,6 +84,9 @@ class Directory(Protocol):
     def rename(self, name: str, new_name: str) -> None:
         """Rename atomically, replacing `new_name` when it is a file."""
 
+    def move(self, name: str, to: Self, new_name: str) -> None:
+        """Rename into another directory of the same file system; OSError when `new_name` exists."""
+
     def unlink(self, name: str) -> None:
         """Remove a file; open descriptors stay readable."""
 

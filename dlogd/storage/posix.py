@@ -1,0 +1,284 @@
+"""Files and directories of a real file system: `dlogd.storage.files` by system calls.
+
+A direct file has a second, buffered descriptor, opened at the first `pread` or `pwrite`, so that
+these never need alignment; Linux keeps both views coherent (the page cache is written out before a
+direct read and dropped after a direct write). Only `dlogd.__main__` and tests construct these.
+"""
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from typing import Self
+
+from dlogd.storage.engine import ALIGNMENT
+from dlogd.storage.files import DiskUsage
+
+FILE_MODE = 0o640
+DIRECTORY_MODE = 0o750
+
+# man 2 statx: the mask bit and the byte positions of the two direct I/O alignments (Linux 6.1).
+_STATX_DIOALIGN = 0x2000
+_STATX_BYTES = 256
+_STATX_DIO_MEM_ALIGN = 152
+_STATX_DIO_OFFSET_ALIGN = 156
+_AT_EMPTY_PATH = 0x1000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def direct_alignment(fd: int) -> int | None:
+    """Return the alignment that direct I/O by `fd` needs: 0 = not supported, None = not told."""
+    if not hasattr(_libc, "statx"):
+        return None
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    if _libc.statx(fd, b"", _AT_EMPTY_PATH, _STATX_DIOALIGN, buffer) != 0:
+        return None
+    mask = int.from_bytes(buffer.raw[0:4], "little")
+    if not mask & _STATX_DIOALIGN:
+        return None
+    memory = int.from_bytes(buffer.raw[_STATX_DIO_MEM_ALIGN : _STATX_DIO_MEM_ALIGN + 4], "little")
+    offset = int.from_bytes(
+        buffer.raw[_STATX_DIO_OFFSET_ALIGN : _STATX_DIO_OFFSET_ALIGN + 4], "little"
+    )
+    return max(memory, offset)
+
+
+def _direct_works(fd: int) -> bool:
+    """Return whether I/O in multiples of ALIGNMENT is accepted; asks statx, else tries a read."""
+    alignment = direct_alignment(fd)
+    if alignment is not None:
+        return 0 < alignment <= ALIGNMENT
+    with mmap.mmap(-1, ALIGNMENT) as block:
+        try:
+            os.preadv(fd, [block], 0)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+                return False
+            raise
+    return True
+
+
+class PosixLock:
+    """A lock file held by flock; ends with the process."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """Give the lock back; the file stays."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class PosixFile:
+    """One open file. After a failed `sync` every later one fails too: the kernel has dropped the
+    dirty pages and would report success (fsyncgate; correctness rule 2.15).
+    """
+
+    __slots__ = ("_buffered_fd", "_fd", "_maps", "_read_only", "_sync_error", "direct", "path")
+
+    def __init__(self, path: str, fd: int, *, direct: bool, read_only: bool) -> None:
+        self.path = path
+        self.direct = direct
+        self._fd = fd
+        self._read_only = read_only
+        self._buffered_fd = -1 if direct else fd
+        self._maps: list[tuple[mmap.mmap, memoryview]] = []
+        self._sync_error: OSError | None = None
+
+    def __repr__(self) -> str:
+        return f"PosixFile({self.path!r}, direct={self.direct})"
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def pread(self, length: int, position: int) -> bytes:
+        fd = self._buffered()
+        data = os.pread(fd, length, position)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        missing = length - len(data)
+        while missing:
+            data = os.pread(fd, missing, position + length - missing)
+            if not data:
+                break
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        fd = self._buffered()
+        view = memoryview(data).cast("B")
+        while view:
+            written = os.pwrite(fd, view, position)
+            if written == 0:
+                raise OSError(errno.EIO, "Write made no progress", self.path)
+            position += written
+            view = view[written:]
+
+    def preallocate(self, position: int, length: int) -> None:
+        os.posix_fallocate(self._fd, position, length)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        if self._sync_error is not None:
+            raise OSError(
+                errno.EIO, "An earlier sync failed; this file is not trusted any more", self.path
+            ) from self._sync_error
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            self._sync_error = error
+            raise
+
+    def map(self, length: int) -> memoryview:
+        size = self.size()
+        if size < length:
+            # Real blocks, not a hole: a store into a hole of a full disk would be a SIGBUS.
+            os.posix_fallocate(self._fd, size, length - size)
+        access = mmap.PROT_READ if self._read_only else mmap.PROT_READ | mmap.PROT_WRITE
+        mapped = mmap.mmap(self._fd, length, flags=mmap.MAP_SHARED, prot=access)
+        view = memoryview(mapped)
+        self._maps.append((mapped, view))
+        return view
+
+    def close(self) -> None:
+        fds = {self._fd, self._buffered_fd} - {-1}
+        self._fd = self._buffered_fd = -1
+        maps, self._maps = self._maps, []
+        for mapped, view in maps:
+            view.release()
+            try:
+                mapped.close()
+            except BufferError:
+                # Slices of the view are still alive; the mapping goes with the last of them.
+                pass
+        for fd in sorted(fds):
+            os.close(fd)
+
+    def _buffered(self) -> int:
+        """Return the descriptor without O_DIRECT, opened at its first use."""
+        if self._buffered_fd < 0:
+            if self._fd < 0:
+                raise OSError(errno.EBADF, "File is closed", self.path)
+            flags = os.O_CLOEXEC | (os.O_RDONLY if self._read_only else os.O_RDWR)
+            # By descriptor, because the file may have been renamed or unlinked since.
+            self._buffered_fd = os.open(f"/proc/self/fd/{self._fd}", flags)
+        return self._buffered_fd
+
+
+class PosixDirectory:
+    """One directory, by path; holds no descriptor."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+
+    def __repr__(self) -> str:
+        return f"PosixDirectory({self.path!r})"
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self.path))
+
+    def exists(self, name: str) -> bool:
+        return os.path.lexists(self._path_of(name))
+
+    def open(
+        self, name: str, *, create: bool = False, direct: bool = False, read_only: bool = False
+    ) -> PosixFile:
+        path = self._path_of(name)
+        flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
+        if create:
+            flags |= os.O_CREAT
+        if direct:
+            fd = _open_direct(path, flags)
+            if fd is not None:
+                return PosixFile(path, fd, direct=True, read_only=read_only)
+        fd = os.open(path, flags, FILE_MODE)
+        return PosixFile(path, fd, direct=False, read_only=read_only)
+
+    def rename(self, name: str, new_name: str) -> None:
+        os.rename(self._path_of(name), self._path_of(new_name))
+
+    def move(self, name: str, to: Self, new_name: str) -> None:
+        if to.exists(new_name):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to._path_of(new_name))
+        os.rename(self._path_of(name), to._path_of(new_name))
+
+    def unlink(self, name: str) -> None:
+        os.unlink(self._path_of(name))
+
+    def directory(self, name: str, *, create: bool = False) -> Self:
+        path = self._path_of(name)
+        if create:
+            try:
+                os.mkdir(path, DIRECTORY_MODE)
+            except FileExistsError:
+                pass
+        if not os.path.isdir(path):
+            code = errno.ENOTDIR if os.path.lexists(path) else errno.ENOENT
+            raise OSError(code, os.strerror(code), path)
+        return type(self)(path)
+
+    def remove_tree(self, name: str) -> None:
+        path = self._path_of(name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+
+    def sync(self) -> None:
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def usage(self) -> DiskUsage:
+        """Return the space of the file system; free is what an unprivileged process may use."""
+        stat = os.statvfs(self.path)
+        return DiskUsage(
+            total_bytes=stat.f_blocks * stat.f_frsize, free_bytes=stat.f_bavail * stat.f_frsize
+        )
+
+    def lock(self, name: str) -> PosixLock:
+        fd = os.open(self._path_of(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        return PosixLock(fd)
+
+    def _path_of(self, name: str) -> str:
+        if not name or "/" in name or "\0" in name or name in (".", ".."):
+            raise ValueError(f"Not a single path component: {name!r}")
+        return f"{self.path}/{name}"
+
+
+def _open_direct(path: str, flags: int) -> int | None:
+    """Open with O_DIRECT; None where the file system refuses it."""
+    try:
+        fd = os.open(path, flags | os.O_DIRECT, FILE_MODE)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+            return None
+        raise
+    try:
+        works = _direct_works(fd)
+    except OSError:
+        os.close(fd)
+        raise
+    if works:
+        return fd
+    os.close(fd)
+    return None

@@ -1,0 +1,208 @@
+"""Real files and directories: what the protocols of `dlogd.storage.files` promise."""
+
+import errno
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dlogd.storage.engine import ALIGNMENT
+from dlogd.storage.posix import PosixDirectory, PosixFile, direct_alignment
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> PosixDirectory:
+    return PosixDirectory(str(tmp_path))
+
+
+@pytest.fixture(params=[False, True], ids=["buffered", "direct"])
+def file(request: pytest.FixtureRequest, directory: PosixDirectory) -> Iterator[PosixFile]:
+    opened = directory.open("file", create=True, direct=request.param)
+    yield opened
+    opened.close()
+
+
+def test_unaligned_reads_and_writes_work_on_every_file(file: PosixFile) -> None:
+    file.pwrite(b"hello", 3)
+    assert file.pread(100, 0) == b"\0\0\0hello"
+    assert file.pread(2, 4) == b"el"
+    assert file.pread(10, 100) == b""
+    assert file.size() == 8
+
+
+def test_buffered_reads_see_direct_writes(directory: PosixDirectory) -> None:
+    file = directory.open("file", create=True, direct=True)
+    file.preallocate(0, 2 * ALIGNMENT)
+    assert file.pread(4, 10) == b"\0\0\0\0"
+    block = mmap.mmap(-1, ALIGNMENT)
+    block.write(b"x" * ALIGNMENT)
+    os.pwritev(file.fileno(), [block], 0)
+    assert file.pread(4, 10) == b"xxxx"
+    file.pwrite(b"yy", 11)
+    os.preadv(file.fileno(), [block], 0)
+    assert block[10:14] == b"xyyx"
+    file.close()
+
+
+def test_the_buffered_descriptor_survives_unlink(directory: PosixDirectory) -> None:
+    file = directory.open("file", create=True, direct=True)
+    directory.unlink("file")
+    file.pwrite(b"abc", 0)
+    assert file.pread(3, 0) == b"abc"
+    file.close()
+    with pytest.raises(OSError):
+        file.pread(3, 0)
+
+
+def test_preallocate_makes_space_and_never_shrinks(file: PosixFile) -> None:
+    file.pwrite(b"data", 0)
+    file.preallocate(0, 1 << 20)
+    assert file.size() == 1 << 20
+    assert os.stat(file.path).st_blocks * 512 >= 1 << 20
+    file.preallocate(0, 4096)
+    assert file.size() == 1 << 20
+    assert file.pread(8, 0) == b"data\0\0\0\0"
+    file.truncate(4)
+    assert file.size() == 4
+    file.truncate(10)
+    assert file.pread(100, 0) == b"data" + bytes(6)
+
+
+def test_read_only_refuses_writes(directory: PosixDirectory) -> None:
+    directory.open("file", create=True).close()
+    for direct in (False, True):
+        file = directory.open("file", read_only=True, direct=direct)
+        with pytest.raises(OSError):
+            file.pwrite(b"x", 0)
+        file.close()
+    with pytest.raises(FileNotFoundError):
+        directory.open("missing")
+
+
+def test_map_extends_and_shares(directory: PosixDirectory) -> None:
+    file = directory.open("file", create=True)
+    view = file.map(8192)
+    assert file.size() == 8192 and view[8191] == 0
+    assert os.stat(file.path).st_blocks * 512 >= 8192
+    view[0:3] = b"abc"
+    assert file.pread(3, 0) == b"abc"
+    file.pwrite(b"z", 1)
+    assert view[1] == ord("z")
+    bigger = file.map(16384)
+    assert bytes(bigger[0:3]) == b"azc"
+    kept = bigger[0:3]
+    file.close()
+    file.close()
+    assert bytes(kept) == b"azc"
+
+
+def test_a_failed_sync_is_never_retried(
+    directory: PosixDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = directory.open("file", create=True)
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(OSError):
+            file.sync()
+    with pytest.raises(OSError, match="not trusted"):
+        file.sync()
+    file.close()
+    fresh = directory.open("file")
+    fresh.sync()
+    fresh.close()
+
+
+def test_directories(directory: PosixDirectory) -> None:
+    child = directory.directory("child", create=True)
+    again = directory.directory("child", create=True)
+    assert child.path == again.path
+    with pytest.raises(FileNotFoundError):
+        directory.directory("none")
+    child.open("b", create=True).close()
+    child.open("a", create=True).close()
+    assert child.names() == ["a", "b"]
+    child.rename("a", "c")
+    assert child.exists("c") and not child.exists("a")
+    child.rename("c", "b")
+    assert child.names() == ["b"]
+    child.sync()
+    with pytest.raises(NotADirectoryError):
+        child.directory("b", create=True)
+    directory.remove_tree("child")
+    assert directory.names() == []
+    usage = directory.usage()
+    assert 0 < usage.free_bytes <= usage.total_bytes
+
+
+def test_move_between_directories(directory: PosixDirectory) -> None:
+    one = directory.directory("one", create=True)
+    two = directory.directory("two", create=True)
+    one.directory("log", create=True).open("file", create=True).close()
+    one.move("log", two, "moved")
+    assert one.names() == [] and two.directory("moved").names() == ["file"]
+    one.open("other", create=True).close()
+    with pytest.raises(FileExistsError):
+        one.move("other", two, "moved")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc", "a\0b"])
+def test_names_are_single_components(directory: PosixDirectory, name: str) -> None:
+    with pytest.raises(ValueError, match="single path component"):
+        directory.open(name, create=True)
+
+
+def test_locks_exclude_each_other(directory: PosixDirectory) -> None:
+    lock = directory.lock("lock")
+    with pytest.raises(BlockingIOError):
+        directory.lock("lock")
+    lock.release()
+    lock.release()
+    directory.lock("lock").release()
+
+
+def test_alignment_is_told_or_unknown(directory: PosixDirectory) -> None:
+    file = directory.open("file", create=True)
+    alignment = direct_alignment(file.fileno())
+    assert alignment is None or alignment == 0 or ALIGNMENT % alignment == 0
+    file.close()
+
+
+def test_direct_falls_back_where_it_is_refused(
+    directory: PosixDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_open = os.open
+
+    def refuse(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument", path)
+        return real_open(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    file = directory.open("file", create=True, direct=True)
+    assert not file.direct
+    file.pwrite(b"abc", 0)
+    file.close()
+
+
+def test_too_coarse_alignment_falls_back(
+    directory: PosixDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlogd.storage.posix.direct_alignment", lambda fd: 65536)
+    file = directory.open("file", create=True, direct=True)
+    assert not file.direct
+    file.close()
+
+
+def test_probing_by_a_read_where_statx_does_not_tell(
+    directory: PosixDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlogd.storage.posix.direct_alignment", lambda fd: None)
+    file = directory.open("file", create=True, direct=True)
+    assert file.direct
+    file.close()
