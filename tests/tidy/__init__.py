@@ -1,0 +1,1 @@
+"""The laws of the project's source, as tests: one file per kind of law."""

@@ -1,0 +1,168 @@
+"""Everything below the entry points is given its clock, randomness, network and disk.
+
+A whole node then runs deterministically under a virtual clock (the simulation). The allow-lists
+below are the complete list of modules that touch the outside; a longer list needs a reason.
+"""
+
+import ast
+import re
+
+from tests.tidy import sources
+from tests.tidy.sources import Source
+
+# What is forbidden -> the modules that exist to do it.
+OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
+    "the wall clock or sleeping": (
+        r"time\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns|sleep|localtime"
+        r"|gmtime|strftime|ctime)|datetime\.(datetime|date)\.(now|utcnow|today)",
+        frozenset({"dlogd.clock"}),
+    ),
+    "randomness that no seed controls": (
+        r"random\.(?!Random$)\w+|os\.(urandom|getrandom)|uuid\.uuid[14]|secrets\.\w+|id",
+        frozenset({"dlogd.__main__"}),
+    ),
+    "files behind the Directory's back": (
+        r"open|io\.open|os\.(open|fdopen|read|write|pread|pwrite|preadv|pwritev|fsync|fdatasync"
+        r"|rename|replace|unlink|remove|mkdir|makedirs|listdir|scandir|stat|statvfs|truncate"
+        r"|ftruncate|posix_fallocate|sendfile)|pathlib\.Path\.\w+|tempfile\.\w+|shutil\.\w+"
+        r"|mmap\.mmap|fcntl\.\w+",
+        frozenset(
+            {
+                "dlogd.__main__",
+                "dlogd.config.load",
+                # Writes to the descriptor of a connection, where the transport has one.
+                "dlogd.server.outlet",
+                "dlogd.storage.posix",
+                "dlogd.storage.aio",
+                "dlogd.storage.buffers",
+                "dlogd.storage.threads",
+            }
+        ),
+    ),
+    "sockets behind the loop's back": (
+        r"socket\.(socket|create_connection|create_server|socketpair)|select\.\w+|selectors\.\w+"
+        r"|os\.eventfd",
+        frozenset({"dlogd.__main__", "dlogd.notify", "dlogd.storage.aio"}),
+    ),
+    "threads and processes": (
+        r"threading\.\w+|_thread\.\w+|concurrent\.futures\.\w+|multiprocessing\.\w+"
+        r"|subprocess\.\w+|os\.fork|asyncio\.to_thread|\w*loop\.run_in_executor"
+        r"|asyncio\.create_subprocess_\w+",
+        frozenset({"dlogd.__main__", "dlogd.storage.threads"}),
+    ),
+    "tasks that nobody supervises": (
+        r"asyncio\.(create_task|ensure_future)|([\w.]+\.)?create_task",
+        frozenset({"dlogd.tasks", "dlogd.__main__"}),
+    ),
+}
+# The library's own connections hold their reader task; blocking clients live on their own thread.
+LIBRARY_TASKS = ("dlog.transport", "dlog.client")
+# Where an exception of any kind is turned into something else: nowhere beside these.
+CATCHES_EVERYTHING = frozenset(
+    {
+        *("dlogd.tasks", "dlogd.server.dispatch", "dlogd.storage.threads", "dlogd.__main__"),
+        # A buffer callback of the loop: an exception there would close the connection in silence.
+        "dlogd.server.connection",
+    }
+)
+QUEUES = re.compile(r"(asyncio|queue|multiprocessing)\.(Queue|LifoQueue|PriorityQueue|SimpleQueue)")
+MUTATING = frozenset(
+    {
+        *("append", "appendleft", "extend", "insert", "add", "update", "setdefault", "put"),
+        *("pop", "popleft", "popitem", "remove", "discard", "clear", "put_nowait"),
+        *("write", "send", "close", "acquire", "release"),
+    }
+)
+
+
+def _pure_sources() -> list[Source]:
+    """The library and the daemon: what a simulation runs in one process."""
+    return list(sources.python("dlog", "dlogd"))
+
+
+def test_the_outside_is_touched_only_where_it_is_allowed() -> None:
+    found = []
+    for source in _pure_sources():
+        for node, name in sources.calls(source):
+            for what, (pattern, allowed) in OUTSIDE.items():
+                if source.module in allowed or not re.fullmatch(pattern, name):
+                    continue
+                if "tasks" in what and source.module.startswith(LIBRARY_TASKS):
+                    continue
+                found.append(f"{source.at(node)}: {name} is {what}")
+    assert not found, "\n".join(found)
+
+
+def test_no_print_outside_the_command_line() -> None:
+    found = [
+        source.at(node)
+        for source in _pure_sources()
+        for node, name in sources.calls(source)
+        if name == "print"
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_unbounded_queue() -> None:
+    found = []
+    for source in sources.production():
+        for node, name in sources.calls(source):
+            if QUEUES.fullmatch(name) and not node.args and not node.keywords:
+                found.append(source.at(node))
+    assert not found, "\n".join(found)
+
+
+def test_nothing_catches_everything() -> None:
+    found = []
+    for source in _pure_sources():
+        if source.module in CATCHES_EVERYTHING:
+            continue
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ExceptHandler):
+                caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+                names = {sources.dotted(c) if c is not None else "" for c in caught}
+                if names & {"", "Exception", "BaseException"}:
+                    found.append(source.at(node))
+    assert not found, "\n".join(found)
+
+
+def test_asserts_have_no_side_effects() -> None:
+    found = []
+    for source in sources.production():
+        for statement in ast.walk(source.tree):
+            if not isinstance(statement, ast.Assert):
+                continue
+            for node in ast.walk(statement.test):
+                mutates = (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Attribute)
+                    and node.func.attr in MUTATING
+                )
+                if mutates or isinstance(node, ast.NamedExpr | ast.Await):
+                    found.append(source.at(statement))
+    assert not found, "\n".join(found)
+
+
+def test_nothing_iterates_over_a_set() -> None:
+    """The order of a set of strings differs from process to process (PYTHONHASHSEED)."""
+    found = []
+    for source in _pure_sources():
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.For | ast.comprehension):
+                continue
+            over = node.iter
+            made = isinstance(over, ast.Call) and sources.dotted(over.func) in {"set", "frozenset"}
+            if made or isinstance(over, ast.Set | ast.SetComp):
+                found.append(source.at(over))
+    assert not found, "\n".join(found)
+
+
+def test_nothing_hashes_a_string_or_compares_identities_for_order() -> None:
+    """`hash(str)` is salted per process; `id()` is an address."""
+    found = [
+        source.at(node)
+        for source in _pure_sources()
+        for node, name in sources.calls(source)
+        if name == "hash"
+    ]
+    assert not found, "\n".join(found)
