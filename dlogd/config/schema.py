@@ -1,0 +1,131 @@
+"""The whole configuration of a node: every key, in sections.
+
+Pure. The attribute path follows the dotted name (`segment.bytes` -> `config.segment.bytes`,
+`frame.bytes.max` -> `config.frame.bytes_max`); durations end in `_ms`. `Config()` is what an empty
+file gives. `dlogd.config.load` makes a `Config` from a file, `bounds` checks keys against each
+other, `sample` writes `etc/dlog.yaml`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dlogd.config import keys
+from dlogd.config.choices import (
+    AckMode,
+    DirectIo,
+    FlushPolicy,
+    IoEngineKind,
+    LogFormat,
+    LogLevel,
+)
+from dlogd.config.keys import BoundKey, key, keys_of, section
+from dlogd.config.service_sections import (
+    AckConfig,
+    AdvertisedConfig,
+    ClusterConfig,
+    ConnectionsConfig,
+    FrameConfig,
+    HttpConfig,
+    InflightConfig,
+    LogLinesConfig,
+    MessageConfig,
+    NodeConfig,
+    ProducerIdConfig,
+    ShutdownConfig,
+    TopicConfig,
+)
+from dlogd.config.storage_sections import (
+    AppendConfig,
+    DataConfig,
+    DiskConfig,
+    FlushConfig,
+    IndexConfig,
+    IoConfig,
+    MetadataConfig,
+    PreallocateConfig,
+    ReadConfig,
+    RecoveryConfig,
+    RetentionConfig,
+    SegmentConfig,
+)
+from dlogd.config.units import Address, DiskReserve
+
+__all__ = [
+    "KEYS",
+    "AckMode",
+    "Address",
+    "Config",
+    "DirectIo",
+    "DiskReserve",
+    "FlushPolicy",
+    "IoEngineKind",
+    "LogFormat",
+    "LogLevel",
+    "build",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One node's configuration; sections as attributes, two keys at its top."""
+
+    node: NodeConfig = section(NodeConfig)
+    cluster: ClusterConfig = section(ClusterConfig)
+    listeners: tuple[Address, ...] = key(
+        "listeners",
+        keys.ADDRESSES,
+        "127.0.0.1:9092",
+        "Where clients connect. On loopback until told otherwise, since nothing is encrypted yet. "
+        "Port 0 lets the system choose.",
+    )
+    advertised: AdvertisedConfig = section(AdvertisedConfig)
+    http: HttpConfig = section(HttpConfig)
+    data: DataConfig = section(DataConfig)
+    metadata: MetadataConfig = section(MetadataConfig)
+    segment: SegmentConfig = section(SegmentConfig)
+    index: IndexConfig = section(IndexConfig)
+    preallocate: PreallocateConfig = section(PreallocateConfig)
+    direct_io: DirectIo = key(
+        "direct_io",
+        keys.choice(DirectIo),
+        "auto",
+        "Whether segments bypass the page cache (O_DIRECT). `auto`: where the file system can; "
+        "`on`: a file system that cannot is an error.",
+    )
+    io: IoConfig = section(IoConfig)
+    flush: FlushConfig = section(FlushConfig)
+    append: AppendConfig = section(AppendConfig)
+    read: ReadConfig = section(ReadConfig)
+    retention: RetentionConfig = section(RetentionConfig)
+    disk: DiskConfig = section(DiskConfig)
+    recovery: RecoveryConfig = section(RecoveryConfig)
+    ack: AckConfig = section(AckConfig)
+    message: MessageConfig = section(MessageConfig)
+    topic: TopicConfig = section(TopicConfig)
+    frame: FrameConfig = section(FrameConfig)
+    connections: ConnectionsConfig = section(ConnectionsConfig)
+    inflight: InflightConfig = section(InflightConfig)
+    producer_id: ProducerIdConfig = section(ProducerIdConfig)
+    log: LogLinesConfig = section(LogLinesConfig)
+    shutdown: ShutdownConfig = section(ShutdownConfig)
+
+
+KEYS: dict[str, BoundKey] = keys_of(Config)
+"""Every key by its dotted name, in the order of the sample file."""
+
+
+def build(values: Mapping[str, Any], base: Config | None = None) -> Config:
+    """Return `base` (or the defaults) with the typed values of some dotted names; no checks."""
+    top: dict[str, Any] = {}
+    by_section: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        bound = KEYS[name]
+        if bound.section is None:
+            top[bound.attribute] = value
+        else:
+            by_section.setdefault(bound.section, {})[bound.attribute] = value
+    config = Config() if base is None else base
+    for name, changes in by_section.items():
+        top[name] = replace(getattr(config, name), **changes)
+    return replace(config, **top)

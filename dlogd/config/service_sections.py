@@ -1,0 +1,273 @@
+"""The configuration sections of the service: identity, addresses, limits, acknowledgement, logs.
+
+Pure declarations; `dlogd.config.schema` puts them together.
+"""
+
+from dataclasses import dataclass
+
+from dlogd.config import keys
+from dlogd.config.choices import AckMode, LogFormat, LogLevel
+from dlogd.config.keys import key
+from dlogd.config.units import Address
+
+INT32_MAX = (1 << 31) - 1
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """Who this node is."""
+
+    id: int = key(
+        "node.id",
+        keys.INTEGER,
+        "1",
+        "Identity of this node in its cluster; never shared, never changed: the data directories "
+        "remember it and refuse another one.",
+        low=0,
+        high=INT32_MAX,
+    )
+    rack: str | None = key(
+        "node.rack",
+        keys.TEXT,
+        None,
+        "Failure domain; replicas of a partition are spread over racks. "
+        "Instances on one host take the host as their rack.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """Which cluster this node belongs to."""
+
+    id: str | None = key(
+        "cluster.id",
+        keys.TEXT,
+        None,
+        "Identity of the cluster; made at the first start when not given. "
+        "A data directory of another cluster is refused.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvertisedConfig:
+    """What clients are told."""
+
+    address: Address | None = key(
+        "advertised.address",
+        keys.ADVERTISED_ADDRESS,
+        None,
+        "Where clients reach this node, when that is not the first listener's own address. "
+        "Needed when a listener binds every interface. Without a port: the listener's.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpConfig:
+    """The operators' HTTP endpoint."""
+
+    address: Address = key(
+        "http.address",
+        keys.ADDRESS,
+        "127.0.0.1:9644",
+        "/metrics, /livez, /readyz and /status are served here, unencrypted: keep it on loopback "
+        "or an operators' network. Port 0 lets the system choose.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckConfig:
+    """What a producer's acknowledgement means."""
+
+    default: AckMode = key(
+        "ack.default",
+        keys.choice(AckMode),
+        "all",
+        "What dlog's own clients and tools ask for when the caller does not say. "
+        "Cluster and topic configs `ack.default` override it.",
+        reloadable=True,
+    )
+    floor: AckMode = key(
+        "ack.floor",
+        keys.choice(AckMode),
+        "none",
+        "Weaker produce requests are raised to this: a client that asks for less still gets the "
+        "protocol's answer, only later. Cluster and topic configs `ack.floor` override it.",
+        reloadable=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageConfig:
+    """Bounds of record batches."""
+
+    bytes_max: int = key(
+        "message.bytes.max",
+        keys.BYTES,
+        "1048588",
+        "Largest record batch, as compressed by the producer: 1 MiB and Kafka's 12 bytes of "
+        "framing. Default of the topic config `max.message.bytes`.",
+        low=1 * KIB,
+        high=INT32_MAX,
+        reloadable=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """What a topic gets when its creator does not say."""
+
+    partitions_default: int = key(
+        "topic.partitions.default",
+        keys.INTEGER,
+        "1",
+        "Partitions of a topic created without a number (-1).",
+        low=1,
+        high=100_000,
+        reloadable=True,
+    )
+    replication_default: int = key(
+        "topic.replication.default",
+        keys.INTEGER,
+        "1",
+        "Replicas of a topic created without a number (-1). With three nodes or more: 3.",
+        low=1,
+        high=32,
+        reloadable=True,
+    )
+    auto_create: bool = key(
+        "topic.auto_create",
+        keys.BOOLEAN,
+        "false",
+        "Whether a metadata request for an unknown topic creates it when the client allows that. "
+        "Off, because a misspelt name should fail.",
+        reloadable=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameConfig:
+    """Bounds of protocol frames."""
+
+    bytes_max: int = key(
+        "frame.bytes.max",
+        keys.BYTES,
+        "100MiB",
+        "A larger request closes its connection before it is read.",
+        low=16 * KIB,
+        high=INT32_MAX,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionsConfig:
+    """Bounds of client connections."""
+
+    max: int = key(
+        "connections.max",
+        keys.INTEGER,
+        "10000",
+        "Further connections are closed at once. The limit of open files must be higher.",
+        low=1,
+        high=1_000_000,
+        reloadable=True,
+    )
+    per_ip_max: int = key(
+        "connections.per_ip.max",
+        keys.INTEGER,
+        "10000",
+        "The same for each client address.",
+        low=1,
+        high=1_000_000,
+        reloadable=True,
+    )
+    idle_timeout_ms: int = key(
+        "connections.idle.timeout",
+        keys.DURATION,
+        "10min",
+        "A connection on which nothing was asked for so long is closed.",
+        low=100,
+        reloadable=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InflightConfig:
+    """Bounds of requests under way."""
+
+    bytes_max: int = key(
+        "inflight.bytes.max",
+        keys.BYTES,
+        "256MiB",
+        "Requests read but not yet answered, over all connections; beyond it the node stops "
+        "reading from sockets.",
+        low=16 * KIB,
+    )
+    requests_max: int = key(
+        "inflight.requests.max",
+        keys.INTEGER,
+        "1024",
+        "The same in requests, for each connection.",
+        low=1,
+        high=100_000,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdConfig:
+    """Memory of idempotent producers."""
+
+    expiry_ms: int = key(
+        "producer_id.expiry",
+        keys.DURATION,
+        "1d",
+        "A producer id that wrote nothing for so long is forgotten; its producer starts anew.",
+        low=1_000,
+        reloadable=True,
+    )
+    per_partition_max: int = key(
+        "producer_id.per_partition.max",
+        keys.INTEGER,
+        "10000",
+        "Producer ids remembered for each partition; beyond it the longest silent is forgotten. "
+        "One takes about 0.5 KiB.",
+        low=1,
+        high=1_000_000,
+        reloadable=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLinesConfig:
+    """The daemon's own log lines."""
+
+    format: LogFormat = key(
+        "log.format",
+        keys.choice(LogFormat),
+        "text",
+        "`text` and `json`: one line per event on standard error; `journal`: to journald with "
+        "fields, text where there is no journal.",
+    )
+    level: LogLevel = key(
+        "log.level",
+        keys.choice(LogLevel),
+        "info",
+        "The least severe line that is logged.",
+        reloadable=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShutdownConfig:
+    """The way down."""
+
+    timeout_ms: int = key(
+        "shutdown.timeout",
+        keys.DURATION,
+        "30s",
+        "After SIGTERM: how long answers may still go out before connections are cut. Logs are "
+        "flushed and closed in any case; give systemd's TimeoutStopSec more than this.",
+        low=100,
+        reloadable=True,
+    )

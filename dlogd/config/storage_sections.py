@@ -1,0 +1,223 @@
+"""The configuration sections of storage: directories, segments, flushing, memory, retention.
+
+Pure declarations; `dlogd.config.schema` puts them together.
+"""
+
+from dataclasses import dataclass
+
+from dlogd.config import keys
+from dlogd.config.choices import FlushPolicy, IoEngineKind
+from dlogd.config.keys import key
+from dlogd.config.units import DiskReserve
+
+INT32_MAX = (1 << 31) - 1
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """Where records are kept."""
+
+    directories: tuple[str, ...] = key(
+        "data.directories",
+        keys.PATHS,
+        "/var/lib/dlog",
+        "One directory per disk. A new partition goes to the one with the most free space; "
+        "a disk that fails goes offline alone.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataConfig:
+    """Where the cluster's metadata is kept."""
+
+    directory: str | None = key(
+        "metadata.directory",
+        keys.PATH,
+        None,
+        "Journal and snapshots of the metadata; `meta` in the first data directory when not "
+        "given. Put it on the disk with the fastest flush.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentConfig:
+    """How a partition's log is cut into files."""
+
+    bytes: int = key(
+        "segment.bytes",
+        keys.BYTES,
+        "1GiB",
+        "A segment is closed before it grows beyond this; retention drops whole segments. "
+        "Default of the topic config `segment.bytes`.",
+        low=1 * KIB,
+        high=INT32_MAX,
+        reloadable=True,
+    )
+    ms: int = key(
+        "segment.ms",
+        keys.MILLISECONDS,
+        "7d",
+        "A segment is closed at this age even when small, so that retention by time can drop it. "
+        "Default of the topic config `segment.ms`.",
+        low=1,
+        reloadable=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexConfig:
+    """How densely a segment is indexed."""
+
+    interval_bytes: int = key(
+        "index.interval.bytes",
+        keys.BYTES,
+        "4KiB",
+        "One index entry per so many bytes of log: denser finds offsets faster, takes more memory. "
+        "Default of the topic config `index.interval.bytes`.",
+        low=256,
+        high=INT32_MAX,
+        reloadable=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreallocateConfig:
+    """How far ahead of its tail a segment takes disk space."""
+
+    bytes: int = key(
+        "preallocate.bytes",
+        keys.BYTES,
+        "64MiB",
+        "Step in which an active segment is zeroed ahead of its tail, so that a flush need not "
+        "change the file's extents; at most `segment.bytes` is used; 0 switches it off. "
+        "Default of the topic config `preallocate.bytes`.",
+        low=0,
+        high=INT32_MAX,
+        reloadable=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IoConfig:
+    """How disks are driven."""
+
+    engine: IoEngineKind = key(
+        "io.engine",
+        keys.choice(IoEngineKind),
+        "auto",
+        "`aio`: Linux native AIO, completions in the event loop. `threads`: a pool of threads. "
+        "`auto` takes aio where the kernel gives it.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushConfig:
+    """Durability of what is acknowledged."""
+
+    policy: FlushPolicy = key(
+        "flush.policy",
+        keys.choice(FlushPolicy),
+        "always",
+        "`always`: acknowledged means on stable storage (group commit). `interval`: flushed every "
+        "`flush.interval`; `never`: when the system likes; both survive a killed process, and "
+        "lose what was not flushed at a power cut. Default of the topic config `flush.policy`.",
+        reloadable=True,
+    )
+    interval_ms: int = key(
+        "flush.interval",
+        keys.DURATION,
+        "1s",
+        "Longest time that data stays unflushed under `flush.policy: interval`. "
+        "Default of the topic config `flush.interval.ms`.",
+        low=1,
+        reloadable=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendConfig:
+    """Memory of the write path."""
+
+    memory_bytes: int = key(
+        "append.memory.bytes",
+        keys.BYTES,
+        "64MiB",
+        "Memory for the tails of all active segments; producers wait when all of it is unflushed. "
+        "Flushed tails stay in it as a cache for consumers.",
+        low=1 * MIB,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadConfig:
+    """Memory of the read path."""
+
+    memory_bytes: int = key(
+        "read.memory.bytes",
+        keys.BYTES,
+        "32MiB",
+        "Memory for reads of old data from disk; reads wait their turn when it is used up.",
+        low=1 * MIB,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionConfig:
+    """How long records are kept."""
+
+    time_ms: int = key(
+        "retention.time",
+        keys.DURATION_OR_UNLIMITED,
+        "7d",
+        "Segments whose newest record is older are dropped. "
+        "Default of the topic config `retention.ms`.",
+        low=0,
+        reloadable=True,
+    )
+    bytes: int = key(
+        "retention.bytes",
+        keys.BYTES_OR_UNLIMITED,
+        "-1",
+        "Old segments are dropped while a partition is larger. "
+        "Default of the topic config `retention.bytes`.",
+        low=0,
+        reloadable=True,
+    )
+    check_interval_ms: int = key(
+        "retention.check.interval",
+        keys.DURATION,
+        "30s",
+        "How often segments are checked against retention and age.",
+        low=10,
+        reloadable=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskConfig:
+    """Care for the space of disks."""
+
+    reserve_bytes: DiskReserve = key(
+        "disk.reserve.bytes",
+        keys.DISK_RESERVE,
+        "auto",
+        "Appends are refused while a disk has less than this free; reads and deletions go on. "
+        "`auto`: 1GiB or 5 % of the disk, whichever is smaller.",
+        reloadable=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryConfig:
+    """Start after a crash."""
+
+    parallelism: int = key(
+        "recovery.parallelism",
+        keys.INTEGER,
+        "4",
+        "Partitions recovered at once in each data directory.",
+        low=1,
+        high=64,
+    )
