@@ -1,0 +1,239 @@
+"""Log lines of the daemon: text or JSON on standard error, or the journal's own fields.
+
+One event per line, `key=value` after its sentence; the pairs become fields in JSON and in the
+journal. No traceback unless the level is debug: an exception is one pair more. A reader that does
+not read costs lines (counted), never the event loop. Set up by `dlogd.__main__`.
+"""
+
+import json
+import logging
+import os
+import re
+import select
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dlogd.journal import JOURNAL_ADDRESS, open_journal
+
+LineFormat = Literal["text", "json", "journal"]
+
+WRITE_BYTES_MAX = 4096  # what a pipe that polls as writable takes without blocking
+PATIENCE_MS = 10
+_PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3}
+_PAIR = re.compile(r"""(?<=\s)([a-z][a-z0-9_.]*)=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S*)""")
+
+
+def fields_of(message: str) -> dict[str, str]:
+    """Return the `key=value` pairs of a message; quotes around values are taken off."""
+    found = {}
+    for name, value in _PAIR.findall(message):
+        quoted = len(value) >= 2 and value[0] in "'\"" and value[-1] == value[0]
+        found[name] = value[1:-1] if quoted else value
+    return found
+
+
+def _debugging() -> bool:
+    return logging.getLogger().isEnabledFor(logging.DEBUG)
+
+
+def _failure_of(record: logging.LogRecord) -> BaseException | None:
+    return record.exc_info[1] if record.exc_info else None
+
+
+def _innermost_place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "unknown"
+
+
+def message_of(record: logging.LogRecord) -> str:
+    """Return the event as one line; an exception adds what it was and where it came from."""
+    try:
+        message = record.getMessage()
+    except (TypeError, ValueError) as error:
+        message = f"{record.msg} format_error={str(error)!r}"
+    failure = _failure_of(record)
+    if failure is not None:
+        if "error=" not in message:
+            message += f" error={f'{type(failure).__name__}: {failure}'!r}"
+        message += f" at={_innermost_place(failure)}"
+    return message.replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _traceback_of(record: logging.LogRecord) -> str | None:
+    failure = _failure_of(record)
+    if failure is None or not _debugging():
+        return None
+    return "".join(traceback.format_exception(failure)).rstrip()
+
+
+def _timestamp(created: float) -> str:
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created))
+    return f"{seconds}.{int(created * 1000) % 1000:03d}Z"
+
+
+def format_text(record: logging.LogRecord) -> str:
+    """Format a record for people; with a traceback below it only when debugging."""
+    line = f"{_timestamp(record.created)} {record.levelname} {record.name}: {message_of(record)}"
+    trace = _traceback_of(record)
+    return line if trace is None else line + "\n    " + trace.replace("\n", "\n    ")
+
+
+def format_json(record: logging.LogRecord) -> str:
+    """Format a record as one JSON object on one line."""
+    message = message_of(record)
+    entry: dict[str, Any] = {
+        "timestamp": _timestamp(record.created),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "message": message,
+    }
+    if fields := fields_of(message):
+        entry["fields"] = fields
+    if (trace := _traceback_of(record)) is not None:
+        entry["traceback"] = trace
+    return json.dumps(entry, ensure_ascii=False)
+
+
+def journal_fields(record: logging.LogRecord) -> list[tuple[str, str]]:
+    """Return the journal's fields of a record (systemd.journal-fields(7)); ours have DLOG_."""
+    message = message_of(record)
+    fields = [
+        ("MESSAGE", message),
+        ("PRIORITY", str(_PRIORITIES.get(record.levelno, 5))),
+        ("SYSLOG_IDENTIFIER", "dlogd"),
+        ("LOGGER", record.name),
+        ("CODE_FILE", record.pathname),
+        ("CODE_LINE", str(record.lineno)),
+        ("CODE_FUNC", record.funcName or ""),
+    ]
+    for name, value in fields_of(message).items():
+        fields.append((f"DLOG_{name.upper().replace('.', '_')}"[:64], value))
+    if (trace := _traceback_of(record)) is not None:
+        fields.append(("TRACEBACK", trace))
+    return fields
+
+
+class _LossyHandler(logging.Handler):
+    """A handler that loses lines rather than wait, and says later how many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropped_count = 0
+        self._dropped_reported = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if self.dropped_count > self._dropped_reported:
+                self._report_dropped()
+            if not self._write(record):
+                self.dropped_count += 1
+        except Exception:  # noqa: BLE001 - a line that cannot be written must not end its caller
+            self.dropped_count += 1
+
+    def _report_dropped(self) -> None:
+        count = self.dropped_count - self._dropped_reported
+        text = "Dropped log lines count=%d"
+        record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (count,), None)
+        if self._write(record):
+            self._dropped_reported = self.dropped_count
+
+    def _write(self, record: logging.LogRecord) -> bool:
+        raise NotImplementedError
+
+
+class DescriptorHandler(_LossyHandler):
+    """Writes lines to a file, terminal, pipe or socket that may be slow. Owner: one thread."""
+
+    def __init__(self, descriptor: int, format_line: Callable[[logging.LogRecord], str]) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._format_line = format_line
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+        self._patience_ms = PATIENCE_MS
+        self._torn = False  # the last line was cut in the middle
+
+    def _write(self, record: logging.LogRecord) -> bool:
+        text = self._format_line(record)
+        data = (("\n" if self._torn else "") + text + "\n").encode("utf-8", "backslashreplace")
+        for start in range(0, len(data), WRITE_BYTES_MAX):
+            if not self._write_piece(data[start : start + WRITE_BYTES_MAX]):
+                self._torn = self._torn or start > 0
+                return False
+        self._torn = False
+        return True
+
+    def _write_piece(self, piece: bytes) -> bool:
+        while piece:
+            events = self._poll.poll(self._patience_ms)
+            # Waited once: until the reader is back, lines are dropped at once.
+            self._patience_ms = PATIENCE_MS if events else 0
+            if not events or not events[0][1] & select.POLLOUT:
+                return False
+            try:
+                piece = piece[os.write(self._descriptor, piece) :]
+            except BlockingIOError:
+                return False
+        return True
+
+
+class JournalHandler(_LossyHandler):
+    """Writes records with their fields to journald. Owner: one thread."""
+
+    def __init__(self, send: Callable[[list[tuple[str, str]]], bool]) -> None:
+        super().__init__()
+        self._send = send
+
+    def _write(self, record: logging.LogRecord) -> bool:
+        return self._send(journal_fields(record))
+
+
+@dataclass(frozen=True, slots=True)
+class LogControl:
+    """What can be asked of, and changed in, logging once it runs."""
+
+    handler: _LossyHandler
+
+    @property
+    def dropped_count(self) -> int:
+        """Lines lost since the start."""
+        return self.handler.dropped_count
+
+    def set_level(self, level: str) -> None:
+        """Change the least severe level that is logged."""
+        logging.getLogger().setLevel(level.upper())
+
+
+def configure(
+    line_format: str,
+    level: str,
+    *,
+    descriptor: int = 2,
+    journal_address: str = JOURNAL_ADDRESS,
+) -> LogControl:
+    """Send all log lines of the process where the configuration says; text where it cannot."""
+    handler: _LossyHandler | None = None
+    reason = ""
+    if line_format == "journal":
+        try:
+            handler = JournalHandler(open_journal(journal_address))
+        except OSError as error:
+            reason = str(error)
+    if handler is None:
+        handler = DescriptorHandler(
+            descriptor, format_json if line_format == "json" else format_text
+        )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    control = LogControl(handler)
+    control.set_level(level)
+    # Threads and processes are of no interest here; not looking them up makes a line cheaper.
+    logging.logThreads = False
+    logging.logProcesses = False
+    logging.logMultiprocessing = False
+    if reason:
+        root.warning("No journal here, logging text to standard error error=%r", reason)
+    return control

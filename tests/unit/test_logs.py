@@ -1,0 +1,219 @@
+"""Log lines: shape, fields, failures without traceback, slow readers, the journal's protocol."""
+
+import json
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dlogd import logs
+from dlogd.journal import LibsystemdJournal, NativeJournal, encode_fields, open_journal
+
+log = logging.getLogger("dlogd.storage.log")
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level, logging.logThreads, logging.logProcesses)
+    yield
+    root.handlers[:], level, logging.logThreads, logging.logProcesses = before
+    root.setLevel(level)
+    logging.logMultiprocessing = True
+
+
+class Pipe:
+    """Standard error's stand-in."""
+
+    def __init__(self) -> None:
+        self.reader, self.writer = os.pipe()
+        os.set_blocking(self.reader, False)
+
+    def lines(self) -> list[str]:
+        data = b""
+        while True:
+            try:
+                data += os.read(self.reader, 1 << 20)
+            except BlockingIOError:
+                return data.decode().splitlines()
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    pipe = Pipe()
+    yield pipe
+    os.close(pipe.reader)
+    os.close(pipe.writer)
+
+
+def fail() -> None:
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        log.exception("Closed connection peer=%s", "127.0.0.1:5")
+
+
+def test_text_is_one_line_per_event(pipe: Pipe) -> None:
+    logs.configure("text", "info", descriptor=pipe.writer)
+    log.debug("unseen")
+    log.info("Truncated log partition=%s from=%d", "t-3", 812)
+    log.info("Odd name=%s", "a\nb")
+    fail()
+    lines = pipe.lines()
+    assert len(lines) == 3
+    assert lines[0].endswith("Z INFO dlogd.storage.log: Truncated log partition=t-3 from=812")
+    assert lines[1].endswith("Odd name=a\\nb")
+    assert "Closed connection peer=127.0.0.1:5 error='ValueError: two\\nlines'" in lines[2]
+    assert "at=test_logs.py:" in lines[2]
+
+
+def test_json_has_fields_and_a_traceback_only_when_debugging(pipe: Pipe) -> None:
+    control = logs.configure("json", "info", descriptor=pipe.writer)
+    log.info("Truncated log partition=t-3 from=812 to=790 reason=%r", "a b=c")
+    fail()
+    control.set_level("debug")
+    fail()
+    truncated, failed, debugged = map(json.loads, pipe.lines())
+    assert truncated["level"] == "info"
+    assert truncated["fields"] == {
+        "partition": "t-3",
+        "from": "812",
+        "to": "790",
+        "reason": "a b=c",
+    }
+    assert failed["fields"]["peer"] == "127.0.0.1:5"
+    assert "traceback" not in failed
+    assert debugged["traceback"].startswith("Traceback")
+
+
+def test_a_wrong_call_still_gives_a_line(pipe: Pipe) -> None:
+    logs.configure("text", "info", descriptor=pipe.writer)
+    log.info("Got %d", "text")
+    assert "Got %d format_error=" in pipe.lines()[0]
+
+
+def test_a_reader_that_sleeps_costs_lines_not_time(pipe: Pipe) -> None:
+    control = logs.configure("text", "info", descriptor=pipe.writer)
+    for number in range(2000):
+        log.info("Event number=%d %s", number, "x" * 200)
+    dropped = control.dropped_count
+    assert dropped > 1000
+    before = pipe.lines()
+    log.info("Back again")
+    after = pipe.lines()
+    assert after[-2].endswith(f"Dropped log lines count={dropped}")
+    assert after[-1].endswith("Back again")
+    assert len(before) + dropped == 2000
+
+
+def test_a_line_longer_than_the_pipe_does_not_run_into_the_next(pipe: Pipe) -> None:
+    control = logs.configure("text", "info", descriptor=pipe.writer)
+    log.info("x" * 200_000)
+    assert control.dropped_count == 1
+    assert len(pipe.lines()) == 1
+    log.info("next")
+    assert pipe.lines()[-1].endswith("next")
+
+
+def test_a_closed_reader_is_no_error(pipe: Pipe) -> None:
+    control = logs.configure("text", "info", descriptor=pipe.writer)
+    os.close(pipe.reader)
+    log.info("nobody listens")
+    assert control.dropped_count == 1
+    pipe.reader = os.open(os.devnull, os.O_RDONLY)
+
+
+def test_without_a_journal_text_goes_to_standard_error(pipe: Pipe, tmp_path: Path) -> None:
+    logs.configure(
+        "journal", "info", descriptor=pipe.writer, journal_address=str(tmp_path / "none")
+    )
+    log.info("Started")
+    lines = pipe.lines()
+    assert "No journal here" in lines[0]
+    assert lines[1].endswith("Started")
+
+
+class Journald:
+    """The receiving end of the journal's socket."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(address)
+        self.socket.setblocking(False)
+
+    def entry(self) -> dict[str, str]:
+        data = self.socket.recv(1 << 20)
+        fields: dict[str, str] = {}
+        while data:
+            head, _, rest = data.partition(b"\n")
+            name, separator, value = head.partition(b"=")
+            if not separator:
+                (length,) = struct.unpack_from("<Q", rest)
+                value, rest = rest[8 : 8 + length], rest[8 + length + 1 :]
+            fields[name.decode()] = value.decode()
+            data = rest
+        return fields
+
+
+@pytest.fixture
+def journald(tmp_path: Path) -> Iterator[Journald]:
+    journald = Journald(str(tmp_path / "journal"))
+    yield journald
+    journald.socket.close()
+
+
+def test_the_journal_gets_fields(journald: Journald, tmp_path: Path) -> None:
+    logs.configure("journal", "debug", journal_address=str(tmp_path / "journal"))
+    log.warning("Truncated log partition=%s leader.epoch=%d", "t-3", 7)
+    fields = journald.entry()
+    assert fields["MESSAGE"] == "Truncated log partition=t-3 leader.epoch=7"
+    assert (fields["PRIORITY"], fields["SYSLOG_IDENTIFIER"]) == ("4", "dlogd")
+    assert (fields["DLOG_PARTITION"], fields["DLOG_LEADER_EPOCH"]) == ("t-3", "7")
+    assert fields["CODE_FILE"] == __file__
+    fail()
+    assert journald.entry()["TRACEBACK"].startswith("Traceback")
+
+
+def test_a_journal_that_sleeps_never_blocks_and_one_that_restarts_is_found(
+    journald: Journald, tmp_path: Path
+) -> None:
+    control = logs.configure("journal", "info", journal_address=str(tmp_path / "journal"))
+    for number in range(1000):
+        log.info("Event number=%d", number)
+    assert control.dropped_count > 0
+    journald.socket.close()
+    log.info("nobody listens")
+    (tmp_path / "journal").unlink()
+    again = Journald(str(tmp_path / "journal"))
+    log.info("Back again")
+    assert again.entry()["MESSAGE"].startswith("Dropped log lines count=")
+    assert again.entry()["MESSAGE"] == "Back again"
+    again.socket.close()
+
+
+def test_an_entry_too_large_for_a_datagram_is_cut(journald: Journald, tmp_path: Path) -> None:
+    send = open_journal(str(tmp_path / "journal"))
+    assert send([("MESSAGE", "x" * 10_000_000)])
+    assert 0 < len(journald.entry()["MESSAGE"]) < 100_000
+
+
+def test_libsystemd_is_called_only_while_journald_reads(journald: Journald, tmp_path: Path) -> None:
+    sent: list[tuple[str, ...]] = []
+    guard = NativeJournal(str(tmp_path / "journal"))
+    journal = LibsystemdJournal(lambda *fields: sent.append(fields), guard)
+    send: Callable[[list[tuple[str, str]]], bool] = journal.send
+    assert send([("MESSAGE", "a"), ("PRIORITY", "6")])
+    assert sent == [("MESSAGE=a", "PRIORITY=6")]
+    while guard.send([("MESSAGE", "fill")]):
+        pass
+    assert not send([("MESSAGE", "lost")])
+    assert len(sent) == 1
+
+
+def test_the_native_encoding() -> None:
+    encoded = encode_fields([("MESSAGE", "a=b"), ("TRACEBACK", "x\ny")])
+    assert encoded == b"MESSAGE=a=b\nTRACEBACK\n\x03\0\0\0\0\0\0\0x\ny\n"
