@@ -10,10 +10,10 @@ import logging
 import os
 import re
 import select
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from dlogd.journal import JOURNAL_ADDRESS, open_journal
@@ -70,8 +70,8 @@ def _traceback_of(record: logging.LogRecord) -> str | None:
 
 
 def _timestamp(created: float) -> str:
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created))
-    return f"{seconds}.{int(created * 1000) % 1000:03d}Z"
+    moment = datetime.fromtimestamp(created, UTC)
+    return f"{moment.isoformat(timespec='milliseconds')[:-6]}Z"
 
 
 def format_text(record: logging.LogRecord) -> str:

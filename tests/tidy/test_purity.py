@@ -30,6 +30,8 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
             {
                 "dlogd.__main__",
                 "dlogd.config.load",
+                # Writes lines to standard error.
+                "dlogd.logs",
                 # Writes to the descriptor of a connection, where the transport has one.
                 "dlogd.server.outlet",
                 "dlogd.storage.posix",
@@ -42,7 +44,9 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
     "sockets behind the loop's back": (
         r"socket\.(socket|create_connection|create_server|socketpair)|select\.\w+|selectors\.\w+"
         r"|os\.eventfd",
-        frozenset({"dlogd.__main__", "dlogd.notify", "dlogd.storage.aio"}),
+        frozenset(
+            {"dlogd.__main__", "dlogd.journal", "dlogd.logs", "dlogd.notify", "dlogd.storage.aio"}
+        ),
     ),
     "threads and processes": (
         r"threading\.\w+|_thread\.\w+|concurrent\.futures\.\w+|multiprocessing\.\w+"
@@ -63,6 +67,8 @@ CATCHES_EVERYTHING = frozenset(
         *("dlogd.tasks", "dlogd.server.dispatch", "dlogd.storage.threads", "dlogd.__main__"),
         # A buffer callback of the loop: an exception there would close the connection in silence.
         "dlogd.server.connection",
+        # A line that cannot be written must not end the code that logs it.
+        "dlogd.logs",
     }
 )
 QUEUES = re.compile(r"(asyncio|queue|multiprocessing)\.(Queue|LifoQueue|PriorityQueue|SimpleQueue)")

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import random
 import re
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -123,3 +124,13 @@ def test_gc_pauses_are_counted() -> None:
     assert seen >= 1
     gc.collect()
     assert metrics.gc_pause_seconds.count == seen
+
+
+def test_the_document_lists_every_metric_as_it_is() -> None:
+    document = Path(__file__).resolve().parents[2] / "docs" / "operating" / "metrics.md"
+    rows = [line for line in document.read_text().splitlines() if line.startswith("| `dlog_")]
+    labels = {spec.name: ", ".join(f"`{label}`" for label in spec.labels) for spec in all_specs()}
+    assert rows == [
+        f"| `{spec.name}` | {spec.kind} | {labels[spec.name]} | {spec.doc} |".replace("|  |", "| |")
+        for spec in all_specs()
+    ]
