@@ -1,0 +1,290 @@
+"""One partition that this node leads: checks before the append, acknowledgement after it.
+
+The in-sync replicas are this node alone until replication exists, so the high watermark is what the
+log's flush policy promises. Nothing is refused after it was appended, and nothing is acknowledged
+before it is promised. Owner: the event loop's thread; made by `dlogd.replication.manager`.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, patch_log_append_time, verify_crc
+from dlog.errors import (
+    CorruptMessageError,
+    FencedLeaderEpochError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+    TransactionalIdAuthorizationFailedError,
+    UnknownLeaderEpochError,
+    WireError,
+)
+from dlog.types import LeaderEpoch, Offset, TopicId, TopicPartition
+from dlogd.clock import Clock
+from dlogd.replication.producers import ProducerStates
+from dlogd.replication.waiters import AckWaiter, Drainable, FetchWaiter
+from dlogd.storage.log import PartitionLog
+
+_CODEC_MASK = 0x07
+_CODEC_MAX = 4  # zstd
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+
+Appended = tuple[int, int, int]
+"""Base offset, end offset (exclusive), log append time in ms or -1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSettings:
+    """What a topic's configs mean for appends."""
+
+    batch_bytes_max: int
+    min_isr: int
+    acks_floor: int
+    """0, 1 or -1."""
+    stamps_append_time: bool
+    timestamp_before_ms_max: int
+    timestamp_after_ms_max: int
+
+
+class Partition:
+    """A partition led by this node.
+
+    Invariant: log_start_offset <= high_watermark <= log_end_offset; the watermark never moves back.
+    """
+
+    __slots__ = (
+        "_acks",
+        "_clock",
+        "_fetches",
+        "_loop",
+        "_timer",
+        "appended_bytes",
+        "appended_records",
+        "closed",
+        "high_watermark",
+        "leader_epoch",
+        "log",
+        "producers",
+        "settings",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        producers: ProducerStates,
+        settings: PartitionSettings,
+        leader_epoch: LeaderEpoch,
+    ) -> None:
+        self.log = log
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.topic_id: TopicId = log.topic_id
+        self.producers = producers
+        self.settings = settings
+        self.leader_epoch = leader_epoch
+        self.high_watermark: Offset = log.promised_offset
+        self.closed: WireError | None = None
+        self.appended_bytes = 0
+        self.appended_records = 0
+        self._loop = loop
+        self._clock = clock
+        self._acks: deque[tuple[int, float, AckWaiter, int]] = deque()
+        self._fetches: dict[FetchWaiter, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        log.on_promised = self.on_promised
+
+    def check_serving(self, current_leader_epoch: int = -1) -> None:
+        """Raise when this node may not serve the partition, or the caller's epoch is another."""
+        error = self.closed or self.log.failed
+        if error is not None:
+            raise error
+        if current_leader_epoch != -1 and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise FencedLeaderEpochError(f"The leader epoch is {self.leader_epoch}")
+            raise UnknownLeaderEpochError(f"The leader epoch is only {self.leader_epoch}")
+
+    def append_as_leader(
+        self, buffer: bytearray, start: int, end: int, acks: int
+    ) -> Appended | None:
+        """Check one batch and append a copy of it; None when there is no append memory now.
+
+        Then the caller waits by `log.when_writable`. A batch that its producer has sent before is not
+        appended again: the old offsets are returned. Raises WireError when the batch is refused;
+        nothing was changed then.
+        """
+        error = self.closed or self.log.failed
+        if error is not None:
+            raise error
+        settings = self.settings
+        fields = self._check_batch(buffer, start, end)
+        if settings.min_isr > 1 and (acks == -1 or settings.acks_floor == -1):
+            raise NotEnoughReplicasError(
+                f"min.insync.replicas is {settings.min_isr} and 1 replica is in sync"
+            )
+        producer_id = fields[9]
+        if producer_id >= 0:
+            known = self.producers.check(producer_id, fields[10], fields[11], fields[12])
+            if known is not None:
+                return known[0], known[1] + 1, known[2]
+        append_time_ms = -1
+        if settings.stamps_append_time:
+            append_time_ms = self._clock.timestamp_ms()
+            patch_log_append_time(buffer, start, end - start, append_time_ms)
+            fields = BATCH_STRUCT.unpack_from(buffer, start)
+        log = self.log
+        base_offset = log.append(
+            memoryview(buffer)[start:end], fields, leader_epoch=self.leader_epoch
+        )
+        if base_offset is None:
+            return None
+        end_offset = base_offset + fields[6] + 1
+        if producer_id >= 0:
+            self.producers.update(
+                producer_id,
+                fields[10],
+                fields[11],
+                fields[12],
+                base_offset,
+                end_offset - 1,
+                append_time_ms,
+                self._clock.timestamp_ms(),
+            )
+        self.appended_bytes += end - start
+        self.appended_records += fields[12]
+        return base_offset, end_offset, append_time_ms
+
+    def _check_batch(self, buffer: bytearray, start: int, end: int) -> tuple[int, ...]:
+        size = end - start
+        if size > self.settings.batch_bytes_max:
+            raise RecordTooLargeError(
+                f"A batch of {size} bytes is over max.message.bytes={self.settings.batch_bytes_max}"
+            )
+        if size < HEADER_BYTES:
+            raise CorruptMessageError(f"{size} bytes are no record batch")
+        fields: tuple[int, ...] = BATCH_STRUCT.unpack_from(buffer, start)
+        if fields[3] != 2:
+            raise InvalidRecordError(f"Message format {fields[3]} is not served, only 2")
+        if fields[1] + 12 != size:
+            raise InvalidRecordError("A produce request holds exactly one batch per partition")
+        count = fields[12]
+        if count < 1 or fields[6] != count - 1:
+            raise InvalidRecordError(
+                f"record count {count} and last offset delta {fields[6]} do not fit"
+            )
+        attributes = fields[5]
+        if attributes & _CODEC_MASK > _CODEC_MAX:
+            raise InvalidRecordError(f"Compression {attributes & _CODEC_MASK} is unknown")
+        if attributes & _CONTROL:
+            raise InvalidRecordError("Clients may not write control batches")
+        if attributes & _TRANSACTIONAL:
+            raise TransactionalIdAuthorizationFailedError("Transactions are not served yet")
+        if fields[9] >= 0 and (fields[10] < 0 or fields[11] < 0):
+            raise InvalidRecordError("An idempotent batch without epoch or sequence")
+        if not verify_crc(buffer, start, size):
+            raise CorruptMessageError("The checksum of the batch does not fit its bytes")
+        self._check_timestamps(fields)
+        return fields
+
+    def _check_timestamps(self, fields: tuple[int, ...]) -> None:
+        settings = self.settings
+        if settings.stamps_append_time:
+            return
+        max_timestamp_ms = fields[8]
+        if max_timestamp_ms < -1:
+            raise InvalidTimestampError(f"Timestamp {max_timestamp_ms} ms is impossible")
+        if max_timestamp_ms == -1:
+            return
+        now_ms = self._clock.timestamp_ms()
+        if max_timestamp_ms > now_ms + settings.timestamp_after_ms_max:
+            raise InvalidTimestampError(
+                f"Timestamp {max_timestamp_ms} ms is further ahead than"
+                f" message.timestamp.after.max.ms={settings.timestamp_after_ms_max}"
+            )
+        if fields[7] < now_ms - settings.timestamp_before_ms_max:
+            raise InvalidTimestampError(
+                f"Timestamp {fields[7]} ms is older than"
+                f" message.timestamp.before.max.ms={settings.timestamp_before_ms_max}"
+            )
+
+    def wait(self, end_offset: int, timeout_ms: int, waiter: AckWaiter, index: int) -> None:
+        """Call `waiter.on_acked(index, ...)` when all below `end_offset` is promised, or never will be."""
+        deadline_s = self._loop.time() + timeout_ms / 1000
+        self._acks.append((end_offset, deadline_s, waiter, index))
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline_s, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._timer = None
+        now_s = self._loop.time()
+        expired = [entry for entry in self._acks if entry[1] <= now_s]
+        if expired:
+            self._acks = deque(entry for entry in self._acks if entry[1] > now_s)
+            error = RequestTimedOutError("The batch was appended but not yet acknowledged in time")
+            self._settle(expired, error)
+        if self._acks:
+            nearest_s = min(entry[1] for entry in self._acks)
+            self._timer = self._loop.call_at(nearest_s, self._on_deadline)
+
+    def _settle(
+        self, entries: list[tuple[int, float, AckWaiter, int]], error: WireError | None
+    ) -> None:
+        touched: dict[Drainable, None] = {}
+        for _, _, waiter, index in entries:
+            replies = waiter.on_acked(index, error)
+            if replies is not None:
+                touched[replies] = None
+        for replies in touched:
+            replies.drain()
+
+    def on_promised(self, log: PartitionLog) -> None:
+        """The log's promise moved, or the log failed: settle who waits."""
+        error = self.closed or log.failed
+        acks = self._acks
+        if error is not None:
+            entries = list(acks)
+            acks.clear()
+            self._settle(entries, error)
+        else:
+            promised = log.promised_offset
+            assert promised >= self.high_watermark, "a high watermark never moves back"
+            self.high_watermark = promised
+            if acks:
+                ready = []
+                while acks and acks[0][0] <= promised:
+                    ready.append(acks.popleft())
+                self._settle(ready, None)
+        if self._fetches:
+            self.wake_fetches()
+
+    def add_fetch(self, waiter: FetchWaiter) -> None:
+        """Call `waiter.on_data` at every advance until it is removed."""
+        self._fetches[waiter] = None
+
+    def remove_fetch(self, waiter: FetchWaiter) -> None:
+        """Forget `waiter`."""
+        self._fetches.pop(waiter, None)
+
+    def wake_fetches(self) -> None:
+        """Let every waiting fetch look again."""
+        for waiter in list(self._fetches):
+            waiter.on_data()
+
+    def close(self, error: WireError | None = None) -> None:
+        """Serve no more; whoever waits hears `error`."""
+        self.closed = error or NotLeaderOrFollowerError("The partition is closing on this node")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        entries = list(self._acks)
+        self._acks.clear()
+        self._settle(entries, self.closed)
+        self.wake_fetches()

@@ -1,0 +1,26 @@
+"""Who waits for a partition to make progress, as the partition sees them: three protocols."""
+
+from typing import Protocol
+
+from dlog.errors import WireError
+
+
+class Drainable(Protocol):
+    """Something with replies that may now leave; drained once per event, however many were filled."""
+
+    def drain(self) -> None:
+        """Send every reply whose turn it is."""
+
+
+class AckWaiter(Protocol):
+    """A produce request that waits until its batches are as safe as was promised."""
+
+    def on_acked(self, index: int, error: WireError | None) -> Drainable | None:
+        """Settle part `index` of the request; return whose replies may leave."""
+
+
+class FetchWaiter(Protocol):
+    """A fetch request that waits for records."""
+
+    def on_data(self) -> None:
+        """More can be read, or the partition has failed: look again."""

@@ -1,0 +1,287 @@
+"""One client's connection: bytes in, requests to the router, replies out in order.
+
+Owner: the event loop's thread; made by `dlogd.server.listener`. Reading stops while the client may
+not send more (replies not taken, too many requests in flight, no memory for a large frame or for
+appends), so that a client's haste is felt by itself alone.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from dlog.errors import ProtocolError
+from dlogd.server.intake import FrameMemory, Intake
+from dlogd.server.outlet import Outlet, SocketOutlet, TransportOutlet
+from dlogd.server.replies import HeldReads, Replies
+from dlogd.storage.engine import Engine
+
+log = logging.getLogger(__name__)
+
+
+class Router(Protocol):
+    """Who handles requests."""
+
+    def handle(self, connection: "Connection", buffer: bytearray, start: int, end: int) -> None:
+        """Handle the request in `buffer[start:end]`, which is only valid during this call.
+
+        A handler that cannot go on calls `connection.stall`. Raises ProtocolError for nonsense: the
+        connection is then closed.
+        """
+
+
+class ConnectionLimits:
+    """Bounds of one connection and memory that all connections share."""
+
+    def __init__(
+        self,
+        *,
+        frame_bytes_max: int,
+        inflight_requests_max: int,
+        receive: bytearray,
+        frames: FrameMemory,
+        held: HeldReads,
+    ) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self.inflight_requests_max = inflight_requests_max
+        self.receive = receive
+        self.frames = frames
+        self.held = held
+
+
+class Owner(Protocol):
+    """The listener, as a connection sees it."""
+
+    @property
+    def router(self) -> Router:
+        """Who handles requests."""
+
+    @property
+    def engine(self) -> Engine:
+        """Where ranges of segments are read."""
+
+    @property
+    def limits(self) -> ConnectionLimits:
+        """Bounds and shared memory."""
+
+    def on_open(self, connection: "Connection") -> bool:
+        """Account for a new connection; False refuses it."""
+
+    def on_close(self, connection: "Connection") -> None:
+        """Forget a connection."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client's connection, from accept to close."""
+
+    def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
+        limits = owner.limits
+        self._owner = owner
+        self._loop = loop
+        self._router = owner.router
+        self._inflight_max = limits.inflight_requests_max
+        self._intake = Intake(limits.receive, limits.frames, limits.frame_bytes_max)
+        self._frames = limits.frames
+        self._transport: asyncio.Transport | None = None
+        self._outlet: Outlet | None = None
+        self._reading = True
+        self._resume: Callable[[], None] | None = None
+        self._frame_start = 0
+        self._processing = False
+        self._quiet = False
+        self._idle: asyncio.Future[None] | None = None
+        self.replies = Replies(owner.engine, limits.held, self._on_send_error, self._on_progress)
+        self.peer = "?"
+        self.peer_host = "?"
+        self.client_id = ""
+        self.request_count = 0
+        self.last_active = loop.time()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set the socket up, or refuse it when the listener has enough."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple) and len(name) >= 2:
+            self.peer_host, self.peer = str(name[0]), f"{name[0]}:{name[1]}"
+        if not self._owner.on_open(self):
+            self._transport = None
+            transport.abort()
+            return
+        sock = transport.get_extra_info("socket")
+        if sock is not None and transport.get_extra_info("sslcontext") is None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._outlet = SocketOutlet(self._loop, sock.fileno(), self.replies.on_writable)
+        else:
+            self._outlet = TransportOutlet(transport, self.replies.on_writable)
+        self.replies.attach(self._outlet)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give everything back."""
+        if self._transport is None:
+            return
+        self._transport = None
+        self._resume = None
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+        self._intake.close()
+        self.replies.close()
+        self._owner.on_close(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection still stands."""
+        return self._transport is not None
+
+    @property
+    def is_mid_frame(self) -> bool:
+        """Whether the client owes the rest of a frame."""
+        return self._intake.is_mid_frame
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the transport reads into."""
+        return self._intake.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle what has arrived; nothing may be raised from here."""
+        self.last_active = self._loop.time()
+        try:
+            self._intake.received(nbytes)
+            self._process()
+        except ProtocolError as error:
+            self._on_protocol_error(error)
+        except Exception as error:  # noqa: BLE001 - a bug must cost one connection, not the daemon
+            self._on_bug(error)
+
+    def _process(self) -> None:
+        intake = self._intake
+        handle = self._router.handle
+        replies = self.replies
+        inflight_max = self._inflight_max
+        self._processing = True
+        try:
+            while self._resume is None and self._transport is not None:
+                if len(replies) >= inflight_max or replies.is_backed_up:
+                    intake.park()
+                    break
+                frame = intake.next_frame()
+                if frame is None:
+                    if intake.is_starved:
+                        self._frames.when_available(self._on_frame_memory)
+                    break
+                self.request_count += 1
+                buffer, self._frame_start, end = frame
+                handle(self, buffer, self._frame_start, end)
+        finally:
+            self._processing = False
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        replies = self.replies
+        wanted = (
+            self._resume is None
+            and not self._quiet
+            and len(replies) < self._inflight_max
+            and not replies.is_backed_up
+            and not self._intake.is_starved
+        )
+        if wanted and not self._reading:
+            self._reading = True
+            transport.resume_reading()
+        elif not wanted and self._reading:
+            self._reading = False
+            transport.pause_reading()
+
+    def stall(self, resume: Callable[[], None]) -> tuple[bytearray, int]:
+        """Keep the present frame and stop reading until `unstall` calls `resume`.
+
+        Returns the frame's buffer, now its own, and how far positions in it have moved.
+        """
+        buffer, start, _ = self._intake.hold()
+        shift = start - self._frame_start
+        self._frame_start = start
+        self._resume = resume
+        return buffer, shift
+
+    def unstall(self) -> None:
+        """Let the stalled request go on, then what has arrived behind it."""
+        resume, self._resume = self._resume, None
+        if resume is None or self._transport is None:
+            return
+        self._guarded(lambda: (resume(), self._process()))
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except ProtocolError as error:
+            self._on_protocol_error(error)
+        except Exception as error:  # noqa: BLE001 - a bug must cost one connection, not the daemon
+            self._on_bug(error)
+
+    def _on_protocol_error(self, error: ProtocolError) -> None:
+        self.abort(f"Closed connection of a client that broke the protocol error={error}")
+
+    def _on_bug(self, error: Exception) -> None:
+        log.debug("Traceback of a failed request", exc_info=True)
+        self.abort(f"Closed connection after an unexpected error error={error!r}")
+
+    def _on_progress(self) -> None:
+        if self._idle is not None and not len(self.replies) and not self._idle.done():
+            self._idle.set_result(None)
+        if self._processing or self._quiet or self._reading or self._resume is not None:
+            return
+        if self._transport is not None:
+            self._guarded(self._process)
+
+    def quiesce(self) -> None:
+        """Take no further request; replies in flight still leave."""
+        self._quiet = True
+        if self._reading and self._transport is not None:
+            self._reading = False
+            self._transport.pause_reading()
+
+    async def wait_idle(self, timeout_s: float) -> None:
+        """Return when no reply is owed, the connection is closed, or the time is over."""
+        if len(self.replies) and self._transport is not None:
+            self._idle = self._loop.create_future()
+            await asyncio.wait((self._idle,), timeout=timeout_s)
+
+    def _on_frame_memory(self) -> None:
+        if self._transport is not None and self._intake.is_starved:
+            self._intake.retry()
+            if self._intake.is_starved:
+                self._frames.when_available(self._on_frame_memory)
+            self._update_reading()
+
+    def pause_writing(self) -> None:
+        """Transport's buffer is full."""
+        if self._outlet is not None:
+            self._outlet.on_pause()
+
+    def resume_writing(self) -> None:
+        """Transport's buffer has room."""
+        if self._outlet is not None:
+            self._outlet.on_resume()
+
+    def eof_received(self) -> bool:
+        """Close when the client has finished sending, as Kafka does."""
+        return False
+
+    def _on_send_error(self, error: BaseException) -> None:
+        broken = isinstance(error, (BrokenPipeError, ConnectionResetError))
+        self.abort(None if broken else f"Closed connection after a failed send error={error!r}")
+
+    def abort(self, reason: str | None) -> None:
+        """Close at once; one log line when there is a reason worth it."""
+        transport = self._transport
+        if transport is None:
+            return
+        if reason is not None:
+            log.warning("%s peer=%s client_id=%s", reason, self.peer, self.client_id)
+        # Nothing may be sent on a descriptor that the transport is about to give up.
+        self.replies.close()
+        transport.abort()

@@ -1,0 +1,188 @@
+"""Produce: batches from the socket into the logs, answers when they are as safe as was promised.
+
+The hot path. A request is appended at once, in the order of its arrival; its answer is parked on the
+partitions and leaves with the flush that covers it. When append memory is short the connection
+stops reading and the request goes on where it stood.
+"""
+
+import asyncio
+
+from dlog.errors import (
+    InvalidRecordError,
+    InvalidRequiredAcksError,
+    UnknownTopicOrPartitionError,
+    UnsupportedCompressionTypeError,
+    WireError,
+)
+from dlog.types import TopicId
+from dlog.wire import produce
+from dlogd.replication.manager import ReplicaManager
+from dlogd.replication.partition import Partition
+from dlogd.replication.waiters import Drainable
+from dlogd.server.connection import Connection
+from dlogd.server.replies import Slot
+
+ZSTD_VERSION_MIN = 7
+"""Produce versions below this may not carry zstd (KIP-110)."""
+
+Result = tuple[int, int, int, int, int, str | None]
+"""Partition, error code, base offset, log append time in ms, log start offset, error message."""
+
+ACKS_ALLOWED = (0, 1, -1)
+
+
+class ProduceHandler:
+    """Handles Produce requests of all connections."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._by_name = replicas.by_name
+        self._by_id = replicas.by_id
+        self.request_total = 0
+        self.error_total = 0
+        self.stall_total = 0
+
+    def find(self, topic: str | TopicId, index: int) -> Partition | None:
+        """Return the partition that this node leads, or None."""
+        if isinstance(topic, str):
+            return self._by_name.get((topic, index))
+        return self._by_id.get((topic, index))
+
+    def handle(
+        self,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        buffer: bytearray,
+        position: int,
+        end: int,
+    ) -> None:
+        """Append what the request in `buffer[position:end]` holds. Raises ProtocolError."""
+        request = produce.parse_request(buffer, position, end, version)
+        self.request_total += 1
+        ProduceWork(self, connection, version, correlation_id, buffer, request).run()
+
+
+class ProduceWork:
+    """One Produce request from parse to answer."""
+
+    __slots__ = (
+        "_acks",
+        "_buffer",
+        "_connection",
+        "_correlation_id",
+        "_cursor",
+        "_handler",
+        "_parts",
+        "_request",
+        "_results",
+        "_shift",
+        "_slot",
+        "_version",
+        "_waiting",
+    )
+
+    def __init__(
+        self,
+        handler: ProduceHandler,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        buffer: bytearray,
+        request: produce.ProduceRequest,
+    ) -> None:
+        self._handler = handler
+        self._connection = connection
+        self._version = version
+        self._correlation_id = correlation_id
+        self._buffer = buffer
+        self._request = request
+        self._acks = request.acks
+        self._slot: Slot | None = connection.replies.open() if request.acks else None
+        self._parts = [
+            (topic, index, start, end)
+            for topic, partitions in request.topics
+            for index, start, end in partitions
+        ]
+        self._results: list[Result] = []
+        self._cursor = 0
+        self._shift = 0
+        # One more than the parts that wait, until all of them are appended.
+        self._waiting = 1
+
+    def run(self) -> None:
+        """Append the parts that are left; park where memory or a flush must be waited for."""
+        parts = self._parts
+        while self._cursor < len(parts):
+            topic, index, start, end = parts[self._cursor]
+            partition = self._handler.find(topic, index)
+            try:
+                if partition is None:
+                    raise UnknownTopicOrPartitionError
+                if not self._append(partition, index, start, end):
+                    self._stall(partition)
+                    return
+            except WireError as error:
+                self._results.append(self._refusal(index, error))
+            self._cursor += 1
+        self._waiting -= 1
+        if self._waiting == 0:
+            replies = self._finish()
+            if replies is not None:
+                replies.drain()
+
+    def _append(self, partition: Partition, index: int, start: int, end: int) -> bool:
+        acks = self._acks
+        if acks not in ACKS_ALLOWED:
+            raise InvalidRequiredAcksError(f"acks={acks} is none of 0, 1, -1")
+        if end < 0:
+            raise InvalidRecordError("The record set is missing")
+        shift = self._shift
+        if self._version < ZSTD_VERSION_MIN and end - start > 22:
+            if self._buffer[start + shift + 22] & 0x07 == 4:
+                raise UnsupportedCompressionTypeError("zstd needs Produce version 7 (KIP-110)")
+        appended = partition.append_as_leader(self._buffer, start + shift, end + shift, acks)
+        if appended is None:
+            return False
+        base_offset, end_offset, append_time_ms = appended
+        results = self._results
+        results.append(
+            (index, 0, base_offset, append_time_ms, partition.log.log_start_offset, None)
+        )
+        if acks and end_offset > partition.high_watermark:
+            self._waiting += 1
+            partition.wait(end_offset, self._request.timeout_ms, self, len(results) - 1)
+        return True
+
+    def _stall(self, partition: Partition) -> None:
+        self._handler.stall_total += 1
+        self._buffer, shift = self._connection.stall(self.run)
+        self._shift += shift
+        partition.log.when_writable(self._connection.unstall)
+
+    def _refusal(self, index: int, error: WireError) -> Result:
+        self._handler.error_total += 1
+        return (index, error.code, -1, -1, -1, str(error))
+
+    def on_acked(self, index: int, error: WireError | None) -> Drainable | None:
+        """Settle one part; return whose replies may leave when it was the last."""
+        if error is not None:
+            self._results[index] = self._refusal(self._results[index][0], error)
+        self._waiting -= 1
+        return self._finish() if self._waiting == 0 else None
+
+    def _finish(self) -> Drainable | None:
+        slot = self._slot
+        if slot is None:
+            # A producer with acks=0 hears of an error by its connection only, as with Kafka.
+            errors = [result for result in self._results if result[1]]
+            if errors:
+                self._connection.abort(
+                    f"Closed connection after a failed produce with acks=0 error={errors[0][5]}"
+                )
+            return None
+        results = iter(self._results)
+        topics = [
+            (topic, [next(results) for _ in partitions])
+            for topic, partitions in self._request.topics
+        ]
+        return slot.fill((produce.encode_response(self._version, self._correlation_id, topics),))

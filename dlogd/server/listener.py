@@ -1,0 +1,138 @@
+"""Accepting clients: one listening socket, limits on connections, idle time, draining at stop."""
+
+import asyncio
+import logging
+
+from dlogd.server.connection import Connection, ConnectionLimits, Router
+from dlogd.server.intake import RECEIVE_BYTES, FrameMemory
+from dlogd.server.replies import HeldReads
+from dlogd.storage.engine import Engine
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+FRAME_STALL_S = 30.0
+"""How long a client may leave a begun frame without a byte (slow-loris)."""
+HELD_READ_COUNT_MAX = 8
+
+
+class Listener:
+    """All connections of one address. Life: `start`, then `stop` once."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        engine: Engine,
+        router: Router,
+        *,
+        frame_bytes_max: int,
+        inflight_bytes_max: int,
+        inflight_requests_max: int,
+        connection_count_max: int,
+        connection_per_ip_max: int,
+        idle_timeout_s: float,
+    ) -> None:
+        self._loop = loop
+        self.engine = engine
+        self.router = router
+        self.limits = ConnectionLimits(
+            frame_bytes_max=frame_bytes_max,
+            inflight_requests_max=inflight_requests_max,
+            receive=bytearray(RECEIVE_BYTES),
+            frames=FrameMemory(inflight_bytes_max),
+            held=HeldReads(HELD_READ_COUNT_MAX),
+        )
+        self._count_max = connection_count_max
+        self._per_ip_max = connection_per_ip_max
+        self._idle_timeout_s = idle_timeout_s
+        self._connections: dict[Connection, None] = {}
+        self._per_ip: dict[str, int] = {}
+        self._server: asyncio.AbstractServer | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._accepting = False
+        self.accepted_total = 0
+        self.refused_total = 0
+
+    @property
+    def connection_count(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; return the port, which the system chose when `port` is 0."""
+        self._accepting = True
+        self._server = await self._loop.create_server(
+            lambda: Connection(self, self._loop), host, port, backlog=BACKLOG
+        )
+        self._schedule_sweep()
+        sockets = getattr(self._server, "sockets", None)
+        bound: int = sockets[0].getsockname()[1] if sockets else port
+        return bound
+
+    def on_open(self, connection: Connection) -> bool:
+        """Account for a new connection; refuse it over a limit or while stopping."""
+        host = connection.peer_host
+        mine = self._per_ip.get(host, 0)
+        if (
+            not self._accepting
+            or len(self._connections) >= self._count_max
+            or mine >= self._per_ip_max
+        ):
+            self.refused_total += 1
+            if self.refused_total & (self.refused_total - 1) == 0:  # 1, 2, 4, 8 ...: no log floods
+                log.warning(
+                    "Refused connection peer=%s connections=%d from_same_host=%d refused_total=%d"
+                    " hint=raise connections.max or connections.per_ip.max",
+                    connection.peer,
+                    len(self._connections),
+                    mine,
+                    self.refused_total,
+                )
+            return False
+        self.accepted_total += 1
+        self._per_ip[host] = mine + 1
+        self._connections[connection] = None
+        return True
+
+    def on_close(self, connection: Connection) -> None:
+        """Forget a connection."""
+        if self._connections.pop(connection, 0) == 0:
+            return
+        host = connection.peer_host
+        left = self._per_ip.get(host, 1) - 1
+        if left:
+            self._per_ip[host] = left
+        else:
+            self._per_ip.pop(host, None)
+
+    def _schedule_sweep(self) -> None:
+        pause_s = min(FRAME_STALL_S, self._idle_timeout_s) / 3
+        self._sweep = self._loop.call_later(pause_s, self._close_idle)
+
+    def _close_idle(self) -> None:
+        now = self._loop.time()
+        for connection in list(self._connections):
+            quiet_s = now - connection.last_active
+            if quiet_s > FRAME_STALL_S and connection.is_mid_frame and not len(connection.replies):
+                connection.abort("Closed connection that left a frame unfinished")
+            elif quiet_s > self._idle_timeout_s and not connection.replies.is_owing:
+                connection.abort(None)
+        self._schedule_sweep()
+
+    async def stop(self, drain_s: float) -> None:
+        """Stop accepting, let replies in flight leave for up to `drain_s`, then close the rest."""
+        self._accepting = False
+        if self._server is not None:
+            self._server.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        deadline = self._loop.time() + drain_s
+        for connection in list(self._connections):
+            connection.quiesce()
+        while (left_s := deadline - self._loop.time()) > 0:
+            owing = [c for c in self._connections if len(c.replies)]
+            if not owing:
+                break
+            await owing[0].wait_idle(left_s)
+        for connection in list(self._connections):
+            connection.abort(None)

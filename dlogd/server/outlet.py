@@ -1,0 +1,123 @@
+"""The sending half of a connection: non-blocking, unbuffered, by descriptor or by transport.
+
+`send` takes what the peer can take now and says how much; the caller keeps the rest and is called
+back when there is room. Nothing is copied or queued here, so a slow reader costs no memory.
+`SocketOutlet` writes to the descriptor (plain TCP); `TransportOutlet` goes through the asyncio
+transport (simulation, later TLS), whose bounded buffer it respects.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+Buffers = list[bytes | memoryview]
+
+TRANSPORT_CHUNK_BYTES = 64 * 1024
+
+
+class Outlet(Protocol):
+    """Where a connection's bytes leave."""
+
+    def send(self, buffers: Buffers) -> int:
+        """Send from the start of `buffers`; return how many bytes went.
+
+        When not all went, `on_writable` is called once when there is room. Raises OSError when the
+        connection is broken.
+        """
+
+    def on_pause(self) -> None:
+        """The transport's own buffer is full."""
+
+    def on_resume(self) -> None:
+        """The transport's own buffer has room again."""
+
+    def close(self) -> None:
+        """Stop watching; nothing is sent any more. Idempotent."""
+
+
+class SocketOutlet:
+    """Writes straight to the socket of a plain connection."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, fd: int, on_writable: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._on_writable = on_writable
+        # The loop refuses to watch a transport's own descriptor; a duplicate is made when needed.
+        self._watch_fd = -1
+
+    def send(self, buffers: Buffers) -> int:
+        try:
+            sent = os.writev(self._fd, buffers) if len(buffers) > 1 else os.write(self._fd, buffers[0])
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        if sent < sum(map(len, buffers)):
+            self._watch()
+        return sent
+
+    def _watch(self) -> None:
+        if self._watch_fd < 0:
+            self._watch_fd = os.dup(self._fd)
+        self._loop.add_writer(self._watch_fd, self._writable)
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._watch_fd)
+        self._on_writable()
+
+    def on_pause(self) -> None:
+        """Not used: nothing goes through the transport."""
+
+    def on_resume(self) -> None:
+        """Not used: nothing goes through the transport."""
+
+    def close(self) -> None:
+        if self._watch_fd >= 0:
+            self._loop.remove_writer(self._watch_fd)
+            os.close(self._watch_fd)
+            self._watch_fd = -1
+        self._fd = -1
+
+
+class TransportOutlet:
+    """Writes through the transport, at most a chunk beyond what its buffer allows."""
+
+    def __init__(self, transport: asyncio.WriteTransport, on_writable: Callable[[], None]) -> None:
+        self._transport = transport
+        self._on_writable = on_writable
+        self._paused = False
+        self._wanted = False
+        transport.set_write_buffer_limits(high=TRANSPORT_CHUNK_BYTES)
+
+    def send(self, buffers: Buffers) -> int:
+        sent = 0
+        for buffer in buffers:
+            if self._paused:
+                break
+            chunk = bytes(buffer[:TRANSPORT_CHUNK_BYTES])
+            self._transport.write(chunk)
+            sent += len(chunk)
+            if len(chunk) < len(buffer):
+                break
+        if sent < sum(map(len, buffers)):
+            self._wanted = True
+            if not self._paused:
+                asyncio.get_running_loop().call_soon(self._offer)
+        return sent
+
+    def _offer(self) -> None:
+        if self._wanted and not self._paused:
+            self._wanted = False
+            self._on_writable()
+
+    def on_pause(self) -> None:
+        self._paused = True
+
+    def on_resume(self) -> None:
+        self._paused = False
+        self._offer()
+
+    def close(self) -> None:
+        self._wanted = False
+        self._paused = True
