@@ -1,0 +1,155 @@
+"""Replies leave in the order of requests, byte for byte, however slowly the peer takes them."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dlogd.server.outlet import Buffers
+from dlogd.server.replies import HeldReads, Piece, RangePiece, Replies
+
+
+class Peer:
+    """An outlet that takes a random part of what is offered."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.taken = bytearray()
+        self.short = False
+
+    def send(self, buffers: Buffers) -> int:
+        data = b"".join(buffers)
+        count = self.rng.choice([0, len(data), self.rng.randint(0, len(data))])
+        self.taken += data[:count]
+        self.short = count < len(data)
+        return count
+
+    def on_pause(self) -> None: ...
+
+    def on_resume(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Bytes:
+    def __init__(self, data: bytes, engine: "LateEngine") -> None:
+        self.view = memoryview(data)
+        self.engine = engine
+        engine.buffers_out += 1
+
+    def release(self) -> None:
+        self.engine.buffers_out -= 1
+
+
+class LateEngine:
+    """Reads answered when the test says so."""
+
+    read_length_max = 1000
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+        self.buffers_out = 0
+
+    def read(self, file: Any, position: int, length: int, done: Any) -> None:
+        self.waiting.append(lambda: done(Bytes(file[position : position + length], self)))
+
+
+class FakeSegment:
+    def __init__(self, data: bytes, in_memory_from: int) -> None:
+        self.file: Any = data
+        self.in_memory_from = in_memory_from
+        self.acquired = 0
+
+    def memory_view(self, position: int, length_max: int) -> memoryview | None:
+        if position < self.in_memory_from:
+            return None
+        return memoryview(self.file)[position : position + min(length_max, 700)]
+
+    def release(self) -> None:
+        self.acquired -= 1
+
+    def piece(self, position: int, length: int) -> RangePiece:
+        self.acquired += 1
+        return RangePiece(self, position, length)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_stream_is_what_was_asked_for_in_order(seed: int) -> None:
+    rng = random.Random(seed)
+    engine, peer, held = LateEngine(), Peer(rng), HeldReads(rng.choice([0, 1]))
+    errors: list[BaseException] = []
+    replies = Replies(engine, held, errors.append, lambda: None)  # type: ignore[arg-type]
+    replies.attach(peer)
+    segment = FakeSegment(rng.randbytes(20_000), rng.choice([0, 10_000, 20_000]))
+    expected = bytearray()
+    slots = []
+    for _ in range(12):
+        pieces: list[Piece] = []
+        for _ in range(rng.randint(1, 3)):
+            if rng.random() < 0.5:
+                pieces.append(rng.randbytes(rng.randint(1, 50)))
+                expected += pieces[-1]  # type: ignore[operator]
+            else:
+                position = rng.randint(0, 19_000)
+                length = rng.randint(1, 20_000 - position)
+                pieces.append(segment.piece(position, length))
+                expected += segment.file[position : position + length]
+        slots.append((replies.open(), pieces))
+    while slots or len(replies):
+        steps: list[Callable[[], None]] = []
+        if slots:
+            slot, pieces = slots[rng.randrange(len(slots))]
+            steps.append(lambda slot=slot, pieces=pieces: slot.fill(pieces).drain())  # type: ignore[misc]
+        if engine.waiting:
+            steps.append(engine.waiting[0])
+        if peer.short:
+            steps.append(replies.on_writable)
+        step = rng.choice(steps)
+        if slots and step is steps[0]:
+            slots = [entry for entry in slots if entry[0] is not slot]
+        elif engine.waiting and step is engine.waiting[0]:
+            engine.waiting.pop(0)
+        else:
+            peer.short = False
+        step()
+    assert bytes(peer.taken) == bytes(expected)
+    assert (segment.acquired, engine.buffers_out, held.count_now) == (0, 0, 0)
+    assert not errors
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_closing_at_any_moment_gives_everything_back(seed: int) -> None:
+    rng = random.Random(seed)
+    engine, peer, held = LateEngine(), Peer(rng), HeldReads(1)
+    replies = Replies(engine, held, lambda error: None, lambda: None)  # type: ignore[arg-type]
+    replies.attach(peer)
+    segment = FakeSegment(rng.randbytes(20_000), 20_000)
+    slots = [replies.open() for _ in range(4)]
+    closing_step = rng.randint(0, 8)
+    for step in range(9):
+        if step == closing_step:
+            replies.close()
+        if step % 2 == 0 and slots:
+            slots.pop(0).fill([b"head", segment.piece(100, 5000)]).drain()
+        elif engine.waiting:
+            engine.waiting.pop(0)()
+        elif not replies.is_closed:
+            replies.on_writable()
+    while slots:
+        slots.pop(0).fill([segment.piece(0, 10)]).drain()
+    while engine.waiting:
+        engine.waiting.pop(0)()
+    replies.close()
+    assert (segment.acquired, engine.buffers_out, held.count_now) == (0, 0, 0)
+
+
+def test_a_segment_that_ends_early_is_an_error_not_a_hang() -> None:
+    engine, peer = LateEngine(), Peer(random.Random(1))
+    errors: list[BaseException] = []
+    replies = Replies(engine, HeldReads(1), errors.append, lambda: None)  # type: ignore[arg-type]
+    replies.attach(peer)
+    segment = FakeSegment(b"x" * 10, 20)
+    replies.open().fill([segment.piece(10, 5)]).drain()
+    engine.waiting.pop(0)()
+    assert len(errors) == 1
