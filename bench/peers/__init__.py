@@ -1,0 +1,1 @@
+"""How each server under test is installed, started, killed and measured."""
