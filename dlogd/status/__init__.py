@@ -1,0 +1,1 @@
+"""What operators see over HTTP: a small server and its pages."""
