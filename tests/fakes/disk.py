@@ -1,0 +1,259 @@
+"""A disk in memory: implements `dlogd.storage.files` with every fault that a disk can have.
+
+    machine = Machine(random.Random(7))
+    process = machine.boot(loop)
+    directory, engine = process.open_directory("/data"), process.engine
+    ...
+    machine.power_cut()            # or crash(): kill -9
+    process = machine.boot(loop)   # the next incarnation sees what survived
+
+Every write is volatile until a flush, every entry until its directory's flush. After `crash` and
+`power_cut` the files, directories and engine of the old process are inert: their operations raise
+`ProcessDied` and nothing of theirs completes any more.
+"""
+
+import asyncio
+import errno
+import os
+import random
+from collections.abc import Callable
+
+from tests.fakes.engine import MemoryEngine
+from tests.fakes.faults import DiskFault, Latency, ProcessDied
+from tests.fakes.files import MemoryDirectory, MemoryFile
+from tests.fakes.inode import Inode
+from tests.fakes.tree import DirectoryNode
+from tests.fakes.worker import Worker
+
+UNBOUNDED = 1 << 40
+Trace = Callable[[str, str, int, int], None]
+
+
+class Disk:
+    """One file system: a tree, its space, its faults, its speed."""
+
+    def __init__(self, mount: str, rng: random.Random, capacity_bytes: int) -> None:
+        self.mount = mount
+        self.rng = rng
+        self.capacity_bytes = capacity_bytes
+        self.root = DirectoryNode()
+        self.faults: list[DiskFault] = []
+        self.latency = Latency()
+        self.stuck = False
+        self.direct_supported = True
+        self.orphans: list[Inode] = []
+        self._when_unstuck: list[Callable[[], None]] = []
+
+    def used_bytes(self) -> int:
+        """Return the space of all files, those included that are unlinked but open."""
+        self.orphans = [inode for inode in self.orphans if inode.open_count]
+        inodes = [*self.root.inodes(), *self.orphans]
+        return sum(-(-inode.allocated // 4096) * 4096 for inode in inodes)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether running out of space is possible at all."""
+        return self.capacity_bytes < UNBOUNDED
+
+    def free_bytes(self) -> int:
+        """Return the space left."""
+        return max(0, self.capacity_bytes - self.used_bytes())
+
+    def strike(self, operation: str, path: str) -> None:
+        """Raise the OSError that a fault has for this operation, if any."""
+        for fault in self.faults:
+            if fault.strikes(operation, path, self.rng):
+                raise OSError(fault.errno, os.strerror(fault.errno), path)
+
+    def stick(self) -> None:
+        """Let nothing asynchronous complete until `heal`."""
+        self.stuck = True
+
+    def when_unstuck(self, callback: Callable[[], None]) -> None:
+        """Call back when the disk moves again."""
+        self._when_unstuck.append(callback)
+
+    def heal(self) -> None:
+        """Remove all faults; what was stuck goes on."""
+        self.faults.clear()
+        self.latency.factor = 1.0
+        self.stuck = False
+        waiting, self._when_unstuck = self._when_unstuck, []
+        for callback in waiting:
+            callback()
+
+    def forget_waiters(self) -> None:
+        """Drop what waits for the disk: its process is gone."""
+        self._when_unstuck.clear()
+
+    def flip_bit(self, name_part: str = ".log") -> str | None:
+        """Flip one bit at rest in a random file; return what was hit."""
+        files = [(path, inode) for path, inode in self.root.files() if inode.content]
+        files = [item for item in files if name_part in item[0]]
+        if not files:
+            return None
+        path, inode = files[self.rng.randrange(len(files))]
+        position = self.rng.randrange(min(len(inode.content), inode.size) or 1)
+        bit = 1 << self.rng.randrange(8)
+        inode.content[position] ^= bit
+        return f"{path}@{position}^{bit}"
+
+
+class Process:
+    """One incarnation of a program on a machine; dead for ever after `kill`.
+
+    `misuses` lists what the program did against the rules of `engine` and `files`.
+    """
+
+    def __init__(self, machine: "Machine", loop: asyncio.AbstractEventLoop | None) -> None:
+        self.machine = machine
+        self.alive = True
+        self.misuses: list[str] = []
+        self.files: dict[MemoryFile, None] = {}
+        # The blocking work whose turn it is; it may be made to pause at any operation.
+        self.worker: Worker | None = None
+        self._engine = MemoryEngine(self, loop, machine.rng) if loop is not None else None
+
+    @property
+    def engine(self) -> MemoryEngine:
+        """The engine on the loop that the process was booted with."""
+        if self._engine is None:
+            raise RuntimeError("Booted without a loop: there is no engine")
+        return self._engine
+
+    def open_directory(self, path: str) -> MemoryDirectory:
+        """Return the directory at an absolute path, made durably when missing."""
+        disk = self.machine.disk_of(path)
+        node = disk.root
+        for name in [part for part in path[len(disk.mount) :].split("/") if part]:
+            child = node.entries.get(name)
+            if child is None:
+                child = DirectoryNode()
+                node.entries[name] = node.durable_entries[name] = child
+            if not isinstance(child, DirectoryNode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            node = child
+        return MemoryDirectory(self, disk, node, path.rstrip("/") or "/")
+
+    def step(
+        self, disk: Disk, operation: str, path: str, position: int = 0, length: int = 0
+    ) -> None:
+        """Count, trace and perhaps refuse an operation, or die at it."""
+        if not self.alive:
+            raise ProcessDied(f"{operation} {path}")
+        if self.worker is not None:
+            self._maybe_pause(self.worker, disk)
+        machine = self.machine
+        machine.operation_count += 1
+        if machine.trace is not None:
+            machine.trace(operation, path, position, length)
+        if machine.operation_count == machine.death_at and machine.on_death is not None:
+            self.alive = False
+            machine.on_death()
+            raise ProcessDied(f"{operation} {path}")
+        disk.strike(operation, path)
+
+    def _maybe_pause(self, worker: Worker, disk: Disk) -> None:
+        rng = self.machine.rng
+        while disk.stuck or rng.random() < self.engine.pause_share:
+            stuck = disk.stuck
+            worker.pause(disk, disk.latency.draw(rng))
+            if not stuck:
+                return
+
+    def misuse(self, text: str) -> None:
+        """Record and raise a breach of the protocols."""
+        self.misuses.append(text)
+        raise AssertionError(text)
+
+    def kill(self) -> None:
+        """End the process: the system closes what it held."""
+        self.alive = False
+        if self._engine is not None:
+            self._engine.kill()
+        for file in self.files:
+            file.abandon()
+        self.files.clear()
+        locks = self.machine.locks
+        for key in [key for key, holder in locks.items() if holder is self]:
+            del locks[key]
+
+
+class Machine:
+    """A host's disks, which outlive its processes. All processes end together.
+
+    `operation_count` counts file operations; with `die_at(n, callback)` the process dies at the
+    n-th from now, in the middle of whatever it does.
+    """
+
+    def __init__(
+        self,
+        rng: random.Random,
+        mounts: tuple[str, ...] = ("/data",),
+        *,
+        capacity_bytes: int = UNBOUNDED,
+        trace: Trace | None = None,
+    ) -> None:
+        self.rng = rng
+        self.disks = {mount: Disk(mount, rng, capacity_bytes) for mount in mounts}
+        self.trace = trace
+        self.operation_count = 0
+        self.death_at = -1
+        self.on_death: Callable[[], None] | None = None
+        self.processes: list[Process] = []
+        self.locks: dict[tuple[int, str], Process] = {}
+
+    def disk_of(self, path: str) -> Disk:
+        """Return the disk that holds `path`: the longest mount that begins it."""
+        best = max(
+            (mount for mount in self.disks if (path + "/").startswith(mount.rstrip("/") + "/")),
+            key=len,
+            default=None,
+        )
+        if best is None:
+            raise FileNotFoundError(errno.ENOENT, "No such mount", path)
+        return self.disks[best]
+
+    def boot(self, loop: asyncio.AbstractEventLoop | None = None) -> Process:
+        """Start a process, on `loop` when it needs an engine."""
+        process = Process(self, loop)
+        self.processes.append(process)
+        return process
+
+    def die_at(self, operation_count: int, on_death: Callable[[], None]) -> None:
+        """End the process at the n-th operation from now.
+
+        `on_death` may only take note, since it is called in the middle of anything; whoever takes
+        note then calls `crash` or `power_cut`.
+        """
+        self.death_at = self.operation_count + operation_count
+        self.on_death = on_death
+
+    def crash(self) -> None:
+        """Kill the process (kill -9): what the system was handed stays."""
+        self.death_at = -1
+        for process in self.processes:
+            process.kill()
+        self.processes.clear()
+        for disk in self.disks.values():
+            disk.forget_waiters()
+            disk.orphans.clear()
+
+    def power_cut(self, keep: float | None = None) -> None:
+        """Cut the power: of what was not flushed a random part survives, each with `keep`."""
+        self.crash()
+        if keep is None:
+            keep = self.rng.choice((0.0, 1.0, 0.5, self.rng.random()))
+        for disk in self.disks.values():
+            disk.root.power_cut(self.rng, keep)
+
+    def write_back(self, share: float) -> None:
+        """Flush a random part of what is dirty, as the system does by itself at any time."""
+        for disk in self.disks.values():
+            for inode in disk.root.inodes():
+                inode.write_back(self.rng, share)
+
+    def heal(self) -> None:
+        """Remove the faults of all disks."""
+        for disk in self.disks.values():
+            disk.heal()
