@@ -1,0 +1,1 @@
+"""What the node counts and measures, and how Prometheus sees it."""

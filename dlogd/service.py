@@ -1,0 +1,223 @@
+"""The life of one daemon process around its node: start, signals, reload, watchdog, stop.
+
+Everything is passed in, the node too, so that a test can play each part; `dlogd.__main__` puts the
+real ones together. Not part of a simulated node.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from dlog.errors import ConfigError
+from dlogd.clock import Clock
+from dlogd.config.schema import Config
+from dlogd.notify import Notifier
+from dlogd.reload import plan_reload
+from dlogd.status.http import HttpServer
+from dlogd.status.pages import NodeView, RunBlocking, pages_of
+from dlogd.tasks import Tasks
+from dlogd.telemetry.delays import LoopDelay
+
+log = logging.getLogger(__name__)
+
+EX_FAILURE = 1
+TICK_MS_MAX = 2000
+# What one report of progress buys from the service manager, in start and stop.
+PATIENCE_MS = 60_000
+
+
+class Node(NodeView, Protocol):
+    """What the service runs: the broker."""
+
+    async def start(self) -> None:
+        """Return when clients are served; raise when that cannot be."""
+
+    async def stop(self) -> None:
+        """Answer what is pending, flush, close; also after a `start` that failed or was cut."""
+
+    def reconfigure(self, config: Config) -> None:
+        """Take over the values of reloadable keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the process gives to its service."""
+
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    notifier: Notifier
+    watchdog_interval_ms: int | None
+    run_blocking: RunBlocking
+    load_config: Callable[[], Config]  # raises ConfigError
+    set_log_level: Callable[[str], None]
+    log_lines_dropped: Callable[[], int]
+    on_started: Callable[[], None]
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Return the code (sysexits.h) by which the service manager learns whether to try again."""
+    if isinstance(error, ConfigError):
+        return os.EX_CONFIG
+    # The lock of a data directory is held, or the address is in use: by the process before us.
+    if isinstance(error, BlockingIOError):
+        return os.EX_TEMPFAIL
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return os.EX_TEMPFAIL
+    return EX_FAILURE
+
+
+class Service:
+    """Runs one node until a signal or a failure ends it. Owner: the event loop's thread."""
+
+    def __init__(self, node: Node, config: Config, around: Surroundings) -> None:
+        self._node = node
+        self._config = config
+        self._around = around
+        self._stop_asked = asyncio.Event()
+        self._failure: str | None = None
+        self._reload_wanted = False
+        self._started = False
+        self._said = ""
+        self._tasks = Tasks()
+        self._timer: asyncio.TimerHandle | None = None
+        pages = pages_of(node, around.run_blocking, self._before_scrape)
+        self._http = HttpServer(around.loop, pages)
+        self._delay = LoopDelay(around.loop, around.clock, node.telemetry.loop)
+        self.http_address = ""
+
+    def fail(self, reason: str) -> None:
+        """Stop the process with a failure: the node cannot go on."""
+        if self._failure is None:
+            log.critical("Node failed reason=%r", reason)
+            self._failure = reason
+        self._stop_asked.set()
+
+    async def run(self) -> int:
+        """Run until the end; return the exit code."""
+        self._install_signals()
+        self._delay.start()
+        self._tick()
+        try:
+            code = await self._start()
+            if code == os.EX_OK and not self._stop_asked.is_set():
+                await self._stop_asked.wait()
+            return await self._stop(code)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._delay.stop()
+            await self._http.close()
+            await self._tasks.close()
+            self._around.notifier.close()
+
+    def _install_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._around.loop.add_signal_handler(number, self._on_stop_signal, number)
+        self._around.loop.add_signal_handler(signal.SIGHUP, self._on_reload_signal)
+
+    def _on_stop_signal(self, number: signal.Signals) -> None:
+        if self._stop_asked.is_set():
+            log.info("Already stopping signal=%s", number.name)
+            return
+        log.info("Stopping signal=%s", number.name)
+        self._stop_asked.set()
+
+    def _on_reload_signal(self) -> None:
+        if not self._started:
+            self._reload_wanted = True
+        elif not self._stop_asked.is_set():
+            self._reload()
+
+    async def _start(self) -> int:
+        address = self._config.http.address
+        try:
+            port = await self._http.start(address.host, address.port)
+        except OSError as refused:
+            log.error("Cannot serve operators http=%s error=%r", address, str(refused))
+            return exit_code_of(refused)
+        self.http_address = f"{address.host}:{port}"
+        log.info("Serving operators http=%s", self.http_address)
+        error = await self._start_node()
+        if error is not None:
+            return exit_code_of(error)
+        if self._stop_asked.is_set():
+            return os.EX_OK
+        self._started = True
+        self._around.on_started()
+        self._around.notifier.ready("serving", http=self.http_address)
+        log.info("Ready node=%d", self._config.node.id)
+        if self._reload_wanted:
+            self._reload()
+        return os.EX_OK
+
+    async def _start_node(self) -> BaseException | None:
+        """Start the node, or stop trying when a signal comes first; what failed is logged."""
+        start = self._tasks.spawn("start", self._node.start())
+        stop = self._tasks.spawn("stop-signal", self._stop_asked.wait())
+        await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not start.done():
+            start.cancel()
+            await asyncio.wait((start,))
+        return None if start.cancelled() else start.exception()
+
+    async def _stop(self, code: int) -> int:
+        self._around.notifier.stopping("stopping")
+        self._stop_asked.set()
+        stop = self._tasks.spawn("stop", self._node.stop())
+        await asyncio.wait((stop,))
+        if stop.cancelled() or stop.exception() is not None:
+            return EX_FAILURE
+        code = code or (EX_FAILURE if self._failure is not None else os.EX_OK)
+        log.info("Stopped exit_code=%d", code)
+        return code
+
+    def _reload(self) -> None:
+        self._around.notifier.reloading(self._around.clock.now_us())
+        try:
+            plan = plan_reload(self._config, self._around.load_config())
+        except ConfigError as error:
+            for problem in error.problems:
+                log.error("Configuration refused, nothing changed problem=%r", problem)
+        else:
+            self._config = plan.config
+            self._around.set_log_level(plan.config.log.level)
+            self._node.reconfigure(plan.config)
+            for key in plan.applied:
+                log.info("Reloaded key=%s from=%s to=%s", key.name, key.running, key.wanted)
+            for key in plan.needs_restart:
+                log.warning(
+                    "Key needs a restart key=%s running=%s file=%s",
+                    key.name,
+                    key.running,
+                    key.wanted,
+                )
+            log.info(
+                "Reloaded configuration applied=%d needs_restart=%d",
+                len(plan.applied),
+                len(plan.needs_restart),
+            )
+        self._around.notifier.ready("serving", http=self.http_address)
+
+    def _tick(self) -> None:
+        """Tell the service manager that we live, and what we do, when that has changed."""
+        around = self._around
+        if around.notifier.enabled:
+            around.notifier.watchdog()
+            doing = "stopping" if self._stop_asked.is_set() else self._node.not_ready_reason()
+            doing = doing or "serving"
+            if doing != self._said and around.notifier.status(doing):
+                if not self._started or self._stop_asked.is_set():
+                    # By progress: a node that recovers its logs is not failing, a stuck one is.
+                    around.notifier.extend_timeout(PATIENCE_MS)
+                self._said = doing
+        interval_ms = min(TICK_MS_MAX, (around.watchdog_interval_ms or TICK_MS_MAX * 3) // 3)
+        self._timer = around.loop.call_later(max(1, interval_ms) / 1000, self._tick)
+
+    def _before_scrape(self) -> None:
+        self._node.telemetry.loop.log_lines_dropped_total = self._around.log_lines_dropped()
