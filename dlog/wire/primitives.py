@@ -11,6 +11,9 @@ from dlog.errors import ProtocolError
 TAGS_MAX = 1024
 """More tagged fields than this in one place are refused: reading them would only cost time."""
 
+STRING_BYTES_MAX = 0x7FFF
+"""Longest string of the versions that are not flexible."""
+
 _UVARINT_BYTES_MAX = 5
 
 
@@ -27,6 +30,29 @@ def uvarint(value: int) -> bytes:
     output = bytearray()
     append_uvarint(output, value)
     return bytes(output)
+
+
+def append_string(output: bytearray, text: str | None, flexible: bool) -> None:
+    """Append a nullable string: compact, or with an int16 length."""
+    if text is None:
+        output += b"\x00" if flexible else b"\xff\xff"
+        return
+    raw = text.encode()
+    if flexible:
+        append_uvarint(output, len(raw) + 1)
+    elif len(raw) <= STRING_BYTES_MAX:
+        output += len(raw).to_bytes(2, "big")
+    else:
+        raise ValueError(f"a string of {len(raw)} bytes")
+    output += raw
+
+
+def append_count(output: bytearray, count: int, flexible: bool) -> None:
+    """Append the count of an array: compact, or an int32."""
+    if flexible:
+        append_uvarint(output, count + 1)
+    else:
+        output += count.to_bytes(4, "big")
 
 
 def read_uvarint(buffer: memoryview, position: int, end: int) -> tuple[int, int]:
