@@ -1,0 +1,273 @@
+"""The engine of Linux AIO: no second thread on the way of a direct write or read.
+
+Everything queued during one iteration of the event loop goes out in one io_submit; completions
+arrive by an eventfd that the loop watches. Durable writes carry RWF_DSYNC (Linux 4.13), so the
+kernel completes them only when these bytes and the metadata to find them are on stable storage.
+Buffered files would block io_submit: they go to a `ThreadEngine`.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from dlogd.storage.engine import ReadDone, WriteDone
+from dlogd.storage.files import File
+from dlogd.storage.linux_aio import IOVECS_MAX, PREAD, PWRITE, PWRITEV, AioContext, address_of
+from dlogd.storage.reads import READ_MEMORY_BYTES, PooledRead, ReadPool
+from dlogd.storage.threads import ThreadEngine, check_alignment, short_write_error
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+EVENTS_MAX = 512
+"""Operations in flight; fs.aio-max-nr (65,536) is shared by all programs of the host."""
+
+_RETRY_SECONDS = 0.001
+
+
+class _Write:
+    """One write from its call to its completion; keeps the buffers alive."""
+
+    __slots__ = ("_buffers", "_done", "_wanted", "address", "file", "flags", "position", "spans")
+
+    def __init__(
+        self,
+        file: File,
+        position: int,
+        buffers: Sequence[memoryview],
+        durable: bool,
+        done: WriteDone,
+    ) -> None:
+        self.file = file
+        self.position = position
+        self.flags = os.RWF_DSYNC if durable else 0
+        self._buffers = buffers
+        self._done = done
+        wanted = 0
+        spans: list[tuple[int, int]] = []
+        for buffer in buffers:
+            size = buffer.nbytes
+            address = address_of(buffer)
+            check_alignment(file, position, size | address)
+            spans.append((address, size))
+            wanted += size
+        self.spans = spans
+        self._wanted = wanted
+
+    def prepare(self, context: AioContext, index: int, slot: int) -> None:
+        spans = self.spans
+        if len(spans) == 1:
+            address, size = spans[0]
+            opcode = PWRITE
+        else:
+            address, size = context.prepare_iovecs(slot, spans), len(spans)
+            opcode = PWRITEV
+        context.prepare(
+            index, slot, opcode, self.flags, self.file.fileno(), address, size, self.position
+        )
+
+    def complete(self, result: int) -> None:
+        if result == self._wanted:
+            self._done(None)
+        elif result < 0:
+            self._done(OSError(-result, os.strerror(-result), self.file.path))
+        else:
+            self._done(short_write_error(self.file, result, self._wanted))
+
+
+class _Read:
+    """One direct read; a short one before the end of the file is repeated by a thread, which
+    finds out what is wrong.
+    """
+
+    __slots__ = ("_read", "_repeat")
+
+    def __init__(self, read: PooledRead, repeat: Callable[[PooledRead], None]) -> None:
+        self._read = read
+        self._repeat = repeat
+
+    def prepare(self, context: AioContext, index: int, slot: int) -> None:
+        read = self._read
+        context.prepare(
+            index, slot, PREAD, 0, read.file.fileno(), read.address, read.span, read.start
+        )
+
+    def complete(self, result: int) -> None:
+        read = self._read
+        if result == read.span:
+            read.succeed(result)
+        elif result < 0:
+            read.fail(OSError(-result, os.strerror(-result), read.file.path))
+        elif read.start + result < read.file.size():
+            self._repeat(read)
+        else:
+            read.succeed(result)
+
+
+class AioEngine:
+    """The engine of Linux AIO (`dlogd.storage.engine.Engine`).
+
+    Invariant: in flight + free slots == events; at most one `_submit` is scheduled.
+    Raises OSError when the kernel gives no context (fs.aio-max-nr, no AIO in the kernel).
+    """
+
+    name = "aio"
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        read_memory_bytes: int = READ_MEMORY_BYTES,
+        events: int = EVENTS_MAX,
+    ) -> None:
+        self._loop = loop
+        self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            self._context = AioContext(events, self._eventfd)
+        except OSError:
+            os.close(self._eventfd)
+            raise
+        self._events = events
+        self._operations: list[_Write | _Read | None] = [None] * events
+        self._free_slots = list(range(events))
+        self._queue: deque[_Write | _Read] = deque()
+        self._ended: deque[tuple[_Write | _Read, int]] = deque()
+        self._scheduled = False
+        self._reads = ReadPool(read_memory_bytes, loop.call_soon)
+        self._threads = ThreadEngine(loop, reads=self._reads)
+        self.submits_total = 0
+        loop.add_reader(self._eventfd, self._on_completions)
+
+    @property
+    def read_length_max(self) -> int:
+        """The largest `length` of one read, bytes."""
+        return self._reads.length_max
+
+    @property
+    def unfinished(self) -> int:
+        """Reads and writes whose callback is still to come, those waiting for memory excepted."""
+        in_flight = self._events - len(self._free_slots)
+        return in_flight + len(self._queue) + len(self._ended) + self._threads.unfinished
+
+    def write(
+        self,
+        file: File,
+        position: int,
+        buffers: Sequence[memoryview],
+        *,
+        durable: bool,
+        done: WriteDone,
+    ) -> None:
+        """Write `buffers` one after the other from `position`."""
+        if not file.direct or len(buffers) > IOVECS_MAX:
+            self._threads.write(file, position, buffers, durable=durable, done=done)
+            return
+        self._queue.append(_Write(file, position, buffers, durable, done))
+        self._schedule()
+
+    def read(self, file: File, position: int, length: int, done: ReadDone) -> None:
+        """Read up to `length` bytes into pooled memory."""
+        self._reads.start(file, position, length, done, self._submit_read)
+
+    def _submit_read(self, read: PooledRead) -> None:
+        if not read.file.direct:
+            self._threads.submit_read(read)
+            return
+        self._queue.append(_Read(read, self._threads.submit_read))
+        self._schedule()
+
+    def zero_ahead(self, file: File, position: int, length: int, done: WriteDone) -> None:
+        """Write zeros over a preallocated range ahead of the tail (`ThreadEngine.zero_ahead`)."""
+        self._threads.zero_ahead(file, position, length, done)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run blocking `work` in a thread; re-raise what it raises."""
+        return await self._threads.run(work)
+
+    def close(self) -> None:
+        """Release the context and the threads; nothing may be in flight."""
+        self._loop.remove_reader(self._eventfd)
+        self._context.close()
+        os.close(self._eventfd)
+        self._threads.close()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._submit)
+
+    def _submit(self) -> None:
+        """Send what is queued, as far as there are slots; completions bring the rest."""
+        self._scheduled = False
+        queue, free, operations = self._queue, self._free_slots, self._operations
+        context = self._context
+        slots: list[int] = []
+        while queue and free:
+            operation = queue.popleft()
+            slot = free.pop()
+            operations[slot] = operation
+            operation.prepare(context, len(slots), slot)
+            slots.append(slot)
+        first = 0
+        while first < len(slots):
+            self.submits_total += 1
+            sent = context.submit(first, len(slots) - first)
+            if sent > 0:
+                first += sent
+            elif sent in (0, -errno.EAGAIN, -errno.EINTR):
+                self._take_back(slots[first:])
+                break
+            else:
+                # The kernel refused this one operation (EBADF, EINVAL); the others still go.
+                self._end(slots[first], sent)
+                first += 1
+        if self._ended:
+            self._finish()
+
+    def _take_back(self, slots: list[int]) -> None:
+        """Queue operations again that the kernel had no room for."""
+        for slot in reversed(slots):
+            operation = self._operations[slot]
+            if operation is not None:
+                self._queue.appendleft(operation)
+            self._operations[slot] = None
+            self._free_slots.append(slot)
+        if len(self._free_slots) == self._events:
+            # Nothing is in flight whose completion would bring them back here.
+            self._scheduled = True
+            self._loop.call_later(_RETRY_SECONDS, self._submit)
+
+    def _on_completions(self) -> None:
+        try:
+            os.eventfd_read(self._eventfd)
+        except BlockingIOError:
+            return
+        for slot, result in self._context.completions():
+            self._end(slot, result)
+        if self._queue:
+            self._schedule()
+        self._finish()
+
+    def _end(self, slot: int, result: int) -> None:
+        operation = self._operations[slot]
+        assert operation is not None
+        self._operations[slot] = None
+        self._free_slots.append(slot)
+        self._ended.append((operation, result))
+
+    def _finish(self) -> None:
+        """Call back for everything that has ended."""
+        ended = self._ended
+        try:
+            while ended:
+                operation, result = ended.popleft()
+                operation.complete(result)
+        finally:
+            # A callback that raised is reported by the loop; the others still have their turn.
+            if ended:
+                self._loop.call_soon(self._finish)

@@ -1,0 +1,36 @@
+"""The choice of an I/O engine by its configured name."""
+
+import asyncio
+import logging
+
+from dlogd.storage.aio import EVENTS_MAX, AioEngine
+from dlogd.storage.engine import Engine
+from dlogd.storage.reads import READ_MEMORY_BYTES
+from dlogd.storage.threads import ThreadEngine
+
+log = logging.getLogger(__name__)
+
+ENGINE_KINDS = ("auto", "aio", "threads")
+
+
+def open_engine(
+    kind: str,
+    loop: asyncio.AbstractEventLoop,
+    *,
+    read_memory_bytes: int = READ_MEMORY_BYTES,
+    events: int = EVENTS_MAX,
+) -> Engine:
+    """Return the engine `kind`; `auto` is AIO where the kernel gives a context, else threads.
+
+    Raises OSError for `aio` without a context, ValueError for an unknown kind.
+    """
+    if kind not in ENGINE_KINDS:
+        raise ValueError(f"Unknown io.engine {kind!r}; one of {', '.join(ENGINE_KINDS)}")
+    if kind != "threads":
+        try:
+            return AioEngine(loop, read_memory_bytes=read_memory_bytes, events=events)
+        except OSError as error:
+            if kind == "aio":
+                raise
+            log.warning("Linux AIO is not available, using threads error=%s", error)
+    return ThreadEngine(loop, read_memory_bytes=read_memory_bytes)

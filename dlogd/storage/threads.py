@@ -1,0 +1,309 @@
+"""The engine of threads: positioned vectored I/O in a small pool, for every file and kernel.
+
+Completions are handed to the event loop in batches, one wake-up for all that ended meanwhile.
+`dlogd.storage.aio` uses it for what Linux AIO cannot do without blocking. Durable writes carry
+RWF_DSYNC (man 2 pwritev2): these bytes and the metadata to find them again are on stable storage
+when the call returns; earlier writes that were not durable still need `File.sync`.
+"""
+
+import asyncio
+import errno
+import mmap
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from dlogd.storage.engine import ALIGNMENT, ReadDone, WriteDone
+from dlogd.storage.files import File
+from dlogd.storage.reads import READ_MEMORY_BYTES, PooledRead, ReadPool
+
+T = TypeVar("T")
+
+IO_THREADS = 4
+"""Threads for reads and writes: enough to keep a few disks busy, few enough for the GIL."""
+WORK_THREADS = 4
+"""Threads for `run`: they must not delay writes, so they are others."""
+
+_IOV_MAX = 1024
+_ZERO_BYTES = 1 << 20
+
+
+class Job(Protocol):
+    """Blocking work for a thread; must not raise."""
+
+    def work(self) -> None:
+        """Do the work; called in a worker thread."""
+
+    def finish(self) -> None:
+        """Report the result; called on the loop's thread."""
+
+
+def check_alignment(file: File, position: int, address_or_length: int) -> None:
+    """Raise ValueError when direct I/O would be refused; tmpfs would not notice."""
+    if (position | address_or_length) % ALIGNMENT:
+        raise ValueError(f"Unaligned direct write at {position} of {file.path}")
+
+
+def short_write_error(file: File, written: int, wanted: int) -> OSError:
+    """Say why a write ended early: the disk is full, or else it failed."""
+    code = errno.EIO
+    try:
+        stat = os.fstatvfs(file.fileno())
+        if stat.f_bavail * stat.f_frsize < wanted:
+            code = errno.ENOSPC
+    except OSError:
+        code = errno.EIO
+    return OSError(code, f"Short write, {written} of {wanted} bytes", file.path)
+
+
+def with_path(error: OSError, file: File) -> OSError:
+    """Return the same error naming the file."""
+    return OSError(error.errno, error.strerror or str(error), file.path)
+
+
+class WriteJob:
+    """One vectored write."""
+
+    __slots__ = ("_buffers", "_done", "_durable", "_error", "_file", "_position")
+
+    def __init__(
+        self,
+        file: File,
+        position: int,
+        buffers: Sequence[memoryview],
+        durable: bool,
+        done: WriteDone,
+    ) -> None:
+        self._file = file
+        self._position = position
+        self._buffers = buffers
+        self._durable = durable
+        self._done = done
+        self._error: OSError | None = None
+
+    def work(self) -> None:
+        flags = os.RWF_DSYNC if self._durable else 0
+        position = self._position
+        try:
+            for first in range(0, len(self._buffers), _IOV_MAX):
+                part = self._buffers[first : first + _IOV_MAX]
+                wanted = sum(buffer.nbytes for buffer in part)
+                written = os.pwritev(self._file.fileno(), part, position, flags)
+                if written != wanted:
+                    self._error = short_write_error(self._file, written, wanted)
+                    return
+                position += written
+        except OSError as error:
+            self._error = with_path(error, self._file)
+        except (ValueError, TypeError, BufferError) as error:
+            self._error = OSError(errno.EINVAL, str(error), self._file.path)
+
+    def finish(self) -> None:
+        self._done(self._error)
+
+
+class ReadJob:
+    """One read into pooled memory, to its end or the end of the file."""
+
+    __slots__ = ("_count", "_error", "_read")
+
+    def __init__(self, read: PooledRead) -> None:
+        self._read = read
+        self._count = 0
+        self._error: OSError | None = None
+
+    def work(self) -> None:
+        read = self._read
+        try:
+            while self._count < read.span:
+                target = read.target[self._count :]
+                count = os.preadv(read.file.fileno(), [target], read.start + self._count)
+                self._count += count
+                # A direct read that ends between blocks has met the end of the file.
+                if count == 0 or (read.file.direct and count % ALIGNMENT):
+                    return
+        except OSError as error:
+            self._error = with_path(error, read.file)
+
+    def finish(self) -> None:
+        if self._error is None:
+            self._read.succeed(self._count)
+        else:
+            self._read.fail(self._error)
+
+
+class ZeroJob:
+    """Zeros over a range, written to the disk but not flushed."""
+
+    __slots__ = ("_done", "_error", "_file", "_length", "_position")
+
+    def __init__(self, file: File, position: int, length: int, done: WriteDone) -> None:
+        self._file = file
+        self._position = position
+        self._length = length
+        self._done = done
+        self._error: OSError | None = None
+
+    def work(self) -> None:
+        position, end = self._position, self._position + self._length
+        try:
+            # Pages that are only read all share the kernel's zero page: this costs no memory.
+            with mmap.mmap(-1, _ZERO_BYTES) as zeros, memoryview(zeros) as view:
+                while position < end:
+                    with view[: min(_ZERO_BYTES, end - position)] as part:
+                        written = os.pwritev(self._file.fileno(), [part], position)
+                        if written != part.nbytes:
+                            self._error = short_write_error(self._file, written, part.nbytes)
+                            return
+                    position += written
+        except OSError as error:
+            self._error = with_path(error, self._file)
+
+    def finish(self) -> None:
+        self._done(self._error)
+
+
+class Workers:
+    """Daemon threads that take jobs in FIFO order; started as they are needed.
+
+    Bounded by its callers: each log has one write in flight, reads have pooled memory.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, thread_count_max: int) -> None:
+        self._loop = loop
+        self._name = name
+        self._thread_count_max = thread_count_max
+        self._threads: list[threading.Thread] = []
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._unfinished = 0
+        self._ended: deque[Job] = deque()
+        self._notified = False
+
+    @property
+    def unfinished(self) -> int:
+        """Jobs submitted whose `finish` has not been called."""
+        return self._unfinished
+
+    def submit(self, job: Job) -> None:
+        """Queue `job`; called on the loop's thread."""
+        self._unfinished += 1
+        self._queue.put(job)
+        if len(self._threads) < min(self._unfinished, self._thread_count_max):
+            thread = threading.Thread(
+                target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            job = self._queue.get()
+            if job is None:
+                return
+            job.work()
+            self._ended.append(job)
+            # Set and cleared without a lock: `_finish` clears it before it looks, so a job that
+            # sees it set is seen; two that both see it clear cost one useless wake-up.
+            if not self._notified:
+                self._notified = True
+                self._loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self) -> None:
+        self._notified = False
+        try:
+            while self._ended:
+                job = self._ended.popleft()
+                self._unfinished -= 1
+                job.finish()
+        finally:
+            # A callback that raised is reported by the loop; the others still have their turn.
+            if self._ended:
+                self._loop.call_soon(self._finish)
+
+    def close(self) -> None:
+        """End the threads after the jobs they have."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+
+class ThreadEngine:
+    """The engine of threads (`dlogd.storage.engine.Engine`)."""
+
+    name = "threads"
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        read_memory_bytes: int = READ_MEMORY_BYTES,
+        io_threads: int = IO_THREADS,
+        work_threads: int = WORK_THREADS,
+        reads: ReadPool | None = None,
+    ) -> None:
+        self._loop = loop
+        self._io = Workers(loop, "dlogd-io", io_threads)
+        # One thread: zeroing is never urgent and must not keep writes waiting.
+        self._background = Workers(loop, "dlogd-zero", 1)
+        self._executor = ThreadPoolExecutor(work_threads, thread_name_prefix="dlogd-work")
+        self._reads = reads or ReadPool(read_memory_bytes, loop.call_soon)
+
+    @property
+    def read_length_max(self) -> int:
+        """The largest `length` of one read, bytes."""
+        return self._reads.length_max
+
+    @property
+    def unfinished(self) -> int:
+        """Reads and writes whose callback is still to come, those waiting for memory excepted."""
+        return self._io.unfinished + self._background.unfinished
+
+    def write(
+        self,
+        file: File,
+        position: int,
+        buffers: Sequence[memoryview],
+        *,
+        durable: bool,
+        done: WriteDone,
+    ) -> None:
+        """Write `buffers` one after the other from `position`."""
+        if file.direct:
+            for buffer in buffers:
+                check_alignment(file, position, buffer.nbytes)
+        self._io.submit(WriteJob(file, position, buffers, durable, done))
+
+    def read(self, file: File, position: int, length: int, done: ReadDone) -> None:
+        """Read up to `length` bytes into pooled memory."""
+        self._reads.start(file, position, length, done, self.submit_read)
+
+    def submit_read(self, read: PooledRead) -> None:
+        """Carry out a read that has its memory."""
+        self._io.submit(ReadJob(read))
+
+    def zero_ahead(self, file: File, position: int, length: int, done: WriteDone) -> None:
+        """Write zeros over a preallocated range ahead of the tail; aligned on a direct file.
+
+        Turns unwritten extents into written ones, so that durable writes to them need no journal
+        commit (docs/decisions/0002-preallocation.md). Nothing else may write to the range.
+        """
+        if file.direct:
+            check_alignment(file, position, length)
+        self._background.submit(ZeroJob(file, position, length, done))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run blocking `work` in a thread; re-raise what it raises."""
+        return await self._loop.run_in_executor(self._executor, work)
+
+    def close(self) -> None:
+        """End the threads; nothing may be in flight."""
+        self._io.close()
+        self._background.close()
+        self._executor.shutdown()
+        self._reads.close()

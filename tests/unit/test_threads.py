@@ -1,0 +1,106 @@
+"""The engine of threads: completions in batches, flags of durable writes, short writes."""
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dlogd.storage.posix import PosixDirectory, PosixFile
+from dlogd.storage.threads import ThreadEngine, Workers, short_write_error
+from tests.unit.test_engines import BLOCK, blocks, write
+
+
+class SlowJob:
+    """A job that waits for its permission."""
+
+    def __init__(self, permission: threading.Event, ended: list["SlowJob"]) -> None:
+        self.permission = permission
+        self.ended = ended
+
+    def work(self) -> None:
+        self.permission.wait(10)
+
+    def finish(self) -> None:
+        self.ended.append(self)
+
+
+def test_completions_are_handed_over_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        loop = asyncio.get_running_loop()
+        wakeups: list[object] = []
+        real = loop.call_soon_threadsafe
+
+        def count(callback: object, *arguments: object) -> object:
+            wakeups.append(callback)
+            return real(callback, *arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", count)
+        workers = Workers(loop, "test", 2)
+        permission = threading.Event()
+        ended: list[SlowJob] = []
+        jobs = [SlowJob(permission, ended) for _ in range(50)]
+        for job in jobs:
+            workers.submit(job)
+        assert workers.unfinished == 50 and len(workers._threads) == 2
+        permission.set()
+        while workers._queue.qsize():
+            pass  # keep the loop busy, as a loaded one is
+        while workers.unfinished:
+            await asyncio.sleep(0.001)
+        assert sorted(map(id, ended)) == sorted(map(id, jobs))
+        assert len(wakeups) <= 10
+        workers.close()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_durable_means_rwf_dsync(
+    durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    real = os.pwritev
+
+    def spy(fd: int, buffers: Sequence[memoryview], position: int, flags: int = 0) -> int:
+        seen.append(flags)
+        return real(fd, buffers, position, flags)
+
+    monkeypatch.setattr(os, "pwritev", spy)
+
+    async def body() -> None:
+        engine = ThreadEngine(asyncio.get_running_loop())
+        file = PosixDirectory(str(tmp_path)).open("file", create=True, direct=True)
+        assert await write(engine, file, 0, blocks(1, 1), durable=durable) is None
+        file.close()
+        engine.close()
+
+    asyncio.run(body())
+    assert seen == [os.RWF_DSYNC if durable else 0]
+
+
+def test_a_short_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, position, flags: 100)
+
+    async def body() -> OSError | None:
+        engine = ThreadEngine(asyncio.get_running_loop())
+        file = PosixDirectory(str(tmp_path)).open("file", create=True)
+        result = await write(engine, file, 0, blocks(1, 1))
+        file.close()
+        engine.close()
+        return result
+
+    error = asyncio.run(body())
+    assert error is not None and error.errno == errno.EIO and "100 of 4096" in str(error)
+
+
+def test_a_short_write_on_a_full_disk_says_so(tmp_path: Path) -> None:
+    file = PosixDirectory(str(tmp_path)).open("file", create=True)
+    assert short_write_error(file, 0, 1 << 62).errno == errno.ENOSPC
+    assert short_write_error(file, 0, BLOCK).errno == errno.EIO
+    closed = PosixFile("gone", -1, direct=False, read_only=False)
+    assert short_write_error(closed, 0, BLOCK).errno == errno.EIO
+    file.close()
