@@ -1,0 +1,101 @@
+"""What differs between two images, for the parts of a node that react to changes.
+
+Pure. A topic that was deleted and created anew under its name is a deletion and a creation: the two
+lives are told apart by topic id (hole H19).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dlog.types import NodeId, PartitionId
+from dlogd.metadata.image import ClusterImage, NodeRegistration, TopicImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDelta:
+    """A topic that is in both images and not the same."""
+
+    old: TopicImage
+    new: TopicImage
+    partitions_created: tuple[PartitionId, ...]
+    partitions_changed: tuple[PartitionId, ...]  # leader, ISR, replicas or epochs
+    configs_changed: tuple[str, ...]  # keys set, changed or removed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageDelta:
+    """Everything that differs; false when nothing does."""
+
+    topics_deleted: tuple[TopicImage, ...]
+    topics_created: tuple[TopicImage, ...]
+    topics_changed: tuple[TopicDelta, ...]
+    configs_changed: tuple[str, ...]  # cluster-wide keys
+    nodes_removed: tuple[NodeRegistration, ...]
+    nodes_added: tuple[NodeRegistration, ...]
+    nodes_changed: tuple[NodeRegistration, ...]  # as they are now
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.topics_deleted
+            or self.topics_created
+            or self.topics_changed
+            or self.configs_changed
+            or self.nodes_removed
+            or self.nodes_added
+            or self.nodes_changed
+        )
+
+
+def between(old: ClusterImage, new: ClusterImage) -> ImageDelta:
+    """Return what turns `old` into `new`; unchanged topics cost one comparison of identity."""
+    deleted, created, changed = [], [], []
+    if old.topics_by_id is not new.topics_by_id:
+        for topic_id, topic in old.topics_by_id.items():
+            present = new.topics_by_id.get(topic_id)
+            if present is None:
+                deleted.append(topic)
+            elif present is not topic and present != topic:
+                changed.append(_topic_delta(topic, present))
+        created = [
+            topic
+            for topic_id, topic in new.topics_by_id.items()
+            if topic_id not in old.topics_by_id
+        ]
+    return ImageDelta(
+        topics_deleted=tuple(deleted),
+        topics_created=tuple(created),
+        topics_changed=tuple(changed),
+        configs_changed=_changed_keys(old.configs, new.configs),
+        nodes_removed=tuple(_only_in(old.nodes, new.nodes)),
+        nodes_added=tuple(_only_in(new.nodes, old.nodes)),
+        nodes_changed=tuple(
+            node
+            for node_id, node in new.nodes.items()
+            if node_id in old.nodes and old.nodes[node_id] != node
+        ),
+    )
+
+
+def _topic_delta(old: TopicImage, new: TopicImage) -> TopicDelta:
+    both = min(len(old.partitions), len(new.partitions))
+    return TopicDelta(
+        old=old,
+        new=new,
+        partitions_created=tuple(PartitionId(p) for p in range(both, len(new.partitions))),
+        partitions_changed=tuple(
+            PartitionId(p) for p in range(both) if old.partitions[p] != new.partitions[p]
+        ),
+        configs_changed=_changed_keys(old.configs, new.configs),
+    )
+
+
+def _changed_keys(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
+    if old is new:
+        return ()
+    return tuple(key for key in sorted({**old, **new}) if old.get(key) != new.get(key))
+
+
+def _only_in(
+    some: Mapping[NodeId, NodeRegistration], others: Mapping[NodeId, NodeRegistration]
+) -> list[NodeRegistration]:
+    return [node for node_id, node in some.items() if node_id not in others]
