@@ -1,0 +1,282 @@
+"""Connections against a tiny server that a test scripts."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlog.errors import (
+    ConnectFailedError,
+    DisconnectedError,
+    ProtocolError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
+from dlog.transport import Address, Connection, ConnectionOptions, connect
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def request(correlation_id: int, body: bytes = b"") -> bytes:
+    """Frame a request; the test's server reads nothing but its correlation id."""
+    return struct.pack(">ihhi", 8 + len(body), 0, 0, correlation_id) + body
+
+
+def response(correlation_id: int, body: bytes = b"") -> bytes:
+    return struct.pack(">ii", 4 + len(body), correlation_id) + body
+
+
+async def read_request(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    (length,) = struct.unpack(">i", await reader.readexactly(4))
+    frame = await reader.readexactly(length)
+    return struct.unpack(">i", frame[4:8])[0], frame[8:]
+
+
+@asynccontextmanager
+async def node(handler: Handler, **options: Any) -> AsyncIterator[Connection]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await handler(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+    loop = asyncio.get_running_loop()
+    connection = await connect(loop, address, ConnectionOptions(**options))
+    try:
+        yield connection
+    finally:
+        connection.close()
+        await connection.wait_closed()
+        server.close()
+
+
+def check(work: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(work(), 20)
+
+    asyncio.run(bounded())
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        correlation_id, body = await read_request(reader)
+        writer.write(response(correlation_id, body))
+
+
+def test_answers_reach_their_callers() -> None:
+    async def work() -> None:
+        async with node(echo) as connection:
+
+            async def one(number: int) -> None:
+                body = number.to_bytes(4, "big") * (1 + number * 97)
+                frame = await connection.call(lambda cid: request(cid, body))
+                assert frame[4:] == body
+
+            await asyncio.gather(*(one(number) for number in range(100)))
+            assert connection.inflight_count == 0
+
+    check(work)
+
+
+def test_requests_in_flight_are_bounded_and_wait_in_order() -> None:
+    seen: list[bytes] = []
+
+    async def work() -> None:
+        release = asyncio.Event()
+
+        async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            pending = [await read_request(reader) for _ in range(3)]
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(reader.read(1), 0.1)
+            release.set()
+            for correlation_id, body in pending:
+                seen.append(body)
+                writer.write(response(correlation_id))
+            while True:
+                correlation_id, body = await read_request(reader)
+                seen.append(body)
+                writer.write(response(correlation_id))
+
+        async with node(handler, inflight_max=3) as connection:
+
+            def start(body: bytes) -> "asyncio.Future[memoryview]":
+                return asyncio.ensure_future(connection.call(lambda cid: request(cid, body)))
+
+            calls = [start(b"%d" % number) for number in range(10)]
+            await release.wait()
+            assert connection.inflight_count == 3
+            calls[5].cancel()
+            late = connection.call(lambda cid: request(cid, b"late"))
+            await asyncio.gather(*calls[:5], *calls[6:], late)
+
+    check(work)
+    assert seen == [b"0", b"1", b"2", b"3", b"4", b"6", b"7", b"8", b"9", b"late"]
+
+
+def test_a_missed_deadline_closes_the_connection() -> None:
+    async def silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def work() -> None:
+        async with node(silent, inflight_max=2) as connection:
+            patient = asyncio.ensure_future(connection.call(request, 0.3))
+            queued = asyncio.ensure_future(connection.call(request, 10))
+            waiting = asyncio.ensure_future(connection.call(request, 10))
+            waiting_short = asyncio.ensure_future(connection.call(request, 0.05))
+            with pytest.raises(RequestTimedOutError):
+                await waiting_short
+            assert connection.is_open  # nothing was sent for it: nothing is lost
+            queued.cancel()
+            with pytest.raises(RequestTimedOutError):
+                await patient
+            with pytest.raises(DisconnectedError):
+                await waiting
+            assert not connection.is_open
+            with pytest.raises(DisconnectedError):
+                await connection.call(request)
+
+    check(work)
+
+
+def test_a_lost_connection_fails_everybody() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+
+    async def work() -> None:
+        async with node(hang_up) as connection:
+            calls = [asyncio.ensure_future(connection.call(request)) for _ in range(20)]
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            assert all(type(result) is DisconnectedError for result in results)
+            assert len(set(map(id, results))) == 20
+
+    check(work)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        response(77),
+        struct.pack(">i", -5),
+        struct.pack(">i", 1 << 30),
+        struct.pack(">i", 2) + b"xx",
+    ],
+)
+def test_nonsense_closes_the_connection(nonsense: bytes) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(nonsense)
+        await reader.read()
+
+    async def work() -> None:
+        async with node(handler) as connection:
+            with pytest.raises(ProtocolError):
+                await connection.call(request)
+            assert not connection.is_open
+
+    check(work)
+
+
+def test_an_answer_after_the_caller_left_is_dropped() -> None:
+    async def work() -> None:
+        async with node(echo) as connection:
+            left = asyncio.ensure_future(connection.call(request))
+            await asyncio.sleep(0)
+            left.cancel()
+            frame = await connection.call(lambda cid: request(cid, b"mine"))
+            assert bytes(frame[4:]) == b"mine"
+
+    check(work)
+
+
+def test_requests_without_answer_obey_the_bound_of_the_socket() -> None:
+    async def work() -> None:
+        received = 0
+        go = asyncio.Event()
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal received
+            await go.wait()
+            while True:
+                correlation_id, body = await read_request(reader)
+                received += 1
+                if body == b"last":
+                    writer.write(response(correlation_id))
+
+        async with node(slow) as connection:
+            body = b"x" * (1 << 20)
+            with pytest.raises(RequestTimedOutError):
+                for _ in range(100):
+                    await connection.send(lambda cid: request(cid, body), 0.2)
+            sent_before = received
+            go.set()
+            await connection.call(lambda cid: request(cid, b"last"))
+            assert sent_before == 0
+            assert 1 < received < 100
+
+    check(work)
+
+
+def test_nobody_there() -> None:
+    async def work() -> None:
+        server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        server.close()
+        await server.wait_closed()
+        with pytest.raises(ConnectFailedError, match="Connection refused"):
+            await connect(asyncio.get_running_loop(), address)
+
+    check(work)
+
+
+def test_the_hook_runs_first_and_may_refuse() -> None:
+    async def work() -> None:
+        seen: list[bytes] = []
+
+        async def log_in(connection: Connection) -> None:
+            frame = await connection.call(lambda cid: request(cid, b"secret"))
+            seen.append(bytes(frame[4:]))
+
+        async with node(echo, authenticate=log_in):
+            assert seen == [b"secret"]
+
+        async def refuse(_connection: Connection) -> None:
+            raise UnsupportedVersionError("no SASL")
+
+        async def stuck(_connection: Connection) -> None:
+            await asyncio.sleep(60)
+
+        with pytest.raises(UnsupportedVersionError):
+            async with node(echo, authenticate=refuse):
+                pass
+        with pytest.raises(ConnectFailedError, match="in time"):
+            async with node(echo, authenticate=stuck, connect_timeout_s=0.1):
+                pass
+
+    check(work)
+
+
+def test_correlation_ids_wrap() -> None:
+    async def work() -> None:
+        async with node(echo) as connection:
+            connection._correlation_id = (1 << 31) - 2
+            for _ in range(3):
+                await connection.call(request)
+
+    check(work)
+
+
+def test_addresses() -> None:
+    assert Address.parse("host:9092") == Address("host", 9092)
+    assert str(Address.parse("[::1]:9092")) == "[::1]:9092"
+    for wrong in ("host", "host:", ":9092", "host:0", "host:70000", "::1:9092", "host:x", ""):
+        with pytest.raises(ValueError, match=":"):
+            Address.parse(wrong)
+    assert replace(ConnectionOptions(), client_id=None).client_id is None
