@@ -6,8 +6,8 @@ array announces costs memory of ours.
 """
 
 import struct
+from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
 
 from dlog.errors import ProtocolError
 from dlog.wire import topics as topic_keys
@@ -37,6 +37,15 @@ class Reader:
         found = layout.unpack_from(self.buffer, self.position)
         self.position = after
         return found
+
+    def rows(self, layout: struct.Struct, count: int) -> Iterator[tuple[Any, ...]]:
+        """Read `count` rows of fixed size at once."""
+        start = self.position
+        after = start + count * layout.size
+        if after > self.end:
+            raise ProtocolError("an array is cut")
+        self.position = after
+        return layout.iter_unpack(self.buffer[start:after])
 
     def _length(self, legacy: struct.Struct) -> int:
         """Read a length or count; -1 is null."""
@@ -87,15 +96,18 @@ class Reader:
 
     def topic_key(self, by_id: bool) -> TopicKey:
         """Read a topic's name or id."""
-        if not by_id:
-            return self.string()
-        after = self.position + 16
-        if after > self.end:
-            raise ProtocolError("a topic id is cut")
-        raw = bytes(self.buffer[self.position : after])
-        self.position = after
-        topic_id: UUID = topic_keys.ids.get(raw) or topic_keys.decode_id(raw)
-        return topic_id
+        size = 16 if by_id else self._length(_INT16)
+        start = self.position
+        if not 0 <= size <= self.end - start:
+            raise ProtocolError("a topic's name or id is null or cut")
+        self.position = start + size
+        raw = bytes(self.buffer[start : self.position])
+        if by_id:
+            return topic_keys.ids.get(raw) or topic_keys.decode_id(raw)
+        try:
+            return topic_keys.names.get(raw) or topic_keys.decode_name(raw)
+        except UnicodeDecodeError:
+            raise ProtocolError("a topic's name is not UTF-8") from None
 
     def tags(self) -> None:
         """Skip tagged fields; nothing where the version has none."""
