@@ -181,10 +181,6 @@ class AioEngine:
         self._queue.append(_Read(read, self._threads.submit_read))
         self._schedule()
 
-    def zero_ahead(self, file: File, position: int, length: int, done: WriteDone) -> None:
-        """Write zeros over a preallocated range ahead of the tail (`ThreadEngine.zero_ahead`)."""
-        self._threads.zero_ahead(file, position, length, done)
-
     async def run(self, work: Callable[[], T]) -> T:
         """Run blocking `work` in a thread; re-raise what it raises."""
         return await self._threads.run(work)

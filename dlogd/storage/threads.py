@@ -8,7 +8,6 @@ when the call returns; earlier writes that were not durable still need `File.syn
 
 import asyncio
 import errno
-import mmap
 import os
 import queue
 import threading
@@ -29,7 +28,6 @@ WORK_THREADS = 4
 """Threads for `run`: they must not delay writes, so they are others."""
 
 _IOV_MAX = 1024
-_ZERO_BYTES = 1 << 20
 
 
 class Job(Protocol):
@@ -136,37 +134,6 @@ class ReadJob:
             self._read.fail(self._error)
 
 
-class ZeroJob:
-    """Zeros over a range, written to the disk but not flushed."""
-
-    __slots__ = ("_done", "_error", "_file", "_length", "_position")
-
-    def __init__(self, file: File, position: int, length: int, done: WriteDone) -> None:
-        self._file = file
-        self._position = position
-        self._length = length
-        self._done = done
-        self._error: OSError | None = None
-
-    def work(self) -> None:
-        position, end = self._position, self._position + self._length
-        try:
-            # Pages that are only read all share the kernel's zero page: this costs no memory.
-            with mmap.mmap(-1, _ZERO_BYTES) as zeros, memoryview(zeros) as view:
-                while position < end:
-                    with view[: min(_ZERO_BYTES, end - position)] as part:
-                        written = os.pwritev(self._file.fileno(), [part], position)
-                        if written != part.nbytes:
-                            self._error = short_write_error(self._file, written, part.nbytes)
-                            return
-                    position += written
-        except OSError as error:
-            self._error = with_path(error, self._file)
-
-    def finish(self) -> None:
-        self._done(self._error)
-
-
 class Workers:
     """Daemon threads that take jobs in FIFO order; started as they are needed.
 
@@ -249,8 +216,6 @@ class ThreadEngine:
     ) -> None:
         self._loop = loop
         self._io = Workers(loop, "dlogd-io", io_threads)
-        # One thread: zeroing is never urgent and must not keep writes waiting.
-        self._background = Workers(loop, "dlogd-zero", 1)
         self._executor = ThreadPoolExecutor(work_threads, thread_name_prefix="dlogd-work")
         self._reads = reads or ReadPool(read_memory_bytes, loop.call_soon)
 
@@ -262,7 +227,7 @@ class ThreadEngine:
     @property
     def unfinished(self) -> int:
         """Reads and writes whose callback is still to come, those waiting for memory excepted."""
-        return self._io.unfinished + self._background.unfinished
+        return self._io.unfinished
 
     def write(
         self,
@@ -287,16 +252,6 @@ class ThreadEngine:
         """Carry out a read that has its memory."""
         self._io.submit(ReadJob(read))
 
-    def zero_ahead(self, file: File, position: int, length: int, done: WriteDone) -> None:
-        """Write zeros over a preallocated range ahead of the tail; aligned on a direct file.
-
-        Turns unwritten extents into written ones, so that durable writes to them need no journal
-        commit (docs/decisions/0002-preallocation.md). Nothing else may write to the range.
-        """
-        if file.direct:
-            check_alignment(file, position, length)
-        self._background.submit(ZeroJob(file, position, length, done))
-
     async def run(self, work: Callable[[], T]) -> T:
         """Run blocking `work` in a thread; re-raise what it raises."""
         return await self._loop.run_in_executor(self._executor, work)
@@ -304,6 +259,5 @@ class ThreadEngine:
     def close(self) -> None:
         """End the threads; nothing may be in flight."""
         self._io.close()
-        self._background.close()
         self._executor.shutdown()
         self._reads.close()

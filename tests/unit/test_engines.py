@@ -14,6 +14,7 @@ from dlogd.storage.engines import open_engine
 from dlogd.storage.files import File
 from dlogd.storage.posix import PosixDirectory
 from dlogd.storage.threads import ThreadEngine
+from dlogd.storage.zeros import zero_ahead
 
 AnyEngine = AioEngine | ThreadEngine
 Scenario = Callable[[AnyEngine, File], Awaitable[None]]
@@ -224,9 +225,21 @@ def test_zeroing_ahead(run: Callable[..., None]) -> None:
     async def scenario(engine: AnyEngine, file: File) -> None:
         file.preallocate(0, 4 << 20)
         result: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
-        engine.zero_ahead(file, BLOCK, 3 << 20, result.set_result)
+        zero_ahead(engine, file, BLOCK, (3 << 20) + BLOCK, result.set_result)
         assert await result is None
         assert file.size() == 4 << 20 and not any(file.pread(4 << 20, 0))
+
+    run(scenario)
+
+
+def test_zeroing_stops_at_the_first_error(run: Callable[..., None], tmp_path: Path) -> None:
+    async def scenario(engine: AnyEngine, file: File) -> None:
+        other = PosixDirectory(str(tmp_path)).open("file", read_only=True, direct=file.direct)
+        result: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+        zero_ahead(engine, other, 0, 3 << 20, result.set_result)
+        error = await result
+        assert error is not None and error.errno == errno.EBADF
+        other.close()
 
     run(scenario)
 
