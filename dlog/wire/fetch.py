@@ -93,7 +93,7 @@ _PARTITION_12 = struct.Struct(">iiqiqiB")
 
 # One partition of a response: partition, error, high watermark, last stable offset, log start
 # offset (from 5), count of aborted transactions, preferred read replica (from 11), size of the
-# records. From 12 on the count is a varint (here of one byte); so is the size, which is not in here.
+# records. From 12 on the count is a varint (here of one byte); so is the size, not in here.
 _FETCHED_4 = struct.Struct(">ihqqii").pack
 _FETCHED_5 = struct.Struct(">ihqqqii").pack
 _FETCHED_11 = struct.Struct(">ihqqqiii").pack
