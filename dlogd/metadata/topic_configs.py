@@ -1,0 +1,269 @@
+"""The table of topic configs: Kafka's names, types and meanings, with bounds and reasons.
+
+Pure. Every key can be set for a topic, and for the whole cluster under its `cluster_name` (Kafka's
+name for the broker's default). A key that this software has no use for is accepted only with a
+value that says what it does anyway. `dlogd.metadata.effective` says which value holds.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dlog.errors import InvalidConfigError
+from dlogd.config.choices import AckMode, FlushPolicy
+from dlogd.config.schema import KEYS, Config
+from dlogd.metadata.config_values import (
+    BOOLEAN,
+    INT64_MAX,
+    ConfigType,
+    ValueKind,
+    choice,
+    double,
+    integer,
+    long,
+    only,
+    word_list,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigKey:
+    """One config: its names, kind, default and documentation."""
+
+    name: str
+    cluster_name: str
+    kind: ValueKind
+    # The value where nobody sets one; for keys with a `node_key` that key's own default.
+    default: str
+    doc: str
+    # The key of the node's file that gives the default, None where it cannot.
+    node_key: str | None = None
+
+    @property
+    def type(self) -> ConfigType:
+        """Type as DescribeConfigs reports it."""
+        return self.kind.type
+
+    def node_value(self, config: Config) -> str | None:
+        """Return what the node's file says, as this config writes it."""
+        return None if self.node_key is None else _text_of(KEYS[self.node_key].value_in(config))
+
+
+def _text_of(value: Any) -> str:
+    return str(value.value) if isinstance(value, AckMode | FlushPolicy) else str(value)
+
+
+def _from_node(
+    name: str, cluster_name: str, kind: ValueKind, node_key: str, doc: str
+) -> TopicConfigKey:
+    default = _text_of(KEYS[node_key].key.default)
+    return TopicConfigKey(name, cluster_name, kind, default, doc, node_key)
+
+
+def _inert(
+    name: str, cluster_name: str, kind: ValueKind, value: str, reason: str
+) -> TopicConfigKey:
+    """Return a key of which only the value that holds anyway is accepted."""
+    return TopicConfigKey(name, cluster_name, only(kind, value, reason), value, f"Fixed: {reason}")
+
+
+def _accept_cleanup(words: tuple[str, ...]) -> None:
+    for word in words:
+        if word not in ("delete", "compact"):
+            raise ValueError("String must be one of: delete, compact")
+    if words != ("delete",):
+        raise ValueError("compaction is not available in this version, only delete")
+
+
+def _accept_any(words: tuple[str, ...]) -> None:
+    """Accept every list."""
+
+
+_CHOICES_OF_FLUSH = choice(*(policy.value for policy in FlushPolicy))
+_CHOICES_OF_ACK = choice(*(mode.value for mode in AckMode))
+_CODECS = choice("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+_OPAQUE = "batches are kept as the producer compressed them"
+_NO_TIERS = "there is no remote storage"
+_NO_THROTTLE = "replication is not throttled per replica"
+_NOT_COMPACTED = "Kept for compaction, which is not available in this version; no effect yet."
+
+_KEYS = (
+    # Retention and segments.
+    TopicConfigKey(
+        "cleanup.policy", "log.cleanup.policy", word_list(_accept_cleanup), "delete",
+        "What happens to old segments: `delete` drops them by age and size.",
+    ),
+    _from_node(
+        "retention.ms", "log.retention.ms", long(-1), "retention.time",
+        "Segments whose newest record is older are dropped; -1: no limit.",
+    ),
+    _from_node(
+        "retention.bytes", "log.retention.bytes", long(-1), "retention.bytes",
+        "Old segments are dropped while a partition is larger; -1: no limit.",
+    ),
+    _from_node(
+        "segment.bytes", "log.segment.bytes", integer(1024), "segment.bytes",
+        "A segment is closed before it grows beyond this.",
+    ),
+    _from_node(
+        "segment.ms", "log.roll.ms", long(1), "segment.ms",
+        "A segment is closed at this age even when it is small.",
+    ),
+    TopicConfigKey(
+        "segment.index.bytes", "log.index.size.max.bytes", integer(4096), str(10 << 20),
+        "A segment is closed before its offset index grows beyond this.",
+    ),
+    _from_node(
+        "index.interval.bytes", "log.index.interval.bytes", integer(0), "index.interval.bytes",
+        "One index entry per so many bytes of log.",
+    ),
+    _from_node(
+        "preallocate.bytes", "preallocate.bytes", integer(0), "preallocate.bytes",
+        "Step in which an active segment takes disk space ahead of its tail; 0: none.",
+    ),
+    TopicConfigKey(
+        "preallocate", "log.preallocate", BOOLEAN, "false",
+        "Without effect: `preallocate.bytes` says how far ahead space is taken.",
+    ),
+    _inert("segment.jitter.ms", "log.roll.jitter.ms", long(0), "0", "segments roll on time"),
+    _inert(
+        "file.delete.delay.ms", "log.segment.delete.delay.ms", long(0), "60000",
+        "files go when no reader holds them",
+    ),
+    # Durability.
+    _from_node(
+        "flush.policy", "flush.policy", _CHOICES_OF_FLUSH, "flush.policy",
+        "When what is appended is brought to stable storage: always (before it is acknowledged), "
+        "interval, never.",
+    ),
+    _from_node(
+        "flush.interval.ms", "flush.interval.ms", long(1), "flush.interval",
+        "Longest time that data stays unflushed under `flush.policy=interval`.",
+    ),
+    _inert(
+        "flush.messages", "log.flush.interval.messages", long(1), str(INT64_MAX),
+        "`flush.policy` says when data is flushed",
+    ),
+    _inert(
+        "flush.ms", "log.flush.interval.ms", long(0), str(INT64_MAX),
+        "`flush.policy` and `flush.interval.ms` say when data is flushed",
+    ),
+    TopicConfigKey(
+        "min.insync.replicas", "min.insync.replicas", integer(1), "1",
+        "Replicas that must be in sync for a write with acks=all.",
+    ),
+    TopicConfigKey(
+        "unclean.leader.election.enable", "unclean.leader.election.enable", BOOLEAN, "false",
+        "Whether a replica that is not in sync may lead when no other is left: loses data.",
+    ),
+    _from_node(
+        "ack.default", "ack.default", _CHOICES_OF_ACK, "ack.default",
+        "What dlog's own clients ask for when the caller does not say: none, leader, all.",
+    ),
+    _from_node(
+        "ack.floor", "ack.floor", _CHOICES_OF_ACK, "ack.floor",
+        "Weaker produce requests are raised to this.",
+    ),
+    # Batches.
+    _from_node(
+        "max.message.bytes", "message.max.bytes", integer(0), "message.bytes.max",
+        "Largest record batch, compressed. What a node cannot hold is refused all the same.",
+    ),
+    TopicConfigKey(
+        "message.timestamp.type", "log.message.timestamp.type",
+        choice("CreateTime", "LogAppendTime"), "CreateTime",
+        "Whether records keep the producer's time or get that of the append.",
+    ),
+    TopicConfigKey(
+        "message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms",
+        long(0), str(INT64_MAX),
+        "How far a producer's timestamp may lie in the past.",
+    ),
+    TopicConfigKey(
+        "message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms",
+        long(0), "3600000",
+        "How far a producer's timestamp may lie in the future.",
+    ),
+    _inert("compression.type", "compression.type", _CODECS, "producer", _OPAQUE),
+    _inert("compression.gzip.level", "compression.gzip.level", integer(), "-1", _OPAQUE),
+    _inert("compression.lz4.level", "compression.lz4.level", integer(), "9", _OPAQUE),
+    _inert("compression.zstd.level", "compression.zstd.level", integer(), "3", _OPAQUE),
+    # Compaction: without effect while `cleanup.policy` can only be `delete`.
+    TopicConfigKey(
+        "delete.retention.ms", "log.cleaner.delete.retention.ms",
+        long(0), "86400000", _NOT_COMPACTED,
+    ),
+    TopicConfigKey(
+        "min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms",
+        long(0), "0", _NOT_COMPACTED,
+    ),
+    TopicConfigKey(
+        "max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms",
+        long(1), str(INT64_MAX), _NOT_COMPACTED,
+    ),
+    TopicConfigKey(
+        "min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio",
+        double(0, 1), "0.5", _NOT_COMPACTED,
+    ),
+    # Replication quotas and tiers.
+    _inert(
+        "leader.replication.throttled.replicas", "leader.replication.throttled.replicas",
+        word_list(_accept_any), "", _NO_THROTTLE,
+    ),
+    _inert(
+        "follower.replication.throttled.replicas", "follower.replication.throttled.replicas",
+        word_list(_accept_any), "", _NO_THROTTLE,
+    ),
+    _inert(
+        "remote.storage.enable", "remote.storage.enable", BOOLEAN, "false", _NO_TIERS
+    ),
+    _inert(
+        "remote.log.copy.disable", "remote.log.copy.disable", BOOLEAN, "false", _NO_TIERS
+    ),
+    _inert(
+        "remote.log.delete.on.disable", "remote.log.delete.on.disable", BOOLEAN, "false", _NO_TIERS
+    ),
+    _inert("local.retention.ms", "log.local.retention.ms", long(-2), "-2", _NO_TIERS),
+    _inert("local.retention.bytes", "log.local.retention.bytes", long(-2), "-2", _NO_TIERS),
+)  # fmt: skip
+
+TOPIC_CONFIGS: dict[str, TopicConfigKey] = {key.name: key for key in _KEYS}
+"""Every config by the name that it has for a topic."""
+
+CLUSTER_CONFIGS: dict[str, TopicConfigKey] = {key.cluster_name: key for key in _KEYS}
+"""Every config by the name that it has for the whole cluster."""
+
+
+def validate_topic(configs: Mapping[str, str]) -> None:
+    """Raise InvalidConfigError for the first config that no topic can have."""
+    for name, value in configs.items():
+        _validate(name, value, TOPIC_CONFIGS, "topic")
+
+
+def validate_cluster(configs: Mapping[str, str]) -> None:
+    """Raise InvalidConfigError for the first config that no cluster can have."""
+    for name, value in configs.items():
+        _validate(name, value, CLUSTER_CONFIGS, "cluster")
+
+
+def _validate(name: str, value: str, table: Mapping[str, TopicConfigKey], scope: str) -> None:
+    key = table.get(name)
+    if key is None:
+        raise InvalidConfigError(f"Unknown {scope} config name: {name}{_hint(name, table)}")
+    try:
+        key.kind.parse(value)
+    except ValueError as error:
+        shown = value if len(value) <= 80 else f"{value[:80]}..."
+        raise InvalidConfigError(
+            f"Invalid value {shown} for configuration {name}: {error}"
+        ) from None
+
+
+def _hint(name: str, table: Mapping[str, TopicConfigKey]) -> str:
+    """Return a suggestion: the other scope's name for it, or the nearest one."""
+    for key in _KEYS:
+        if name in (key.name, key.cluster_name):
+            return f"; here it is {key.name if table is TOPIC_CONFIGS else key.cluster_name}"
+    near: Iterable[str] = difflib.get_close_matches(name[:100], table, n=1, cutoff=0.7)
+    return "".join(f"; did you mean {each}?" for each in near)

@@ -1,0 +1,273 @@
+"""Topic and cluster configs: the table, which value holds, how requests become changes."""
+
+from uuid import UUID
+
+import pytest
+
+from dlog.errors import InvalidConfigError, InvalidRequestError
+from dlogd.config.choices import AckMode, FlushPolicy
+from dlogd.config.load import load_config
+from dlogd.config.schema import KEYS, Config
+from dlogd.metadata import topic_configs
+from dlogd.metadata.admission import admit, evaluate
+from dlogd.metadata.commands import AlterConfigs, ConfigChange, CreateTopic, DeleteTopic
+from dlogd.metadata.config_changes import (
+    AlterOperation,
+    ConfigOperation,
+    ConfigScope,
+    plan_incremental,
+    plan_replacement,
+)
+from dlogd.metadata.config_values import ConfigSource, ConfigType
+from dlogd.metadata.effective import (
+    ConfigEntry,
+    TimestampType,
+    describe_cluster,
+    describe_node,
+    describe_topic,
+    resolve,
+)
+from dlogd.metadata.image import EMPTY_IMAGE, Refused
+from dlogd.metadata.topic_configs import CLUSTER_CONFIGS, TOPIC_CONFIGS
+
+NODE = Config()
+
+
+def test_every_default_is_a_value_of_its_key() -> None:
+    assert len(TOPIC_CONFIGS) == len(CLUSTER_CONFIGS)
+    for key in TOPIC_CONFIGS.values():
+        assert key.kind.canonical(key.default) == key.default, key.name
+        assert key.doc.rstrip(".") != key.doc or key.doc.startswith("Fixed:"), key.name
+        assert key.node_key is None or key.node_key in KEYS
+
+
+def test_defaults_are_those_of_kafka() -> None:
+    defaults = {
+        "cleanup.policy": "delete",
+        "retention.ms": "604800000",
+        "retention.bytes": "-1",
+        "segment.bytes": "1073741824",
+        "segment.ms": "604800000",
+        "segment.index.bytes": "10485760",
+        "index.interval.bytes": "4096",
+        "max.message.bytes": "1048588",
+        "min.insync.replicas": "1",
+        "compression.type": "producer",
+        "message.timestamp.type": "CreateTime",
+        "message.timestamp.before.max.ms": "9223372036854775807",
+        "message.timestamp.after.max.ms": "3600000",
+        "delete.retention.ms": "86400000",
+        "unclean.leader.election.enable": "false",
+        "flush.messages": "9223372036854775807",
+        "flush.ms": "9223372036854775807",
+    }
+    assert {name: TOPIC_CONFIGS[name].default for name in defaults} == defaults
+    topic_configs.validate_topic(defaults)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("retention.ms", "-2", "at least -1"),
+        ("retention.ms", "7d", "Not a number"),
+        ("retention.ms", "", "Not a number"),
+        ("retention.ms", "99999999999999999999", "Not a number"),
+        ("retention.ms", "9999999999999999999", "no more than"),
+        ("segment.bytes", "1023", "at least 1024"),
+        ("segment.bytes", "2147483648", "no more than 2147483647"),
+        ("min.insync.replicas", "0", "at least 1"),
+        ("cleanup.policy", "compact", "compaction is not available"),
+        ("cleanup.policy", "compact,delete", "compaction is not available"),
+        ("cleanup.policy", "", "only delete"),
+        ("cleanup.policy", "shred", "must be one of"),
+        ("compression.type", "gzip", "Only producer is possible: batches are kept"),
+        ("compression.type", "brotli", "must be one of"),
+        ("message.timestamp.type", "createtime", "must be one of"),
+        ("unclean.leader.election.enable", "yes", "true or false"),
+        ("min.cleanable.dirty.ratio", "1.5", "from 0 to 1"),
+        ("min.cleanable.dirty.ratio", "nan", "Not a number"),
+        ("min.cleanable.dirty.ratio", "1e999", "from 0 to 1"),
+        ("flush.policy", "sometimes", "must be one of: always, interval, never"),
+        ("flush.messages", "1", "`flush.policy` says"),
+        ("ack.floor", "-1", "must be one of: none, leader, all"),
+        ("remote.storage.enable", "true", "there is no remote storage"),
+        ("leader.replication.throttled.replicas", "*", "Only an empty list is possible"),
+    ],
+)
+def test_refused_values(name: str, value: str, reason: str) -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        topic_configs.validate_topic({name: value})
+    assert reason in str(caught.value)
+    assert f"for configuration {name}" in str(caught.value)
+
+
+def test_accepted_values() -> None:
+    topic_configs.validate_topic(
+        {
+            "cleanup.policy": " delete ",
+            "retention.ms": " +5 ",
+            "unclean.leader.election.enable": "TRUE",
+            "min.cleanable.dirty.ratio": ".25",
+            "delete.retention.ms": "1",
+            "preallocate": "true",
+            "compression.type": "producer",
+        }
+    )
+
+
+def test_unknown_names_come_with_a_hint() -> None:
+    for configs, hint in (
+        ({"retention.msx": "1"}, "did you mean retention.ms"),
+        ({"log.retention.ms": "1"}, "here it is retention.ms"),
+        ({"x" * 1000: "1"}, "Unknown topic config name"),
+    ):
+        with pytest.raises(InvalidConfigError, match=hint):
+            topic_configs.validate_topic(configs)
+    with pytest.raises(InvalidConfigError, match=r"here it is log\.retention\.ms"):
+        topic_configs.validate_cluster({"retention.ms": "1"})
+    topic_configs.validate_cluster({"log.retention.ms": "1", "ack.floor": "all"})
+
+
+def test_the_order_of_sources() -> None:
+    node = load_config("retention.time: 3d\nflush.policy: interval\nack.default: leader")
+    cluster = {"log.retention.ms": "2", "flush.policy": "never", "ack.floor": "all"}
+    topic = {"retention.ms": "1"}
+    assert resolve({}, {}, NODE).retention_ms == 604_800_000
+    assert resolve({}, {}, node).retention_ms == 259_200_000
+    assert resolve({}, cluster, node).retention_ms == 2
+    config = resolve(topic, cluster, node)
+    assert config.retention_ms == 1
+    assert config.flush_policy is FlushPolicy.NEVER
+    assert config.timestamp_type is TimestampType.CREATE_TIME
+    # A default weaker than the floor would never be what a client gets.
+    assert (config.ack_default, config.ack_floor) == (AckMode.ALL, AckMode.ALL)
+
+
+def test_values_are_bounded_by_what_the_node_can_do() -> None:
+    assert resolve({"max.message.bytes": "2147483647"}, {}, NODE).max_message_bytes == 32 << 20
+    assert resolve({"segment.bytes": "4096"}, {}, NODE).preallocate_bytes == 4096
+    assert resolve({"index.interval.bytes": "0"}, {}, NODE).index_interval_bytes == 1
+
+
+def test_stored_values_of_another_version_are_passed_over() -> None:
+    config = resolve({"retention.ms": "for ever", "unknown": "x"}, {"log.retention.ms": "9"}, NODE)
+    assert config.retention_ms == 9
+
+
+def named(entries: list[ConfigEntry], name: str) -> ConfigEntry:
+    (entry,) = [each for each in entries if each.name == name]
+    return entry
+
+
+def test_describe_topic() -> None:
+    node = load_config("retention.time: 3d")
+    entries = describe_topic({"retention.ms": "1"}, {"log.retention.ms": "2"}, node)
+    assert [entry.name for entry in entries] == sorted(TOPIC_CONFIGS)
+    entry = named(entries, "retention.ms")
+    assert (entry.value, entry.source, entry.type) == ("1", ConfigSource.TOPIC, ConfigType.LONG)
+    assert [(each.name, each.value, int(each.source)) for each in entry.synonyms] == [
+        ("retention.ms", "1", 1),
+        ("log.retention.ms", "2", 3),
+        ("retention.time", "259200000", 4),
+        ("log.retention.ms", "604800000", 5),
+    ]
+    plain = named(entries, "segment.bytes")
+    assert plain.source is ConfigSource.DEFAULT
+    assert len(plain.synonyms) == 1
+
+
+def test_describe_cluster_and_node() -> None:
+    cluster = {"ack.floor": "leader", "gone.key": "x"}
+    (entry,) = describe_cluster(cluster)
+    assert (entry.name, entry.value, entry.read_only) == ("ack.floor", "leader", False)
+    node = load_config("node.id: 7\ndata.directories: [/a, /b]")
+    entries = describe_node(cluster, node)
+    assert len({each.name for each in entries}) == len(entries)
+    assert named(entries, "ack.floor").source is ConfigSource.CLUSTER
+    assert named(entries, "node.id").value == "7"
+    assert named(entries, "node.id").read_only
+    assert named(entries, "data.directories").value == "/a,/b"
+    assert named(entries, "node.rack").value is None
+    assert named(entries, "log.retention.ms").value == "604800000"
+
+
+def operation(key: str, number: int, value: str | None = None) -> ConfigOperation:
+    return ConfigOperation(key=key, operation=number, value=value)
+
+
+def test_incremental_changes() -> None:
+    current = {"retention.ms": "5"}
+    changes = plan_incremental(
+        ConfigScope.TOPIC,
+        current,
+        [
+            operation("segment.ms", AlterOperation.SET, " 7 "),
+            operation("retention.ms", AlterOperation.DELETE),
+            operation("gone", AlterOperation.DELETE, "ignored"),
+            operation("cleanup.policy", AlterOperation.APPEND, "delete"),
+        ],
+    )
+    assert changes == (
+        ConfigChange(key="segment.ms", value="7"),
+        ConfigChange(key="retention.ms", value=None),
+        ConfigChange(key="gone", value=None),
+        ConfigChange(key="cleanup.policy", value="delete", compare=True, expected=None),
+    )
+
+
+@pytest.mark.parametrize(
+    ("operations", "error"),
+    [
+        ([operation("retention.ms", 0, None)], InvalidRequestError),
+        ([operation("retention.ms", 9, "1")], InvalidRequestError),
+        ([operation("retention.ms", 2, "1")], InvalidConfigError),
+        ([operation("gone", 0, "1")], InvalidConfigError),
+        ([operation("cleanup.policy", 2, "compact")], InvalidConfigError),
+        ([operation("cleanup.policy", 3, "delete")], InvalidConfigError),
+        ([operation("retention.ms", 1), operation("retention.ms", 1)], InvalidRequestError),
+    ],
+)
+def test_refused_operations(
+    operations: list[ConfigOperation], error: type[InvalidConfigError | InvalidRequestError]
+) -> None:
+    with pytest.raises(error):
+        plan_incremental(ConfigScope.TOPIC, {}, operations)
+
+
+def test_cluster_operations_use_cluster_names() -> None:
+    (change,) = plan_incremental(
+        ConfigScope.CLUSTER, {}, [operation("log.cleanup.policy", 2, "delete")]
+    )
+    assert change.value == "delete"
+
+
+def test_replacement() -> None:
+    changes = plan_replacement(
+        ConfigScope.TOPIC, {"retention.ms": "5", "segment.ms": "6"}, [("segment.ms", "6 ")]
+    )
+    assert changes == (ConfigChange(key="retention.ms", value=None),)
+    for wrong in ([("segment.ms", None)], [("a", "1"), ("a", "1")]):
+        with pytest.raises(InvalidRequestError):
+            plan_replacement(ConfigScope.TOPIC, {}, wrong)
+    with pytest.raises(InvalidConfigError):
+        plan_replacement(ConfigScope.CLUSTER, {}, [("segment.ms", "6")])
+
+
+def test_admission() -> None:
+    an_id = UUID(int=9)
+    wrong = ConfigChange(key="retention.ms", value="x")
+    topic = AlterConfigs(command_id=an_id, topic_id=an_id, changes=(wrong,))
+    cluster = AlterConfigs(command_id=an_id, topic_id=None, changes=(wrong,))
+    created = CreateTopic(
+        command_id=an_id, name="t", topic_id=an_id, assignments=(), configs={"a": "b"}
+    )
+    for command in (topic, cluster, created):
+        refusal = admit(command)
+        assert refusal is not None
+        assert refusal.code == InvalidConfigError.code
+        assert evaluate(EMPTY_IMAGE, command) == refusal
+    assert admit(DeleteTopic(command_id=an_id, topic_id=an_id)) is None
+    unwritable = CreateTopic(command_id=an_id, name="t" * 70_000, topic_id=an_id, assignments=())
+    outcome = evaluate(EMPTY_IMAGE, unwritable)
+    assert isinstance(outcome, Refused)
+    assert outcome.code == InvalidRequestError.code
