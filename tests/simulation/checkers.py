@@ -1,0 +1,361 @@
+"""Judges of a history, by the names that Jepsen gives them where it has the same.
+
+Pure: `check(history)` returns the violations as sentences, each beginning with the checker's name.
+
+lost-write: acknowledged, and not there. lost-read: given to a consumer, and not there any more.
+inconsistent-offsets: two records at one offset. duplicate: one record twice. phantom: a record that
+nobody sent there, or that was refused. torn-batch: a part of a batch. nonmonotonic-send: the later
+call got the lower offset. nonmonotonic-poll, poll-skip: a consumer was led back, or past a record.
+unseen: a tailing consumer never got to the end. resurrected: below an acknowledged DeleteRecords.
+vanished: below the log start although nobody asked for it. watermark: the high watermark moved
+back, or was behind an acknowledged record. epoch: a leader epoch moved back. offsets-chain.
+
+Under a weak flush policy a power cut may take the end of a log, and only the end.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from tests.simulation.history import FinalLog, History, LogKey, Outcome, Poll, Send
+
+
+def check(history: History) -> list[str]:
+    """Return everything that is wrong with a history."""
+    violations = list(history.violations)
+    view = _View(history)
+    for key in history.log_keys():
+        damaged = history.facts_of(key).damaged
+        for checker in DAMAGED_CHECKERS if damaged else CHECKERS:
+            violations.extend(f"{text} log={key}" for text in checker(view, key))
+    return violations
+
+
+class _View:
+    """A history, sorted into logs."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.sends: dict[LogKey, list[Send]] = {}
+        self.polls: dict[LogKey, list[Poll]] = {}
+        self.send_of: dict[int, Send] = {}
+        for send in history.sends:
+            self.sends.setdefault(send.key, []).append(send)
+            for number in send.numbers:
+                self.send_of[number] = send
+        for poll in history.polls:
+            self.polls.setdefault(poll.key, []).append(poll)
+
+    def acknowledged(self, key: LogKey) -> list[Send]:
+        """Return the sends that a log has promised to keep."""
+        sends = self.sends.get(key, ())
+        return [send for send in sends if send.outcome is Outcome.OK and send.acks != 0]
+
+    def final(self, key: LogKey) -> FinalLog | None:
+        """Return the last state of a log that has to be whole."""
+        facts = self.history.facts_of(key)
+        return None if facts.damaged or facts.deleted else self.history.finals.get(key)
+
+
+def _lost_writes(view: _View, key: LogKey) -> Iterator[str]:
+    final = view.final(key)
+    if final is None:
+        return
+    at = {seen.offset: seen.number for seen in final.records}
+    there = {seen.number for seen in final.records}
+    for send in view.acknowledged(key):
+        if send.base_offset < 0:
+            # The broker knew it as a duplicate and no longer where: all that can be asked is that
+            # it is there, or may have been trimmed.
+            missing = [number for number in send.numbers if number not in there]
+            if missing and not final.log_start_offset and not _may_be_lost(view, send):
+                yield f"lost-write: {send.numbers} acknowledged to {send.client} as duplicates"
+            continue
+        for index, number in enumerate(send.numbers):
+            offset = send.base_offset + index
+            if offset < final.log_start_offset or at.get(offset) == number:
+                continue
+            if not _may_be_lost(view, send):
+                yield (
+                    f"lost-write: record {number} of {send.client} acks={send.acks} acknowledged"
+                    f" at offset {offset}, where now is {at.get(offset)}"
+                )
+
+
+def _may_be_lost(view: _View, send: Send) -> bool:
+    return view.history.cut_between(send.key, send.invoked_ns, 1 << 62)
+
+
+def _lost_not_the_end(view: _View, key: LogKey) -> Iterator[str]:
+    """Check that what a power cut took from a weak log was its end."""
+    final = view.final(key)
+    if final is None or view.history.facts_of(key).flush_policy == "always":
+        return
+    at = {seen.offset: seen.number for seen in final.records}
+    cuts_ns = [0, *view.history.power_cuts_ns, 1 << 62]
+    for start_ns, end_ns in pairwise(cuts_ns):
+        lost_from, kept_to = 1 << 62, -1
+        for send in view.acknowledged(key):
+            if not start_ns <= send.invoked_ns <= send.completed_ns < end_ns:
+                continue
+            if send.base_offset < max(0, final.log_start_offset):
+                continue
+            if at.get(send.base_offset) == send.numbers[0]:
+                kept_to = max(kept_to, send.base_offset)
+            else:
+                lost_from = min(lost_from, send.base_offset)
+        if lost_from < kept_to:
+            yield f"lost-write: offset {lost_from} is lost, the later {kept_to} is not"
+
+
+def _lost_reads(view: _View, key: LogKey) -> Iterator[str]:
+    final = view.final(key)
+    if final is None:
+        return
+    at = {seen.offset: seen.number for seen in final.records}
+    for poll in view.polls.get(key, ()):
+        if view.history.cut_between(key, poll.invoked_ns, 1 << 62):
+            continue
+        for seen in poll.records:
+            if seen.offset >= final.log_start_offset and at.get(seen.offset) != seen.number:
+                yield (
+                    f"lost-read: {poll.client} was given record {seen.number} at offset"
+                    f" {seen.offset}, where now is {at.get(seen.offset)}"
+                )
+
+
+def _inconsistent_offsets(view: _View, key: LogKey) -> Iterator[str]:
+    claims: dict[int, tuple[int, int, str]] = {}
+    for when_ns, offset, number, who in sorted(_claims(view, key)):
+        known = claims.get(offset)
+        differs = known is not None and known[1] != number
+        if known is not None and differs and not view.history.cut_between(key, known[0], when_ns):
+            yield (
+                f"inconsistent-offsets: offset {offset} is {known[1]} for {known[2]}"
+                f" and {number} for {who}"
+            )
+        claims[offset] = (when_ns, number, who)
+
+
+def _claims(view: _View, key: LogKey) -> Iterator[tuple[int, int, int, str]]:
+    """Yield time, offset, number of record and who says so."""
+    for send in view.acknowledged(key):
+        if send.base_offset >= 0:
+            for index, number in enumerate(send.numbers):
+                # The append lies somewhere in the call: a cut in between proves nothing.
+                yield send.invoked_ns, send.base_offset + index, number, send.client
+    for poll in view.polls.get(key, ()):
+        for seen in poll.records:
+            yield poll.completed_ns, seen.offset, seen.number, poll.client
+    final = view.history.finals.get(key)
+    if final is not None:
+        for seen in final.records:
+            yield 1 << 61, seen.offset, seen.number, "the end"
+
+
+def _duplicates(view: _View, key: LogKey) -> Iterator[str]:
+    final = view.history.finals.get(key)
+    if final is None:
+        return
+    places: dict[int, int] = {}
+    for seen in final.records:
+        if seen.number in places:
+            send = view.send_of.get(seen.number)
+            if send is not None and (send.session is not None or send.attempts <= 1):
+                yield (
+                    f"duplicate: record {seen.number} of {send.client} at offsets"
+                    f" {places[seen.number]} and {seen.offset}"
+                )
+        places[seen.number] = seen.offset
+
+
+def _phantoms(view: _View, key: LogKey) -> Iterator[str]:
+    final = view.history.finals.get(key)
+    seen_numbers = {seen.number: seen.offset for seen in final.records} if final else {}
+    for poll in view.polls.get(key, ()):
+        seen_numbers.update({seen.number: seen.offset for seen in poll.records})
+    for number, offset in seen_numbers.items():
+        send = view.send_of.get(number)
+        if send is None:
+            yield f"phantom: record {number} at offset {offset} was never sent"
+        elif send.key != key:
+            yield f"phantom: record {number} at offset {offset} was sent to {send.key}"
+        elif send.outcome is Outcome.REFUSED:
+            yield f"phantom: record {number} at offset {offset} was refused: {send.error}"
+
+
+def _torn_batches(view: _View, key: LogKey) -> Iterator[str]:
+    final = view.final(key)
+    if final is None:
+        return
+    numbers = [seen.number for seen in final.records]
+    position = 0
+    while position < len(numbers):
+        send = view.send_of.get(numbers[position])
+        if send is None:
+            position += 1
+            continue
+        whole = numbers[position : position + len(send.numbers)] == list(send.numbers)
+        if not whole and position:
+            offset = final.records[position].offset
+            yield f"torn-batch: a part of {send.numbers} of {send.client} at offset {offset}"
+        # The first batch may be cut by the log start in its middle.
+        position += 1 if not whole else len(send.numbers)
+
+
+def _nonmonotonic_sends(view: _View, key: LogKey) -> Iterator[str]:
+    sends = [send for send in view.acknowledged(key) if send.base_offset >= 0]
+    by_completion = sorted(sends, key=lambda send: send.completed_ns)
+    done, best = 0, None
+    for send in sorted(sends, key=lambda send: send.invoked_ns):
+        while done < len(by_completion) and by_completion[done].completed_ns < send.invoked_ns:
+            candidate = by_completion[done]
+            if best is None or candidate.base_offset > best.base_offset:
+                best = candidate
+            done += 1
+        if best is None or best.base_offset < send.base_offset:
+            continue
+        if not view.history.cut_between(key, best.invoked_ns, send.completed_ns):
+            yield (
+                f"nonmonotonic-send: {send.client} got offset {send.base_offset} after"
+                f" {best.client} had got {best.base_offset}"
+            )
+
+
+def _session_order(view: _View, key: LogKey) -> Iterator[str]:
+    final = view.history.finals.get(key)
+    if final is None:
+        return
+    last: dict[tuple[int, int], tuple[int, int]] = {}
+    for seen in final.records:
+        send = view.send_of.get(seen.number)
+        if send is None or send.session is None:
+            continue
+        producer = send.session[:2]
+        before = last.get(producer)
+        if before is not None and seen.number < before[0]:
+            yield (
+                f"nonmonotonic-send: record {seen.number} of the idempotent {send.client} at"
+                f" offset {seen.offset} after its record {before[0]}"
+            )
+        last[producer] = (seen.number, seen.offset)
+
+
+def _polls_in_order(view: _View, key: LogKey) -> Iterator[str]:
+    ends: dict[str, tuple[int, int]] = {}
+    for poll in view.polls.get(key, ()):
+        offsets = [seen.offset for seen in poll.records]
+        if not offsets:
+            continue
+        for before, after in pairwise(offsets):
+            if after <= before:
+                yield f"nonmonotonic-poll: {poll.client} got offset {after} after {before}"
+            elif after != before + 1:
+                yield f"poll-skip: {poll.client} got offset {after} after {before}"
+        if not poll.tailing:
+            continue
+        end, when_ns = ends.get(poll.client, (offsets[0], 0))
+        first = next((offset for offset in offsets if offset >= poll.fetch_offset), None)
+        ends[poll.client] = (offsets[-1] + 1, poll.completed_ns)
+        if view.history.cut_between(key, when_ns, poll.completed_ns):
+            continue
+        if first is not None and first < end:
+            yield f"nonmonotonic-poll: {poll.client} got offset {first} after {end - 1}"
+        elif first is not None and first > max(end, poll.log_start_offset):
+            yield f"poll-skip: {poll.client} got offset {first} after {end - 1}"
+
+
+def _watermarks(view: _View, key: LogKey) -> Iterator[str]:
+    polls = view.polls.get(key, [])
+    told: list[tuple[int, int, str]] = [
+        (poll.completed_ns, poll.high_watermark, poll.client) for poll in polls
+    ]
+    told += [
+        (send.completed_ns, send.base_offset + len(send.numbers), f"acks of {send.client}")
+        for send in view.acknowledged(key)
+        if send.acks == -1 and send.base_offset >= 0
+    ]
+    told.sort()
+    best: tuple[int, int, str] | None = None
+    done = 0
+    for poll in sorted(polls, key=lambda poll: poll.invoked_ns):
+        if not 0 <= poll.log_start_offset <= poll.high_watermark:
+            yield (
+                f"offsets-chain: log start {poll.log_start_offset}, high watermark"
+                f" {poll.high_watermark} for {poll.client}"
+            )
+        while done < len(told) and told[done][0] < poll.invoked_ns:
+            if best is None or told[done][1] > best[1]:
+                best = told[done]
+            done += 1
+        if best is None or poll.high_watermark >= best[1]:
+            continue
+        if not view.history.cut_between(key, 0, poll.completed_ns):
+            yield (
+                f"watermark: {poll.high_watermark} for {poll.client} after {best[1]} for {best[2]}"
+            )
+
+
+def _trims(view: _View, key: LogKey) -> Iterator[str]:
+    trims = [trim for trim in view.history.trims if trim.key == key]
+    facts = view.history.facts_of(key)
+    polls = view.polls.get(key, ())
+    for trim in trims:
+        for poll in polls:
+            early = [seen for seen in poll.records if seen.offset >= poll.fetch_offset]
+            if poll.invoked_ns > trim.completed_ns and early and trim.low_watermark > 0:
+                if early[0].offset >= trim.low_watermark:
+                    continue
+                if not view.history.cut_between(key, trim.invoked_ns, poll.completed_ns):
+                    yield (
+                        f"resurrected: {poll.client} got offset {early[0].offset} after a trim"
+                        f" to {trim.low_watermark}"
+                    )
+    final = view.final(key)
+    if final is not None and not facts.retention:
+        asked = max((trim.offset for trim in trims), default=0)
+        told = max((trim.low_watermark for trim in trims), default=0)
+        if final.log_start_offset > max(asked, told):
+            yield f"vanished: the log starts at {final.log_start_offset}, trimmed to {asked}"
+
+
+def _epochs(view: _View, key: LogKey) -> Iterator[str]:
+    seen = [item for item in view.history.epochs if item.key == key]
+    for before in seen:
+        for after in seen:
+            if after.invoked_ns > before.completed_ns and after.leader_epoch < before.leader_epoch:
+                yield f"epoch: {after.leader_epoch} after {before.leader_epoch}"
+                return
+
+
+def _final_is_whole(view: _View, key: LogKey) -> Iterator[str]:
+    final = view.final(key)
+    if final is None:
+        return
+    expected = list(range(final.log_start_offset, final.high_watermark))
+    got = [seen.offset for seen in final.records if seen.offset >= final.log_start_offset]
+    if got != expected:
+        missing = sorted(set(expected) - set(got))[:5]
+        yield f"poll-skip: the end misses offsets {missing} of {expected[:1]}..{expected[-1:]}"
+
+
+Checker = Callable[[_View, LogKey], Iterator[str]]
+
+CHECKERS: tuple[Checker, ...] = (
+    _lost_writes,
+    _lost_not_the_end,
+    _lost_reads,
+    _inconsistent_offsets,
+    _duplicates,
+    _phantoms,
+    _torn_batches,
+    _nonmonotonic_sends,
+    _session_order,
+    _polls_in_order,
+    _watermarks,
+    _trims,
+    _epochs,
+    _final_is_whole,
+)
+
+# A flipped bit may cost records, but nobody may be given wrong ones.
+DAMAGED_CHECKERS: tuple[Checker, ...] = (_phantoms, _epochs)

@@ -1,0 +1,148 @@
+"""What clients called and heard, and what was done to the node: the material of the checkers.
+
+Values only. Times are virtual nanoseconds of the world, the one clock that all share. A record is
+known by its number, which is unique in a run and stands in its value.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+from uuid import UUID
+
+
+class LogKey(NamedTuple):
+    """One partition in one life of its topic."""
+
+    topic_id: UUID
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}.{str(self.topic_id)[:4]}"
+
+
+class Outcome(Enum):
+    """What a client knows of its call in the end."""
+
+    OK = "ok"
+    REFUSED = "refused"  # certainly nothing happened
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class Send:
+    """One batch that a producer wanted in a log; `completed_ns` is 0 until it is over."""
+
+    client: str
+    key: LogKey
+    numbers: tuple[int, ...]
+    acks: int
+    invoked_ns: int
+    # Idempotent: the producer id and its first sequence; None: a plain producer.
+    session: tuple[int, int, int] | None = None
+    attempts: int = 0
+    completed_ns: int = 0
+    outcome: Outcome = Outcome.UNKNOWN
+    base_offset: int = -1
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One record that a consumer was given."""
+
+    offset: int
+    number: int
+    timestamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """One answer to a fetch. `tailing`: it goes on where the client's last one ended."""
+
+    client: str
+    key: LogKey
+    invoked_ns: int
+    completed_ns: int
+    fetch_offset: int
+    high_watermark: int
+    log_start_offset: int
+    records: tuple[Seen, ...]
+    tailing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """A call of DeleteRecords; `low_watermark` is -1 when it is not known to have happened."""
+
+    key: LogKey
+    invoked_ns: int
+    completed_ns: int
+    offset: int
+    low_watermark: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSeen:
+    """A leader epoch that metadata told."""
+
+    key: LogKey
+    invoked_ns: int
+    completed_ns: int
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class LogFacts:
+    """What may happen to a log by its topic's configuration and by the faults of the run."""
+
+    flush_policy: str = "always"
+    retention: bool = False
+    # A bit flipped in its files, so that anything but wrong records may be served.
+    damaged: bool = False
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FinalLog:
+    """The whole of a log, read after everything had healed."""
+
+    key: LogKey
+    log_start_offset: int
+    high_watermark: int
+    records: tuple[Seen, ...]
+
+
+@dataclass(slots=True)
+class History:
+    """Everything of one run."""
+
+    sends: list[Send] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+    trims: list[Trim] = field(default_factory=list)
+    epochs: list[EpochSeen] = field(default_factory=list)
+    power_cuts_ns: list[int] = field(default_factory=list)
+    facts: dict[LogKey, LogFacts] = field(default_factory=dict)
+    finals: dict[LogKey, FinalLog] = field(default_factory=dict)
+    # Breaches that were seen at once: tracebacks, broken invariants, calls that never ended.
+    violations: list[str] = field(default_factory=list)
+
+    def facts_of(self, key: LogKey) -> LogFacts:
+        """Return what may happen to a log."""
+        return self.facts.setdefault(key, LogFacts())
+
+    def cut_between(self, key: LogKey, start_ns: int, end_ns: int) -> bool:
+        """Return whether a log with a weak flush policy lost power between two times."""
+        if self.facts_of(key).flush_policy == "always":
+            return False
+        return any(start_ns <= cut_ns <= end_ns for cut_ns in self.power_cuts_ns)
+
+    def log_keys(self) -> list[LogKey]:
+        """Return all logs that anything happened to, sorted."""
+        found: dict[LogKey, None] = dict.fromkeys([*self.facts, *self.finals])
+        for items in (self.sends, self.polls, self.trims, self.epochs):
+            members: Iterable[Send | Poll | Trim | EpochSeen] = items
+            for item in members:
+                found.setdefault(item.key)
+        return sorted(found)

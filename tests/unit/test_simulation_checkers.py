@@ -1,0 +1,141 @@
+"""The simulation's judges: each finds its breach, and none complains about a good history."""
+
+from uuid import UUID
+
+import pytest
+
+from tests.simulation.checkers import check
+from tests.simulation.history import (
+    EpochSeen,
+    FinalLog,
+    History,
+    LogFacts,
+    LogKey,
+    Outcome,
+    Poll,
+    Seen,
+    Send,
+    Trim,
+)
+
+KEY = LogKey(UUID(int=1), "t", 0)
+
+
+def sent(number: int, offset: int, start: int, **changes: object) -> Send:
+    """Return an acknowledged send of one record."""
+    send = Send("p", KEY, (number,), -1, start)
+    send.attempts, send.completed_ns = 1, start + 5
+    send.outcome, send.base_offset = Outcome.OK, offset
+    for name, value in changes.items():
+        setattr(send, name, value)
+    return send
+
+
+def final(*numbers: int, start: int = 0) -> dict[LogKey, FinalLog]:
+    """Return a final log that holds these records."""
+    records = tuple(Seen(start + index, number) for index, number in enumerate(numbers))
+    return {KEY: FinalLog(KEY, start, start + len(numbers), records)}
+
+
+def polled(start: int, *records: tuple[int, int], watermark: int = 100, trimmed: int = 0) -> Poll:
+    """Return what a tailing consumer was given."""
+    seen = tuple(Seen(offset, number) for offset, number in records)
+    first = records[0][0] if records else 0
+    return Poll("c", KEY, start, start + 5, first, watermark, trimmed, seen, tailing=True)
+
+
+GOOD = History(
+    sends=[sent(1, 0, 10), sent(2, 1, 20), sent(3, 2, 30, outcome=Outcome.UNKNOWN)],
+    polls=[polled(40, (0, 1), watermark=2), polled(50, (1, 2), (2, 3), watermark=3)],
+    trims=[Trim(KEY, 60, 65, 1, 1)],
+    epochs=[EpochSeen(KEY, 1, 2, 0), EpochSeen(KEY, 3, 4, 1)],
+    finals=final(2, 3, start=1),
+)
+
+BAD: dict[str, list[History]] = {
+    "lost-write": [
+        History(sends=[sent(1, 0, 10), sent(2, 1, 20)], finals=final(1)),
+        History(sends=[sent(1, -1, 10)], finals=final()),
+        History(
+            sends=[sent(1, 0, 10), sent(2, 1, 20)],
+            finals=final(9, 2),
+            facts={KEY: LogFacts(flush_policy="never")},
+            power_cuts_ns=[100],
+        ),
+    ],
+    "lost-read": [History(polls=[polled(10, (0, 1))], finals=final())],
+    "inconsistent-offsets": [
+        History(polls=[polled(10, (0, 1)), polled(20, (0, 2))]),
+        History(sends=[sent(1, 0, 10)], polls=[polled(20, (0, 2))]),
+    ],
+    "duplicate": [
+        History(sends=[sent(1, 0, 10, session=(1, 0, 0), attempts=3)], finals=final(1, 1)),
+        History(sends=[sent(1, 0, 10)], finals=final(1, 1)),
+    ],
+    "phantom": [
+        History(finals=final(7)),
+        History(sends=[sent(1, -1, 10, outcome=Outcome.REFUSED)], polls=[polled(20, (0, 1))]),
+        History(
+            sends=[sent(1, 0, 10, key=LogKey(UUID(int=2), "t", 0))],
+            finals=final(1),
+            facts={KEY: LogFacts(damaged=True)},
+        ),
+    ],
+    "torn-batch": [
+        History(sends=[sent(1, 0, 10), sent(2, -1, 20, numbers=(2, 3))], finals=final(1, 2)),
+    ],
+    "nonmonotonic-send": [
+        History(sends=[sent(1, 1, 10), sent(2, 0, 20)], finals=final(2, 1)),
+        History(
+            sends=[sent(1, 1, 10, session=(1, 0, 0)), sent(2, 0, 11, session=(1, 0, 1))],
+            finals=final(2, 1),
+        ),
+    ],
+    "nonmonotonic-poll": [
+        History(polls=[polled(10, (0, 1), (1, 2)), polled(20, (1, 2))]),
+        History(polls=[polled(10, (1, 1), (0, 2))]),
+    ],
+    "poll-skip": [
+        History(polls=[polled(10, (0, 1)), polled(20, (2, 3))]),
+        History(polls=[polled(10, (0, 1), (2, 3))]),
+        History(finals={KEY: FinalLog(KEY, 0, 2, (Seen(1, 1),))}),
+    ],
+    "watermark": [
+        History(polls=[polled(10, watermark=5), polled(20, watermark=4)]),
+        History(sends=[sent(1, 7, 10)], polls=[polled(20, watermark=7)]),
+    ],
+    "offsets-chain": [History(polls=[polled(10, watermark=5, trimmed=6)])],
+    "resurrected": [History(trims=[Trim(KEY, 10, 15, 4, 4)], polls=[polled(20, (3, 1))])],
+    "vanished": [History(trims=[Trim(KEY, 10, 15, 1, 1)], finals=final(1, start=2))],
+    "epoch": [History(epochs=[EpochSeen(KEY, 1, 2, 5), EpochSeen(KEY, 3, 4, 4)])],
+}
+
+
+def test_good_history_is_good() -> None:
+    assert check(GOOD) == []
+
+
+@pytest.mark.parametrize("name", sorted(BAD))
+def test_each_breach_is_found(name: str) -> None:
+    for history in BAD[name]:
+        names = {text.split(":")[0] for text in check(history)}
+        assert name in names, f"{names} in {history}"
+
+
+def test_power_cut_may_take_the_end_of_a_weak_log_only() -> None:
+    history = History(
+        sends=[sent(1, 0, 10), sent(2, 1, 20), sent(3, 1, 200)],
+        polls=[polled(30, (0, 1), (1, 2), watermark=2), polled(210, (1, 3), watermark=2)],
+        finals=final(1, 3),
+        power_cuts_ns=[100],
+        facts={KEY: LogFacts(flush_policy="interval")},
+    )
+    assert check(history) == []
+    history.facts[KEY].flush_policy = "always"
+    names = {text.split(":")[0] for text in check(history)}
+    assert {"lost-write", "lost-read", "inconsistent-offsets"} <= names
+
+
+def test_overlapping_calls_have_no_order() -> None:
+    history = History(sends=[sent(1, 1, 10), sent(2, 0, 12)], finals=final(2, 1))
+    assert check(history) == []
