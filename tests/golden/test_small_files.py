@@ -1,0 +1,56 @@
+"""Golden bytes of the small files (docs/formats/small-files.md)."""
+
+from pathlib import Path
+from uuid import UUID
+
+from dlog.types import NodeId, Offset
+from dlogd.storage.checkpoint import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    Identity,
+    decode_identity,
+    decode_offsets,
+    encode_identity,
+    encode_offsets,
+)
+
+IDENTITY_BYTES = (
+    b"dlog identity 1 94 0754ad1d\n"
+    b"cluster_id=Ei2H0BgUTZWcYrPqDGQjrw\n"
+    b"node_id=1\n"
+    b"directory_id=1f0e0d0c-0b0a-4908-8706-050403020100\n"
+)
+LOG_NAME = "flights-0.00112233-4455-4677-8899-aabbccddeeff"
+CLEAN_SHUTDOWN_BYTES = b"dlog clean-shutdown 1 50 5da81327\n" + f"42 {LOG_NAME}\n".encode()
+HIGH_WATERMARKS_BYTES = b"dlog high-watermarks 1 34 2fc29653\n" + (
+    b"9223372036854775807 a-0.x\n0 b-0.x\n"
+)
+DOCUMENT = Path(__file__).parents[2] / "docs" / "formats" / "small-files.md"
+
+
+def test_identity() -> None:
+    identity = Identity(
+        cluster_id="Ei2H0BgUTZWcYrPqDGQjrw",
+        node_id=NodeId(1),
+        directory_id=UUID("1f0e0d0c-0b0a-4908-8706-050403020100"),
+    )
+    assert encode_identity(identity) == IDENTITY_BYTES
+    assert decode_identity(IDENTITY_BYTES) == identity
+
+
+def test_clean_shutdown() -> None:
+    offsets = {LOG_NAME: Offset(42)}
+    assert encode_offsets(CLEAN_SHUTDOWN, offsets) == CLEAN_SHUTDOWN_BYTES
+    assert decode_offsets(CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES) == offsets
+
+
+def test_high_watermarks() -> None:
+    offsets = {"b-0.x": Offset(0), "a-0.x": Offset(2**63 - 1)}
+    assert encode_offsets(HIGH_WATERMARKS, offsets) == HIGH_WATERMARKS_BYTES
+    assert decode_offsets(HIGH_WATERMARKS, HIGH_WATERMARKS_BYTES) == offsets
+
+
+def test_the_document_shows_these_bytes() -> None:
+    text = DOCUMENT.read_text()
+    for data in (IDENTITY_BYTES, CLEAN_SHUTDOWN_BYTES):
+        assert f"```\n{data.decode()}```" in text
