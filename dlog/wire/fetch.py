@@ -27,7 +27,7 @@ REPLICA_STATE_TAG = 1
 DIVERGING_EPOCH_TAG = 0
 CURRENT_LEADER_TAG = 1
 
-ENTRIES_MAX = 200_000
+ENTRIES_MAX = 100_000
 """Topics and partitions in one message; more are refused, for each costs memory of ours."""
 
 FetchPartition = tuple[int, int, int, int, int, int]

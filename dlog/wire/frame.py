@@ -195,7 +195,7 @@ def parse_response_header(
     return correlation_id, position
 
 
-def encode_response(api_key: int, api_version: int, correlation_id: int, body: bytes) -> bytes:
+def encode_response(api_key: int, api_version: int, correlation_id: int, body: Buffer) -> bytes:
     """Return a whole response frame: length, the right header for the version, body."""
     if has_flexible_response_header(api_key, api_version):
         return _RESPONSE_HEAD.pack(len(body) + 5, correlation_id) + b"\x00" + body

@@ -30,7 +30,7 @@ LEADER_VERSION = 10
 LEADER_TAG = 0
 _MESSAGE_CHARACTERS_MAX = 1000
 
-ENTRIES_MAX = 200_000
+ENTRIES_MAX = 100_000
 """Topics and partitions in one message; more are refused, for each costs memory of ours."""
 
 PartitionData = tuple[int, int, int]

@@ -14,6 +14,9 @@ from dlog.wire import topics as topic_keys
 from dlog.wire.primitives import read_uvarint, skip_tags
 from dlog.wire.topics import TopicKey
 
+ENTRIES_MAX = 100_000
+"""Default budget of array entries in one message."""
+
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
@@ -21,13 +24,22 @@ _INT32 = struct.Struct(">i")
 class Reader:
     """Reads [position, end) of a buffer; `flexible` says how lengths are written."""
 
-    __slots__ = ("buffer", "end", "flexible", "position")
+    __slots__ = ("buffer", "end", "entries_left", "flexible", "position")
 
-    def __init__(self, buffer: memoryview, position: int, end: int, *, flexible: bool) -> None:
+    def __init__(
+        self,
+        buffer: memoryview,
+        position: int,
+        end: int,
+        *,
+        flexible: bool,
+        entries_max: int = ENTRIES_MAX,
+    ) -> None:
         self.buffer = buffer
         self.position = position
         self.end = min(end, len(buffer))
         self.flexible = flexible
+        self.entries_left = entries_max
 
     def numbers(self, layout: struct.Struct) -> tuple[Any, ...]:
         """Read the fixed-size fields of `layout`."""
@@ -63,6 +75,35 @@ class Reader:
         if count > count_max:
             raise ProtocolError(f"an array of {count}")
         return max(count, 0)
+
+    def entries(self) -> int:
+        """Read an array's count, -1 for null, and charge it to the budget of the message.
+
+        Each entry has at least one byte, so a count above the rest of the message is a lie.
+        """
+        count = self._length(_INT32)
+        if count > self.end - self.position or count > self.entries_left:
+            raise ProtocolError(f"an array of {count}")
+        self.entries_left -= count
+        return count
+
+    def nullable_bytes(self) -> bytes | None:
+        """Copy nullable bytes out."""
+        size = self._length(_INT32)
+        if size < 0:
+            return None
+        start = self.position
+        if size > self.end - start:
+            raise ProtocolError("bytes are cut")
+        self.position = start + size
+        return self.buffer[start : self.position].tobytes()
+
+    def whole_bytes(self) -> bytes:
+        """Copy bytes out that must not be null."""
+        data = self.nullable_bytes()
+        if data is None:
+            raise ProtocolError("bytes are null")
+        return data
 
     def span(self) -> tuple[int, int]:
         """Skip nullable bytes and return where they are; null is empty."""
