@@ -1,0 +1,1 @@
+"""One small adapter per client library, all with the methods of `driver.Driver`."""
