@@ -50,6 +50,8 @@ class Inode:
         self._mapping_count = 0
         self._mapped_length = 0
         self._mapped_known = b""
+        # Shorter mappings that are still alive after a longer one was made: buffer, last known.
+        self._older_mappings: list[tuple[bytearray, bytes]] = []
 
     # -- what a process sees
 
@@ -159,8 +161,15 @@ class Inode:
             self._note(size // SECTOR, before, self.sector(size // SECTOR))
 
     def map(self, length: int) -> memoryview:
-        """Return [0, length) writable; one live mapping at a time, or several of one length."""
+        """Return [0, length) writable.
+
+        What is written by an older, shorter mapping is seen here too; not the reverse.
+        """
         self.absorb()
+        if self._mapped_length and length > len(self.content):
+            self._older_mappings.append((self.content, bytes(self.content)))
+            self.content = bytearray(self.content)
+            self._mapped_length = 0
         self._reach(length)
         self.size = max(self.size, length)
         self.allocated = max(self.allocated, length)
@@ -176,12 +185,15 @@ class Inode:
         if self._mapped_length and not self._mapping_count:
             self._mapped_length = 0
             self._mapped_known = b""
+            self._older_mappings.clear()
             self.content = bytearray(self.content)
 
     def absorb(self) -> None:
         """Notice what a mapping wrote since the last look."""
         if not self._mapped_length:
             return
+        if self._older_mappings:
+            self._absorb_older()
         known = self._mapped_known
         now = bytes(self.content[: self._mapped_length])
         if now == known:
@@ -192,6 +204,14 @@ class Inode:
             if before != after:
                 before += ZEROS[len(before) :]
                 self._note(start // SECTOR, before, after + ZEROS[len(after) :])
+
+    def _absorb_older(self) -> None:
+        for number, (buffer, known) in enumerate(self._older_mappings):
+            now = bytes(buffer)
+            for position in range(len(now)) if now != known else ():
+                if now[position] != known[position]:
+                    self.content[position] = now[position]
+            self._older_mappings[number] = (buffer, now)
 
     def _reach(self, end: int) -> None:
         missing = end - len(self.content)

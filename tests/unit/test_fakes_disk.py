@@ -151,6 +151,23 @@ def test_power_cut_loses_mapped_writes_and_sizes() -> None:
     assert {(True, b""), (True, b"abc"), (True, bytes(3))} <= results
 
 
+def test_a_file_may_be_mapped_longer_while_it_is_mapped() -> None:
+    machine, _, directory = boot()
+    file, again = directory.open("f", create=True), directory.open("f")
+    old = file.map(1024)
+    old[0:1] = b"a"
+    new = again.map(4096)
+    assert bytes(new[:1]) == b"a"
+    old[1:2] = b"b"
+    new[2000:2001] = b"c"
+    file.close()
+    assert again.pread(2, 0) == b"ab"
+    again.sync()
+    directory.sync()
+    machine.power_cut()
+    assert reopen(machine).open("f").pread(4096, 0).replace(b"\0", b"") == b"abc"
+
+
 def test_power_cut_undoes_a_truncation_whole_or_not() -> None:
     def scenario(seed: int) -> object:
         machine, _, directory = boot(seed)
