@@ -124,9 +124,12 @@ final class DataCommands {
     }
 
     private JsonNode poll(JsonNode arguments) {
-        try (KafkaConsumer<byte[], byte[]> consumer =
-                waiting.remove(arguments.get("name").asText())) {
+        KafkaConsumer<byte[], byte[]> consumer = waiting.remove(arguments.get("name").asText());
+        try {
             return read(consumer, arguments);
+        } finally {
+            // An orderly close would first wait for the fetch that is parked at the server.
+            consumer.close(Duration.ZERO);
         }
     }
 
