@@ -1,0 +1,60 @@
+"""The client for code without an event loop: each call runs a private loop until it is done.
+
+No thread: nothing happens between calls, so a connection may have been closed meanwhile; the next
+call opens another.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from dlog.client.admin import Admin
+from dlog.client.cluster import Cluster
+from dlog.client.retry import RetryPolicy
+from dlog.transport import Address, ConnectionOptions
+
+T = TypeVar("T")
+
+
+class BlockingClient:
+    """A cluster's calls, one at a time. Owner: one thread. Life: a `with` block."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        *,
+        rng: random.Random | None = None,
+        options: ConnectionOptions | None = None,
+        policy: RetryPolicy | None = None,
+    ) -> None:
+        self._runner = asyncio.Runner()
+        self.cluster = Cluster(
+            bootstrap,
+            loop=self._runner.get_loop(),
+            rng=rng or random.Random(),
+            options=options,
+            policy=policy,
+        )
+        self.admin = Admin(self.cluster)
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what the coroutine that `work` makes returns."""
+        return self._runner.run(work())
+
+    def close(self) -> None:
+        """Close all connections. Idempotent."""
+        self._runner.run(self.cluster.close())
+        self._runner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,145 @@
+"""One node as a client sees it: a connection whose API versions are known.
+
+Each API is used in one version (`VERSION_USED`), which dlog of this and of the neighbouring
+releases serves, and Apache Kafka from 3.5 on. kio's modules are loaded when they are first needed.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dlog.errors import (
+    NONE,
+    ProtocolError,
+    UnsupportedVersionError,
+    WireError,
+    error_for,
+)
+from dlog.transport import Address, Connection, ConnectionOptions, Encode, connect
+from dlog.wire import messages
+from dlog.wire.apis import ApiKey
+from dlog.wire.frame import parse_response_header
+
+VERSION_USED: Mapping[ApiKey, int] = {
+    ApiKey.PRODUCE: 9,
+    ApiKey.FETCH: 12,
+    ApiKey.LIST_OFFSETS: 7,
+    ApiKey.METADATA: 12,
+    ApiKey.API_VERSIONS: 3,
+    ApiKey.CREATE_TOPICS: 7,
+    ApiKey.DELETE_TOPICS: 6,
+    ApiKey.DELETE_RECORDS: 2,
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.DESCRIBE_CONFIGS: 4,
+    ApiKey.DESCRIBE_LOG_DIRS: 4,
+    ApiKey.CREATE_PARTITIONS: 3,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    ApiKey.DESCRIBE_CLUSTER: 0,
+}
+SOFTWARE_NAME = "dlog"
+SOFTWARE_VERSION = "0.1.0"
+
+_ERROR_CODE = struct.Struct(">h")
+
+Build = Callable[[Any], Any]
+"""Makes a request entity from kio's module of that API and version."""
+
+
+def raise_for(code: int, message: str | None = None) -> None:
+    """Raise the error of a response; nothing when there is none."""
+    if code != NONE:
+        raise error_for(code, message or "")
+
+
+class NodeClient:
+    """An open, negotiated connection to one node. Owner: the loop's thread; see `open_node`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        # API key -> (lowest, highest) version that the node serves.
+        self.served: dict[int, tuple[int, int]] = {}
+
+    @property
+    def address(self) -> Address:
+        """Where the node listens."""
+        return self.connection.address
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return self.connection.is_open
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        self.connection.close()
+
+    async def negotiate(self) -> None:
+        """Ask which versions the node serves (KIP-35, KIP-511)."""
+        try:
+            response = await self._ask_versions(VERSION_USED[ApiKey.API_VERSIONS])
+        except UnsupportedVersionError:
+            response = await self._ask_versions(0)
+        self.served = {
+            int(each.api_key): (int(each.min_version), int(each.max_version))
+            for each in response.api_keys
+        }
+
+    async def _ask_versions(self, version: int) -> Any:
+        def build(module: Any) -> Any:
+            if version < 3:
+                return module.ApiVersionsRequest()
+            return module.ApiVersionsRequest(
+                client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+            )
+
+        frame = await self.connection.call(self._encoder(ApiKey.API_VERSIONS, version, build))
+        # A node that does not know this version answers in version 0, with this error first.
+        if len(frame) >= 6 and _ERROR_CODE.unpack_from(frame, 4)[0] == UnsupportedVersionError.code:
+            raise UnsupportedVersionError(f"{self.address} does not know ApiVersions {version}")
+        response = messages.parse_response(ApiKey.API_VERSIONS, version, frame)
+        raise_for(int(response.error_code))
+        return response
+
+    def version_of(self, api: ApiKey) -> int:
+        """Return the version that is used for `api`; raise UnsupportedVersionError."""
+        version = VERSION_USED[api]
+        low, high = self.served.get(int(api), (0, -1))
+        if not low <= version <= high:
+            serves = f"{low} to {high}" if high >= 0 else "none"
+            raise UnsupportedVersionError(
+                f"{self.address} serves {api.name} {serves}, this client needs {version}"
+            )
+        return version
+
+    async def call(self, api: ApiKey, build: Build, timeout_s: float | None = None) -> Any:
+        """Send the request that `build` makes and return the response entity."""
+        version = self.version_of(api)
+        frame = await self.connection.call(self._encoder(api, version, build), timeout_s)
+        return messages.parse_response(api, version, frame)
+
+    async def exchange(
+        self, api: ApiKey, version: int, encode: Encode, timeout_s: float | None = None
+    ) -> tuple[memoryview, int]:
+        """Send a frame made by hand; return the response frame and where its body begins."""
+        frame = await self.connection.call(encode, timeout_s)
+        _, position = parse_response_header(frame, 0, len(frame), api, version)
+        return frame, position
+
+    def _encoder(self, api: ApiKey, version: int, build: Build) -> Encode:
+        entity = build(messages.module_of(api, version, "request"))
+        client_id = self.connection.options.client_id
+        return lambda correlation_id: messages.encode_request(entity, correlation_id, client_id)
+
+
+async def open_node(
+    loop: asyncio.AbstractEventLoop, address: Address, options: ConnectionOptions
+) -> NodeClient:
+    """Connect and negotiate; raise a TransportError or a WireError."""
+    node = NodeClient(await connect(loop, address, options))
+    try:
+        await node.negotiate()
+    except (WireError, ProtocolError):
+        node.close()
+        raise
+    return node

@@ -1,0 +1,112 @@
+"""A Kafka node of a few lines, for tests of clients: answers what a test tells it to.
+
+`answers[api]` gets the parsed request and returns the response entity (made of the module that it
+is given), raises to close the connection, or returns None to stay silent.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from dlog.transport import Address
+from dlog.wire import messages
+from dlog.wire.apis import ApiKey
+from dlog.wire.frame import FrameSplitter, RequestHeader, parse_request_header
+
+Answer = Callable[[Any, Any, RequestHeader], Any]
+
+
+class HangUpError(Exception):
+    """Close the connection instead of an answer."""
+
+
+class Peer:
+    """One fake node on a loopback port."""
+
+    def __init__(self) -> None:
+        self.answers: dict[int, Answer] = {ApiKey.API_VERSIONS: self.api_versions}
+        self.raw: dict[int, Callable[[RequestHeader, memoryview], bytes | None]] = {}
+        self.versions: dict[int, tuple[int, int]] = {int(api): (0, 20) for api in ApiKey}
+        self.seen: list[int] = []
+        self.connections: list[asyncio.BaseTransport] = []
+        self.address = Address("127.0.0.1", 0)
+        self._server: asyncio.Server | None = None
+
+    def api_versions(self, _request: Any, module: Any, header: RequestHeader) -> Any:
+        keys = tuple(
+            module.ApiVersion(api_key=key, min_version=low, max_version=high)
+            for key, (low, high) in self.versions.items()
+        )
+        arguments = {} if header.api_version < 1 else {"throttle_time": zero_time()}
+        return module.ApiVersionsResponse(error_code=no_error(), api_keys=keys, **arguments)
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _PeerConnection(self), "127.0.0.1", 0)
+        self.address = Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for connection in self.connections:
+            connection.close()
+
+    def answer(self, frame: memoryview) -> bytes | None:
+        header = parse_request_header(frame, 0, len(frame))
+        self.seen.append(header.api_key)
+        if header.api_key in self.raw:
+            return self.raw[header.api_key](header, frame)
+        key, version = header.api_key, header.api_version
+        request = messages.parse_request(key, version, frame, header.body_position)
+        module = messages.module_of(key, version, "response")
+        entity = self.answers[key](request, module, header)
+        return None if entity is None else messages.encode_response(entity, header.correlation_id)
+
+
+class _PeerConnection(asyncio.Protocol):
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._splitter = FrameSplitter()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._peer.connections.append(transport)
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        for frame in self._splitter.feed(memoryview(data)):
+            try:
+                answer = self._peer.answer(frame)
+            except HangUpError:
+                self._transport.close()
+                return
+            if answer is not None:
+                self._transport.write(answer)
+
+
+def no_error() -> Any:
+    """Return kio's "no error"."""
+    return error(0)
+
+
+def error(code: int) -> Any:
+    """Return kio's error code."""
+    return messages.module_of(ApiKey.METADATA, 12, "response").ErrorCode(code)
+
+
+def zero_time() -> Any:
+    """Return kio's duration of nothing."""
+    return messages.module_of(ApiKey.METADATA, 12, "response").i32Timedelta.parse(_NO_TIME)
+
+
+_NO_TIME = timedelta(0)
+
+
+def unsupported_versions(header: RequestHeader) -> bytes:
+    """Return what a node answers to an ApiVersions that is too new for it: version 0, error 35."""
+    body = struct.pack(">hi", 35, 0)
+    return struct.pack(">ii", 4 + len(body), header.correlation_id) + body
