@@ -231,7 +231,7 @@ class ProducerIdConfig:
         keys.INTEGER,
         "10000",
         "Producer ids remembered for each partition; beyond it the longest silent is forgotten. "
-        "One takes about 0.5 KiB.",
+        "One takes about 1 KiB.",
         low=1,
         high=1_000_000,
         reloadable=True,
