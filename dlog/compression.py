@@ -33,6 +33,8 @@ _ZSTD_LEVEL = 3
 _GZIP_WINDOW_BITS = 31  # the largest window, in gzip's own wrapping
 _FIRST_GUESS_BYTES_MIN = 64 * 1024
 _FIRST_GUESS_RATIO = 4
+_GROWTH = 4
+_BUFFER_FULL = "failed to write whole buffer"
 
 
 class Codec(enum.IntEnum):
@@ -112,23 +114,20 @@ def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
 def _decompress_growing(
     codec: Codec, decompress_into: Callable[..., int], data: Buffer, size_max: int
 ) -> bytes:
-    """Decompress into a buffer that doubles until the data fits or `size_max` is reached."""
+    """Decompress into a buffer that grows until the data fits or `size_max` is reached."""
     capacity = max(_FIRST_GUESS_BYTES_MIN, memoryview(data).nbytes * _FIRST_GUESS_RATIO)
     while True:
         capacity = min(capacity, size_max)
-        # One byte more: the libraries do not tell a full buffer from one that is too small.
-        output = bytearray(capacity + 1)
+        output = bytearray(capacity)
         try:
             size = decompress_into(data, output)
         except cramjam.DecompressionError as error:
-            if capacity == size_max:
+            # The text is all that tells a full buffer from damaged data.
+            if str(error) != _BUFFER_FULL or capacity == size_max:
                 raise CorruptMessageError(f"{codec.name}: {error}") from None
+            capacity *= _GROWTH
         else:
-            if size <= capacity:
-                return bytes(memoryview(output)[:size])
-            if capacity == size_max:
-                raise CorruptMessageError(f"{codec.name}: more than {size_max} bytes")
-        capacity *= 2
+            return bytes(memoryview(output)[:size])
 
 
 def _compress_xerial(view: memoryview) -> bytes:

@@ -78,14 +78,14 @@ def parse_request(
 def encode_response(entity: Any, correlation_id: int) -> bytes:
     """Return the whole response frame, with the header that its version has."""
     body = bytearray()
-    encoder(type(entity))(body, entity)
+    encoder(entity.__class__)(body, entity)
     return encode_response_frame(entity.__api_key__, entity.__version__, correlation_id, body)
 
 
 def encode_request(entity: Any, correlation_id: int, client_id: str | None) -> bytes:
     """Return the whole request frame."""
     body = bytearray()
-    encoder(type(entity))(body, entity)
+    encoder(entity.__class__)(body, entity)
     header = encode_request_header(
         entity.__api_key__, entity.__version__, correlation_id, client_id
     )
