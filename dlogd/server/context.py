@@ -1,0 +1,89 @@
+"""What handlers may touch: the cluster's image, proposals, partitions, the node's own facts.
+
+Deliberately no connection, no socket and no bytes. Made once by `dlogd.broker`, which replaces
+`config` at a reload; in unit tests made of an image in memory.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from dlog.errors import RequestTimedOutError
+from dlog.types import NodeId, TopicId, TopicPartition
+from dlogd.clock import Clock
+from dlogd.config.schema import Config
+from dlogd.metadata import admission
+from dlogd.metadata.commands import Command
+from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused
+from dlogd.replication.partition import Partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDir:
+    """One data directory of this node and what it holds."""
+
+    path: str
+    online: bool
+    total_bytes: int = -1  # of the file system; -1 when unknown
+    free_bytes: int = -1
+    partitions: Sequence[tuple[TopicPartition, int]] = ()  # each with its size in bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class ServerContext:
+    """The node, as the handlers of its requests see it. Owner: the event loop's thread."""
+
+    node_id: NodeId
+    config: Config
+    clock: Clock
+    rng: random.Random
+    image: Callable[[], ClusterImage]
+    """The newest image that this node has applied."""
+    propose_command: Callable[[Command, int], Awaitable[Outcome]]
+    """Hand a command to the metadata store and wait at most until a time (`Clock.now_ms`)."""
+    partition: Callable[[str, int], Partition]
+    """Return a partition that this node leads; raise WireError when it does not."""
+    partition_by_id: Callable[[TopicId, int], Partition]
+    log_dirs: Callable[[], Awaitable[Sequence[LogDir]]]
+    await_partitions: Callable[[Sequence[str]], Awaitable[None]]
+    """Return when all partitions of some topics that belong on this node have opened or failed."""
+
+    def new_id(self) -> UUID:
+        """Return a fresh id for a topic or a command."""
+        return UUID(int=self.rng.getrandbits(128), version=4)
+
+    def deadline_ms(self, timeout_ms: int) -> int:
+        """Return when a client's patience ends (`Clock.now_ms`)."""
+        return self.clock.now_ms() + max(timeout_ms, 0)
+
+    async def propose(self, command: Command, deadline_ms: int) -> Applied:
+        """Return once the command is applied on stable storage; else raise WireError.
+
+        A time-out means that nobody knows whether it took effect.
+        """
+        return settled(await self.propose_command(command, deadline_ms))
+
+    def rehearse(self, command: Command) -> Applied:
+        """Return what proposing the command now would give, without doing it; raise WireError."""
+        return settled(admission.evaluate(self.image(), command))
+
+    async def opened(self, topics: Sequence[str], deadline_ms: int) -> bool:
+        """Wait until the partitions of topics are open here; return whether they were in time."""
+        left_s = max(deadline_ms - self.clock.now_ms(), 0) / 1000
+        try:
+            async with asyncio.timeout(left_s):
+                await self.await_partitions(topics)
+        except TimeoutError:
+            return False
+        return True
+
+
+def settled(outcome: Outcome) -> Applied:
+    """Return an applied outcome; raise WireError for a refused or an unknown one."""
+    if isinstance(outcome, Applied):
+        return outcome
+    if isinstance(outcome, Refused):
+        raise outcome.error
+    raise RequestTimedOutError(outcome.message)

@@ -1,0 +1,180 @@
+"""From a decoded request to the entity or the frame that answers it: the one place where errors
+become codes.
+
+All APIs but Produce and Fetch, which have a path of their own. What a handler raises as `WireError`
+goes to the client as its code; anything else is a bug here, is logged once and goes out as
+UNKNOWN_SERVER_ERROR. Handlers that need not wait are answered without a task. Called by the router
+of connections.
+"""
+
+import logging
+from collections.abc import Awaitable, Coroutine
+from typing import Any
+
+from dlog.errors import ProtocolError, UnknownServerError, UnsupportedVersionError, WireError
+from dlog.wire import apis, frame, messages
+from dlog.wire.apis import ApiKey
+from dlog.wire.frame import RequestHeader
+from dlogd.server import entities
+from dlogd.server.context import ServerContext
+from dlogd.server.entities import Entity
+from dlogd.server.exchange import Answer, EncodedBody, Handler, Peer, Request
+from dlogd.server.handlers import (
+    alter_configs,
+    api_versions,
+    coordinators,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_topic_partitions,
+    leader_epochs,
+    list_offsets,
+    log_dirs,
+    metadata,
+    producer_ids,
+)
+
+log = logging.getLogger(__name__)
+
+NOBODY = Peer()
+
+
+def make_handlers() -> dict[ApiKey, Handler]:
+    """Return the handler of each API; some keep state, which belongs to whoever called this."""
+    return {
+        ApiKey.LIST_OFFSETS: list_offsets.HANDLER,
+        ApiKey.METADATA: metadata.make_handler(),
+        ApiKey.FIND_COORDINATOR: coordinators.HANDLER,
+        ApiKey.API_VERSIONS: api_versions.HANDLER,
+        ApiKey.CREATE_TOPICS: create_topics.HANDLER,
+        ApiKey.DELETE_TOPICS: delete_topics.HANDLER,
+        ApiKey.DELETE_RECORDS: delete_records.HANDLER,
+        ApiKey.INIT_PRODUCER_ID: producer_ids.make_handler(),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: leader_epochs.HANDLER,
+        ApiKey.DESCRIBE_CONFIGS: describe_configs.HANDLER,
+        ApiKey.ALTER_CONFIGS: alter_configs.LEGACY_HANDLER,
+        ApiKey.DESCRIBE_LOG_DIRS: log_dirs.HANDLER,
+        ApiKey.CREATE_PARTITIONS: create_partitions.HANDLER,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.INCREMENTAL_HANDLER,
+        ApiKey.DESCRIBE_CLUSTER: describe_cluster.HANDLER,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.HANDLER,
+    }
+
+
+class Dispatcher:
+    """Answers requests of one node. Owner: the event loop's thread."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._handlers = make_handlers()
+        self.error_total = 0
+        """Answers that were UNKNOWN_SERVER_ERROR, each with a log line."""
+
+    def respond(
+        self, header: RequestHeader, buffer: memoryview, end: int, peer: Peer
+    ) -> bytes | Coroutine[Any, Any, bytes]:
+        """Answer the request in `buffer[:end]` with a whole frame, now or when it is awaited.
+
+        The buffer is not looked at after this call. Raises ProtocolError, to close the connection,
+        for bytes that are no request and for what is not served.
+        """
+        if not apis.is_supported(header.api_key, header.api_version):
+            return self._respond_unsupported(header)
+        api_key = ApiKey(header.api_key)
+        body = messages.parse_request(
+            api_key, header.api_version, buffer, header.body_position, end
+        )
+        request = Request(api_key=api_key, version=header.api_version, body=body, peer=peer)
+        answer = self._start(request)
+        if isinstance(answer, Awaitable):
+            return self._respond_later(request, answer, header.correlation_id)
+        return self._encode(request, answer, header.correlation_id)
+
+    async def handle(
+        self, api_key: ApiKey, version: int, body: Entity, peer: Peer = NOBODY
+    ) -> Entity:
+        """Answer a decoded request with an entity of the same version."""
+        request = Request(api_key=api_key, version=version, body=body, peer=peer)
+        answer = self._start(request)
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        if isinstance(answer, EncodedBody):
+            return messages.parse_response_body(api_key, version, memoryview(answer.body))
+        return entities.build_response(api_key, version, answer)
+
+    def _start(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
+        handler = self._handlers[request.api_key]
+        try:
+            answer = handler.answer(self._context, request)
+        except Exception as error:  # noqa: BLE001 - the one place
+            return handler.refuse(request, self._as_wire_error(request, error))
+        if isinstance(answer, Awaitable):
+            return self._finish(handler, request, answer)
+        return answer
+
+    async def _finish(
+        self, handler: Handler, request: Request, answer: Awaitable[Answer]
+    ) -> Answer:
+        try:
+            return await answer
+        except Exception as error:  # noqa: BLE001 - the one place
+            return handler.refuse(request, self._as_wire_error(request, error))
+
+    def _as_wire_error(self, request: Request, error: Exception) -> WireError:
+        """Return what the client is told; log once what is not a refusal."""
+        if isinstance(error, WireError):
+            log.debug(
+                "Refused request api=%s version=%d error=%s message=%s peer=%s client_id=%s",
+                request.api_key.name,
+                request.version,
+                error.name,
+                error,
+                request.peer.address,
+                request.peer.client_id,
+            )
+            return error
+        self.error_total += 1
+        log.error(
+            "Failed to handle a request api=%s version=%d error=%r peer=%s client_id=%s",
+            request.api_key.name,
+            request.version,
+            error,
+            request.peer.address,
+            request.peer.client_id,
+            exc_info=error if log.isEnabledFor(logging.DEBUG) else None,
+        )
+        return UnknownServerError("The server failed unexpectedly; its log says how")
+
+    async def _respond_later(
+        self, request: Request, answer: Awaitable[Answer], correlation_id: int
+    ) -> bytes:
+        return self._encode(request, await answer, correlation_id)
+
+    def _encode(self, request: Request, answer: Answer, correlation_id: int) -> bytes:
+        try:
+            return _encoded(request.api_key, request.version, answer, correlation_id)
+        except Exception as error:  # noqa: BLE001 - the one place
+            refusal = self._as_wire_error(request, error)
+        fields = self._handlers[request.api_key].refuse(request, refusal)
+        return _encoded(request.api_key, request.version, fields, correlation_id)
+
+    def _respond_unsupported(self, header: RequestHeader) -> bytes:
+        """Tell a client that asks ApiVersions in an unknown version what there is (KIP-511)."""
+        if header.api_key != ApiKey.API_VERSIONS:
+            raise ProtocolError(
+                f"request type {header.api_key} version {header.api_version} is not served"
+            )
+        # Version 0 of the response is what every client reads.
+        request = Request(api_key=ApiKey.API_VERSIONS, version=0, body=None)
+        fields = api_versions.HANDLER.refuse(request, UnsupportedVersionError())
+        return _encoded(ApiKey.API_VERSIONS, 0, fields, header.correlation_id)
+
+
+def _encoded(api_key: ApiKey, version: int, answer: Answer, correlation_id: int) -> bytes:
+    if isinstance(answer, EncodedBody):
+        return frame.encode_response(api_key, version, correlation_id, answer.body)
+    entity = entities.build_response(api_key, version, answer)
+    return messages.encode_response(entity, correlation_id)

@@ -1,0 +1,63 @@
+"""One request and its answer, as handlers and the dispatcher hand them to each other.
+
+A handler is two functions: `answer` does what was asked, `refuse` says how a response of this API
+carries an error that concerns the whole request. Neither knows bytes, versions of entities or
+connections. The table of all handlers is in `dlogd.server.dispatch`.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dlog.errors import NONE, WireError
+from dlog.wire.apis import ApiKey
+from dlogd.server.context import ServerContext
+from dlogd.server.entities import Entity, Fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Who asks."""
+
+    address: str = "?"  # host:port, for log lines
+    client_id: str = ""
+    listener: str = ""  # by which the peer came; answers name nodes' addresses on the same one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One decoded request."""
+
+    api_key: ApiKey
+    version: int
+    body: Entity
+    peer: Peer = Peer()
+
+    def get(self, name: str, default: Any) -> Any:
+        """Return a field of the body, or `default` where this version does not have it."""
+        return getattr(self.body, name, default)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBody:
+    """The body of a response that the handler has encoded itself, without frame and header."""
+
+    body: bytes
+
+
+Answer = Fields | EncodedBody
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """How requests of one API are answered."""
+
+    answer: Callable[[ServerContext, Request], Answer | Awaitable[Answer]]
+    refuse: Callable[[Request, WireError], Fields]
+
+
+def error_fields(error: WireError | None) -> dict[str, Any]:
+    """Return the two fields by which most parts of responses carry their error, or success."""
+    if error is None:
+        return {"error_code": NONE, "error_message": None}
+    return {"error_code": error.code, "error_message": str(error)}

@@ -1,0 +1,158 @@
+"""IncrementalAlterConfigs and its elder AlterConfigs, which replaces all configs of a resource.
+
+Configs of a topic and of the whole cluster (a broker resource without a name) are metadata. A
+single node's own configuration is its file, so a broker resource with a name is refused.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dlog.errors import (
+    InvalidRequestError,
+    UnknownTopicOrPartitionError,
+    WireError,
+)
+from dlogd.metadata import config_changes, topic_names
+from dlogd.metadata.commands import AlterConfigs, ConfigChange
+from dlogd.metadata.config_changes import ConfigOperation, ConfigScope
+from dlogd.metadata.image import TopicImage
+from dlogd.server.context import ServerContext
+from dlogd.server.entities import Fields
+from dlogd.server.exchange import Handler, Request, error_fields
+from dlogd.server.handlers.config_resources import ResourceType, check_node_name
+
+TIMEOUT_MS = 30_000
+"""Neither request says how long its client waits; this is the default of most clients."""
+ATTEMPTS_MAX = 5
+"""How often operations on a list are planned anew because somebody else changed it meanwhile."""
+
+Plan = Callable[[ConfigScope, Mapping[str, str], Any], tuple[ConfigChange, ...]]
+
+
+def _plan_incremental(
+    scope: ConfigScope, current: Mapping[str, str], resource: Any
+) -> tuple[ConfigChange, ...]:
+    operations = [
+        ConfigOperation(key=config.name, operation=config.config_operation, value=config.value)
+        for config in resource.configs
+    ]
+    return config_changes.plan_incremental(scope, current, operations)
+
+
+def _plan_replacement(
+    scope: ConfigScope, current: Mapping[str, str], resource: Any
+) -> tuple[ConfigChange, ...]:
+    configs = [(config.name, config.value) for config in resource.configs]
+    return config_changes.plan_replacement(scope, current, configs)
+
+
+async def answer_incremental(context: ServerContext, request: Request) -> Fields:
+    """Set, delete, append to and subtract from configs of each resource."""
+    return await _answer(context, request, _plan_incremental)
+
+
+async def answer_legacy(context: ServerContext, request: Request) -> Fields:
+    """Replace the configs of each resource by those given."""
+    return await _answer(context, request, _plan_replacement)
+
+
+async def _answer(context: ServerContext, request: Request, plan: Plan) -> Fields:
+    resources = request.body.resources
+    named = [(resource.resource_type, resource.resource_name) for resource in resources]
+    deadline_ms = context.deadline_ms(TIMEOUT_MS)
+    responses: list[Fields] = []
+    for resource in resources:
+        try:
+            if named.count((resource.resource_type, resource.resource_name)) > 1:
+                raise InvalidRequestError("Each resource must appear at most once.")
+            scope = _scope_of(context, resource)
+            await _alter(context, request, resource, scope, plan, deadline_ms)
+        except WireError as error:
+            responses.append(_response(resource, error))
+        else:
+            responses.append(_response(resource, None))
+    return {"responses": responses}
+
+
+def _scope_of(context: ServerContext, resource: Any) -> ConfigScope:
+    name = resource.resource_name
+    if resource.resource_type == ResourceType.TOPIC:
+        if not name:
+            raise InvalidRequestError("Default topic resources are not allowed.")
+        topic_names.validate(name)
+        return ConfigScope.TOPIC
+    if resource.resource_type != ResourceType.BROKER:
+        raise InvalidRequestError(f"Unknown resource type {resource.resource_type}")
+    if name:
+        check_node_name(name, context.node_id)
+        raise InvalidRequestError(
+            f"The configuration of node {name} is its file; only configs of the whole cluster"
+            " (a broker resource with an empty name) can be altered from here"
+        )
+    return ConfigScope.CLUSTER
+
+
+async def _alter(
+    context: ServerContext,
+    request: Request,
+    resource: Any,
+    scope: ConfigScope,
+    plan: Plan,
+    deadline_ms: int,
+) -> None:
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        topic = _topic_of(context, resource, scope)
+        current = context.image().configs if topic is None else topic.configs
+        changes = plan(scope, current, resource)
+        if not changes:
+            return
+        command = AlterConfigs(
+            command_id=context.new_id(),
+            topic_id=None if topic is None else topic.topic_id,
+            changes=changes,
+        )
+        if request.body.validate_only:
+            context.rehearse(command)
+            return
+        try:
+            await context.propose(command, deadline_ms)
+            return
+        except InvalidRequestError:
+            if attempt == ATTEMPTS_MAX or not _is_outdated(context, resource, scope, changes):
+                raise
+
+
+def _is_outdated(
+    context: ServerContext, resource: Any, scope: ConfigScope, changes: tuple[ConfigChange, ...]
+) -> bool:
+    """Return whether a value that the changes build upon is another one by now."""
+    topic = _topic_of(context, resource, scope)
+    current = context.image().configs if topic is None else topic.configs
+    return any(each.compare and current.get(each.key) != each.expected for each in changes)
+
+
+def _topic_of(context: ServerContext, resource: Any, scope: ConfigScope) -> TopicImage | None:
+    """Return the topic that is altered, None for the cluster."""
+    if scope is ConfigScope.CLUSTER:
+        return None
+    topic = context.image().topics.get(resource.resource_name)
+    if topic is None:
+        raise UnknownTopicOrPartitionError()
+    return topic
+
+
+def _response(resource: Any, error: WireError | None) -> Fields:
+    return {
+        **error_fields(error),
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }
+
+
+def refuse(request: Request, error: WireError) -> Fields:
+    """Carry the error for each resource."""
+    return {"responses": [_response(resource, error) for resource in request.body.resources]}
+
+
+INCREMENTAL_HANDLER = Handler(answer_incremental, refuse)
+LEGACY_HANDLER = Handler(answer_legacy, refuse)

@@ -1,0 +1,100 @@
+"""DescribeTopicPartitions: topics page by page, so that no answer grows without bound (KIP-966)."""
+
+from dlog.errors import InvalidRequestError, WireError
+from dlog.types import ZERO_TOPIC_ID
+from dlogd.metadata.image import ClusterImage, TopicImage
+from dlogd.server.context import ServerContext
+from dlogd.server.entities import Fields
+from dlogd.server.exchange import Handler, Request
+from dlogd.server.handlers import topology
+
+PARTITION_COUNT_MAX = 2_000
+"""In one answer, whatever the client asks for (`max.request.partition.size.limit`)."""
+
+
+def answer(context: ServerContext, request: Request) -> Fields:
+    """Describe topics in order of name from the cursor on; say where the next page begins."""
+    image = context.image()
+    body = request.body
+    names = _names(image, request)
+    first_name, first_index = "", 0
+    if body.cursor is not None:
+        first_name, first_index = body.cursor.topic_name, body.cursor.partition_index
+    left = max(1, min(body.response_partition_limit, PARTITION_COUNT_MAX))
+    topics: list[Fields] = []
+    for name in names:
+        if left == 0:
+            return {"topics": topics, "next_cursor": _cursor(name, 0)}
+        topic = image.topics.get(name)
+        if topic is None:
+            if body.topics:
+                topics.append(_missing(topology.absence(name), name))
+            continue
+        start = first_index if name == first_name else 0
+        end = min(start + left, len(topic.partitions))
+        topics.append(_described(image, topic, start, end))
+        if end < len(topic.partitions):
+            return {"topics": topics, "next_cursor": _cursor(name, end)}
+        left -= max(end - start, 0)
+    return {"topics": topics}
+
+
+def _names(image: ClusterImage, request: Request) -> list[str]:
+    """Return the names asked for (all when none is), sorted, from the cursor on."""
+    body = request.body
+    asked = {topic.name: None for topic in body.topics} or image.topics
+    if body.cursor is None:
+        return sorted(asked)
+    first = body.cursor.topic_name
+    if body.topics and first not in asked:
+        raise InvalidRequestError(
+            f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {first}"
+        )
+    if body.cursor.partition_index < 0:
+        raise InvalidRequestError(
+            "DescribeTopicPartitionsRequest cursor partition must be valid:"
+            f" {body.cursor.partition_index}"
+        )
+    return sorted(name for name in asked if name >= first)
+
+
+def _described(image: ClusterImage, topic: TopicImage, start: int, end: int) -> Fields:
+    partitions = [
+        {
+            **topology.partition_fields(image, index, topic.partitions[index]),
+            # Unlike Metadata, a missing leader is no error here.
+            "error_code": 0,
+            "eligible_leader_replicas": (),
+            "last_known_elr": (),
+        }
+        for index in range(start, end)
+    ]
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.name in topology.INTERNAL_TOPICS,
+        "partitions": partitions,
+        "topic_authorized_operations": topology.TOPIC_OPERATIONS,
+    }
+
+
+def _missing(error: WireError, name: str) -> Fields:
+    return {
+        "error_code": error.code,
+        "name": name,
+        "topic_id": ZERO_TOPIC_ID,
+        "topic_authorized_operations": topology.OPERATIONS_UNKNOWN,
+    }
+
+
+def _cursor(name: str, index: int) -> Fields:
+    return {"topic_name": name, "partition_index": index}
+
+
+def refuse(request: Request, error: WireError) -> Fields:
+    """Carry the error for each topic asked for."""
+    return {"topics": [_missing(error, topic.name) for topic in request.body.topics]}
+
+
+HANDLER = Handler(answer, refuse)

@@ -1,0 +1,62 @@
+"""OffsetForLeaderEpoch: where a leader epoch ends in this node's log (KIP-101, KIP-320)."""
+
+from typing import Any
+
+from dlog.errors import NONE, WireError
+from dlog.types import NO_EPOCH, NO_OFFSET, LeaderEpoch
+from dlogd.server.context import ServerContext
+from dlogd.server.entities import Fields
+from dlogd.server.exchange import Handler, Request
+
+
+def answer(context: ServerContext, request: Request) -> Fields:
+    """Return, per partition, the largest epoch not above the one asked for, and its end."""
+    return {
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [_end_of(context, topic.topic, asked) for asked in topic.partitions],
+            }
+            for topic in request.body.topics
+        ]
+    }
+
+
+def _end_of(context: ServerContext, topic: str, asked: Any) -> Fields:
+    try:
+        partition = context.partition(topic, asked.partition)
+        partition.check_serving(asked.current_leader_epoch)
+    except WireError as error:
+        return _failed(asked, error)
+    epoch, end_offset = partition.log.end_offset_for_epoch(LeaderEpoch(asked.leader_epoch))
+    return {
+        "error_code": NONE,
+        "partition": asked.partition,
+        "leader_epoch": epoch,
+        "end_offset": end_offset,
+    }
+
+
+def _failed(asked: Any, error: WireError) -> Fields:
+    return {
+        "error_code": error.code,
+        "partition": asked.partition,
+        "leader_epoch": NO_EPOCH,
+        "end_offset": NO_OFFSET,
+    }
+
+
+def refuse(request: Request, error: WireError) -> Fields:
+    """Carry the error for each partition."""
+    return {
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [_failed(asked, error) for asked in topic.partitions],
+            }
+            for topic in request.body.topics
+        ]
+    }
+
+
+HANDLER = Handler(answer, refuse)

@@ -1,0 +1,125 @@
+"""ListOffsets: the first, the last and the offset of a time, per partition.
+
+Consumers see only what is below the high watermark. While there are no transactions the last
+stable offset is the high watermark, so both isolation levels give the same.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dlog.errors import (
+    NONE,
+    InvalidRequestError,
+    LeaderNotAvailableError,
+    OffsetNotAvailableError,
+    UnsupportedVersionError,
+    WireError,
+)
+from dlog.types import NO_EPOCH, NO_OFFSET
+from dlogd.replication.partition import Partition
+from dlogd.server.context import ServerContext
+from dlogd.server.entities import Fields
+from dlogd.server.exchange import Handler, Request
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = range(-1, -7, -1)
+SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
+CONSUMER_REPLICA_ID = -1
+NO_TIMESTAMP = -1
+OFFSET_NOT_AVAILABLE_SINCE_VERSION = 5
+
+Found = tuple[int, int, int]
+"""Timestamp in ms, offset, leader epoch; each -1 when there is none."""
+
+NOTHING: Found = (NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
+
+
+async def answer(context: ServerContext, request: Request) -> Fields:
+    """Look up one offset for each partition asked for."""
+    seen: dict[tuple[str, int], int] = {}
+    for topic in request.body.topics:
+        for asked in topic.partitions:
+            place = (topic.name, asked.partition_index)
+            seen[place] = seen.get(place, 0) + 1
+    topics: list[Fields] = []
+    for topic in request.body.topics:
+        partitions: list[Fields] = []
+        for asked in topic.partitions:
+            try:
+                if seen[topic.name, asked.partition_index] > 1:
+                    raise InvalidRequestError("The partition is asked for twice")
+                found = await _find(context, request, topic.name, asked)
+            except WireError as error:
+                partitions.append(_failed(request, asked, error))
+            else:
+                partitions.append(_found(asked, found))
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
+
+
+async def _find(context: ServerContext, request: Request, topic: str, asked: Any) -> Found:
+    timestamp_ms: int = asked.timestamp
+    if timestamp_ms < PENDING_UPLOAD or request.version < SINCE_VERSION.get(timestamp_ms, 0):
+        raise UnsupportedVersionError(
+            f"Offset {timestamp_ms} is unknown in version {request.version}"
+        )
+    partition = context.partition(topic, asked.partition_index)
+    partition.check_serving(getattr(asked, "current_leader_epoch", NO_EPOCH))
+    log = partition.log
+    if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return NO_TIMESTAMP, start, log.epoch_at(start)
+    if timestamp_ms in (LATEST_TIERED, PENDING_UPLOAD):
+        return NOTHING  # Nothing is ever moved to remote storage.
+    is_consumer = request.body.replica_id == CONSUMER_REPLICA_ID
+    if timestamp_ms == LATEST:
+        end = partition.high_watermark if is_consumer else log.log_end_offset
+        return NO_TIMESTAMP, end, partition.leader_epoch
+    return await _search(partition, timestamp_ms, is_consumer)
+
+
+async def _search(partition: Partition, timestamp_ms: int, is_consumer: bool) -> Found:
+    log = partition.log
+    if timestamp_ms == MAX_TIMESTAMP:
+        found = await log.offset_of_max_timestamp()
+    else:
+        found = await log.offset_for_timestamp(timestamp_ms)
+    if found is None or (is_consumer and found[1] >= partition.high_watermark):
+        return NOTHING
+    return found[0], found[1], log.epoch_at(found[1])
+
+
+def _found(asked: Any, found: Found) -> Fields:
+    timestamp_ms, offset, leader_epoch = found
+    return {
+        "partition_index": asked.partition_index,
+        "error_code": NONE,
+        "timestamp": timestamp_ms,
+        "offset": offset,
+        "leader_epoch": leader_epoch,
+    }
+
+
+def _failed(request: Request, asked: Any, error: WireError) -> Fields:
+    if (
+        isinstance(error, OffsetNotAvailableError)
+        and request.version < OFFSET_NOT_AVAILABLE_SINCE_VERSION
+    ):
+        error = LeaderNotAvailableError(str(error))
+    return {**_found(asked, NOTHING), "error_code": error.code}
+
+
+def refuse(request: Request, error: WireError) -> Fields:
+    """Carry the error for each partition."""
+    topics: Sequence[Any] = request.body.topics
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [_failed(request, asked, error) for asked in topic.partitions],
+            }
+            for topic in topics
+        ]
+    }
+
+
+HANDLER = Handler(answer, refuse)

@@ -1,0 +1,277 @@
+"""Metadata: nodes, and the partitions and leaders of topics.
+
+Encoding thousands of partitions takes tens of milliseconds, and every client asks again and again:
+the bytes of each topic's entry are kept for as long as the topic and the nodes stay the same. A
+whole response is then its head, the kept entries, its tail.
+"""
+
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any
+
+from dlog.errors import (
+    InvalidRequestError,
+    TopicAlreadyExistsError,
+    UnknownTopicIdError,
+    WireError,
+)
+from dlog.types import ZERO_TOPIC_ID, NodeId, TopicId
+from dlog.wire import primitives
+from dlog.wire.apis import ApiKey, is_flexible
+from dlogd.metadata.image import ClusterImage, NodeRegistration, TopicImage
+from dlogd.server import entities
+from dlogd.server.context import ServerContext
+from dlogd.server.entities import Fields
+from dlogd.server.exchange import EncodedBody, Handler, Request
+from dlogd.server.handlers import topic_creation, topology
+
+TOPIC_IDS_SINCE_VERSION = 12
+AUTO_CREATE_TIMEOUT_MS = 30_000
+_LEGACY_COUNT_BYTES, _COMPACT_COUNT_BYTES = 4, 1
+
+
+class TopicEntries:
+    """Encoded entries of topics in Metadata responses, per version. Owner: one dispatcher.
+
+    Invariant: an entry is only used for the very topic image and nodes that it was made of.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: Mapping[NodeId, NodeRegistration] | None = None
+        self._kept: dict[tuple[int, bool], dict[str, tuple[TopicImage, bytes]]] = {}
+
+    def entry(
+        self, image: ClusterImage, topic: TopicImage, version: int, with_operations: bool
+    ) -> bytes:
+        """Return the encoded entry of a topic of `image`."""
+        if self._nodes is not image.nodes:
+            self._nodes = image.nodes
+            self._kept.clear()
+        kept = self._kept.setdefault((version, with_operations), {})
+        found = kept.get(topic.name)
+        if found is not None and found[0] is topic:
+            return found[1]
+        if len(kept) > len(image.topics):
+            self._drop_deleted(kept, image)
+        encoded = _encode_topic(_topic_fields(image, topic, version, with_operations), version)
+        kept[topic.name] = (topic, encoded)
+        return encoded
+
+    def _drop_deleted(self, kept: dict[str, tuple[TopicImage, bytes]], image: ClusterImage) -> None:
+        for name in [name for name in kept if name not in image.topics]:
+            del kept[name]
+
+
+def _encode_topic(fields: Fields, version: int) -> bytes:
+    builder = entities.response_builder(ApiKey.METADATA, version).nested["topics"]
+    return builder.encode(fields)
+
+
+def _topic_fields(
+    image: ClusterImage, topic: TopicImage, version: int, with_operations: bool
+) -> Fields:
+    partitions: list[Fields] = []
+    for index, partition in enumerate(topic.partitions):
+        fields = topology.partition_fields(image, index, partition)
+        partitions.append(topology.alive_only(image, fields, partition) if version == 0 else fields)
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.name in topology.INTERNAL_TOPICS,
+        "partitions": partitions,
+        "topic_authorized_operations": _operations(with_operations, topology.TOPIC_OPERATIONS),
+    }
+
+
+def _operations(asked: bool, operations: int) -> int:
+    return operations if asked else topology.OPERATIONS_UNKNOWN
+
+
+def _missing_fields(error: WireError, name: str | None, topic_id: TopicId) -> Fields:
+    return {
+        "error_code": error.code,
+        "name": name,
+        "topic_id": topic_id,
+        "topic_authorized_operations": topology.OPERATIONS_UNKNOWN,
+    }
+
+
+class MetadataHandler:
+    """Answers Metadata requests; keeps encoded entries. Owner: one dispatcher."""
+
+    def __init__(self) -> None:
+        self._entries = TopicEntries()
+
+    def answer(
+        self, context: ServerContext, request: Request
+    ) -> EncodedBody | Coroutine[Any, Any, EncodedBody]:
+        """Describe the topics asked for, creating missing ones where node and client allow it."""
+        wanted = _wanted(request)
+        if (
+            wanted
+            and context.config.topic.auto_create
+            and request.get("allow_auto_topic_creation", True)
+            and _missing(context.image(), wanted)
+        ):
+            return self._answer_created(context, request, wanted)
+        return self._describe(context, request, wanted, {})
+
+    async def _answer_created(
+        self, context: ServerContext, request: Request, wanted: list[str | TopicId]
+    ) -> EncodedBody:
+        failed = await _create(context, _missing(context.image(), wanted))
+        return self._describe(context, request, wanted, failed)
+
+    def _describe(
+        self,
+        context: ServerContext,
+        request: Request,
+        wanted: list[str | TopicId] | None,
+        failed_names: Mapping[str, WireError],
+    ) -> EncodedBody:
+        image = context.image()
+        with_operations = request.get("include_topic_authorized_operations", False)
+        failed: list[Fields] = []
+        topics: Iterable[TopicImage] = image.topics.values()
+        if wanted is not None:
+            topics, failed = _select(image, wanted, failed_names)
+        entries = [
+            self._entries.entry(image, topic, request.version, with_operations) for topic in topics
+        ]
+        entries.extend(_encode_topic(fields, request.version) for fields in failed)
+        return _assemble(context, request, image, entries)
+
+
+def _wanted(request: Request) -> list[str | TopicId] | None:
+    """Return the topics asked for, by name or by id, each once; None for all."""
+    topics = request.body.topics
+    if topics is None or (request.version == 0 and not topics):
+        return None
+    names: dict[str, None] = {}
+    ids: dict[TopicId, None] = {}
+    for topic in topics:
+        topic_id = getattr(topic, "topic_id", None) or ZERO_TOPIC_ID
+        if topic_id != ZERO_TOPIC_ID:
+            if request.version < TOPIC_IDS_SINCE_VERSION:
+                raise InvalidRequestError(
+                    f"Topic IDs are not supported in requests for version {request.version}"
+                )
+            ids[topic_id] = None
+        elif topic.name is None:
+            if request.version < TOPIC_IDS_SINCE_VERSION:
+                raise InvalidRequestError(
+                    f"Topic name can not be null for version {request.version}"
+                )
+        else:
+            names[topic.name] = None
+    # Kafka ignores names as soon as there is one id.
+    return list(ids) if ids else list(names)
+
+
+def _select(
+    image: ClusterImage,
+    wanted: list[str | TopicId],
+    failed_names: Mapping[str, WireError],
+) -> tuple[list[TopicImage], list[Fields]]:
+    """Return the topics that exist, and entries of those that do not."""
+    topics: list[TopicImage] = []
+    failed: list[Fields] = []
+    for each in wanted:
+        if isinstance(each, str):
+            topic = image.topics.get(each)
+            if topic is None:
+                error = failed_names.get(each) or topology.absence(each)
+                failed.append(_missing_fields(error, each, ZERO_TOPIC_ID))
+        else:
+            topic = image.topics_by_id.get(each)
+            if topic is None:
+                failed.append(_missing_fields(UnknownTopicIdError(), None, each))
+        if topic is not None:
+            topics.append(topic)
+    return topics, failed
+
+
+def _missing(image: ClusterImage, wanted: list[str | TopicId]) -> list[str]:
+    return [each for each in wanted if isinstance(each, str) and each not in image.topics]
+
+
+async def _create(context: ServerContext, names: list[str]) -> dict[str, WireError]:
+    """Create topics with the node's defaults; return what was refused, by name."""
+    failed: dict[str, WireError] = {}
+    deadline_ms = context.deadline_ms(AUTO_CREATE_TIMEOUT_MS)
+    for name in names:
+        try:
+            command = topic_creation.plan(context, topic_creation.NewTopic(name=name))
+            await context.propose(command, deadline_ms)
+        except TopicAlreadyExistsError:
+            pass  # Somebody was faster; the next look at the image shows it.
+        except WireError as error:
+            failed[name] = error
+    await context.await_partitions([name for name in names if name not in failed])
+    return failed
+
+
+def _assemble(
+    context: ServerContext, request: Request, image: ClusterImage, entries: list[bytes]
+) -> EncodedBody:
+    """Put the kept entries between the head and the tail of a response without topics."""
+    version = request.version
+    fields = {
+        "brokers": [_broker(node, request.peer.listener) for node in _alive(image)],
+        "cluster_id": image.cluster_id,
+        "controller_id": topology.controller_id(image, context.node_id),
+        "cluster_authorized_operations": _operations(
+            request.get("include_cluster_authorized_operations", False),
+            topology.CLUSTER_OPERATIONS,
+        ),
+    }
+    body = entities.response_builder(ApiKey.METADATA, version).encode(fields)
+    tail = _tail_bytes(version)
+    if is_flexible(ApiKey.METADATA, version):
+        count, head = primitives.uvarint(len(entries) + 1), tail + _COMPACT_COUNT_BYTES
+    else:
+        count, head = len(entries).to_bytes(4, "big"), tail + _LEGACY_COUNT_BYTES
+    return EncodedBody(
+        b"".join((body[: len(body) - head], count, *entries, body[len(body) - tail :]))
+    )
+
+
+def _tail_bytes(version: int) -> int:
+    """Return how many bytes of a response follow its topics."""
+    operations = 4 if 8 <= version <= 10 else 0
+    error_code = 2 if version >= 13 else 0
+    return operations + error_code + (1 if is_flexible(ApiKey.METADATA, version) else 0)
+
+
+def _alive(image: ClusterImage) -> list[NodeRegistration]:
+    return [node for node_id, node in image.nodes.items() if topology.is_alive(image, node_id)]
+
+
+def _broker(node: NodeRegistration, listener: str) -> Fields:
+    address = topology.address_of(node, listener)
+    return {
+        "node_id": node.node_id,
+        "host": "" if address is None else address.host,
+        "port": -1 if address is None else address.port,
+        "rack": node.rack,
+    }
+
+
+def refuse(request: Request, error: WireError) -> Fields:
+    """Carry the error for each topic asked for, and at the top from version 13 on."""
+    topics: list[Any] = list(request.body.topics or ())
+    return {
+        "error_code": error.code,
+        "controller_id": -1,
+        "topics": [
+            _missing_fields(
+                error, topic.name or "", getattr(topic, "topic_id", None) or ZERO_TOPIC_ID
+            )
+            for topic in topics
+        ],
+    }
+
+
+def make_handler() -> Handler:
+    """Return a handler with entries of its own."""
+    return Handler(MetadataHandler().answer, refuse)

@@ -1,0 +1,100 @@
+"""InitProducerId: identities for idempotent producers, unique in the cluster for ever.
+
+The node takes ids from the cluster in blocks, so that only one in many requests waits for the
+metadata; ids of a block that were not given out when the node stops are never used. A producer with
+an id asks again to get a higher epoch; without transactions Kafka gives it a new id then, and so
+does this.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+
+from dlog.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    InvalidRequestError,
+    RequestTimedOutError,
+    StaleBrokerEpochError,
+    WireError,
+)
+from dlogd.metadata.commands import AllocateProducerIds
+from dlogd.server.context import ServerContext
+from dlogd.server.entities import Fields
+from dlogd.server.exchange import Handler, Request
+
+log = logging.getLogger(__name__)
+
+BLOCK_COUNT = 1_000
+NO_PRODUCER_ID, NO_PRODUCER_EPOCH = -1, -1
+TIMEOUT_MS = 30_000
+
+
+class ProducerIds:
+    """The node's present block of producer ids. Owner: one dispatcher.
+
+    Invariant: an id is given out once.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._end = 0  # exclusive
+        self._filling: asyncio.Lock = asyncio.Lock()
+
+    def answer(self, context: ServerContext, request: Request) -> Fields | Awaitable[Fields]:
+        """Give the producer an id of its own, with epoch 0."""
+        if request.body.transactional_id is not None:
+            if not request.body.transactional_id:
+                raise InvalidRequestError("A transactional id must not be empty")
+            # What a client would find out by FindCoordinator: nobody coordinates transactions.
+            raise CoordinatorNotAvailableError("Transactions are not served yet")
+        producer_id = request.get("producer_id", NO_PRODUCER_ID)
+        producer_epoch = request.get("producer_epoch", NO_PRODUCER_EPOCH)
+        if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
+            raise InvalidRequestError("Producer id and epoch are given together or not at all")
+        if self._next < self._end:
+            return self._take()
+        return self._answer_filled(context)
+
+    async def _answer_filled(self, context: ServerContext) -> Fields:
+        async with self._filling:
+            if self._next >= self._end:
+                await self._fill(context)
+            return self._take()
+
+    def _take(self) -> Fields:
+        taken = self._next
+        self._next += 1
+        return {"error_code": 0, "producer_id": taken, "producer_epoch": 0}
+
+    async def _fill(self, context: ServerContext) -> None:
+        registration = context.image().nodes.get(context.node_id)
+        if registration is None:
+            raise StaleBrokerEpochError(f"Node {context.node_id} has not registered yet")
+        command = AllocateProducerIds(
+            command_id=context.new_id(),
+            node_id=context.node_id,
+            node_epoch=registration.node_epoch,
+            count=BLOCK_COUNT,
+        )
+        applied = await context.propose(command, context.deadline_ms(TIMEOUT_MS))
+        self._next, self._end = applied.value, applied.value + BLOCK_COUNT
+        log.info("Took producer ids first=%d count=%d", applied.value, BLOCK_COUNT)
+
+
+def refuse(request: Request, error: WireError) -> Fields:
+    """Carry the error at the top; while there are no ids, with the code that Kafka has for it."""
+    if isinstance(error, StaleBrokerEpochError | RequestTimedOutError):
+        error = CoordinatorLoadInProgressError(str(error))
+    return {
+        "error_code": error.code,
+        "producer_id": NO_PRODUCER_ID,
+        "producer_epoch": NO_PRODUCER_EPOCH,
+        "ongoing_txn_producer_id": NO_PRODUCER_ID,
+        "ongoing_txn_producer_epoch": NO_PRODUCER_EPOCH,
+    }
+
+
+def make_handler() -> Handler:
+    """Return a handler with a block of its own."""
+    return Handler(ProducerIds().answer, refuse)

@@ -1,0 +1,206 @@
+"""From what a client wants of a new topic, or of more partitions, to the command that makes it.
+
+Pure. Checks come in Kafka's order and with its error codes (`ReplicationControlManager`), so that
+tools react as they are used to; what can change until the command is applied, the machine checks
+again. Called by CreateTopics, CreatePartitions and the automatic creation of Metadata.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlog.errors import (
+    BrokerNotAvailableError,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    PolicyViolationError,
+    TopicAlreadyExistsError,
+)
+from dlog.types import NodeId
+from dlogd.metadata import placement, topic_configs, topic_names
+from dlogd.metadata.commands import Assignment, CreatePartitions, CreateTopic
+from dlogd.metadata.image import ClusterImage, TopicImage
+from dlogd.metadata.machine import TOPIC_PARTITIONS_MAX
+from dlogd.server.context import ServerContext
+
+DEFAULT = -1
+"""A number of partitions or replicas that the node's configuration gives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """What a client asks for."""
+
+    name: str
+    partition_count: int = DEFAULT
+    replication_factor: int = DEFAULT
+    # Replicas by partition, where the client places them itself; pairs, as it may repeat itself.
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    configs: Sequence[tuple[str, str | None]] = field(default_factory=tuple)
+
+
+def plan(context: ServerContext, topic: NewTopic) -> CreateTopic:
+    """Return the command that creates the topic; raise WireError when it cannot be."""
+    image = context.image()
+    topic_names.validate(topic.name)
+    if topic.name in image.topics:
+        raise TopicAlreadyExistsError(f"Topic '{topic.name}' already exists.")
+    configs = checked_configs(topic.configs)
+    return CreateTopic(
+        command_id=context.new_id(),
+        name=topic.name,
+        topic_id=context.new_id(),
+        assignments=_assignments(context, image, topic),
+        configs=configs,
+    )
+
+
+def checked_configs(configs: Sequence[tuple[str, str | None]]) -> dict[str, str]:
+    """Return the configs of a new topic; raise InvalidConfigError for what none can have."""
+    nulls = [name for name, value in configs if value is None]
+    if nulls:
+        raise InvalidConfigError(f"Null value not supported for topic configs: {','.join(nulls)}")
+    given = {name: value.strip() for name, value in configs if value is not None}
+    topic_configs.validate_topic(given)
+    return given
+
+
+def _assignments(
+    context: ServerContext, image: ClusterImage, topic: NewTopic
+) -> tuple[Assignment, ...]:
+    if topic.assignments:
+        return _manual(image, topic)
+    if topic.replication_factor < DEFAULT or topic.replication_factor == 0:
+        raise InvalidReplicationFactorError(
+            "Replication factor must be larger than 0, or -1 to use the default value."
+        )
+    if topic.partition_count < DEFAULT or topic.partition_count == 0:
+        raise InvalidPartitionsError(
+            "Number of partitions was set to an invalid non-positive value."
+        )
+    defaults = context.config.topic
+    partition_count = topic.partition_count
+    if partition_count == DEFAULT:
+        partition_count = defaults.partitions_default
+    replication_factor = topic.replication_factor
+    if replication_factor == DEFAULT:
+        replication_factor = defaults.replication_default
+    return placed(image, partition_count, replication_factor, existing=0)
+
+
+def placed(
+    image: ClusterImage, partition_count: int, replication_factor: int, *, existing: int
+) -> tuple[Assignment, ...]:
+    """Place new partitions on nodes; raise WireError when there are too few, or too many wanted."""
+    if existing + partition_count > TOPIC_PARTITIONS_MAX:
+        raise PolicyViolationError(f"A topic has at most {TOPIC_PARTITIONS_MAX} partitions")
+    try:
+        return placement.place(image, partition_count, replication_factor)
+    except (InvalidReplicationFactorError, BrokerNotAvailableError) as error:
+        raise InvalidReplicationFactorError(
+            f"Unable to replicate the partition {replication_factor} time(s): {error}"
+        ) from error
+
+
+def _manual(image: ClusterImage, topic: NewTopic) -> tuple[Assignment, ...]:
+    if topic.replication_factor != DEFAULT:
+        raise InvalidRequestError(
+            "A manual partition assignment was specified, but replication factor was not set to -1."
+        )
+    if topic.partition_count != DEFAULT:
+        raise InvalidRequestError(
+            "A manual partition assignment was specified, but numPartitions was not set to -1."
+        )
+    by_index: dict[int, Assignment] = {}
+    replication_factor: int | None = None
+    for index, replicas in topic.assignments:
+        if index in by_index:
+            raise InvalidReplicaAssignmentError(
+                f"Found multiple manual partition assignments for partition {index}"
+            )
+        by_index[index] = manual_assignment(image, index, replicas, replication_factor)
+        replication_factor = len(replicas)
+    if sorted(by_index) != list(range(len(by_index))):
+        raise InvalidReplicaAssignmentError(
+            "partitions should be a consecutive 0-based integer sequence"
+        )
+    return tuple(by_index[index] for index in range(len(by_index)))
+
+
+def manual_assignment(
+    image: ClusterImage, index: int, replicas: Sequence[int], replication_factor: int | None
+) -> Assignment:
+    """Return the replicas that a client chose for one partition; raise when they cannot be."""
+    head = "The manual partition assignment includes"
+    if not replicas:
+        raise InvalidReplicaAssignmentError(f"{head} an empty replica list.")
+    previous = None
+    for node_id in sorted(replicas):
+        if node_id not in image.nodes:
+            raise InvalidReplicaAssignmentError(
+                f"{head} broker {node_id}, but no such broker is registered."
+            )
+        if node_id == previous:
+            raise InvalidReplicaAssignmentError(f"{head} the broker {node_id} more than once.")
+        previous = node_id
+    if replication_factor is not None and len(replicas) != replication_factor:
+        raise InvalidReplicaAssignmentError(
+            f"{head} a partition with {len(replicas)} replica(s), but this is not consistent with"
+            f" previous partitions, which have {replication_factor} replica(s)."
+        )
+    nodes = [image.nodes[NodeId(node_id)] for node_id in replicas]
+    if all(node.fenced for node in nodes):
+        raise InvalidReplicaAssignmentError(
+            "All brokers specified in the manual partition assignment for"
+            f" partition {index} are fenced or in controlled shutdown."
+        )
+    return tuple(node.node_id for node in nodes)
+
+
+def plan_growth(
+    context: ServerContext,
+    topic: TopicImage,
+    partition_count: int,
+    assignments: Sequence[Sequence[int]] | None,
+) -> CreatePartitions:
+    """Return the command that adds partitions to a topic; raise WireError when it cannot be."""
+    image = context.image()
+    existing = len(topic.partitions)
+    if partition_count == existing:
+        raise InvalidPartitionsError(f"Topic already has {existing} partition(s).")
+    if partition_count < existing:
+        raise InvalidPartitionsError(
+            f"The topic {topic.name} currently has {existing} partition(s);"
+            f" {partition_count} would not be an increase."
+        )
+    added = partition_count - existing
+    replication_factor = len(topic.partitions[0].replicas)
+    if assignments is None:
+        chosen = placed(image, added, replication_factor, existing=existing)
+    elif len(assignments) != added:
+        raise InvalidReplicaAssignmentError(
+            f"Attempted to add {added} additional partition(s), but only"
+            f" {len(assignments)} assignment(s) were specified."
+        )
+    else:
+        chosen = tuple(
+            manual_assignment(image, existing + number, replicas, replication_factor)
+            for number, replicas in enumerate(assignments)
+        )
+    return CreatePartitions(
+        command_id=context.new_id(),
+        topic_id=topic.topic_id,
+        partition_count=existing,
+        assignments=chosen,
+    )
+
+
+def names_given_twice(names: Sequence[str | None]) -> Mapping[str, None]:
+    """Return the names that occur more than once, in order of their first occurrence."""
+    counts: dict[str, int] = {}
+    for name in names:
+        if name is not None:
+            counts[name] = counts.get(name, 0) + 1
+    return {name: None for name, count in counts.items() if count > 1}

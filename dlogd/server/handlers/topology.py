@@ -1,0 +1,90 @@
+"""Nodes and topics of an image as responses describe them; shared by the APIs that do.
+
+Pure. What clients may do is everything, until access is restricted: the operations of a resource
+are those that Kafka knows for it (`AclOperation` codes as bits).
+"""
+
+from dlog.errors import (
+    InvalidTopicError,
+    LeaderNotAvailableError,
+    ReplicaNotAvailableError,
+    UnknownTopicOrPartitionError,
+    WireError,
+)
+from dlog.types import NO_NODE, NodeId
+from dlogd.metadata import topic_names
+from dlogd.metadata.image import ClusterImage, NodeAddress, NodeRegistration, PartitionImage
+from dlogd.server.entities import Fields
+
+OPERATIONS_UNKNOWN = -(2**31)
+"""What is said when the client did not ask."""
+
+READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = 3, 4, 5, 6, 7, 8
+CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 9, 10, 11, 12
+
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS = _bits(
+    READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS
+)
+CLUSTER_OPERATIONS = _bits(
+    CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE
+)
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+def absence(name: str) -> WireError:
+    """Return why there is no topic of this name: because there cannot be one, or just so."""
+    try:
+        topic_names.validate(name)
+    except InvalidTopicError as error:
+        return error
+    return UnknownTopicOrPartitionError(f"There is no topic '{name}'")
+
+
+def is_alive(image: ClusterImage, node_id: NodeId) -> bool:
+    """Return whether clients can reach a node."""
+    node = image.nodes.get(node_id)
+    return node is not None and not node.fenced and len(node.addresses) > 0
+
+
+def address_of(node: NodeRegistration, listener: str) -> NodeAddress | None:
+    """Return where a client of one listener reaches a node; the first address when in doubt."""
+    for address in node.addresses:
+        if address.listener == listener:
+            return address
+    return node.addresses[0] if node.addresses else None
+
+
+def controller_id(image: ClusterImage, node_id: NodeId) -> NodeId:
+    """Return whom clients ask for changes: this node, as any node may propose them."""
+    return node_id if is_alive(image, node_id) else NO_NODE
+
+
+def partition_fields(
+    image: ClusterImage, index: int, partition: PartitionImage
+) -> dict[str, object]:
+    """Describe one partition; a leader that cannot be reached is none."""
+    has_leader = is_alive(image, partition.leader)
+    return {
+        "error_code": 0 if has_leader else LeaderNotAvailableError.code,
+        "partition_index": index,
+        "leader_id": partition.leader if has_leader else NO_NODE,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        "offline_replicas": [n for n in partition.replicas if not is_alive(image, n)],
+    }
+
+
+def alive_only(image: ClusterImage, fields: dict[str, object], partition: PartitionImage) -> Fields:
+    """Leave out nodes that cannot be reached, and say so: what Metadata version 0 wants."""
+    replicas = [n for n in partition.replicas if is_alive(image, n)]
+    isr = [n for n in partition.isr if is_alive(image, n)]
+    whole = len(replicas) == len(partition.replicas) and len(isr) == len(partition.isr)
+    code = fields["error_code"] if whole else fields["error_code"] or ReplicaNotAvailableError.code
+    return {**fields, "error_code": code, "replica_nodes": replicas, "isr_nodes": isr}

@@ -1,0 +1,231 @@
+"""A node's context in memory: the real image and machine, partitions as plain values."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+from uuid import UUID
+
+from dlog.errors import UnknownTopicIdError, UnknownTopicOrPartitionError, WireError
+from dlog.types import NO_EPOCH, NodeId, TopicId, TopicPartition
+from dlog.wire import frame, messages
+from dlog.wire.apis import ApiKey
+from dlogd.config.schema import Config
+from dlogd.metadata import admission, machine
+from dlogd.metadata.commands import Command, RegisterNode, encode
+from dlogd.metadata.image import (
+    EMPTY_IMAGE,
+    Applied,
+    ClusterImage,
+    NodeAddress,
+    Outcome,
+    Refused,
+    TopicImage,
+)
+from dlogd.replication.partition import Partition
+from dlogd.server import entities
+from dlogd.server.context import LogDir, ServerContext
+from dlogd.server.dispatch import Dispatcher
+from dlogd.server.exchange import Peer
+
+CLUSTER_ID = "test-cluster"
+
+
+@dataclass
+class FakeLog:
+    """What handlers ask of a log; records are (timestamp, offset), epochs (epoch, start offset)."""
+
+    topic_partition: TopicPartition
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    records: list[tuple[int, int]] = field(default_factory=list)
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    failed: WireError | None = None
+    size_bytes: int = 0
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the epoch of the record at `offset`."""
+        return max((e for e, start in self.epochs if start <= offset), default=NO_EPOCH)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return the largest epoch not above `epoch` and where it ends."""
+        known = [(e, start) for e, start in self.epochs if e <= epoch]
+        if not known or epoch > self.epochs[-1][0]:
+            return -1, -1
+        above = [start for e, start in self.epochs if e > epoch]
+        return known[-1][0], above[0] if above else self.log_end_offset
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return (timestamp, offset) of the first record at or after a time."""
+        return next((r for r in self.records if r[0] >= timestamp_ms), None)
+
+    async def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+        """Return (timestamp, offset) of the newest record by time."""
+        return max(self.records, default=None)
+
+    async def trim_to(self, offset: int) -> None:
+        """Forget what is below."""
+        self.log_start_offset = offset
+
+
+@dataclass
+class FakePartition:
+    """What handlers ask of a partition."""
+
+    log: FakeLog
+    topic_id: TopicId
+    leader_epoch: int = 0
+    high_watermark: int = 0
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Name of the partition."""
+        return self.log.topic_partition
+
+    def check_serving(self, current_leader_epoch: int = -1) -> None:
+        """Refuse as the real one does."""
+        Partition.check_serving(cast(Any, self), current_leader_epoch)
+
+    closed: WireError | None = None
+
+
+class FakeClock:
+    """A clock that stands still unless moved."""
+
+    def __init__(self) -> None:
+        self.time_ms = 1_000
+
+    def now_ms(self) -> int:
+        """Return monotonic milliseconds."""
+        return self.time_ms
+
+    def now_us(self) -> int:
+        """Return monotonic microseconds."""
+        return self.time_ms * 1000
+
+    def timestamp_ms(self) -> int:
+        """Return wall-clock milliseconds."""
+        return 1_700_000_000_000 + self.time_ms
+
+
+def new_topic(
+    name: str,
+    partitions: int = -1,
+    replicas: int = -1,
+    *,
+    assignments: Sequence[tuple[int, Sequence[int]]] = (),
+    configs: Mapping[str, str | None] | None = None,
+) -> dict[str, Any]:
+    """Return the fields of one topic in a CreateTopics request."""
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replicas,
+        "assignments": [{"partition_index": p, "broker_ids": ids} for p, ids in assignments],
+        "configs": [{"name": k, "value": v} for k, v in (configs or {}).items()],
+    }
+
+
+class FakeNode:
+    """A node whose metadata is the real machine and whose partitions are values."""
+
+    def __init__(self, config: Config | None = None, *, node_id: int = 1) -> None:
+        self.image: ClusterImage = EMPTY_IMAGE
+        self.partitions: dict[TopicPartition, FakePartition] = {}
+        self.log_dirs: list[LogDir] = []
+        self.commands: list[Command] = []
+        self.outcomes: list[Outcome] = []
+        """Outcomes to give instead of the machine's, first come first."""
+        self.open_partitions = True
+        self.context = ServerContext(
+            node_id=NodeId(node_id),
+            config=config or Config(),
+            clock=FakeClock(),
+            rng=random.Random(1),
+            image=lambda: self.image,
+            propose_command=self.propose,
+            partition=self.partition,
+            partition_by_id=self.partition_by_id,
+            log_dirs=self.describe_dirs,
+            await_partitions=self.await_partitions,
+        )
+        self.register(node_id)
+        self.dispatcher = Dispatcher(self.context)
+
+    def register(self, node_id: int, rack: str | None = None) -> None:
+        """Add a node to the cluster."""
+        command = RegisterNode(
+            command_id=self.context.new_id(),
+            cluster_id=CLUSTER_ID,
+            node_id=NodeId(node_id),
+            directory_ids=(UUID(int=node_id + 1),),
+            addresses=(NodeAddress(listener="clients", host=f"host{node_id}", port=9092),),
+            rack=rack,
+            version="test",
+        )
+        self.image, outcome = machine.apply(self.image, encode(command))
+        assert isinstance(outcome, Applied), outcome
+
+    async def propose(self, command: Command, deadline_ms: int) -> Outcome:
+        """Apply at once."""
+        self.commands.append(command)
+        if self.outcomes:
+            return self.outcomes.pop(0)
+        refusal: Refused | None = admission.admit(command)
+        if refusal is not None:
+            return refusal
+        self.image, outcome = machine.apply(self.image, encode(command))
+        self._open()
+        return outcome
+
+    def _open(self) -> None:
+        for topic in self.image.topics.values():
+            for index in range(len(topic.partitions)):
+                name = topic.topic_partition(index)
+                known = self.partitions.get(name)
+                if known is None or known.topic_id != topic.topic_id:
+                    self.partitions[name] = FakePartition(FakeLog(name), topic.topic_id)
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """Find a partition by name."""
+        found = self.partitions.get(TopicPartition(topic, cast(Any, index)))
+        if found is None:
+            raise UnknownTopicOrPartitionError()
+        return cast(Partition, found)
+
+    def partition_by_id(self, topic_id: TopicId, index: int) -> Partition:
+        """Find a partition by topic id."""
+        topic = self.image.topics_by_id.get(topic_id)
+        if topic is None:
+            raise UnknownTopicIdError()
+        return self.partition(topic.name, index)
+
+    async def describe_dirs(self) -> Sequence[LogDir]:
+        """Return what the test has set."""
+        return self.log_dirs
+
+    async def await_partitions(self, topics: Sequence[str]) -> None:
+        """Return at once, or with `open_partitions` false run out of time."""
+        if not self.open_partitions:
+            raise TimeoutError
+
+    async def ask(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
+        """Send a request through bytes in both directions; return the response's entity."""
+        entity = entities.build_request(api_key, version, fields)
+        sent = memoryview(messages.encode_request(entity, 7, "test"))
+        header = frame.parse_request_header(sent, frame.LENGTH_BYTES, len(sent))
+        answer = self.dispatcher.respond(header, sent, len(sent), Peer(client_id="test"))
+        received = memoryview(answer if isinstance(answer, bytes) else await answer)
+        assert int.from_bytes(received[:4], "big") == len(received) - 4
+        return messages.parse_response(api_key, version, received[4:])
+
+    async def create(self, name: str, partitions: int = 1, **configs: str) -> TopicImage:
+        """Create a topic by its API."""
+        response = await self.ask(
+            ApiKey.CREATE_TOPICS,
+            7,
+            topics=[new_topic(name, partitions, configs=configs)],
+            timeout=1000,
+        )
+        assert response.topics[0].error_code == 0, response
+        return self.image.topics[name]
