@@ -248,6 +248,10 @@ class InvalidProducerIdMappingError(WireError, code=49):
     """The producer id does not belong to this transactional id."""
 
 
+class TransactionalIdAuthorizationFailedError(WireError, code=53):
+    """The user may not use this transactional id, or nobody may."""
+
+
 class KafkaStorageError(WireError, code=56, name="KAFKA_STORAGE_ERROR", refresh_metadata=True):
     """The partition's disk failed or is full."""
 
@@ -341,7 +345,6 @@ _UNNAMED: tuple[tuple[int, bool, str], ...] = (
     (50, False, "INVALID_TRANSACTION_TIMEOUT"),
     (51, True, "CONCURRENT_TRANSACTIONS"),
     (52, False, "TRANSACTION_COORDINATOR_FENCED"),
-    (53, False, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
     (54, False, "SECURITY_DISABLED"),
     (55, False, "OPERATION_NOT_ATTEMPTED"),
     (58, False, "SASL_AUTHENTICATION_FAILED"),
@@ -369,6 +372,8 @@ _UNNAMED: tuple[tuple[int, bool, str], ...] = (
     (111, False, "UNRELEASED_INSTANCE_ID"),
     (112, False, "UNSUPPORTED_ASSIGNOR"),
     (113, False, "STALE_MEMBER_EPOCH"),
+    (114, False, "MISMATCHED_ENDPOINT_TYPE"),
+    (115, False, "UNSUPPORTED_ENDPOINT_TYPE"),
     (120, False, "TRANSACTION_ABORTABLE"),
     (129, False, "REBOOTSTRAP_REQUIRED"),
 )
