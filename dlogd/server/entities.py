@@ -37,11 +37,11 @@ class Builder:
     Invariant: made once per class and kept, because it reads the class's type hints.
     """
 
-    __slots__ = ("_defaults", "_entity_type", "_takes", "nested")
+    __slots__ = ("_defaults", "_takes", "entity_type", "nested")
 
     def __init__(self, entity_type: type[Entity]) -> None:
         hints = typing.get_type_hints(entity_type)
-        self._entity_type = entity_type
+        self.entity_type = entity_type
         self._takes: list[tuple[str, Convert | None]] = []
         self._defaults: dict[str, Any] = {}
         self.nested: dict[str, Builder] = {}
@@ -70,12 +70,13 @@ class Builder:
             if name in fields:
                 value = fields[name]
                 arguments[name] = value if convert is None else convert(value)
-        return self._entity_type(**arguments)
+        return self.entity_type(**arguments)
 
     def encode(self, fields: Fields) -> bytes:
         """Return the bytes of the entity, without anything around it."""
+        entity = self.build(fields)
         encoded = bytearray()
-        encoder(self._entity_type)(encoded, self.build(fields))
+        encoder(type(entity))(encoded, entity)
         return bytes(encoded)
 
 

@@ -90,8 +90,6 @@ def refuse(request: Request, error: WireError) -> Fields:
         "error_code": error.code,
         "producer_id": NO_PRODUCER_ID,
         "producer_epoch": NO_PRODUCER_EPOCH,
-        "ongoing_txn_producer_id": NO_PRODUCER_ID,
-        "ongoing_txn_producer_epoch": NO_PRODUCER_EPOCH,
     }
 
 
