@@ -1,0 +1,1 @@
+"""Load programs: separate processes, the same for every server, one line of JSON as result."""
