@@ -1,0 +1,135 @@
+"""`dlogctl sandbox`: daemons on loopback, in the foreground."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from dlog.errors import ConfigError
+from dlogctl import exit_codes
+from dlogctl.sandbox import control
+from dlogctl.sandbox.daemon import Daemon, DaemonError
+from dlogctl.sandbox.layout import NodeLayout, SandboxState, free_ports, plan_nodes
+from dlogctl.sandbox.supervisor import Supervisor
+from dlogctl.settings import common_options, settings_of
+from dlogd.config.load import load_config
+
+NODES_MAX = 1  # more when nodes replicate: until then each would be a cluster of its own
+
+
+def _parse_overrides(
+    _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    overrides = {}
+    for each in given:
+        key, equals, value = each.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{each!r} is not key=value")
+        overrides[key.strip()] = value
+    return overrides
+
+
+@click.group(invoke_without_command=True, subcommand_metavar="[restart NODE --dir DIR]")
+@click.option("--nodes", type=click.IntRange(1, NODES_MAX), default=1, help="How many daemons.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where data, configurations and logs go; kept afterwards.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9092,
+    show_default=True,
+    help="Port of node 1; the next nodes take the next ones. 0: whatever is free.",
+)
+@click.option(
+    "--config-override",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_parse_overrides,
+    help="A configuration key for all nodes; may be given many times.",
+)
+@common_options
+@click.pass_context
+def sandbox(
+    context: click.Context,
+    nodes: int,
+    directory: Path | None,
+    port: int,
+    overrides: dict[str, str],
+) -> int | None:
+    """Run daemons on this machine's loopback until Ctrl-C.
+
+    Prints `ready bootstrap=... pids=...` when all serve. A daemon that is killed stays away until
+    `dlogctl sandbox restart NODE --dir DIR`.
+    """
+    if context.invoked_subcommand is not None:
+        return None
+    if directory is None:
+        raise click.UsageError("--dir is missing", context)
+    directory = directory.absolute()
+    if control.is_served(directory):
+        raise click.ClickException(f"another sandbox runs in {directory}")
+    ports = free_ports(nodes) if port == 0 else [port + index for index in range(nodes)]
+    layouts = plan_nodes(directory, ports)
+    for layout in layouts:
+        _write_config(layout, overrides)
+    settings_of(context).suggest(f"dlogctl --bootstrap 127.0.0.1:{ports[0]} status")
+    return _supervise(directory, layouts)
+
+
+def _write_config(layout: NodeLayout, overrides: dict[str, str]) -> None:
+    text = layout.write_config(overrides)
+    try:
+        load_config(text, name=str(layout.config_path))
+    except ConfigError as error:
+        raise click.UsageError("\n  ".join(["wrong configuration:", *error.problems])) from None
+
+
+def _supervise(directory: Path, layouts: list[NodeLayout]) -> int:
+    # What configures dlogd in our environment is not meant for these daemons.
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("DLOG_", "NOTIFY_", "WATCHDOG_"))
+    }
+    command = [sys.executable, "-m", "dlogd"]
+    supervisor = Supervisor(
+        directory,
+        [Daemon(layout, command, environment) for layout in layouts],
+        announce=lambda line: click.echo(line),
+        say=lambda line: click.echo(f"sandbox: {line}", err=True),
+    )
+    try:
+        clean = asyncio.run(supervisor.run())
+    except DaemonError as error:
+        raise click.ClickException(str(error)) from None
+    return exit_codes.OK if clean else exit_codes.FAILURE
+
+
+@sandbox.command()
+@click.argument("node", type=click.IntRange(min=1))
+@click.option(
+    "--dir",
+    "directory",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="The directory of the sandbox.",
+)
+@common_options
+def restart(node: int, directory: Path) -> int:
+    """Start NODE again: after it was killed, or stop it first."""
+    try:
+        answer = control.ask(directory.absolute(), {"command": "restart", "node": node})
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise click.ClickException(f"no sandbox runs in {directory}") from None
+    if "error" in answer:
+        raise click.ClickException(str(answer["error"]))
+    state = SandboxState.load(directory)
+    click.echo(f"restarted bootstrap={state.bootstrap} pids={state.pids}")
+    return exit_codes.OK

@@ -1,0 +1,139 @@
+"""Rows and documents in the five output formats.
+
+`table` and `wide` are for people: rich on a terminal, plain aligned columns in a pipe. `tsv` has
+the columns of `wide`; `json` and `yaml` have everything, under stable names. rich and yaml are
+loaded when they are used.
+"""
+
+import importlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from dlogctl.settings import Settings
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its title, the key in the row, whether only `wide` shows it."""
+
+    title: str
+    key: str
+    wide: bool = False
+    right: bool = False
+
+
+def format_cell(value: Any) -> str:
+    """Format a value for people; nothing is a dash."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(map(format_cell, value)) or "-"
+    return str(value)
+
+
+def format_bytes(count: int | None) -> str | None:
+    """Format a number of bytes with a binary unit; None stays None."""
+    if count is None or count < 0:
+        return None
+    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{count} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def format_duration(seconds: float | None) -> str | None:
+    """Format seconds as people say them; None stays None."""
+    if seconds is None:
+        return None
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _plain(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for row in cells:
+        padded = [
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, right, strict=True)
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+class Output:
+    """Writes what a command found to standard output, in the format asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @property
+    def for_people(self) -> bool:
+        """Whether the format is one that people read."""
+        return self._settings.output in ("table", "wide")
+
+    def rows(self, rows: Sequence[Row], columns: Sequence[Column], title: str = "") -> None:
+        """Write rows; the machine formats get the rows' own keys."""
+        if self._settings.output in ("json", "yaml"):
+            self.document([dict(row) for row in rows])
+            return
+        shown = [c for c in columns if not c.wide or self._settings.output != "table"]
+        header = [column.title for column in shown] if self._settings.headers else None
+        cells = [[format_cell(row.get(column.key)) for column in shown] for row in rows]
+        if self._settings.output == "tsv":
+            for line in [header, *cells] if header else cells:
+                click.echo("\t".join(cell.replace("\t", " ") for cell in line))
+            return
+        self._table(header, cells, [column.right for column in shown], title)
+
+    def _table(
+        self,
+        header: Sequence[str] | None,
+        cells: Sequence[Sequence[str]],
+        right: Sequence[bool],
+        title: str,
+    ) -> None:
+        if sys.stdout.isatty():
+            importlib.import_module("dlogctl.terminal").show_table(header, cells, right, title)
+            return
+        if title and self._settings.headers:
+            click.echo(f"{title}:")
+        if lines := [header, *cells] if header else list(cells):
+            click.echo(_plain(lines, right))
+
+    def document(self, document: Any) -> None:
+        """Write a nested document as JSON or YAML."""
+        if self._settings.output == "yaml":
+            yaml = importlib.import_module("yaml")
+            text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip("\n")
+        else:
+            text = json.dumps(document, indent=2, ensure_ascii=False)
+        click.echo(text)
+
+    def pairs(self, pairs: Sequence[tuple[str, Any]]) -> None:
+        """Write names and values below each other; tsv: one pair per line."""
+        cells = [[name, format_cell(value)] for name, value in pairs]
+        if self._settings.output == "tsv":
+            for name, value in cells:
+                click.echo(f"{name}\t{value}")
+            return
+        click.echo(_plain([[f"{name}:", value] for name, value in cells], (False, False)))
+
+    def line(self, text: str, *, good: bool | None = None) -> None:
+        """Write one line for people, green or red where the terminal has colours."""
+        color = None if good is None else "green" if good else "red"
+        click.secho(text, fg=color)

@@ -1,0 +1,1 @@
+"""A cluster on one machine's loopback, for laptops, demos and tests."""

@@ -1,0 +1,157 @@
+"""One daemon of a sandbox: a process that says by sd_notify when it serves.
+
+Nothing is polled: readiness is a datagram, the end is the child watcher's event. Owner: the
+supervisor's event loop.
+"""
+
+import asyncio
+import ctypes
+import itertools
+import os
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dlogctl.sandbox.layout import NodeLayout
+
+STOP_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 300.0
+LOG_LINES_SHOWN = 15
+
+_PR_SET_PDEATHSIG = 1
+_serial = itertools.count(1)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class DaemonError(Exception):
+    """A daemon did not start; the message says why, with the end of its log."""
+
+
+def _die_with_parent() -> None:
+    """Run in the child: a killed supervisor leaves no daemons behind."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class _Readiness(asyncio.DatagramProtocol):
+    """The receiving end of NOTIFY_SOCKET."""
+
+    def __init__(self) -> None:
+        self.ready: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+        self.status = ""
+
+    def datagram_received(self, data: bytes, _address: object) -> None:
+        lines = data.decode("utf-8", "replace").splitlines()
+        fields = dict(line.split("=", 1) for line in lines if "=" in line)
+        self.status = fields.get("STATUS", self.status)
+        if fields.get("READY") == "1" and not self.ready.done():
+            self.ready.set_result(fields)
+
+
+def _last_lines(path: Path) -> str:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(f"  | {line}" for line in lines[-LOG_LINES_SHOWN:])
+
+
+def describe_end(code: int) -> str:
+    """Say how a process ended, as people know it."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+class Daemon:
+    """A node's process and its next ones after restarts. Life: `start`, then `stop`."""
+
+    def __init__(
+        self, layout: NodeLayout, command: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
+        self.layout = layout
+        self.http = ""
+        self._command = command
+        self._environment = environment
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process, 0 while there is none."""
+        running = self._process is not None and self._process.returncode is None
+        return self._process.pid if running and self._process is not None else 0
+
+    async def start(self) -> None:
+        """Start the process and return when it serves; raise DaemonError."""
+        loop = asyncio.get_running_loop()
+        name = f"dlog-sandbox-{os.getpid()}-{self.layout.node}-{next(_serial)}"
+        # An abstract address: its length does not depend on where the sandbox lies.
+        transport, readiness = await loop.create_datagram_endpoint(
+            _Readiness, local_addr="\0" + name, family=socket.AF_UNIX
+        )
+        try:
+            process = await self._spawn({**self._environment, "NOTIFY_SOCKET": "@" + name})
+            await self._wait_ready(process, readiness)
+        finally:
+            transport.close()
+
+    async def _spawn(self, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+        with self.layout.log_path.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                "--config",
+                str(self.layout.config_path),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                # A Ctrl-C in the terminal is for the supervisor, which stops us in order.
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        return self._process
+
+    async def _wait_ready(self, process: asyncio.subprocess.Process, readiness: _Readiness) -> None:
+        end = asyncio.ensure_future(process.wait())
+        try:
+            await asyncio.wait(
+                (end, readiness.ready),
+                timeout=START_TIMEOUT_S,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            end.cancel()
+        if readiness.ready.done():
+            self.http = readiness.ready.result().get("X_DLOG_HTTP", "")
+            return
+        if process.returncode is None:
+            await self.stop()
+            why = f"not ready in {START_TIMEOUT_S:.0f} s, last said: {readiness.status or '-'}"
+        else:
+            why = describe_end(process.returncode)
+        log = self.layout.log_path
+        raise DaemonError(
+            f"node {self.layout.node} did not start: {why}; {log}:\n{_last_lines(log)}"
+        )
+
+    async def wait(self) -> int:
+        """Return the exit code of the present process when it has ended."""
+        if self._process is None:
+            raise DaemonError(f"node {self.layout.node} was never started")
+        return await self._process.wait()
+
+    async def stop(self) -> int:
+        """Stop the process and return its exit code; kill it when it takes too long."""
+        process = self._process
+        if process is None:
+            return 0
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(asyncio.shield(process.wait()), STOP_TIMEOUT_S)
+            except TimeoutError:
+                process.kill()
+        return await process.wait()
