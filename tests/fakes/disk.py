@@ -66,21 +66,25 @@ class Disk:
                 raise OSError(fault.errno, os.strerror(fault.errno), path)
 
     def stick(self) -> None:
-        """Let nothing asynchronous complete until `heal`."""
+        """Let nothing asynchronous complete until `unstick`."""
         self.stuck = True
 
     def when_unstuck(self, callback: Callable[[], None]) -> None:
         """Call back when the disk moves again."""
         self._when_unstuck.append(callback)
 
-    def heal(self) -> None:
-        """Remove all faults; what was stuck goes on."""
-        self.faults.clear()
-        self.latency.factor = 1.0
+    def unstick(self) -> None:
+        """Let what was stuck go on."""
         self.stuck = False
         waiting, self._when_unstuck = self._when_unstuck, []
         for callback in waiting:
             callback()
+
+    def heal(self) -> None:
+        """Remove all faults; what was stuck goes on."""
+        self.faults.clear()
+        self.latency.factor = 1.0
+        self.unstick()
 
     def forget_waiters(self) -> None:
         """Drop what waits for the disk: its process is gone."""

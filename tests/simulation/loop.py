@@ -147,10 +147,14 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # -- time
 
+    def elapsed_ns(self) -> int:
+        """Return the time since the world began, as this process's clock runs."""
+        now_ns = self.world.now_ns
+        return now_ns + now_ns * self._drift_ppm // 1_000_000
+
     def local_ns(self) -> int:
         """Return this process's monotonic time."""
-        now_ns = self.world.now_ns
-        return self._offset_ns + now_ns + now_ns * self._drift_ppm // 1_000_000
+        return self._offset_ns + self.elapsed_ns()
 
     def time(self) -> float:
         return self.local_ns() / NS
@@ -276,7 +280,7 @@ class SimClock:
         return self._loop.local_ns() // 1_000
 
     def timestamp_ms(self) -> int:
-        return EPOCH_MS + self.wall_offset_ms + self._loop.local_ns() // 1_000_000
+        return EPOCH_MS + self.wall_offset_ms + self._loop.elapsed_ns() // 1_000_000
 
 
 def run_alone(work: Coroutine[Any, Any, Any]) -> Any:

@@ -1,0 +1,280 @@
+"""One simulated host with its disks and its clock, and the real broker that runs on it.
+
+The host outlives the broker: `crash`, `power_cut` and `stop` end an incarnation, `boot` starts the
+next, which finds what the disks kept. Dead incarnations stay referenced until the run is over, so
+that no destructor runs in its middle.
+"""
+
+import asyncio
+import logging
+import random
+from typing import Any
+
+from dlogd.broker import Broker
+from dlogd.config.load import load_config
+from tests.fakes.disk import Machine, Process
+from tests.fakes.faults import Latency, ProcessDied
+from tests.simulation.history import History
+from tests.simulation.loop import NS, SimClock, SimLoop, World
+from tests.simulation.network import Network
+from tests.simulation.plan import NODE_ADDRESS, Plan
+from tests.simulation.trace import Trace
+
+RESTART_DELAY_NS = 300_000_000  # as the service manager's RestartSec
+
+
+class Host:
+    """A host and its node. `broker` is None while no incarnation runs."""
+
+    def __init__(
+        self, plan: Plan, world: World, network: Network, trace: Trace, history: History
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.trace = trace
+        self.history = history
+        self.plan = plan
+        self.config = load_config(plan.yaml(), {})
+        self.rng = random.Random(f"{plan.seed}/host")
+        self.machine = Machine(
+            random.Random(f"{plan.seed}/disk"),
+            plan.directories,
+            capacity_bytes=plan.capacity_bytes,
+            trace=lambda *event: trace("disk", *event),
+        )
+        for disk in self.machine.disks.values():
+            fixed_us, mean_us = plan.disk_latency_us
+            disk.latency = Latency(fixed_us / 1e6, mean_us / 1e6)
+            disk.direct_supported = plan.direct_supported
+        self.wall_offset_ms = 0
+        self.clock: SimClock | None = None
+        self.loop: SimLoop | None = None
+        self.process: Process | None = None
+        self.broker: Broker | None = None
+        self.incarnation = 0
+        self.state = "down"  # down, starting, up, stopping
+        # Whether errors of a disk may have made the node give up files until it is restarted.
+        self.disturbed = False
+        self._keep_up = True
+        self._graveyard: list[Any] = []
+
+    # -- life
+
+    def boot(self) -> None:
+        """Start the next incarnation, if none runs."""
+        if self.state != "down":
+            return
+        self.incarnation += 1
+        self.state = "starting"
+        loop = SimLoop(
+            self.world,
+            f"node#{self.incarnation}",
+            offset_ns=self.rng.randrange(1000) * NS,
+            drift_ppm=self.plan.drift_ppm,
+        )
+        self.network.attach(loop, NODE_ADDRESS)
+        process = self.machine.boot(loop)
+        process.engine.pause_share = self.plan.pause_share
+        self.loop, self.process = loop, process
+        self.clock = SimClock(loop, self.wall_offset_ms)
+        self.trace("boot", loop.name)
+        asyncio.events._set_running_loop(None)
+        broker = Broker(
+            self.config,
+            loop=loop,
+            clock=self.clock,
+            rng=random.Random(self.rng.getrandbits(64)),
+            open_directory=process.open_directory,
+            engine=process.engine,
+        )
+        self.broker = broker
+        self._graveyard.append((loop, process, broker))
+        loop.call_soon(self._start, loop, broker)
+
+    def _start(self, loop: SimLoop, broker: Broker) -> None:
+        task = loop.create_task(broker.start(), name="start")
+        task.add_done_callback(lambda task: self._on_started(loop, task))
+        self._graveyard.append(task)
+
+    def _on_started(self, loop: SimLoop, task: "asyncio.Task[None]") -> None:
+        if loop is not self.loop or self.state != "starting":
+            return
+        error = task.exception()
+        if error is None:
+            self.state = "up"
+            self.trace("up", loop.name)
+            return
+        self.trace("start-failed", loop.name, repr(error))
+        if not self.disturbed:
+            self.history.violations.append(f"start: the node did not start: {error!r}")
+        self.world.at(0, self._give_up, loop)
+
+    def _give_up(self, loop: SimLoop) -> None:
+        if loop is self.loop and self.state != "down":
+            self._end("give-up")
+            self.boot_later(RESTART_DELAY_NS)
+
+    def boot_later(self, delay_ns: int) -> None:
+        """Start again after a while, as the service manager does."""
+        self.world.at(delay_ns, self.boot)
+
+    def crash(self) -> None:
+        """Kill the process (kill -9)."""
+        if self.state != "down":
+            self._end("crash")
+
+    def power_cut(self, keep: float | None = None) -> None:
+        """Cut the power of the host: what was not flushed is lost, peers hear nothing."""
+        self.history.power_cuts_ns.append(self.world.now_ns)
+        if self.state == "down":
+            self.machine.power_cut(keep)
+            return
+        loop = self._mark_down("power-cut")
+        self.network.cut_power(loop)
+        self.machine.power_cut(keep)
+
+    def _end(self, how: str) -> None:
+        loop = self._mark_down(how)
+        self.network.kill_process(loop)
+        self.machine.crash()
+
+    def _mark_down(self, how: str) -> SimLoop:
+        assert self.loop is not None and self.process is not None
+        self.trace(how, self.loop.name)
+        self.history.violations += [f"misuse: {text}" for text in self.process.misuses]
+        self.process.misuses.clear()
+        self.loop.kill()
+        self.state = "down"
+        self.broker = None
+        return self.loop
+
+    def die_at(self, operation_count: int, how: str, downtime_ns: int) -> None:
+        """Let the process end in the middle of the n-th file operation from now."""
+        self.machine.die_at(operation_count, lambda: self._on_death(how, downtime_ns))
+
+    def _on_death(self, how: str, downtime_ns: int) -> None:
+        # In the middle of anything, perhaps in a worker's thread: only take note.
+        loop = self.loop
+        assert loop is not None
+        loop.kill()
+        self.world.at(0, self._after_death, loop, how, downtime_ns)
+
+    def _after_death(self, loop: SimLoop, how: str, downtime_ns: int) -> None:
+        if loop is self.loop and self.state != "down":
+            if how == "power-cut":
+                self.power_cut()
+            else:
+                self.crash()
+            self.boot_later(downtime_ns)
+
+    def stop(self, downtime_ns: int | None) -> None:
+        """Stop cleanly (SIGTERM), then start again unless `downtime_ns` is None."""
+        if self.state not in ("up", "starting") or self.loop is None or self.broker is None:
+            return
+        self.state = "stopping"
+        self.trace("stop", self.loop.name)
+        self.loop.call_soon(self._stop, self.loop, self.broker, downtime_ns)
+
+    def _stop(self, loop: SimLoop, broker: Broker, downtime_ns: int | None) -> None:
+        task = loop.create_task(broker.stop(), name="stop")
+        task.add_done_callback(lambda task: self._on_stopped(loop, task, downtime_ns))
+        self._graveyard.append(task)
+
+    def _on_stopped(
+        self, loop: SimLoop, task: "asyncio.Task[None]", downtime_ns: int | None
+    ) -> None:
+        if loop is not self.loop or self.state != "stopping":
+            return
+        error = task.exception()
+        if error is not None and not self.disturbed:
+            self.history.violations.append(f"stop: the node did not stop cleanly: {error!r}")
+        self.world.at(0, self._after_stop, loop, downtime_ns)
+
+    def _after_stop(self, loop: SimLoop, downtime_ns: int | None) -> None:
+        if loop is not self.loop or self.state != "stopping":
+            return
+        assert self.process is not None
+        try:
+            self.process.engine.close()
+        except AssertionError:
+            pass  # noted as a misuse
+        self._end("stopped")
+        if downtime_ns is not None:
+            self.boot_later(downtime_ns)
+
+    def forget(self) -> None:
+        """Let go of all incarnations."""
+        self._graveyard.clear()
+        self.loop = self.process = self.broker = None
+
+    # -- other trouble
+
+    def pause(self, length_ns: int) -> None:
+        """Stop the process for a while (SIGSTOP)."""
+        loop = self.loop
+        if loop is not None and self.state != "down":
+            self.trace("pause", loop.name)
+            loop.pause()
+            self.world.at(length_ns, loop.resume)
+
+    def set_clock(self, change_ms: int) -> None:
+        """Move the wall clock."""
+        self.wall_offset_ms += change_ms
+        if self.clock is not None:
+            self.clock.wall_offset_ms += change_ms
+
+    def not_ready_reason(self) -> str | None:
+        """Return why the node serves nobody, None when it does."""
+        if self.state != "up" or self.broker is None:
+            return self.state
+        return self.broker.not_ready_reason()
+
+
+class LogWatch(logging.Handler):
+    """Takes the nodes' log lines into the trace; a traceback or a failed task is a violation."""
+
+    def __init__(self, trace: Trace, history: History) -> None:
+        super().__init__(logging.INFO)
+        self._trace = trace
+        self._history = history
+        self._loggers = [logging.getLogger(name) for name in ("dlogd", "dlog", "asyncio")]
+        self._before: list[tuple[int, bool]] = []
+
+    def __enter__(self) -> "LogWatch":
+        for logger in self._loggers:
+            self._before.append((logger.level, logger.propagate))
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+            logger.addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for logger, (level, propagate) in zip(self._loggers, self._before, strict=True):
+            logger.removeHandler(self)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+    def emit(self, record: logging.LogRecord) -> None:
+        loop = asyncio.events._get_running_loop()
+        if isinstance(loop, SimLoop) and loop.dead:
+            return
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, ProcessDied):
+            return
+        message = record.getMessage()
+        self._trace("log", record.levelname, message)
+        if error is not None or message.startswith("Task failed"):
+            place = ""
+            if error is not None and error.__traceback__ is not None:
+                place = _place_of(error)
+            self._history.violations.append(f"traceback: {message} {error!r}{place}")
+
+
+def _place_of(error: BaseException) -> str:
+    traceback = error.__traceback__
+    place = ""
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        place = f" at {code.co_filename.rpartition('/')[2]}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place
