@@ -129,7 +129,7 @@ def new_topic(
 class FakeNode:
     """A node whose metadata is the real machine and whose partitions are values."""
 
-    def __init__(self, config: Config | None = None, *, node_id: int = 1) -> None:
+    def __init__(self, config: Config | None = None, *, node_id: int = 1, seed: int = 1) -> None:
         self.image: ClusterImage = EMPTY_IMAGE
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self.log_dirs: list[LogDir] = []
@@ -141,7 +141,7 @@ class FakeNode:
             node_id=NodeId(node_id),
             config=config or Config(),
             clock=FakeClock(),
-            rng=random.Random(1),
+            rng=random.Random(seed),
             image=lambda: self.image,
             propose_command=self.propose,
             partition=self.partition,

@@ -1,0 +1,302 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from dlog.wire.apis import ApiKey
+from dlogd.config.schema import build
+from dlogd.metadata.commands import Command
+from dlogd.metadata.image import Outcome, Refused
+from tests.fakes.server import FakeNode
+
+TOPIC, BROKER, LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = range(4)
+TOPIC_SOURCE, CLUSTER_SOURCE, FILE_SOURCE, DEFAULT_SOURCE = 1, 3, 4, 5
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+
+
+async def describe(
+    node: FakeNode, resource_type: int, name: str, *keys: str, **fields: Any
+) -> tuple[int, dict[str, Any]]:
+    resource = {
+        "resource_type": resource_type,
+        "resource_name": name,
+        "configuration_keys": keys or None,
+    }
+    response = await node.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource], **fields)
+    (result,) = response.results
+    assert (result.resource_type, result.resource_name) == (resource_type, name)
+    return int(result.error_code), {config.name: config for config in result.configs}
+
+
+async def alter(
+    node: FakeNode,
+    resource_type: int,
+    name: str,
+    *operations: tuple[str, int, str | None],
+    validate_only: bool = False,
+) -> tuple[int, str | None]:
+    resource = {
+        "resource_type": resource_type,
+        "resource_name": name,
+        "configs": [
+            {"name": key, "config_operation": operation, "value": value}
+            for key, operation, value in operations
+        ],
+    }
+    response = await node.ask(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=validate_only
+    )
+    (result,) = response.responses
+    assert (result.resource_type, result.resource_name) == (resource_type, name)
+    return int(result.error_code), result.error_message
+
+
+async def replace(node: FakeNode, name: str, **configs: str | None) -> int:
+    resource = {
+        "resource_type": TOPIC,
+        "resource_name": name,
+        "configs": [{"name": k.replace("_", "."), "value": v} for k, v in configs.items()],
+    }
+    response = await node.ask(ApiKey.ALTER_CONFIGS, 2, resources=[resource])
+    return int(response.responses[0].error_code)
+
+
+def test_a_topic_shows_each_value_and_its_source() -> None:
+    async def test() -> None:
+        node = FakeNode(build({"segment.bytes": 1 << 20}))
+        await node.create("t", 1, **{"retention.ms": "7"})
+        assert await alter(node, BROKER, "", ("log.roll.ms", SET, "60000")) == (0, None)
+        code, configs = await describe(
+            node, TOPIC, "t", include_synonyms=True, include_documentation=True
+        )
+        assert code == 0
+        found = {
+            name: (configs[name].value, configs[name].config_source)
+            for name in ("retention.ms", "segment.ms", "segment.bytes", "cleanup.policy")
+        }
+        assert found == {
+            "retention.ms": ("7", TOPIC_SOURCE),
+            "segment.ms": ("60000", CLUSTER_SOURCE),
+            "segment.bytes": ("1048576", FILE_SOURCE),
+            "cleanup.policy": ("delete", DEFAULT_SOURCE),
+        }
+        synonyms = [(s.name, s.source) for s in configs["retention.ms"].synonyms]
+        assert synonyms[0] == ("retention.ms", TOPIC_SOURCE)
+        assert synonyms[-1] == ("log.retention.ms", DEFAULT_SOURCE)
+        assert "dropped" in configs["retention.ms"].documentation
+        assert configs["retention.ms"].config_type == 5
+        assert not configs["retention.ms"].read_only
+        assert not configs["retention.ms"].is_sensitive
+
+    run(test())
+
+
+def test_only_what_is_asked_for() -> None:
+    async def test() -> None:
+        node = FakeNode()
+        await node.create("t")
+        _, configs = await describe(node, TOPIC, "t", "retention.ms", "no.such.key")
+        assert list(configs) == ["retention.ms"]
+        assert configs["retention.ms"].synonyms == ()
+        assert configs["retention.ms"].documentation is None
+
+    run(test())
+
+
+def test_a_node_and_the_cluster() -> None:
+    async def test() -> None:
+        node = FakeNode()
+        _, configs = await describe(node, BROKER, "1")
+        assert configs["node.id"].value == "1"
+        assert configs["node.id"].read_only
+        assert not configs["log.retention.ms"].read_only
+        assert await describe(node, BROKER, "") == (0, {})
+        await alter(node, BROKER, "", ("min.insync.replicas", SET, "2"))
+        _, configs = await describe(node, BROKER, "")
+        assert [(n, c.value, c.config_source) for n, c in configs.items()] == [
+            ("min.insync.replicas", "2", CLUSTER_SOURCE)
+        ]
+        _, configs = await describe(node, BROKER, "1")
+        assert configs["min.insync.replicas"].value == "2"
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "code"),
+    [
+        (TOPIC, "absent", 3),
+        (TOPIC, "", 17),
+        (BROKER, "2", 42),
+        (BROKER, "one", 42),
+        (LOGGER, "1", 42),
+        (0, "", 42),
+        (99, "", 42),
+    ],
+)
+def test_what_cannot_be_described(resource_type: int, name: str, code: int) -> None:
+    run(_refused(describe(FakeNode(), resource_type, name), code))
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "code"),
+    [
+        (TOPIC, "absent", 3),
+        (TOPIC, "", 42),
+        (TOPIC, "a b", 17),
+        (BROKER, "1", 42),
+        (BROKER, "2", 42),
+        (BROKER, "one", 42),
+        (LOGGER, "1", 42),
+        (0, "", 42),
+    ],
+)
+def test_what_cannot_be_altered(resource_type: int, name: str, code: int) -> None:
+    run(_refused(alter(FakeNode(), resource_type, name, ("retention.ms", SET, "1")), code))
+
+
+async def _refused(answer: Coroutine[Any, Any, tuple[int, Any]], code: int) -> None:
+    assert (await answer)[0] == code
+
+
+def test_the_four_operations() -> None:
+    async def test() -> None:
+        node = FakeNode()
+        await node.create("t", 1, **{"retention.ms": "7"})
+
+        async def configs(*operations: tuple[str, int, str | None]) -> dict[str, str]:
+            assert await alter(node, TOPIC, "t", *operations) == (0, None)
+            return dict(node.image.topics["t"].configs)
+
+        assert await configs(("retention.ms", SET, "8"), ("retention.bytes", SET, "9")) == {
+            "retention.ms": "8",
+            "retention.bytes": "9",
+        }
+        assert await configs(("retention.ms", DELETE, None)) == {"retention.bytes": "9"}
+        assert await configs(("retention.ms", DELETE, None)) == {"retention.bytes": "9"}
+        assert await configs(("cleanup.policy", APPEND, "delete")) == {
+            "retention.bytes": "9",
+            "cleanup.policy": "delete",
+        }
+        assert await configs() == {"retention.bytes": "9", "cleanup.policy": "delete"}
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("operation", "code"),
+    [
+        (("retention.ms", SET, "soon"), 40),
+        (("retention.ms", SET, None), 42),
+        (("retention.ms", APPEND, "1"), 40),
+        (("retention.ms", SUBTRACT, "1"), 40),
+        (("retention.ms", 4, "1"), 42),
+        (("no.such.key", SET, "1"), 40),
+        (("cleanup.policy", SUBTRACT, "delete"), 40),
+        (("cleanup.policy", APPEND, "compact"), 40),
+    ],
+    ids=str,
+)
+def test_refused_operations_change_nothing(
+    operation: tuple[str, int, str | None], code: int
+) -> None:
+    async def test() -> None:
+        node = FakeNode()
+        await node.create("t")
+        for validate_only in (True, False):
+            found, message = await alter(
+                node,
+                TOPIC,
+                "t",
+                ("retention.bytes", SET, "9"),
+                operation,
+                validate_only=validate_only,
+            )
+            assert found == code
+            assert message
+        assert node.image.topics["t"].configs == {}
+
+    run(test())
+
+
+def test_validate_only_changes_nothing() -> None:
+    async def test() -> None:
+        node = FakeNode()
+        await node.create("t")
+        operation = ("retention.ms", SET, "1")
+        assert await alter(node, TOPIC, "t", operation, validate_only=True) == (0, None)
+        assert node.image.topics["t"].configs == {}
+
+    run(test())
+
+
+def test_the_same_key_or_resource_twice() -> None:
+    async def test() -> None:
+        node = FakeNode()
+        await node.create("t")
+        code, _ = await alter(node, TOPIC, "t", ("retention.ms", SET, "1"), ("retention.ms", 1, ""))
+        assert code == 42
+        resource = {
+            "resource_type": TOPIC,
+            "resource_name": "t",
+            "configs": [{"name": "retention.ms", "config_operation": SET, "value": "1"}],
+        }
+        response = await node.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource, resource]
+        )
+        assert [r.error_code for r in response.responses] == [42, 42]
+        assert node.image.topics["t"].configs == {}
+
+    run(test())
+
+
+def test_a_list_that_somebody_else_changed_is_looked_at_again() -> None:
+    async def test() -> None:
+        node = FakeNode()
+        await node.create("t")
+        propose, raced = node.propose, [False]
+
+        async def race(command: Command, deadline_ms: int) -> Outcome:
+            if not raced[0]:
+                raced[0] = True
+                assert await replace(node, "t", cleanup_policy="delete") == 0
+            return await propose(command, deadline_ms)
+
+        node.context.propose_command = race
+        assert await alter(node, TOPIC, "t", ("cleanup.policy", APPEND, "delete")) == (0, None)
+        assert len(node.commands) == 4
+
+    run(test())
+
+
+def test_a_refusal_of_another_kind_is_not_repeated() -> None:
+    async def test() -> None:
+        node = FakeNode()
+        await node.create("t")
+        node.outcomes = [Refused(code=42, message="no")]
+        assert await alter(node, TOPIC, "t", ("retention.ms", SET, "1")) == (42, "no")
+
+    run(test())
+
+
+def test_the_elder_request_replaces_everything() -> None:
+    async def test() -> None:
+        node = FakeNode()
+        await node.create("t", 1, **{"retention.ms": "7", "segment.ms": "8"})
+        assert await replace(node, "t", retention_ms="9") == 0
+        assert node.image.topics["t"].configs == {"retention.ms": "9"}
+        assert await replace(node, "t", retention_ms=None) == 42
+        assert await replace(node, "t", nonsense="1") == 40
+        assert await replace(node, "absent", retention_ms="1") == 3
+        assert node.image.topics["t"].configs == {"retention.ms": "9"}
+        assert await replace(node, "t") == 0
+        assert node.image.topics["t"].configs == {}
+
+    run(test())
