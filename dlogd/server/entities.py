@@ -39,9 +39,9 @@ class Builder:
 
     __slots__ = ("_defaults", "_takes", "entity_type", "nested")
 
-    def __init__(self, entity_type: type[Entity]) -> None:
+    def __init__(self, entity_type: Any) -> None:
         hints = typing.get_type_hints(entity_type)
-        self.entity_type = entity_type
+        self.entity_type: Any = entity_type
         self._takes: list[tuple[str, Convert | None]] = []
         self._defaults: dict[str, Any] = {}
         self.nested: dict[str, Builder] = {}
@@ -76,7 +76,7 @@ class Builder:
         """Return the bytes of the entity, without anything around it."""
         entity = self.build(fields)
         encoded = bytearray()
-        encoder(type(entity))(encoded, entity)
+        encoder(self.entity_type)(encoded, entity)
         return bytes(encoded)
 
 

@@ -15,6 +15,7 @@ from dlogd.config.schema import build
 from dlogd.metadata.commands import CreateTopic
 from dlogd.metadata.image import Refused, TopicImage
 from dlogd.server import entities
+from dlogd.server.exchange import EncodedBody, Request
 from dlogd.server.handlers import metadata, topology
 from tests.fakes.server import CLUSTER_ID, FakeNode
 
@@ -62,19 +63,24 @@ def test_the_kept_entries_give_the_bytes_of_the_whole_entity(version: int) -> No
         node = FakeNode()
         for count in range(1, 131):  # beyond one byte of a compact count
             await node.create(f"t{count}", 1 + count % 3)
-        asked = {
+        asked: dict[str, Any] = {
             "topics": [] if version == 0 else None,
             "include_cluster_authorized_operations": True,
         }
-        response = await node.ask(ApiKey.METADATA, version, **asked)
-        plain = bytearray()
-        messages.encoder(type(response))(plain, response)
-        request = entities.build_request(ApiKey.METADATA, version, asked)
-        sent = await node.dispatcher.handle(ApiKey.METADATA, version, request)
-        assert sent == response
-        again = await node.ask(ApiKey.METADATA, version, **asked)
-        assert again == response
+        request = Request(
+            api_key=ApiKey.METADATA,
+            version=version,
+            body=entities.build_request(ApiKey.METADATA, version, asked),
+        )
+        answered = metadata.MetadataHandler().answer(node.context, request)
+        assert isinstance(answered, EncodedBody)
+        body = memoryview(answered.body)
+        response = messages.parse_response_body(ApiKey.METADATA, version, body)
         assert len(response.topics) == 130
+        whole = messages.encode_response(response, 1)
+        assert whole.endswith(answered.body)
+        assert await node.ask(ApiKey.METADATA, version, **asked) == response
+        assert await node.ask(ApiKey.METADATA, version, **asked) == response
 
     run(test())
 
