@@ -18,89 +18,14 @@ import os
 import random
 from collections.abc import Callable
 
+from tests.fakes.device import UNBOUNDED, Disk
 from tests.fakes.engine import MemoryEngine
-from tests.fakes.faults import DiskFault, Latency, ProcessDied
+from tests.fakes.faults import ProcessDied
 from tests.fakes.files import MemoryDirectory, MemoryFile
-from tests.fakes.inode import Inode
 from tests.fakes.tree import DirectoryNode
 from tests.fakes.worker import Worker
 
-UNBOUNDED = 1 << 40
 Trace = Callable[[str, str, int, int], None]
-
-
-class Disk:
-    """One file system: a tree, its space, its faults, its speed."""
-
-    def __init__(self, mount: str, rng: random.Random, capacity_bytes: int) -> None:
-        self.mount = mount
-        self.rng = rng
-        self.capacity_bytes = capacity_bytes
-        self.root = DirectoryNode()
-        self.faults: list[DiskFault] = []
-        self.latency = Latency()
-        self.stuck = False
-        self.direct_supported = True
-        self.orphans: list[Inode] = []
-        self._when_unstuck: list[Callable[[], None]] = []
-
-    def used_bytes(self) -> int:
-        """Return the space of all files, those included that are unlinked but open."""
-        self.orphans = [inode for inode in self.orphans if inode.open_count]
-        inodes = [*self.root.inodes(), *self.orphans]
-        return sum(-(-inode.allocated // 4096) * 4096 for inode in inodes)
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether running out of space is possible at all."""
-        return self.capacity_bytes < UNBOUNDED
-
-    def free_bytes(self) -> int:
-        """Return the space left."""
-        return max(0, self.capacity_bytes - self.used_bytes())
-
-    def strike(self, operation: str, path: str) -> None:
-        """Raise the OSError that a fault has for this operation, if any."""
-        for fault in self.faults:
-            if fault.strikes(operation, path, self.rng):
-                raise OSError(fault.errno, os.strerror(fault.errno), path)
-
-    def stick(self) -> None:
-        """Let nothing asynchronous complete until `unstick`."""
-        self.stuck = True
-
-    def when_unstuck(self, callback: Callable[[], None]) -> None:
-        """Call back when the disk moves again."""
-        self._when_unstuck.append(callback)
-
-    def unstick(self) -> None:
-        """Let what was stuck go on."""
-        self.stuck = False
-        waiting, self._when_unstuck = self._when_unstuck, []
-        for callback in waiting:
-            callback()
-
-    def heal(self) -> None:
-        """Remove all faults; what was stuck goes on."""
-        self.faults.clear()
-        self.latency.factor = 1.0
-        self.unstick()
-
-    def forget_waiters(self) -> None:
-        """Drop what waits for the disk: its process is gone."""
-        self._when_unstuck.clear()
-
-    def flip_bit(self, name_part: str = ".log") -> str | None:
-        """Flip one bit at rest in a random file; return what was hit."""
-        files = [(path, inode) for path, inode in self.root.files() if inode.content]
-        files = [item for item in files if name_part in item[0]]
-        if not files:
-            return None
-        path, inode = files[self.rng.randrange(len(files))]
-        position = self.rng.randrange(min(len(inode.content), inode.size) or 1)
-        bit = 1 << self.rng.randrange(8)
-        inode.content[position] ^= bit
-        return f"{path}@{position}^{bit}"
 
 
 class Process:
@@ -113,10 +38,14 @@ class Process:
         self.machine = machine
         self.alive = True
         self.misuses: list[str] = []
-        self.files: dict[MemoryFile, None] = {}
+        self.open_files: dict[object, None] = {}
+        self.rng = machine.rng
+        self.locks = machine.locks
         # The blocking work whose turn it is; it may be made to pause at any operation.
         self.worker: Worker | None = None
-        self._engine = MemoryEngine(self, loop, machine.rng) if loop is not None else None
+        self._engine: MemoryEngine | None = None
+        if loop is not None:
+            self._engine = MemoryEngine(self, loop, machine.disks, self._give_turn)
 
     @property
     def engine(self) -> MemoryEngine:
@@ -124,6 +53,9 @@ class Process:
         if self._engine is None:
             raise RuntimeError("Booted without a loop: there is no engine")
         return self._engine
+
+    def _give_turn(self, worker: Worker | None) -> None:
+        self.worker = worker
 
     def open_directory(self, path: str) -> MemoryDirectory:
         """Return the directory at an absolute path, made durably when missing."""
@@ -175,10 +107,11 @@ class Process:
         self.alive = False
         if self._engine is not None:
             self._engine.kill()
-        for file in self.files:
+        for file in self.open_files:
+            assert isinstance(file, MemoryFile)
             file.abandon()
-        self.files.clear()
-        locks = self.machine.locks
+        self.open_files.clear()
+        locks = self.locks
         for key in [key for key, holder in locks.items() if holder is self]:
             del locks[key]
 
@@ -205,7 +138,7 @@ class Machine:
         self.death_at = -1
         self.on_death: Callable[[], None] | None = None
         self.processes: list[Process] = []
-        self.locks: dict[tuple[int, str], Process] = {}
+        self.locks: dict[tuple[int, str], object] = {}
 
     def disk_of(self, path: str) -> Disk:
         """Return the disk that holds `path`: the longest mount that begins it."""

@@ -10,20 +10,18 @@ Works under a virtual and under a plain asyncio loop.
 import asyncio
 import ctypes
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dlogd.storage.engine import ALIGNMENT, ReadDone, WriteDone
 from dlogd.storage.files import File
+from tests.fakes.device import Disk, Owner
 from tests.fakes.faults import ProcessDied
+from tests.fakes.files import MemoryFile
 from tests.fakes.inode import SECTOR
 from tests.fakes.worker import Worker
-
-if TYPE_CHECKING:
-    from tests.fakes.disk import Process
-    from tests.fakes.files import MemoryFile
 
 T = TypeVar("T")
 
@@ -32,7 +30,7 @@ T = TypeVar("T")
 class _Write:
     """One write between `write` and `done`."""
 
-    file: "MemoryFile"
+    file: MemoryFile
     position: int
     buffers: Sequence[memoryview]
     before: bytes
@@ -87,13 +85,19 @@ class MemoryEngine:
     """
 
     def __init__(
-        self, process: "Process", loop: asyncio.AbstractEventLoop, rng: random.Random
+        self,
+        process: Owner,
+        loop: asyncio.AbstractEventLoop,
+        disks: Mapping[str, Disk],
+        give_turn: Callable[[Worker | None], None],
     ) -> None:
         self.process = process
         self.read_buffer_count = 8
         self.pause_share = 0.0
         self._loop = loop
-        self._rng = rng
+        self._rng = process.rng
+        self._disks = disks
+        self._give_turn = give_turn
         self._submitted: list[_Write] = []
         self._in_flight: dict[_Write, None] = {}
         self._reads_waiting: list[tuple[MemoryFile, int, int, ReadDone]] = []
@@ -126,7 +130,7 @@ class MemoryEngine:
             self._loop.call_soon(self._submit)
         self._submitted.append(write)
 
-    def _own(self, file: File) -> "MemoryFile":
+    def _own(self, file: File) -> MemoryFile:
         if not self.process.alive:
             raise ProcessDied("engine")
         memory_file: MemoryFile = file  # type: ignore[assignment]
@@ -159,14 +163,14 @@ class MemoryEngine:
             self._in_flight[write] = None
             self._later(write.file, partial(self._complete, write))
 
-    def _later(self, file: "MemoryFile", callback: Callable[[], None]) -> None:
+    def _later(self, file: MemoryFile, callback: Callable[[], None]) -> None:
         delay = file.disk.latency.draw(self._rng)
         if delay > 0:
             self._loop.call_later(delay, self._unless_stuck, file, callback)
         else:
             self._loop.call_soon(self._unless_stuck, file, callback)
 
-    def _unless_stuck(self, file: "MemoryFile", callback: Callable[[], None]) -> None:
+    def _unless_stuck(self, file: MemoryFile, callback: Callable[[], None]) -> None:
         if not self.process.alive:
             return
         if file.disk.stuck:
@@ -207,7 +211,7 @@ class MemoryEngine:
             self._reads_out += 1
             self._later(file, partial(self._read, file, position, length, done))
 
-    def _read(self, file: "MemoryFile", position: int, length: int, done: ReadDone) -> None:
+    def _read(self, file: MemoryFile, position: int, length: int, done: ReadDone) -> None:
         try:
             self.process.step(file.disk, "read", file.path, position, length)
         except OSError as error:
@@ -228,12 +232,12 @@ class MemoryEngine:
     async def run(self, work: Callable[[], T]) -> T:
         if not self.process.alive:
             raise ProcessDied("run")
-        disks = self.process.machine.disks.values()
+        disks = self._disks.values()
         future: asyncio.Future[T] = self._loop.create_future()
         delay = max(disk.latency.draw(self._rng) for disk in disks)
         begin = delay * self._rng.random()
         if self.pause_share > 0 or any(disk.stuck for disk in disks):
-            worker = Worker(work, self._on_worker)
+            worker = Worker(work, self._give_turn)
             self._workers[worker] = None
             self._loop.call_later(begin, self._resume, worker, future, delay - begin)
         else:
@@ -261,9 +265,6 @@ class MemoryEngine:
             future.set_exception(error)
         else:
             future.set_result(result)
-
-    def _on_worker(self, worker: Worker | None) -> None:
-        self.process.worker = worker
 
     def _resume(self, worker: Worker, future: "asyncio.Future[T]", delay: float) -> None:
         if not self.process.alive:

@@ -5,14 +5,12 @@ Each operation first asks the process (`Process.step`), which may refuse it, pau
 
 import errno
 import os
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from dlogd.storage.files import DiskUsage
+from tests.fakes.device import Disk, Owner
 from tests.fakes.inode import Inode
 from tests.fakes.tree import DirectoryNode
-
-if TYPE_CHECKING:
-    from tests.fakes.disk import Disk, Process
 
 
 class MemoryFile:
@@ -20,8 +18,8 @@ class MemoryFile:
 
     def __init__(
         self,
-        process: "Process",
-        disk: "Disk",
+        process: Owner,
+        disk: Disk,
         inode: Inode,
         path: str,
         direct: bool,
@@ -36,7 +34,7 @@ class MemoryFile:
         self._views: list[memoryview] = []
         self._closed = False
         inode.open_count += 1
-        process.files[self] = None
+        process.open_files[self] = None
 
     @property
     def path(self) -> str:
@@ -79,7 +77,7 @@ class MemoryFile:
         try:
             self.step("sync")
         except OSError:
-            self.inode.fail_flush(self.process.machine.rng)
+            self.inode.fail_flush(self.process.rng)
             raise
         self.inode.flush()
 
@@ -100,7 +98,7 @@ class MemoryFile:
             for view in self._views:
                 view.release()
             self._views.clear()
-            self.process.files.pop(self, None)
+            self.process.open_files.pop(self, None)
 
     def abandon(self) -> None:
         """Close for a process that died: its mappings may still be looked at, to no effect."""
@@ -139,12 +137,12 @@ class MemoryFile:
 class MemoryLock:
     """Implements `dlogd.storage.files.Lock`."""
 
-    def __init__(self, process: "Process", key: tuple[int, str]) -> None:
+    def __init__(self, process: Owner, key: tuple[int, str]) -> None:
         self._process = process
         self._key = key
 
     def release(self) -> None:
-        locks = self._process.machine.locks
+        locks = self._process.locks
         if locks.get(self._key) is self._process:
             del locks[self._key]
 
@@ -152,7 +150,7 @@ class MemoryLock:
 class MemoryDirectory:
     """Implements `dlogd.storage.files.Directory`."""
 
-    def __init__(self, process: "Process", disk: "Disk", node: DirectoryNode, path: str) -> None:
+    def __init__(self, process: Owner, disk: Disk, node: DirectoryNode, path: str) -> None:
         self._process = process
         self._disk = disk
         self._node = node
@@ -255,7 +253,7 @@ class MemoryDirectory:
     def lock(self, name: str) -> MemoryLock:
         self._step("lock", name)
         key = (self._node.number, name)
-        locks = self._process.machine.locks
+        locks = self._process.locks
         if key in locks:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), f"{self._path}/{name}")
         if name not in self._node.entries:

@@ -7,12 +7,10 @@ a pool is simulated whose work the loop overtakes, hangs on a disk, or dies half
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tests.fakes.device import Disk
 from tests.fakes.faults import ProcessDied
-
-if TYPE_CHECKING:
-    from tests.fakes.disk import Disk
 
 
 class Worker:
@@ -54,7 +52,7 @@ class Worker:
         while not self.ended:
             self.resume()
 
-    def pause(self, disk: "Disk", seconds: float) -> None:
+    def pause(self, disk: Disk, seconds: float) -> None:
         """Hand the baton back; called inside the work."""
         if self._dead:
             raise ProcessDied("pause")

@@ -86,6 +86,7 @@ class Host:
             rng=random.Random(self.rng.getrandbits(64)),
             open_directory=process.open_directory,
             engine=process.engine,
+            on_failure=lambda reason: self._on_failure(loop, reason),
         )
         self.broker = broker
         self._graveyard.append((loop, process, broker))
@@ -107,6 +108,13 @@ class Host:
         self.trace("start-failed", loop.name, repr(error))
         if not self.disturbed:
             self.history.violations.append(f"start: the node did not start: {error!r}")
+        self.world.at(0, self._give_up, loop)
+
+    def _on_failure(self, loop: SimLoop, reason: str) -> None:
+        """The node says that it cannot go on; the service ends it and it is started again."""
+        self.trace("failed", loop.name, reason)
+        if not self.disturbed:
+            self.history.violations.append(f"failure: the node gave up: {reason}")
         self.world.at(0, self._give_up, loop)
 
     def _give_up(self, loop: SimLoop) -> None:

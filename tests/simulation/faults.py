@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from uuid import UUID
 
-from tests.fakes.disk import Disk
+from tests.fakes.device import Disk
 from tests.fakes.faults import DiskFault, read_only
 from tests.simulation.cluster import Host
 from tests.simulation.plan import CLIENT_ADDRESSES, NODE_ADDRESS, Fault

@@ -14,23 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.simulation.loop import SimLoop, World
-from tests.simulation.transport import SimTransport
+from tests.simulation.transport import NetworkConfig, SimTransport
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 CONNECT_TIMEOUT_NS = 10_000_000_000
-
-
-@dataclass(slots=True)
-class NetworkConfig:
-    """Speed and character of all links."""
-
-    latency_ns: int = 50_000
-    jitter_ns: int = 100_000
-    slow_probability: float = 0.0
-    slow_ns: int = 50_000_000
-    fragment_probability: float = 0.1
-    window_bytes: int = 64 * 1024
 
 
 @dataclass(slots=True)

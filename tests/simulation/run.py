@@ -21,10 +21,11 @@ from tests.simulation.consumers import Consumer
 from tests.simulation.faults import Saboteur
 from tests.simulation.history import FinalLog, History, LogKey, Outcome
 from tests.simulation.loop import NS, SimLoop, StalledError, World
-from tests.simulation.network import Network, NetworkConfig
+from tests.simulation.network import Network
 from tests.simulation.plan import CLIENT_ADDRESSES, ConsumerPlan, Plan, ProducerPlan
 from tests.simulation.producers import Producer
 from tests.simulation.trace import Trace
+from tests.simulation.transport import NetworkConfig
 
 MS = 1_000_000
 ENDING_LIMIT_NS = 180 * NS

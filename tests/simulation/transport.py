@@ -8,16 +8,60 @@ reading is paused. The protocol is only called on its own loop.
 import asyncio
 import errno
 import os
+import random
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from tests.simulation.loop import SimLoop
-
-if TYPE_CHECKING:
-    from tests.simulation.network import Network
+from tests.simulation.loop import SimLoop, World
 
 HIGH_WATER_BYTES = 64 * 1024
 EOF = b""
+
+
+@dataclass(slots=True)
+class NetworkConfig:
+    """Speed and character of all links."""
+
+    latency_ns: int = 50_000
+    jitter_ns: int = 100_000
+    slow_probability: float = 0.0
+    slow_ns: int = 50_000_000
+    fragment_probability: float = 0.1
+    window_bytes: int = 64 * 1024
+
+
+class Wire(Protocol):
+    """The network, as a transport sees it."""
+
+    @property
+    def world(self) -> World:
+        """Where time is."""
+
+    @property
+    def rng(self) -> random.Random:
+        """The network's randomness."""
+
+    @property
+    def config(self) -> NetworkConfig:
+        """How links are now."""
+
+    @property
+    def trace(self) -> Callable[..., None] | None:
+        """Where events go."""
+
+    @property
+    def transports(self) -> "dict[SimTransport, None]":
+        """All open ends."""
+
+    def delay_ns(self) -> int:
+        """Return the next packet's travel time."""
+
+    def travel(
+        self, source: str, target: str, callback: Callable[..., None], argument: Any
+    ) -> None:
+        """Deliver at the target now, or keep it while the direction is blocked."""
 
 
 class SimTransport(asyncio.Transport):
@@ -26,7 +70,7 @@ class SimTransport(asyncio.Transport):
     peer: "SimTransport"
 
     def __init__(
-        self, network: "Network", loop: SimLoop, own: tuple[str, int], other: tuple[str, int]
+        self, network: Wire, loop: SimLoop, own: tuple[str, int], other: tuple[str, int]
     ) -> None:
         super().__init__({"peername": other, "sockname": own})
         self.loop = loop

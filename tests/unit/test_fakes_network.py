@@ -8,7 +8,8 @@ import pytest
 
 from tests.fakes.faults import ProcessDied
 from tests.simulation.loop import NS, SimClock, SimLoop, StalledError, World, run_alone
-from tests.simulation.network import Network, NetworkConfig
+from tests.simulation.network import Network
+from tests.simulation.transport import NetworkConfig
 
 
 class Recorder(asyncio.Protocol):
