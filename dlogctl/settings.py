@@ -30,7 +30,7 @@ class Settings:
     http: Address | None = None
     output: str = "table"
     headers: bool = True
-    timeout_s: float = 15.0
+    timeout_s: float = 5.0
     explain: bool = False
     debug: bool = False
 
@@ -127,7 +127,7 @@ _OPTIONS = (
         metavar="SECONDS",
         callback=_set_timeout,
         expose_value=False,
-        help="How long to try (default 15).",
+        help="How long to try (default 5).",
     ),
     click.option(
         "--explain",

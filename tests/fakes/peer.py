@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from dlog.transport import Address
 from dlog.wire import messages
@@ -104,9 +105,59 @@ def zero_time() -> Any:
 
 
 _NO_TIME = timedelta(0)
+TOPIC_ID = UUID(int=77)
 
 
 def unsupported_versions(header: RequestHeader) -> bytes:
     """Return what a node answers to an ApiVersions that is too new for it: version 0, error 35."""
     body = struct.pack(">hi", 35, 0)
     return struct.pack(">ii", 4 + len(body), header.correlation_id) + body
+
+
+class PeerCluster:
+    """Two fake nodes; node 1 is the controller; `leaders` says who leads topic `t`."""
+
+    def __init__(self) -> None:
+        self.peers = {1: Peer(), 2: Peer()}
+        self.leaders = [1, 2]
+        self.topic_error = 0
+        for peer in self.peers.values():
+            peer.answers[ApiKey.METADATA] = self.metadata
+
+    def metadata(self, request: Any, module: Any, _header: RequestHeader) -> Any:
+        brokers = tuple(
+            module.MetadataResponseBroker(
+                node_id=node_id, host=peer.address.host, port=peer.address.port, rack="r"
+            )
+            for node_id, peer in self.peers.items()
+        )
+        parts = tuple(
+            module.MetadataResponsePartition(
+                error_code=error(0 if leader > 0 else 5),
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=3,
+                replica_nodes=(1, 2),
+                isr_nodes=(1,),
+                offline_replicas=(),
+            )
+            for index, leader in reversed(list(enumerate(self.leaders)))
+        )
+        names = ["t"] if request.topics is None else [topic.name for topic in request.topics]
+        topics = tuple(
+            module.MetadataResponseTopic(
+                error_code=error(self.topic_error if name == "t" else 3),
+                name=name,
+                topic_id=TOPIC_ID,
+                is_internal=False,
+                partitions=parts if name == "t" else (),
+            )
+            for name in names
+        )
+        return module.MetadataResponse(
+            throttle_time=zero_time(),
+            brokers=brokers,
+            cluster_id="c",
+            controller_id=1,
+            topics=topics,
+        )

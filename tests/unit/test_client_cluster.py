@@ -30,64 +30,22 @@ from dlog.errors import (
 from dlog.transport import Address, ConnectionOptions
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import RequestHeader
-from tests.fakes.peer import HangUpError, Peer, error, no_error, unsupported_versions, zero_time
+from tests.fakes.peer import (
+    TOPIC_ID,
+    HangUpError,
+    PeerCluster,
+    error,
+    no_error,
+    unsupported_versions,
+    zero_time,
+)
 
-TOPIC_ID = UUID(int=77)
 POLICY = RetryPolicy(base_s=0.001, cap_s=0.005, deadline_s=2.0)
 
 
-class Nodes:
-    """Two fake nodes; node 1 is the controller; `leaders` says who leads topic `t`."""
-
-    def __init__(self) -> None:
-        self.peers = {1: Peer(), 2: Peer()}
-        self.leaders = [1, 2]
-        self.topic_error = 0
-        for peer in self.peers.values():
-            peer.answers[ApiKey.METADATA] = self.metadata
-
-    def metadata(self, request: Any, module: Any, _header: RequestHeader) -> Any:
-        brokers = tuple(
-            module.MetadataResponseBroker(
-                node_id=node_id, host=peer.address.host, port=peer.address.port, rack="r"
-            )
-            for node_id, peer in self.peers.items()
-        )
-        parts = tuple(
-            module.MetadataResponsePartition(
-                error_code=error(0 if leader > 0 else 5),
-                partition_index=index,
-                leader_id=leader,
-                leader_epoch=3,
-                replica_nodes=(1, 2),
-                isr_nodes=(1,),
-                offline_replicas=(),
-            )
-            for index, leader in reversed(list(enumerate(self.leaders)))
-        )
-        names = ["t"] if request.topics is None else [topic.name for topic in request.topics]
-        topics = tuple(
-            module.MetadataResponseTopic(
-                error_code=error(self.topic_error if name == "t" else 3),
-                name=name,
-                topic_id=TOPIC_ID,
-                is_internal=False,
-                partitions=parts if name == "t" else (),
-            )
-            for name in names
-        )
-        return module.MetadataResponse(
-            throttle_time=zero_time(),
-            brokers=brokers,
-            cluster_id="c",
-            controller_id=1,
-            topics=topics,
-        )
-
-
-def check(work: Callable[[Nodes, Cluster], Awaitable[None]]) -> None:
+def check(work: Callable[[PeerCluster, Cluster], Awaitable[None]]) -> None:
     async def main() -> None:
-        nodes = Nodes()
+        nodes = PeerCluster()
         for peer in nodes.peers.values():
             await peer.start()
         cluster = Cluster(
@@ -109,7 +67,7 @@ def check(work: Callable[[Nodes, Cluster], Awaitable[None]]) -> None:
 
 
 def test_the_cluster_is_found_through_one_address() -> None:
-    async def work(nodes: Nodes, cluster: Cluster) -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
         view = await Admin(cluster).describe_topics()
         assert view.cluster_id == "c"
         assert view.controller_id == 1
@@ -130,7 +88,7 @@ def test_the_cluster_is_found_through_one_address() -> None:
 
 
 def test_leaders_are_cached_and_found_again_after_an_error() -> None:
-    async def work(nodes: Nodes, cluster: Cluster) -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
         calls = []
 
         async def operation(node: NodeClient) -> str:
@@ -154,7 +112,7 @@ def test_leaders_are_cached_and_found_again_after_an_error() -> None:
 
 
 def test_a_partition_without_leader_is_waited_for_until_the_deadline() -> None:
-    async def work(nodes: Nodes, cluster: Cluster) -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
         nodes.leaders = [-1]
 
         async def operation(_node: NodeClient) -> int:
@@ -172,7 +130,7 @@ def test_a_partition_without_leader_is_waited_for_until_the_deadline() -> None:
 
 
 def test_another_node_answers_when_one_is_gone() -> None:
-    async def work(nodes: Nodes, cluster: Cluster) -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
         admin = Admin(cluster)
         await admin.describe_cluster()
         nodes.peers[2].stop()
@@ -184,7 +142,7 @@ def test_another_node_answers_when_one_is_gone() -> None:
 
 
 def test_nobody_answers() -> None:
-    async def work(nodes: Nodes, cluster: Cluster) -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
         cluster.policy = RetryPolicy(base_s=0.001, cap_s=0.005, deadline_s=0.05)
         nodes.peers[2].stop()
         with pytest.raises(ConnectFailedError, match="refused"):
@@ -194,7 +152,7 @@ def test_nobody_answers() -> None:
 
 
 def test_versions_are_negotiated_and_an_old_node_is_asked_again() -> None:
-    async def work(nodes: Nodes, _cluster: Cluster) -> None:
+    async def work(nodes: PeerCluster, _cluster: Cluster) -> None:
         peer = nodes.peers[1]
         asked = []
 
@@ -217,7 +175,7 @@ def test_versions_are_negotiated_and_an_old_node_is_asked_again() -> None:
 
 
 def test_what_may_have_happened_is_not_repeated() -> None:
-    async def work(nodes: Nodes, cluster: Cluster) -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
         def lose(_request: Any, _module: Any, _header: RequestHeader) -> Any:
             raise HangUpError
 
@@ -230,7 +188,7 @@ def test_what_may_have_happened_is_not_repeated() -> None:
 
 
 def test_topics_are_created_deleted_and_grown() -> None:
-    async def work(nodes: Nodes, cluster: Cluster) -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
         admin = Admin(cluster)
         controller = nodes.peers[1]
 
@@ -280,7 +238,7 @@ def test_topics_are_created_deleted_and_grown() -> None:
 
 
 def test_configs_and_directories() -> None:
-    async def work(nodes: Nodes, cluster: Cluster) -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
         admin = Admin(cluster)
 
         def describe(request: Any, module: Any, _header: RequestHeader) -> Any:
@@ -352,7 +310,7 @@ def test_configs_and_directories() -> None:
 
 
 def test_produce_without_acknowledgement_and_with_a_refusal() -> None:
-    async def work(nodes: Nodes, cluster: Cluster) -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
         leader = await cluster.leader("t", 0)
         peer = nodes.peers[1]
 
@@ -377,7 +335,7 @@ def test_produce_without_acknowledgement_and_with_a_refusal() -> None:
 
 
 def test_an_answer_to_another_question_is_a_protocol_error() -> None:
-    async def work(nodes: Nodes, cluster: Cluster) -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
         def empty(_request: Any, module: Any, _header: RequestHeader) -> Any:
             return module.DeleteTopicsResponse(throttle_time=zero_time(), responses=())
 

@@ -1,0 +1,232 @@
+"""`dlogctl status`: how the cluster is, on one screen.
+
+Everything that the metadata knows comes through --bootstrap alone. What only a node itself knows
+(uptime, disks, flush times, recovery) is asked of its HTTP endpoint, whose address the node tells
+in its configuration (`http.address`); where that cannot be reached from here, a note says so.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from dlog.client.admin import Resource
+from dlog.client.blocking import BlockingClient
+from dlog.client.views import ClusterView, NodeView
+from dlog.errors import DlogError, TransportError
+from dlog.transport import Address
+from dlogctl import exit_codes
+from dlogctl.health import partition_counts, reasons_against
+from dlogctl.http_status import get_status
+from dlogctl.output import Column, Output, format_bytes, format_duration
+from dlogctl.session import connected
+from dlogctl.settings import Settings, common_options, settings_of
+
+WILDCARDS = ("0.0.0.0", "::", "")
+
+NODE_COLUMNS = (
+    Column("NODE", "node", right=True),
+    Column("ADDRESS", "address"),
+    Column("RACK", "rack"),
+    Column("ROLE", "role"),
+    Column("STATE", "state"),
+    Column("VERSION", "version", wide=True),
+    Column("UPTIME", "uptime", right=True),
+    Column("LOGS", "partitions", right=True),
+    Column("FLUSH P99", "flush_p99", right=True),
+    Column("HTTP", "http", wide=True),
+)
+DISK_COLUMNS = (
+    Column("NODE", "node", right=True),
+    Column("DIRECTORY", "path"),
+    Column("STATE", "state"),
+    Column("SIZE", "size", right=True),
+    Column("FREE", "free", right=True),
+    Column("USED", "used", right=True),
+    Column("ERROR", "error"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What was gathered: the metadata, and of each node its own status or why there is none."""
+
+    view: ClusterView
+    statuses: Mapping[int, dict[str, Any] | None]
+    http: Mapping[int, str]
+    notes: list[str]
+
+
+async def _http_address(client: BlockingClient, node: NodeView) -> Address:
+    """Ask the node where its HTTP endpoint is."""
+    entries = await client.admin.describe_configs(Resource.BROKER, str(node.node_id))
+    value = next((each.value for each in entries if each.name == "http.address"), None)
+    if not value:
+        raise DlogError("it does not tell its http.address")
+    try:
+        address = Address.parse(value)
+    except ValueError as error:
+        raise DlogError(f"its http.address: {error}") from error
+    return Address(node.address.host, address.port) if address.host in WILDCARDS else address
+
+
+async def _ask_node(
+    client: BlockingClient, settings: Settings, node: NodeView, *, alone: bool
+) -> tuple[str, dict[str, Any] | None, str]:
+    """Return the node's HTTP address, its status, and a note where there is none."""
+    address: Address | None = settings.http if alone else None
+    try:
+        if address is None:
+            address = await _http_address(client, node)
+        return str(address), await get_status(address, settings.timeout_s), ""
+    except DlogError as error:
+        where = str(address) if address is not None else ""
+        return where, None, f"node {node.node_id} tells no details: {error}"
+
+
+async def _gather(client: BlockingClient, settings: Settings) -> _Found:
+    view = await client.admin.describe_topics()
+    nodes = [view.nodes[node_id] for node_id in sorted(view.nodes)]
+    asked = await asyncio.gather(
+        *(_ask_node(client, settings, node, alone=len(nodes) == 1) for node in nodes)
+    )
+    return _Found(
+        view=view,
+        statuses={node.node_id: each[1] for node, each in zip(nodes, asked, strict=True)},
+        http={node.node_id: each[0] for node, each in zip(nodes, asked, strict=True)},
+        notes=[each[2] for each in asked if each[2]],
+    )
+
+
+def _node_document(found: _Found, node: NodeView) -> dict[str, Any]:
+    status = found.statuses[node.node_id] or {}
+    return {
+        "node": node.node_id,
+        "address": str(node.address),
+        "rack": node.rack,
+        "role": "controller" if node.node_id == found.view.controller_id else "broker",
+        "http": found.http[node.node_id] or None,
+        "state": status.get("state", "unknown"),
+        "status": found.statuses[node.node_id],
+    }
+
+
+def _document(found: _Found) -> dict[str, Any]:
+    """Return the whole status, as json and yaml show it."""
+    reasons = reasons_against(found.view, found.statuses)
+    topics = found.view.topics.values()
+    wrong = {
+        key: [f"{topic}-{number}" for topic, number in named]
+        for key, named in partition_counts(found.view).items()
+    }
+    return {
+        "healthy": not reasons,
+        "reasons": reasons,
+        "notes": found.notes,
+        "cluster_id": found.view.cluster_id,
+        "controller": found.view.controller_id if found.view.controller_id >= 0 else None,
+        "topics": len(topics),
+        "partitions": {"total": sum(len(topic.partitions) for topic in topics), **wrong},
+        "nodes": [
+            _node_document(found, found.view.nodes[each]) for each in sorted(found.view.nodes)
+        ],
+    }
+
+
+def _node_row(node: Mapping[str, Any]) -> dict[str, Any]:
+    status = node["status"] or {}
+    flush = status.get("flush", {})
+    return {
+        **node,
+        "version": status.get("version"),
+        "uptime": format_duration(status.get("uptime_s")),
+        "partitions": status.get("partitions", {}).get("count"),
+        "flush_p99": format_duration(flush.get("p99_s") or None),
+    }
+
+
+def _disk_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for node in document["nodes"]:
+        for each in (node["status"] or {}).get("directories", ()):
+            total, free = each.get("total_bytes"), each.get("free_bytes")
+            rows.append(
+                {
+                    "node": node["node"],
+                    "path": each.get("path"),
+                    "state": each.get("state"),
+                    "size": format_bytes(total),
+                    "free": format_bytes(free),
+                    "used": f"{100 * (total - free) / total:.0f} %" if total and free else None,
+                    "error": each.get("error"),
+                }
+            )
+    return rows
+
+
+def _show(document: Mapping[str, Any], settings: Settings) -> None:
+    output = Output(settings)
+    if not output.for_people and settings.output != "tsv":
+        output.document(document)
+        return
+    rows = [_node_row(node) for node in document["nodes"]]
+    if settings.output == "tsv":
+        output.rows(rows, NODE_COLUMNS)
+        return
+    healthy = document["healthy"]
+    output.line("healthy" if healthy else "unhealthy", good=healthy)
+    for reason in document["reasons"]:
+        output.line(f"  - {reason}")
+    partitions = document["partitions"]
+    pairs: list[tuple[str, Any]] = [
+        ("cluster", document["cluster_id"]),
+        ("controller", document["controller"]),
+        ("topics", document["topics"]),
+        ("partitions", partitions["total"]),
+    ]
+    wrong = ("leaderless", "under_replicated", "offline_replicas", "non_preferred_leader")
+    pairs += [(key.replace("_", " "), len(partitions[key])) for key in wrong]
+    output.pairs(pairs)
+    output.rows(rows, NODE_COLUMNS, "nodes")
+    if disks := _disk_rows(document):
+        output.rows(disks, DISK_COLUMNS, "disks")
+    for note in document["notes"]:
+        click.echo(f"note: {note}", err=True)
+
+
+def _once(client: BlockingClient, settings: Settings) -> dict[str, Any]:
+    document = _document(client.run(lambda: _gather(client, settings)))
+    _show(document, settings)
+    return document
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--interval", type=click.FloatRange(min=0.2), default=2.0, show_default=True,
+              metavar="SECONDS", help="Between two looks with --watch.")  # fmt: skip
+@click.option("--exit-when-healthy", is_flag=True, help="With --watch: end at the first healthy.")
+@common_options
+@click.pass_context
+def status(context: click.Context, watch: bool, interval: float, exit_when_healthy: bool) -> int:
+    """Show how the cluster is; exit code 0 healthy, 10 unhealthy, 2 unreachable."""
+    settings = settings_of(context)
+    with connected(settings) as client:
+        while True:
+            if watch:
+                click.clear()
+            try:
+                healthy = _once(client, settings)["healthy"]
+            except TransportError as error:
+                if not watch:
+                    raise
+                healthy = False
+                click.echo(f"unreachable: {error}")
+            if not watch or (exit_when_healthy and healthy):
+                break
+            time.sleep(interval)
+    if not healthy:
+        settings.suggest("dlogctl topic list")
+    return exit_codes.OK if healthy else exit_codes.UNHEALTHY

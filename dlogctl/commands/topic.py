@@ -1,0 +1,297 @@
+"""`dlogctl topic`: create, list, describe, alter, delete."""
+
+from typing import Any
+
+import click
+
+from dlog.client.admin import Admin, Resource, describe_error
+from dlog.client.blocking import BlockingClient
+from dlog.client.partitions import EARLIEST, LATEST, list_offsets
+from dlog.client.views import ConfigEntry, TopicView
+from dlog.errors import NONE, DlogError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from dlogctl import exit_codes
+from dlogctl.output import Column, Output
+from dlogctl.session import connected
+from dlogctl.settings import Settings, common_options, settings_of
+
+LIST_COLUMNS = (
+    Column("TOPIC", "topic"),
+    Column("PARTITIONS", "partitions", right=True),
+    Column("REPLICAS", "replication_factor", right=True),
+    Column("LEADERLESS", "leaderless", right=True),
+    Column("UNDER-REPLICATED", "under_replicated", right=True),
+    Column("INTERNAL", "internal", wide=True),
+    Column("ID", "topic_id", wide=True),
+)
+PARTITION_COLUMNS = (
+    Column("TOPIC", "topic", wide=True),
+    Column("PARTITION", "partition", right=True),
+    Column("LEADER", "leader", right=True),
+    Column("EPOCH", "leader_epoch", wide=True, right=True),
+    Column("REPLICAS", "replicas"),
+    Column("ISR", "isr"),
+    Column("START", "log_start_offset", right=True),
+    Column("END", "high_watermark", right=True),
+    Column("ERROR", "error", wide=True),
+)
+CONFIG_COLUMNS = (Column("CONFIG", "name"), Column("VALUE", "value"))
+
+
+def parse_pairs(
+    _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    """Parse `key=value` options; raise click.BadParameter."""
+    pairs = {}
+    for each in given:
+        key, equals, value = each.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{each!r} is not key=value")
+        pairs[key] = value
+    return pairs
+
+
+@click.group()
+def topic() -> None:
+    """Create, list, describe, alter and delete topics."""
+
+
+@topic.command()
+@click.argument("name")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Default: the cluster's.")
+@click.option(
+    "-r", "--replication-factor", type=click.IntRange(min=1), help="Default: the cluster's."
+)
+@click.option(
+    "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", callback=parse_pairs,
+    help="A topic config; may be given many times.",
+)  # fmt: skip
+@click.option("--if-not-exists", is_flag=True, help="A topic that is there is no error.")
+@click.option("--dry-run", is_flag=True, help="Let the cluster check it, change nothing.")
+@common_options
+@click.pass_context
+def create(
+    context: click.Context,
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: dict[str, str],
+    if_not_exists: bool,
+    dry_run: bool,
+) -> int:
+    """Create topic NAME."""
+    settings = settings_of(context)
+    with connected(settings) as client:
+        try:
+            topic_id = client.run(
+                lambda: client.admin.create_topic(
+                    name,
+                    partitions=partitions or -1,
+                    replication_factor=replication_factor or -1,
+                    configs=configs,
+                    validate_only=dry_run,
+                )
+            )
+        except TopicAlreadyExistsError:
+            if not if_not_exists:
+                raise
+            click.echo(f"topic {name} exists")
+            return exit_codes.OK
+    click.echo(f"topic {name} would be created" if dry_run else f"topic {name} created: {topic_id}")
+    settings.suggest(f"dlogctl topic {'create' if dry_run else 'describe'} {name}")
+    return exit_codes.OK
+
+
+def _summary(view: TopicView) -> dict[str, Any]:
+    return {
+        "topic": view.name,
+        "partitions": len(view.partitions),
+        "replication_factor": view.replication_factor,
+        "leaderless": sum(each.leader < 0 for each in view.partitions),
+        "under_replicated": sum(len(each.isr) < len(each.replicas) for each in view.partitions),
+        "internal": view.is_internal,
+        "topic_id": str(view.topic_id),
+    }
+
+
+@topic.command("list")
+@click.option("--internal", is_flag=True, help="Internal topics too.")
+@common_options
+@click.pass_context
+def list_topics(context: click.Context, internal: bool) -> int:
+    """List all topics."""
+    settings = settings_of(context)
+    with connected(settings) as client:
+        view = client.run(client.admin.describe_topics)
+    found = sorted(view.topics.values(), key=lambda each: each.name)
+    rows = [_summary(each) for each in found if internal or not each.is_internal]
+    Output(settings).rows(rows, LIST_COLUMNS)
+    settings.suggest("dlogctl topic describe NAME")
+    return exit_codes.OK
+
+
+async def _offsets(client: BlockingClient, view: TopicView) -> dict[int, dict[str, Any]]:
+    """Return first and end offset of each partition that has a leader, or its error."""
+    led: dict[int, list[int]] = {}
+    for each in view.partitions:
+        if each.leader >= 0:
+            led.setdefault(each.leader, []).append(each.partition)
+    found: dict[int, dict[str, Any]] = {}
+    for leader, partitions in led.items():
+        try:
+            node = await client.cluster.node(leader)
+            start = await list_offsets(node, view.name, dict.fromkeys(partitions, EARLIEST))
+            end = await list_offsets(node, view.name, dict.fromkeys(partitions, LATEST))
+        except DlogError as error:
+            found |= {partition: {"error": str(error)} for partition in partitions}
+            continue
+        for number in partitions:
+            found[number] = {
+                "log_start_offset": start[number][0],
+                "high_watermark": end[number][0],
+            }
+    return found
+
+
+async def _describe(client: BlockingClient, name: str) -> dict[str, Any]:
+    view = await client.admin.describe_topic(name)
+    offsets = await _offsets(client, view)
+    partitions: list[dict[str, Any]] = [
+        {
+            "topic": name,
+            "partition": each.partition,
+            "leader": each.leader if each.leader >= 0 else None,
+            "leader_epoch": each.leader_epoch,
+            "replicas": list(each.replicas),
+            "isr": list(each.isr),
+            "offline": list(each.offline),
+            "log_start_offset": None,
+            "high_watermark": None,
+            "error": None if each.error_code == NONE else describe_error(each.error_code),
+            **offsets.get(each.partition, {}),
+        }
+        for each in view.partitions
+    ]
+    configs = await client.admin.describe_configs(Resource.TOPIC, name)
+    return {
+        **_summary(view),
+        "configs": {each.name: each.value for each in configs if not each.is_default},
+        "partitions": partitions,
+    }
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@common_options
+@click.pass_context
+def describe(context: click.Context, names: tuple[str, ...]) -> int:
+    """Describe topics: leaders, replicas, offsets, and the configs that are set."""
+    settings = settings_of(context)
+    output = Output(settings)
+    with connected(settings) as client:
+        found = [client.run(lambda each=name: _describe(client, each)) for name in names]  # type: ignore[misc]
+    if settings.output in ("json", "yaml"):
+        output.document(found if len(found) > 1 else found[0])
+        return exit_codes.OK
+    for each in found:
+        if output.for_people:
+            output.pairs([("topic", each["topic"]), ("id", each["topic_id"])])
+            configs = [{"name": key, "value": value} for key, value in each["configs"].items()]
+            if configs:
+                output.rows(configs, CONFIG_COLUMNS)
+        output.rows(each["partitions"], PARTITION_COLUMNS)
+    return exit_codes.OK
+
+
+def _changes(
+    before: list[ConfigEntry], set_values: dict[str, str], unset: tuple[str, ...]
+) -> list[str]:
+    values = {each.name: each.value for each in before}
+    lines = [f"{key}: {values.get(key)} -> {value}" for key, value in set_values.items()]
+    return lines + [f"{key}: {values.get(key)} -> default" for key in unset]
+
+
+@topic.command()
+@click.argument("name")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Raise their number to this.")
+@click.option(
+    "-s", "--set", "set_values", multiple=True, metavar="KEY=VALUE", callback=parse_pairs,
+    help="Set a topic config; may be given many times.",
+)  # fmt: skip
+@click.option("-u", "--unset", multiple=True, metavar="KEY", help="Back to the default.")
+@click.option("--dry-run", is_flag=True, help="Let the cluster check it, change nothing.")
+@common_options
+@click.pass_context
+def alter(
+    context: click.Context,
+    name: str,
+    partitions: int | None,
+    set_values: dict[str, str],
+    unset: tuple[str, ...],
+    dry_run: bool,
+) -> int:
+    """Change configs or the number of partitions of topic NAME."""
+    if partitions is None and not set_values and not unset:
+        raise click.UsageError("nothing to change: give --partitions, --set or --unset", context)
+    settings = settings_of(context)
+    would = "would become" if dry_run else "now"
+    with connected(settings) as client:
+        admin: Admin = client.admin
+        if set_values or unset:
+            before = client.run(lambda: admin.describe_configs(Resource.TOPIC, name))
+            client.run(
+                lambda: admin.alter_configs(
+                    Resource.TOPIC,
+                    name,
+                    set_values=set_values,
+                    delete_names=unset,
+                    validate_only=dry_run,
+                )
+            )
+            for line in _changes(before, set_values, unset):
+                click.echo(f"topic {name} {would}: {line}")
+        if partitions is not None:
+            client.run(lambda: admin.create_partitions(name, partitions, validate_only=dry_run))
+            click.echo(f"topic {name} {would}: {partitions} partitions")
+    settings.suggest(f"dlogctl topic describe {name}")
+    return exit_codes.OK
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Say what would be deleted, change nothing.")
+@click.option("--if-exists", is_flag=True, help="A topic that is not there is no error.")
+@common_options
+@click.pass_context
+def delete(
+    context: click.Context, names: tuple[str, ...], yes: bool, dry_run: bool, if_exists: bool
+) -> int:
+    """Delete topics with all their data."""
+    settings = settings_of(context)
+    with connected(settings) as client:
+        wanted = _deletable(client, settings, names, if_exists=if_exists)
+        if wanted and not dry_run and not yes:
+            click.confirm(f"Delete {', '.join(wanted)} with all data?", abort=True, err=True)
+        for name in wanted:
+            if dry_run:
+                click.echo(f"topic {name} would be deleted")
+                continue
+            client.run(lambda each=name: client.admin.delete_topic(each))  # type: ignore[misc]
+            click.echo(f"topic {name} deleted")
+    return exit_codes.OK
+
+
+def _deletable(
+    client: BlockingClient, settings: Settings, names: tuple[str, ...], *, if_exists: bool
+) -> list[str]:
+    """Return the topics to delete; raise for one that is missing before anything is deleted."""
+    view = client.run(lambda: client.admin.describe_topics(names))
+    found = []
+    for name in dict.fromkeys(names):
+        described = view.topics.get(name)
+        if described is not None and described.error_code == NONE:
+            found.append(name)
+        elif not if_exists:
+            settings.suggest("dlogctl topic list")
+            raise UnknownTopicOrPartitionError(f"there is no topic {name}")
+    return found

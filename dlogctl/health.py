@@ -1,0 +1,92 @@
+"""Whether a cluster is well, and why not.
+
+Pure: judges what `dlogctl.commands.status` gathered from the metadata and from the nodes' /status.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dlog.client.views import ClusterView, PartitionView, TopicView
+from dlog.errors import NONE
+
+NAMES_SHOWN = 5
+
+
+def _named(partitions: Sequence[tuple[str, int]]) -> str:
+    shown = ", ".join(f"{topic}-{number}" for topic, number in partitions[:NAMES_SHOWN])
+    return shown + (", ..." if len(partitions) > NAMES_SHOWN else "")
+
+
+def _partitions_where(topics: Sequence[TopicView], matches: Any) -> list[tuple[str, int]]:
+    return [
+        (topic.name, each.partition)
+        for topic in topics
+        for each in topic.partitions
+        if matches(each)
+    ]
+
+
+def partition_counts(view: ClusterView) -> dict[str, list[tuple[str, int]]]:
+    """Return the partitions that are not as they should be, by what is wrong with them."""
+    topics = sorted(view.topics.values(), key=lambda topic: topic.name)
+
+    def leaderless(each: PartitionView) -> bool:
+        return each.leader < 0
+
+    def under_replicated(each: PartitionView) -> bool:
+        return len(each.isr) < len(each.replicas)
+
+    def has_offline(each: PartitionView) -> bool:
+        return bool(each.offline)
+
+    def non_preferred(each: PartitionView) -> bool:
+        return each.leader >= 0 and bool(each.replicas) and each.leader != each.replicas[0]
+
+    return {
+        "leaderless": _partitions_where(topics, leaderless),
+        "under_replicated": _partitions_where(topics, under_replicated),
+        "offline_replicas": _partitions_where(topics, has_offline),
+        "non_preferred_leader": _partitions_where(topics, non_preferred),
+    }
+
+
+def _reasons_of_node(node_id: int, status: Mapping[str, Any] | None) -> list[str]:
+    if status is None:
+        return []
+    reason = status.get("not_ready_reason")
+    reasons = [f"node {node_id} is not ready: {reason}"] if reason else []
+    reasons += [
+        f"node {node_id}: {each['path']} failed: {each['error']}"
+        for each in status.get("directories", ())
+        if each.get("error")
+    ]
+    reasons += [
+        f"node {node_id}: {each.get('partition')} failed: {each.get('error')}"
+        for each in status.get("partitions", {}).get("failed", ())
+    ]
+    return reasons
+
+
+def reasons_against(
+    view: ClusterView, statuses: Mapping[int, Mapping[str, Any] | None]
+) -> list[str]:
+    """Return why the cluster is not healthy; nothing when it is. Unknown is not unhealthy."""
+    counts = partition_counts(view)
+    reasons = []
+    if view.controller_id < 0:
+        reasons.append("there is no controller")
+    for key, words in (
+        ("leaderless", "have no leader"),
+        ("under_replicated", "are under-replicated"),
+        ("offline_replicas", "have offline replicas"),
+    ):
+        if counts[key]:
+            reasons.append(f"{len(counts[key])} partitions {words}: {_named(counts[key])}")
+    reasons += [
+        f"topic {topic.name} has error {topic.error_code}"
+        for topic in view.topics.values()
+        if topic.error_code != NONE
+    ]
+    for node_id in sorted(statuses):
+        reasons += _reasons_of_node(node_id, statuses[node_id])
+    return reasons

@@ -1,0 +1,31 @@
+"""One conversation with a cluster, as a command has it: the client made of the settings.
+
+The commands' only way to the cluster. Errors of `dlog.errors` pass through; `dlogctl.__main__`
+turns them into messages and exit codes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dlog.client.blocking import BlockingClient
+from dlog.client.retry import RetryPolicy
+from dlog.transport import ConnectionOptions
+from dlogctl.settings import Settings
+
+CLIENT_ID = "dlogctl"
+
+
+@contextmanager
+def connected(settings: Settings) -> Iterator[BlockingClient]:
+    """Give a client of the cluster; it is closed at the end."""
+    client = BlockingClient(
+        settings.bootstrap,
+        options=ConnectionOptions(
+            client_id=CLIENT_ID,
+            connect_timeout_s=settings.timeout_s,
+            request_timeout_s=settings.timeout_s,
+        ),
+        policy=RetryPolicy(deadline_s=settings.timeout_s),
+    )
+    with client:
+        yield client
