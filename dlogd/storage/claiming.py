@@ -1,0 +1,98 @@
+"""The first step of a start: lock every data directory and make sure that it is this node's.
+
+Called by `dlogd.storage.manager` before anything else touches the directories, the metadata
+included. A directory that does not work is left out; a contradiction ends the start.
+"""
+
+import asyncio
+import base64
+import logging
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from uuid import UUID
+
+from dlog.errors import ConfigError
+from dlog.types import NodeId
+from dlogd.storage.checkpoint import Identity
+from dlogd.storage.directories import Claim, agreed_cluster
+from dlogd.storage.engine import Engine
+from dlogd.storage.homes import Home
+
+log = logging.getLogger(__name__)
+
+OnError = Callable[[Home, OSError], None]
+
+
+class Claiming:
+    """The claim of one node on its data directories; `run` once."""
+
+    def __init__(
+        self,
+        homes: Sequence[Home],
+        engine: Engine,
+        rng: random.Random,
+        *,
+        direct_required: bool,
+        on_error: OnError,
+    ) -> None:
+        """`on_error` takes a directory out of service."""
+        self._homes = homes
+        self._engine = engine
+        self._rng = rng
+        self._direct_required = direct_required
+        self._on_error = on_error
+
+    async def run(self, node_id: NodeId, cluster_id: str | None) -> str:
+        """Claim all directories that work; return the cluster's id, a new one when none is known.
+
+        Raises ConfigError with every reason why this daemon must not use them.
+        """
+        outcomes = await asyncio.gather(*(self._claim(home) for home in self._homes))
+        refusals = [outcome for outcome in outcomes if isinstance(outcome, ConfigError)]
+        claims = [outcome for outcome in outcomes if isinstance(outcome, Claim)]
+        if refusals:
+            raise ConfigError([text for error in refusals for text in error.problems])
+        if not claims:
+            raise ConfigError(
+                [
+                    f"Data directory {home.path} does not work: {home.failure}"
+                    for home in self._homes
+                ]
+            )
+        agreed = agreed_cluster(claims, node_id, cluster_id) or self._new_cluster_id()
+        for home, outcome in zip(self._homes, outcomes, strict=True):
+            if isinstance(outcome, Claim):
+                await self._adopt(home, outcome, agreed, node_id)
+        return agreed
+
+    async def _claim(self, home: Home) -> Claim | ConfigError | None:
+        claim = partial(home.directory.claim, direct_required=self._direct_required)
+        try:
+            return await self._engine.run(claim)
+        except ConfigError as error:
+            return error
+        except OSError as error:
+            self._on_error(home, error)
+            return None
+
+    async def _adopt(self, home: Home, claim: Claim, cluster_id: str, node_id: NodeId) -> None:
+        identity = claim.identity
+        if identity is None:
+            identity = Identity(
+                cluster_id=cluster_id, node_id=node_id, directory_id=self._new_uuid()
+            )
+            log.info("Took a new data directory path=%s id=%s", home.path, identity.directory_id)
+        home.directory_id = identity.directory_id
+        adopt = partial(home.directory.adopt, identity, is_new=claim.identity is None)
+        try:
+            await self._engine.run(adopt)
+        except OSError as error:
+            self._on_error(home, error)
+
+    def _new_uuid(self) -> UUID:
+        return UUID(int=self._rng.getrandbits(128), version=4)
+
+    def _new_cluster_id(self) -> str:
+        """Return an id in Kafka's form: 16 random bytes in base64, 22 characters."""
+        return base64.urlsafe_b64encode(self._new_uuid().bytes).decode().rstrip("=")

@@ -1,0 +1,304 @@
+"""One data directory of a node: whose it is, which logs it holds, whether it is in service.
+
+    <data_dir>/identity, clean-shutdown, high-watermarks    dlogd.storage.checkpoint
+    <data_dir>/lock                                         held by flock while a daemon runs
+    <data_dir>/topics/<topic>-<partition>.<topic id>/       one log; `.deleted` behind it: going
+    <data_dir>/stray/                                       logs that no topic claims, untouched
+
+docs/formats/data-directory.md. The methods block: `dlogd.storage.manager` calls them by
+`Engine.run`, several directories at once; only the blocking half of a directory is here.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import UUID
+
+from dlog.errors import ConfigError
+from dlog.types import NodeId, Offset, PartitionId, TopicId, TopicPartition
+from dlogd.storage import checkpoint
+from dlogd.storage.checkpoint import Identity, MalformedFileError
+from dlogd.storage.files import Directory, DiskUsage, Lock
+
+TOPICS = "topics"
+STRAY = "stray"
+LOCK = "lock"
+_PROBE = "probe.tmp"
+_DELETED = ".deleted"
+
+# With partition, topic id and `.deleted` a name stays below the 255 bytes of file systems.
+_TOPIC_NAME_MAX = 190
+_LOG_NAME = re.compile(
+    r"([a-zA-Z0-9._-]{1,190})-(0|[1-9][0-9]{0,9})"
+    r"\.([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+)
+
+LogKey = tuple[TopicId, PartitionId]
+"""What tells logs apart; the topic's name in a directory name is for people."""
+
+
+def log_name(topic_partition: TopicPartition, topic_id: TopicId) -> str:
+    """Return the name of a log's directory; a very long topic name is cut."""
+    return f"{topic_partition.topic[:_TOPIC_NAME_MAX]}-{topic_partition.partition}.{topic_id}"
+
+
+def parse_log_name(name: str) -> LogKey | None:
+    """Return whose log a directory is; None for a name that is not of a log."""
+    found = _LOG_NAME.fullmatch(name)
+    return (UUID(found[3]), PartitionId(int(found[2]))) if found else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What was found when a directory was locked."""
+
+    path: str
+    identity: Identity | None
+    has_logs: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The logs of a directory and what its small files say about them."""
+
+    names: dict[LogKey, str]
+    # Log end offsets of an orderly stop; empty after a crash.
+    clean_ends: Mapping[str, Offset]
+    high_watermarks: Mapping[str, Offset]
+    strays: Sequence[str]
+    deleted: Sequence[str]
+    # Small files that were there but could not be used.
+    complaints: Sequence[str]
+
+
+class DataDirectory:
+    """A data directory. Life: claim, adopt, survey, (logs come and go), release."""
+
+    def __init__(self, root: Directory) -> None:
+        self._root = root
+        self._lock: Lock | None = None
+        self._topics: Directory | None = None
+        self._stray: Directory | None = None
+
+    @property
+    def path(self) -> str:
+        """Path for messages."""
+        return self._root.path
+
+    @property
+    def topics(self) -> Directory:
+        """Where the logs are; there after `adopt`."""
+        assert self._topics is not None
+        return self._topics
+
+    # -- start
+
+    def claim(self, *, direct_required: bool = False) -> Claim:
+        """Lock the directory and see whose it is.
+
+        Raises ConfigError when it cannot be this daemon's, OSError when it does not work.
+        """
+        try:
+            self._lock = self._root.lock(LOCK)
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"{self.path} is in use by another process: stop the other dlogd, or give this "
+                "one its own data.directories"
+            ) from error
+        direct = self._probe()
+        if direct_required and not direct:
+            raise ConfigError(
+                f"The file system of {self.path} cannot do direct I/O: use direct_io auto or off"
+            )
+        try:
+            data = checkpoint.load_file(self._root, checkpoint.IDENTITY)
+            identity = None if data is None else checkpoint.decode_identity(data)
+        except MalformedFileError as error:
+            raise ConfigError(
+                f"{self.path}/{checkpoint.IDENTITY} is damaged ({error}): restore it, or move the "
+                "whole directory away and start with an empty one"
+            ) from error
+        has_logs = self._root.exists(TOPICS) and bool(self._root.directory(TOPICS).names())
+        return Claim(path=self.path, identity=identity, has_logs=has_logs)
+
+    def _probe(self) -> bool:
+        """Write and flush a file: a broken or read-only disk shows; return whether direct works."""
+        file = self._root.open(_PROBE, create=True, direct=True)
+        try:
+            file.pwrite(b"probe", 0)
+            file.sync()
+            return file.direct
+        finally:
+            file.close()
+            self._root.unlink(_PROBE)
+
+    def adopt(self, identity: Identity, *, is_new: bool) -> None:
+        """Make the directory this node's; `identity` is written when `is_new`."""
+        if is_new:
+            checkpoint.replace_file(
+                self._root, checkpoint.IDENTITY, checkpoint.encode_identity(identity)
+            )
+        self._topics = self._root.directory(TOPICS, create=True)
+        self._stray = self._root.directory(STRAY, create=True)
+        self._root.sync()
+
+    def survey(self, is_wanted: Callable[[LogKey], bool]) -> Survey:
+        """Find the logs, set strays aside, read the small files and remove the clean marker.
+
+        From here on a crash means recovery, so this comes before the first log is opened.
+        """
+        complaints: list[str] = []
+        clean_ends = self._load_offsets(checkpoint.CLEAN_SHUTDOWN, complaints)
+        high_watermarks = self._load_offsets(checkpoint.HIGH_WATERMARKS, complaints)
+        checkpoint.remove_file(self._root, checkpoint.CLEAN_SHUTDOWN)
+        names: dict[LogKey, str] = {}
+        strays: list[str] = []
+        deleted: list[str] = []
+        for name in self.topics.names():
+            if name.endswith(_DELETED):
+                deleted.append(name)
+                continue
+            key = parse_log_name(name)
+            if key is None or key in names or not is_wanted(key):
+                strays.append(name)
+            else:
+                names[key] = name
+        self.set_aside(strays)
+        return Survey(
+            names=names,
+            clean_ends=clean_ends,
+            high_watermarks=high_watermarks,
+            strays=strays,
+            deleted=deleted,
+            complaints=complaints,
+        )
+
+    def _load_offsets(self, kind: str, complaints: list[str]) -> dict[str, Offset]:
+        try:
+            data = checkpoint.load_file(self._root, kind)
+            return {} if data is None else checkpoint.decode_offsets(kind, data)
+        except MalformedFileError as error:
+            complaints.append(f"{self.path}/{kind} is not used: {error}")
+            return {}
+
+    def holds_records(self, name: str) -> bool:
+        """Return whether a log's directory has a segment that is not empty."""
+        directory = self.topics.directory(name)
+        for entry in directory.names():
+            if entry.endswith(".log"):
+                file = directory.open(entry, read_only=True)
+                try:
+                    if file.size():
+                        return True
+                finally:
+                    file.close()
+        return False
+
+    def set_aside(self, names: Sequence[str]) -> None:
+        """Move directories of no known log to `stray/`, under a free name."""
+        if not names:
+            return
+        assert self._stray is not None
+        for name in names:
+            new_name, number = name, 1
+            while self._stray.exists(new_name):
+                number += 1
+                new_name = f"{name}.{number}"
+            self.topics.move(name, self._stray, new_name)
+        self._stray.sync()
+        self.topics.sync()
+
+    # -- logs
+
+    def make_log_directories(self, names: Sequence[str]) -> None:
+        """Make the directories of new logs, with one flush for all of them."""
+        for name in names:
+            self.topics.directory(name, create=True)
+        self.topics.sync()
+
+    @staticmethod
+    def deleted_name(name: str) -> str:
+        """Return the name that `mark_deleted` gives to a log's directory."""
+        return name + _DELETED
+
+    def mark_deleted(self, names: Sequence[str]) -> None:
+        """Rename directories of logs so that no start opens them, with one flush for all."""
+        for name in names:
+            if self.topics.exists(name):
+                self.topics.rename(name, self.deleted_name(name))
+        self.topics.sync()
+
+    def remove_deleted(self, name: str) -> None:
+        """Remove what `mark_deleted` has renamed."""
+        if not name.endswith(_DELETED):
+            raise ValueError(f"{name} is not marked as deleted")
+        if self.topics.exists(name):
+            self.topics.remove_tree(name)
+
+    # -- small files, space
+
+    def save_high_watermarks(self, offsets: Mapping[str, Offset]) -> None:
+        """Replace the file of high watermarks, by names of log directories."""
+        kind = checkpoint.HIGH_WATERMARKS
+        checkpoint.replace_file(self._root, kind, checkpoint.encode_offsets(kind, offsets))
+
+    def save_clean_shutdown(self, ends: Mapping[str, Offset]) -> None:
+        """Say that these logs are closed and whole; the last write of an orderly stop."""
+        kind = checkpoint.CLEAN_SHUTDOWN
+        checkpoint.replace_file(self._root, kind, checkpoint.encode_offsets(kind, ends))
+
+    def measure(self) -> DiskUsage:
+        """Return the space of the file system."""
+        return self._root.usage()
+
+    def release(self) -> None:
+        """Let go of the lock. Idempotent."""
+        if self._lock is not None:
+            with suppress(OSError):
+                self._lock.release()
+            self._lock = None
+
+
+# -- agreement
+
+
+def agreed_cluster(claims: Sequence[Claim], node_id: NodeId, cluster_id: str | None) -> str | None:
+    """Return the one cluster id of all directories, `cluster_id` when all are new.
+
+    Raises ConfigError with every contradiction between directories and configuration.
+    """
+    problems: list[str] = []
+    known = cluster_id
+    owner = "cluster.id"
+    by_id: dict[UUID, str] = {}
+    for claim in claims:
+        identity = claim.identity
+        if identity is None:
+            if claim.has_logs:
+                problems.append(
+                    f"{claim.path} holds logs but no {checkpoint.IDENTITY} file: restore the file, "
+                    f"or move {claim.path}/{TOPICS} away"
+                )
+            continue
+        if identity.node_id != node_id:
+            problems.append(
+                f"{claim.path} belongs to node {identity.node_id}, this is node {node_id}: "
+                "correct node.id, or give this node its own data.directories"
+            )
+        if known is None:
+            known, owner = identity.cluster_id, claim.path
+        elif identity.cluster_id != known:
+            problems.append(
+                f"{claim.path} belongs to cluster {identity.cluster_id}, {owner} says {known}: "
+                "correct cluster.id or data.directories"
+            )
+        other = by_id.setdefault(identity.directory_id, claim.path)
+        if other != claim.path:
+            problems.append(
+                f"{claim.path} and {other} are the same data directory "
+                f"{identity.directory_id}: one is a copy, take it out of data.directories"
+            )
+    if problems:
+        raise ConfigError(problems)
+    return known

@@ -1,0 +1,181 @@
+"""A data directory as the event loop sees it: its logs, its space, whether it is in service.
+
+The blocking half is `dlogd.storage.directories`; what happens to homes is decided by
+`dlogd.storage.manager`.
+"""
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from dlog.errors import KafkaStorageError, WireError
+from dlog.types import Offset, TopicPartition
+from dlogd.config.units import DiskReserve
+from dlogd.storage.directories import DataDirectory, LogKey
+from dlogd.storage.files import DiskUsage
+from dlogd.storage.grouping import GroupedWork
+from dlogd.storage.log import PartitionLog
+from dlogd.storage.log_state import LogServices
+from dlogd.storage.reserve import DiskSpace
+from dlogd.tasks import Tasks
+
+GROWTH_BYTES = 64 << 20
+"""What a log is expected to take at least: keeps many new, empty logs from going to one disk."""
+_GROWTH_AGE_MS = 5_000
+
+# What says nothing about the disk: no space, no descriptors, no memory, a wrong call of ours.
+_NO_DISK_FAILURE = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+        *(errno.EAGAIN, errno.EINTR, errno.EINVAL, errno.EBADF, errno.EEXIST, errno.ENOTEMPTY),
+    }
+)
+
+
+def is_disk_failure(error: OSError) -> bool:
+    """Return whether the whole directory must be mistrusted (EIO, read-only, vanished, ...)."""
+    return error.errno not in _NO_DISK_FAILURE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """The node-wide settings of storage; replaceable live."""
+
+    reserve: DiskReserve = field(default_factory=DiskReserve)
+    recovery_parallelism: int = 4  # logs of one directory
+    retention_check_interval_ms: int = 30_000
+    high_watermark_interval_ms: int = 5_000
+    direct_required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryUsage:
+    """One data directory and the sizes of its logs in bytes."""
+
+    path: str
+    directory_id: UUID
+    online: bool
+    total_bytes: int  # of the file system; -1 when unknown
+    free_bytes: int
+    logs: Sequence[tuple[TopicPartition, int]]
+
+
+class Home:
+    """One data directory with its open logs.
+
+    Invariant: every log in `logs` has its directory name in `names`.
+    """
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        settings: StorageSettings,
+        services: LogServices,
+        tasks: Tasks,
+    ) -> None:
+        self.directory = directory
+        self.path = directory.path
+        self.directory_id = UUID(int=0)
+        self.failure: OSError | None = None  # set once, until the next start
+        self.names: dict[LogKey, str] = {}
+        self.logs: dict[LogKey, PartitionLog] = {}
+        # From the last run of the daemon, by names of log directories.
+        self.clean_ends: dict[str, Offset] = {}
+        self.high_watermarks: dict[str, Offset] = {}
+        self.space = DiskSpace(settings.reserve)
+        self.creations = GroupedWork(
+            f"create logs {self.path}", tasks, services.engine, directory.make_log_directories
+        )
+        self.deletions = GroupedWork(
+            f"delete logs {self.path}", tasks, services.engine, directory.mark_deleted
+        )
+        self._refusal: WireError | None = None
+        self._growth_bytes = 0
+        self._growth_at_ms: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Home {self.path}>"
+
+    # -- logs
+
+    def add(self, key: LogKey, opened: PartitionLog) -> None:
+        """Count an open log as one of this directory."""
+        self.logs[key] = opened
+        if self._refusal is not None:
+            opened.refusal = self._refusal
+
+    def remove(self, key: LogKey) -> str:
+        """Forget a log; return its directory's name."""
+        self.logs.pop(key, None)
+        return self.names.pop(key)
+
+    # -- space
+
+    def measure(self, usage: DiskUsage) -> bool:
+        """Take over a measurement of the file system; return whether appends are refused now, or
+        are not any more.
+        """
+        changed = self.space.measure(usage)
+        if changed:
+            self._apply_reserve()
+        return changed
+
+    def reconfigure(self, settings: StorageSettings) -> None:
+        """Use another reserve."""
+        self.space.reconfigure(settings.reserve)
+        self._apply_reserve()
+
+    def _apply_reserve(self) -> None:
+        """Refuse appends while the space is low; what a log refuses by itself stays."""
+        before = self._refusal
+        self._refusal = None
+        if self.space.is_low:
+            self._refusal = KafkaStorageError(
+                f"{self.path} has {self.space.free_bytes} bytes free, less than its reserve of "
+                f"{self.space.reserve_bytes}: delete data or add space"
+            )
+        for opened in self.logs.values():
+            if opened.refusal is before:
+                opened.refusal = self._refusal
+
+    def room_bytes(self, now_ms: int) -> int:
+        """Return the free space, less what the logs here are expected to take yet."""
+        if self._growth_at_ms is None or now_ms - self._growth_at_ms >= _GROWTH_AGE_MS:
+            self._growth_at_ms = now_ms
+            self._growth_bytes = sum(
+                max(0, GROWTH_BYTES - opened.size_bytes) for opened in self.logs.values()
+            )
+        return self.space.free_bytes - self._growth_bytes
+
+    def expect_growth(self) -> None:
+        """Count a log that is about to be made here."""
+        self._growth_bytes += GROWTH_BYTES
+
+    # -- reports
+
+    def usage(self) -> DirectoryUsage:
+        """Return what DescribeLogDirs shows of this directory."""
+        return DirectoryUsage(
+            path=self.path,
+            directory_id=self.directory_id,
+            online=self.failure is None,
+            total_bytes=self.space.total_bytes if self.space.measured else -1,
+            free_bytes=self.space.free_bytes if self.space.measured else -1,
+            logs=[(opened.topic_partition, opened.size_bytes) for opened in self.logs.values()],
+        )
+
+    def status(self) -> dict[str, Any]:
+        """Return what `/status` shows of this directory."""
+        return {
+            "path": self.path,
+            "id": str(self.directory_id),
+            "online": self.failure is None,
+            "error": None if self.failure is None else str(self.failure),
+            "logs": len(self.logs),
+            "total_bytes": self.space.total_bytes,
+            "free_bytes": self.space.free_bytes,
+            "reserve_bytes": self.space.reserve_bytes,
+            "appends_refused": self.space.is_low,
+        }

@@ -1,0 +1,380 @@
+"""All logs of a node, over its data directories: opened, created, deleted, closed.
+
+    manager = LogManager(roots, services=..., rng=..., settings=...)
+    cluster_id = await manager.claim(node_id, configured_cluster_id)   # locks, identity
+    await manager.open({(topic_partition, topic_id): config, ...})     # recovery; then upkeep
+    log = await manager.create(topic_partition, topic_id, config)
+    await manager.close()                                              # clean-shutdown marker last
+
+A directory whose disk fails goes out of service alone, with its logs, until the next start.
+Owner: the event loop's thread; made by `dlogd.broker`.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from dlog.errors import ConfigError, KafkaStorageError, WireError
+from dlog.types import NodeId, Offset, TopicId, TopicPartition
+from dlogd.storage.claiming import Claiming
+from dlogd.storage.directories import DataDirectory, LogKey, log_name
+from dlogd.storage.files import Directory
+from dlogd.storage.homes import DirectoryUsage, Home, StorageSettings, is_disk_failure
+from dlogd.storage.log import PartitionLog
+from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log_state import LogServices, LogState
+from dlogd.storage.opening import Opening, OpenProgress
+from dlogd.storage.upkeep import Upkeep
+from dlogd.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+Wanted = Mapping[tuple[TopicPartition, TopicId], LogConfig]
+
+CLOSING_COUNT_MAX = 32
+
+
+class LogManager:
+    """The logs of a node. Life: claim, open, (create, delete), close.
+
+    Invariant: a log in `logs` is in exactly one home.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[Directory],
+        *,
+        services: LogServices,
+        rng: random.Random,
+        settings: StorageSettings,
+    ) -> None:
+        self.logs: dict[LogKey, PartitionLog] = {}
+        # Logs that could not be opened, and why; not tried again before the next start.
+        self.failures: dict[LogKey, WireError] = {}
+        self.cluster_id = ""
+        self.progress = OpenProgress()
+        self.on_directory_failed: Callable[[Home, OSError], None] = _ignore
+        # What high watermark to save for a log; replication knows better than this default.
+        self.high_watermark_of: Callable[[PartitionLog], Offset] = _promised
+        self._services = services
+        self._rng = rng
+        self._settings = settings
+        self._tasks = Tasks()
+        self._homes = [Home(DataDirectory(root), settings, services, self._tasks) for root in roots]
+        self._upkeep = Upkeep(self, services, self._tasks)
+        self._creating: dict[LogKey, asyncio.Event] = {}
+        # Wanted at the start and not found: perhaps on a disk that is missing.
+        self._missing: dict[LogKey, None] = {}
+        self._lost_directories: list[UUID] = []
+        self._closing = False
+
+    # -- views
+
+    @property
+    def homes(self) -> Sequence[Home]:
+        """All data directories, in the order of the configuration."""
+        return self._homes
+
+    @property
+    def settings(self) -> StorageSettings:
+        """The present settings."""
+        return self._settings
+
+    @property
+    def directory_ids(self) -> tuple[UUID, ...]:
+        """Identities of the directories that are in service."""
+        return tuple(home.directory_id for home in self._homes if home.failure is None)
+
+    def log(self, topic_id: TopicId, partition: int) -> PartitionLog | None:
+        """Return an open log."""
+        return self.logs.get((topic_id, partition))  # type: ignore[arg-type]
+
+    def recovered_high_watermark(self, key: LogKey) -> Offset:
+        """Return the high watermark that was saved last before this start; 0 when unknown."""
+        home = self._home_of(key)
+        return Offset(0) if home is None else home.high_watermarks.get(home.names[key], Offset(0))
+
+    def reconfigure(self, settings: StorageSettings) -> None:
+        """Take over reloaded settings."""
+        self._settings = settings
+        for home in self._homes:
+            home.reconfigure(settings)
+
+    # -- start
+
+    async def claim(self, node_id: NodeId, cluster_id: str | None) -> str:
+        """Lock all directories and make them this node's; return the cluster's id.
+
+        Raises ConfigError with every reason why this daemon must not run on them. A directory that
+        does not work is left out, unless none works. Without any identity and `cluster_id` a new
+        cluster begins.
+        """
+        claiming = Claiming(
+            self._homes,
+            self._services.engine,
+            self._rng,
+            direct_required=self._settings.direct_required,
+            on_error=self._fail_home,
+        )
+        try:
+            self.cluster_id = await claiming.run(node_id, cluster_id)
+        except ConfigError:
+            await self._release()
+            raise
+        return self.cluster_id
+
+    async def open(self, wanted: Wanted, known_directories: Sequence[UUID] = ()) -> None:
+        """Find and recover the logs of `wanted`, set all others aside, then start the upkeep.
+
+        `known_directories` are those of this node at its last start: logs that are not found may
+        be on one that is gone now, and are not made anew. Raises ConfigError when a log is found
+        twice. A log that cannot be opened is in `failures`.
+        """
+        present = {home.directory_id for home in self._homes if home.failure is None}
+        self._lost_directories = [item for item in known_directories if item not in present]
+        by_key = {
+            (topic_id, topic_partition.partition): (topic_partition, config)
+            for (topic_partition, topic_id), config in wanted.items()
+        }
+        await Opening(self, self._services, by_key, self._settings.recovery_parallelism).run()
+        self._missing = {key: None for key in by_key if self._home_of(key) is None}
+        await self._upkeep.start()
+
+    async def open_log(
+        self,
+        home: Home,
+        key: LogKey,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        clean: bool,
+        on_progress: Callable[[int], None] = lambda _: None,
+    ) -> PartitionLog:
+        """Open the log that is or belongs in `home`; raise WireError or OSError."""
+        name = home.names[key]
+        directory = await self._services.engine.run(lambda: home.directory.topics.directory(name))
+        opened = await PartitionLog.open(
+            topic_partition,
+            key[0],
+            directory,
+            config,
+            self._services,
+            clean=clean,
+            on_progress=on_progress,
+        )
+        if home.failure is not None:
+            opened.fail(home.failure)
+        opened.on_failure = partial(self._on_log_failure, home)
+        home.add(key, opened)
+        self.logs[key] = opened
+        self.failures.pop(key, None)
+        return opened
+
+    async def close_log(self, home: Home, key: LogKey) -> None:
+        """Close a log that is opened again at once."""
+        home.logs.pop(key, None)
+        await self.logs.pop(key).close(clean=False)
+
+    # -- create and delete
+
+    async def create(
+        self, topic_partition: TopicPartition, topic_id: TopicId, config: LogConfig
+    ) -> PartitionLog:
+        """Return the open log, made on the directory with the most free space when there is none.
+
+        Raises WireError when it cannot be opened, or may be on a directory that is out of service.
+        """
+        key = (topic_id, topic_partition.partition)
+        while key in self._creating:
+            await self._creating[key].wait()
+        found = self.logs.get(key)
+        if found is not None:
+            return found
+        if key in self.failures:
+            raise self.failures[key]
+        if self._closing:
+            raise KafkaStorageError("The node is stopping")
+        done = self._creating[key] = asyncio.Event()
+        try:
+            return await self._create(key, topic_partition, config)
+        finally:
+            del self._creating[key]
+            done.set()
+
+    async def _create(
+        self, key: LogKey, topic_partition: TopicPartition, config: LogConfig
+    ) -> PartitionLog:
+        home = self._home_of(key)
+        is_new = home is None
+        if home is None:
+            self._check_not_elsewhere(key)
+            home = self._roomiest()
+            home.names[key] = log_name(topic_partition, key[0])
+        elif home.failure is not None:
+            raise KafkaStorageError(f"{home.path} is out of service: {home.failure}")
+        try:
+            if is_new:
+                await home.creations.do(home.names[key])
+            opened = await self.open_log(home, key, topic_partition, config, clean=False)
+        except OSError as error:
+            if is_new:
+                home.names.pop(key, None)
+            self.on_home_error(home, error)
+            raise KafkaStorageError(f"{topic_partition} cannot be opened: {error}") from error
+        self._missing.pop(key, None)
+        return opened
+
+    def _home_of(self, key: LogKey) -> Home | None:
+        return next((home for home in self._homes if key in home.names), None)
+
+    def _check_not_elsewhere(self, key: LogKey) -> None:
+        """Raise rather than begin an empty log in the place of one that is out of reach."""
+        if key not in self._missing:
+            return
+        absent = [home.path for home in self._homes if home.failure is not None]
+        absent += [str(item) for item in self._lost_directories]
+        if absent:
+            raise KafkaStorageError(
+                "The log is on none of the directories in service; it may be on "
+                + ", ".join(absent)
+            )
+
+    def _roomiest(self) -> Home:
+        """Return the directory with the most free space, expected growth of its logs deducted."""
+        working = [home for home in self._homes if home.failure is None]
+        if not working:
+            raise KafkaStorageError("No data directory is in service")
+        best = max(working, key=lambda home: home.room_bytes(self._services.clock.now_ms()))
+        best.expect_growth()
+        return best
+
+    async def delete(self, topic_partition: TopicPartition, topic_id: TopicId) -> None:
+        """Remove a log for good; readers that hold it may finish. Nothing when there is none.
+
+        On return no start will open it again. Raises OSError.
+        """
+        key = (topic_id, topic_partition.partition)
+        while key in self._creating:
+            await self._creating[key].wait()
+        self.failures.pop(key, None)
+        self._missing.pop(key, None)
+        opened = self.logs.pop(key, None)
+        home = self._home_of(key)
+        if home is None:
+            return
+        name = home.remove(key)
+        if opened is not None:
+            await opened.delete()
+        if home.failure is not None:
+            return  # the topic is gone from the image, so the next start sets the log aside
+        try:
+            await home.deletions.do(name)
+        except OSError as error:
+            self.on_home_error(home, error)
+            raise
+        self.remove_soon(home, [home.directory.deleted_name(name)])
+
+    def remove_soon(self, home: Home, names: Sequence[str]) -> None:
+        """Remove what is marked as deleted, in the background."""
+        if names and not self._closing:
+            self._tasks.spawn(f"remove logs {home.path}", self._remove(home, list(names)))
+
+    async def _remove(self, home: Home, names: list[str]) -> None:
+        for name in names:
+            if home.failure is not None:
+                return
+            try:
+                await self._services.engine.run(partial(home.directory.remove_deleted, name))
+            except OSError as error:
+                # What is left is tried again at the next start.
+                log.warning("Cannot remove a deleted log name=%s error=%s", name, error)
+                self.on_home_error(home, error)
+
+    # -- failures
+
+    def _on_log_failure(self, home: Home, state: LogState, error: OSError) -> None:
+        """A log has failed: perhaps it is its disk. The others hear of it a moment later."""
+        if is_disk_failure(error):
+            asyncio.get_running_loop().call_soon(self._fail_home, home, error)
+
+    def on_home_error(self, home: Home, error: OSError) -> None:
+        """An operation in a directory has failed: perhaps the directory has."""
+        if is_disk_failure(error):
+            self._fail_home(home, error)
+
+    def _fail_home(self, home: Home, error: OSError) -> None:
+        """Take a data directory out of service until the next start."""
+        if home.failure is not None:
+            return
+        home.failure = error
+        log.error(
+            "Data directory failed path=%s logs=%d error=%s", home.path, len(home.logs), error
+        )
+        for opened in list(home.logs.values()):
+            opened.fail(error)
+        self.on_directory_failed(home, error)
+
+    # -- stop
+
+    async def close(self, *, clean: bool = True) -> None:
+        """Close all logs; with `clean` flush them first and leave the marker, last of all."""
+        self._closing = True
+        await self._upkeep.stop(save=clean)
+        await self._tasks.close()
+        for home in self._homes:
+            await self._close_home(home, clean)
+        await self._release()
+
+    async def _close_home(self, home: Home, clean: bool) -> None:
+        ends: dict[str, Offset] = {}
+        waiting = list(home.logs.items())
+
+        async def close_some() -> None:
+            while waiting:
+                key, opened = waiting.pop()
+                try:
+                    await opened.close(clean and opened.failed is None)
+                except (OSError, WireError) as error:
+                    log.warning("Log did not close cleanly log=%s error=%s", opened, error)
+                    continue
+                if opened.failed is None:
+                    ends[home.names[key]] = opened.log_end_offset
+
+        await asyncio.gather(*(close_some() for _ in range(CLOSING_COUNT_MAX)))
+        if clean and home.failure is None:
+            try:
+                await self._services.engine.run(partial(home.directory.save_clean_shutdown, ends))
+            except OSError as error:
+                log.warning("No clean-shutdown marker path=%s error=%s", home.path, error)
+
+    async def _release(self) -> None:
+        for home in self._homes:
+            await self._services.engine.run(home.directory.release)
+
+    # -- reports
+
+    def usage(self) -> list[DirectoryUsage]:
+        """Return the directories and the sizes of their logs, for DescribeLogDirs."""
+        return [home.usage() for home in self._homes]
+
+    def status(self) -> dict[str, Any]:
+        """Return what `/status` shows of storage."""
+        return {
+            "directories": [home.status() for home in self._homes],
+            "logs": len(self.logs),
+            "logs_failed": len(self.failures)
+            + sum(opened.failed is not None for opened in self.logs.values()),
+            "opening": self.progress.status(),
+        }
+
+
+def _ignore(_: Home, __: OSError) -> None:
+    """Nobody asked to be told."""
+
+
+def _promised(opened: PartitionLog) -> Offset:
+    return opened.promised_offset

@@ -1,0 +1,172 @@
+"""What a node does for its logs by the clock: free space, retention, saved high watermarks.
+
+Owner: the event loop's thread; started and stopped by `dlogd.storage.manager`. The plans are pure
+(`dlogd.storage.retention`, `dlogd.storage.reserve`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from dlog.errors import WireError
+from dlog.types import Offset
+from dlogd.storage.homes import Home, StorageSettings
+from dlogd.storage.log import PartitionLog
+from dlogd.storage.log_state import LogServices
+from dlogd.storage.retention import plan_retention
+from dlogd.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+# The nearer to the reserve, the sooner the next look: no disk fills faster than this.
+FILL_BYTES_PER_S = 4_000_000_000
+MEASURE_INTERVAL_S_MIN = 0.05
+MEASURE_INTERVAL_S_MAX = 5.0
+MEASURE_INTERVAL_S_LOW = 1.0
+
+
+class Upkept(Protocol):
+    """Whose logs are kept up: `dlogd.storage.manager.LogManager`."""
+
+    high_watermark_of: Callable[[PartitionLog], Offset]
+
+    @property
+    def homes(self) -> Sequence[Home]:
+        """All data directories."""
+
+    @property
+    def settings(self) -> StorageSettings:
+        """The present settings."""
+
+    def on_home_error(self, home: Home, error: OSError) -> None:
+        """A directory may have failed."""
+
+
+class Upkeep:
+    """The timers of one node's storage. Life: start, stop."""
+
+    def __init__(self, owner: Upkept, services: LogServices, tasks: Tasks) -> None:
+        self._owner = owner
+        self._services = services
+        self._tasks = tasks
+        self._saved: dict[str, dict[str, Offset]] = {}  # by directory: high watermarks on disk
+
+    async def start(self) -> None:
+        """Measure all directories, then go on by timers."""
+        await asyncio.gather(*(self._measure(home) for home in self._working()))
+        for home in self._working():
+            self._tasks.spawn(f"measure {home.path}", self._measure_often(home))
+        self._tasks.spawn("retention", self._retain_often())
+        self._tasks.spawn("save high watermarks", self._save_often())
+
+    async def stop(self, *, save: bool) -> None:
+        """Save the high watermarks a last time; the timers end with their tasks."""
+        if save:
+            await self._save_all()
+
+    def _working(self) -> list[Home]:
+        return [home for home in self._owner.homes if home.failure is None]
+
+    # -- space
+
+    async def _measure_often(self, home: Home) -> None:
+        while home.failure is None:
+            await asyncio.sleep(_seconds_to_next_measurement(home))
+            await self._measure(home)
+
+    async def _measure(self, home: Home) -> None:
+        try:
+            usage = await self._services.engine.run(home.directory.measure)
+        except OSError as error:
+            self._owner.on_home_error(home, error)
+            return
+        if home.measure(usage):
+            log.warning(
+                "%s path=%s free_bytes=%d reserve_bytes=%d",
+                "Refusing appends: disk nearly full" if home.space.is_low else "Taking appends",
+                home.path,
+                home.space.free_bytes,
+                home.space.reserve_bytes,
+            )
+
+    # -- retention
+
+    async def _retain_often(self) -> None:
+        while True:
+            await asyncio.sleep(self._owner.settings.retention_check_interval_ms / 1000)
+            await self.retain()
+
+    async def retain(self) -> None:
+        """Drop what is due in every log, one log of each directory at a time."""
+        await asyncio.gather(*(self._retain_home(home) for home in self._working()))
+
+    async def _retain_home(self, home: Home) -> None:
+        for opened in list(home.logs.values()):
+            if opened.failed is None and not opened.closed:
+                try:
+                    await self._retain_log(opened)
+                except (OSError, WireError) as error:
+                    log.warning(
+                        "Retention failed partition=%s error=%s", opened.topic_partition, error
+                    )
+            # Planning is quick, but there may be thousands of logs.
+            await asyncio.sleep(0)
+
+    async def _retain_log(self, opened: PartitionLog) -> None:
+        config = opened.config
+        plan = plan_retention(
+            opened.segment_infos(),
+            retention_ms=config.retention_ms,
+            retention_bytes=config.retention_bytes,
+            end_limit=self._owner.high_watermark_of(opened),
+            timestamp_ms=self._services.clock.timestamp_ms(),
+        )
+        if plan is None:
+            return
+        if plan.roll:
+            opened.roll()
+        await opened.trim_to(plan.trim_to)
+        log.info(
+            "Dropped old segments partition=%s reason=%s segments=%d bytes=%d log_start_offset=%d",
+            opened.topic_partition,
+            plan.reason,
+            plan.segment_count,
+            plan.size_bytes,
+            plan.trim_to,
+        )
+
+    # -- high watermarks
+
+    async def _save_often(self) -> None:
+        while True:
+            await asyncio.sleep(self._owner.settings.high_watermark_interval_ms / 1000)
+            await self._save_all()
+
+    async def _save_all(self) -> None:
+        for home in self._working():
+            await self._save(home)
+
+    async def _save(self, home: Home) -> None:
+        offsets = {
+            home.names[key]: self._owner.high_watermark_of(opened)
+            for key, opened in home.logs.items()
+            if opened.failed is None
+        }
+        if offsets == self._saved.get(home.path):
+            return
+        try:
+            await self._services.engine.run(partial(home.directory.save_high_watermarks, offsets))
+            self._saved[home.path] = offsets
+        except OSError as error:
+            log.warning("High watermarks not saved path=%s error=%s", home.path, error)
+            self._owner.on_home_error(home, error)
+
+
+def _seconds_to_next_measurement(home: Home) -> float:
+    space = home.space
+    if space.is_low:
+        return MEASURE_INTERVAL_S_LOW
+    seconds = (space.free_bytes - space.reserve_bytes) / FILL_BYTES_PER_S
+    return min(max(seconds, MEASURE_INTERVAL_S_MIN), MEASURE_INTERVAL_S_MAX)
