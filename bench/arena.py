@@ -1,0 +1,157 @@
+"""Where a row is run: the servers that take part, load programs, topics, what the machine used."""
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.peers.dlog import DlogServer
+from bench.peers.kafka import KafkaServer
+from bench.peers.nats import NatsServer
+from bench.peers.server import ROOT, TICKS_PER_SECOND, Server
+
+FLUSH_EACH = {"log.flush.interval.messages": "1"}
+# Who can take part, and in which configuration.
+CONTENDERS: dict[str, Callable[[Path], Server]] = {
+    "dlog": DlogServer,
+    "dlog-never": lambda folder: DlogServer(folder, overrides={"flush.policy": "never"}),
+    "kafka": KafkaServer,
+    "kafka-flush": lambda folder: KafkaServer(folder, overrides=FLUSH_EACH),
+    "nats": NatsServer,
+    "nats-always": lambda folder: NatsServer(folder, sync="always"),
+}
+DESCRIPTIONS = {
+    "dlog": "dlogd at its defaults: on stable storage before the answer",
+    "dlog-never": "dlogd with `flush.policy: never`",
+    "kafka": "Apache Kafka 4.3, one KRaft node at its defaults: no fsync before the answer",
+    "kafka-flush": "the same with `log.flush.interval.messages=1`: fsync before the answer",
+    "nats": "NATS JetStream, file store, flushed every two minutes (its default)",
+    "nats-always": "NATS JetStream, file store, `sync_interval: always`",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU seconds that something took: the server's own, and the whole machine's."""
+
+    server_cpu_s: float
+    machine_cpu_s: float
+
+
+def _machine_cpu_s() -> float:
+    """Return the busy time of all cores since the machine started (user, system, interrupts)."""
+    fields = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    return (sum(fields[:3]) + sum(fields[5:7])) / TICKS_PER_SECOND
+
+
+class Arena:
+    """Servers and load programs of one row. `folder` is emptied at the start and at the end."""
+
+    def __init__(self, folder: Path, *, quick: bool) -> None:
+        self.folder = folder
+        self.quick = quick
+        self.servers: dict[str, Server] = {}
+        self._numbers = itertools.count()
+        self._admins: dict[str, AdminClient] = {}
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+
+    def pick(self, full: int, quick: int) -> int:
+        """Return the size of a load: `full`, or `quick` when the run is a quick one."""
+        return quick if self.quick else full
+
+    def add(self, contender: str) -> Server:
+        """Make the server of a contender, not started yet, in a fresh folder."""
+        server = CONTENDERS[contender](self.folder / contender)
+        self.servers[contender] = server
+        return server
+
+    def close(self) -> None:
+        """End all servers and delete what they wrote."""
+        for server in self.servers.values():
+            with contextlib.suppress(OSError):
+                server.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def load(self, module: str, server: Server, *arguments: object) -> dict[str, float]:
+        """Run a load program against `server` and return its result."""
+        command = [sys.executable, "-m", f"bench.load.{module}", "--bootstrap", server.bootstrap]
+        done = subprocess.run(
+            [*command, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=900
+        )
+        if done.returncode:
+            raise RuntimeError(f"{module} against {server.name}: {done.stderr[-2000:]}")
+        result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        return result
+
+    @contextlib.contextmanager
+    def background(
+        self, module: str, server: Server, *arguments: object, ready: bool
+    ) -> Iterator["subprocess.Popen[str]"]:
+        """Run a load program beside what is measured; its standard input is closed at the end."""
+        command = [sys.executable, "-m", f"bench.load.{module}", "--bootstrap", server.bootstrap]
+        with subprocess.Popen(
+            [*command, *map(str, arguments)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                assert process.stdout is not None
+                if ready and process.stdout.readline() != "ready\n":
+                    raise RuntimeError(f"{module} against {server.name} failed")
+                yield process
+            finally:
+                assert process.stdin is not None
+                process.stdin.close()
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+    def _admin(self, server: Server) -> AdminClient:
+        if server.bootstrap not in self._admins:
+            settings = {"bootstrap.servers": server.bootstrap, "log_level": 0}
+            self._admins[server.bootstrap] = AdminClient(settings)
+        return self._admins[server.bootstrap]
+
+    def create_topic(self, server: Server, partitions: int) -> str:
+        """Create a topic; its name is as long as every other one's."""
+        name = f"bench-{next(self._numbers):05}"
+        # Kafka keeps the files of a deleted topic for a minute unless told otherwise.
+        config = {"file.delete.delay.ms": "1000"} if server.name == "kafka" else {}
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
+        self._admin(server).create_topics([new])[name].result(120)
+        return name
+
+    @contextlib.contextmanager
+    def topic(self, server: Server, partitions: int) -> Iterator[str]:
+        """Create a topic and delete it at the end."""
+        name = self.create_topic(server, partitions)
+        try:
+            yield name
+        finally:
+            self._admin(server).delete_topics([name])[name].result(120)
+
+    @contextlib.contextmanager
+    def measured(self, server: Server) -> Iterator[list[Cost]]:
+        """Measure what the block costs; the list holds the result afterwards."""
+        # What an earlier run left to the page cache must not be written during this one.
+        os.sync()
+        time.sleep(0.5)
+        costs: list[Cost] = []
+        machine, own = _machine_cpu_s(), server.usage().cpu_seconds
+        yield costs
+        # Work that the answers did not wait for still belongs to the run.
+        time.sleep(0.3)
+        costs.append(Cost(server.usage().cpu_seconds - own, _machine_cpu_s() - machine))

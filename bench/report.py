@@ -1,0 +1,126 @@
+"""Results on disk: one JSON file that rows are merged into, and the table made from it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.arena import DESCRIPTIONS
+
+# What the table shows of each row: metric -> heading, factor, format.
+METRICS: dict[str, tuple[str, float, str]] = {
+    "mb_per_s": ("MB/s", 1, ",.0f"),
+    "records_per_s": ("records/s", 1, ",.0f"),
+    "requests_per_s": ("requests/s", 1, ",.0f"),
+    "p50_us": ("p50 µs", 1, ",.0f"),
+    "p99_us": ("p99 µs", 1, ",.0f"),
+    "cpu_s_per_gb": ("server CPU s/GB", 1, ".2f"),
+    "rss_mb": ("RSS MB", 1, ",.0f"),
+    "seconds": ("seconds", 1, ".3f"),
+    "idle_cpu_share": ("idle CPU, % of a core", 100, ".1f"),
+    "kb_per_connection": ("RSS KiB per connection", 1, ".1f"),
+    "speed_beside_crowd": ("speed of the others", 1, ".2f"),
+}
+# Shown per row; the rest stays in the JSON file.
+SHOWN = {
+    "produce-1k": ("mb_per_s", "cpu_s_per_gb", "rss_mb"),
+    "produce-100": ("records_per_s", "cpu_s_per_gb"),
+    "prebuilt": ("mb_per_s", "p50_us", "p99_us", "cpu_s_per_gb"),
+    "pipelined": ("requests_per_s",),
+    "pipelined-1k": ("requests_per_s", "mb_per_s"),
+    "connections-64": ("requests_per_s", "p50_us", "p99_us"),
+    "round-trip": ("p50_us", "p99_us"),
+    "catch-up": ("mb_per_s", "cpu_s_per_gb"),
+    "produce-beside-catch-up": ("p50_us", "p99_us"),
+    "cold-start": ("seconds",),
+    "restart-after-kill": ("seconds",),
+    "partitions-2000": ("idle_cpu_share", "mb_per_s", "rss_mb"),
+    "connections-1000-idle": ("kb_per_connection", "speed_beside_crowd"),
+    "consumers-1000-slow": ("kb_per_connection", "speed_beside_crowd"),
+}
+Results = dict[str, Any]
+
+
+def load(path: Path) -> Results:
+    """Return the results so far, or none."""
+    if path.exists():
+        found: Results = json.loads(path.read_text(encoding="utf-8"))
+        return found
+    return {"rows": {}}
+
+
+def merge(results: Results, row: Mapping[str, Any], facts: Mapping[str, str], command: str) -> None:
+    """Put a row that was just measured in place of its last one."""
+    results["rows"][row["name"]] = {**row, "machine": dict(facts), "command": command}
+
+
+def save(results: Results, path: Path) -> None:
+    """Write the JSON file and the table beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    path.with_suffix(".md").write_text(markdown(results), encoding="utf-8")
+
+
+def _number(metric: str, value: float) -> str:
+    heading, factor, shape = METRICS[metric]
+    return f"{value * factor:{shape}} {heading}"
+
+
+def _verdict(target: Mapping[str, Any]) -> str:
+    """Say one target's ratio (or number), its bound, and whether it was met."""
+    if target["value"] is None:
+        return f"{target['bound']}: not measured"
+    if target["theirs"] is None:
+        value = _number(target["metric"], target["value"])
+        bound = target["bound"]
+        if target["metric"] == "idle_cpu_share":
+            bound = f"{bound[:1]} {float(bound[1:]) * 100:g}"
+    else:
+        against = "" if target["theirs"] == "kafka" else f" of {target['theirs']}"
+        heading = METRICS[target["metric"]][0]
+        value = f"{heading} {target['value']:.2f}x{against}"
+        if target["ours"] != "dlog":
+            value = f"{target['ours']}: {value}"
+        bound = target["bound"]
+    return f"{value} (target {bound}{'' if target['met'] else ', **missed**'})"
+
+
+def _row_lines(row: Mapping[str, Any]) -> list[str]:
+    medians = row["medians"]
+    cells = []
+    for contender, numbers in medians.items():
+        shown = [m for m in SHOWN.get(row["name"], METRICS) if m in numbers]
+        text = "; ".join(_number(metric, numbers[metric]) for metric in shown)
+        cells.append(f"{contender}: {text}")
+    verdicts = [_verdict(target) for target in row["targets"]]
+    return [f"| {row['title']} | {'<br>'.join(cells)} | {'<br>'.join(verdicts)} |"]
+
+
+def markdown(results: Results) -> str:
+    """Return the table, with the machine and the commands below it."""
+    rows = sorted(results["rows"].values(), key=lambda row: list(SHOWN).index(row["name"]))
+    lines = [
+        "# What was measured",
+        "",
+        "Medians of alternating runs on one machine, client and server on the same cores. Only the",
+        "ratios mean anything elsewhere; a ratio is dlog's number divided by the other's.",
+        "",
+        *(f"- **{name}**: {text}" for name, text in DESCRIPTIONS.items()),
+        "",
+        "| row | medians | ratios |",
+        "|---|---|---|",
+    ]
+    for row in rows:
+        lines += _row_lines(row)
+    lines += ["", "## How", "", "| row | runs | date | commit | command |", "|---|---|---|---|---|"]
+    for row in rows:
+        size = " (quick)" if row["quick"] else ""
+        cells = (row["name"], f"{row['runs']}{size}", row["date"], row["machine"]["commit"])
+        lines.append(f"| {' | '.join(cells)} | `{row['command']}` |")
+    machines = sorted({_machine(row["machine"]) for row in rows})
+    lines += ["", "## Machine", "", *machines, ""]
+    return "\n".join(lines)
+
+
+def _machine(facts: Mapping[str, str]) -> str:
+    return "; ".join(f"{key}: {value}" for key, value in facts.items() if key != "commit")
