@@ -4,7 +4,6 @@ import re
 
 from dlog.errors import InvalidRequestError, UnsupportedVersionError, WireError
 from dlog.wire import apis
-from dlog.wire.apis import ApiKey
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import Handler, Request
@@ -18,19 +17,21 @@ def answer(context: ServerContext, request: Request) -> Fields:
         for name in (request.body.client_software_name, request.body.client_software_version):
             if SOFTWARE_NAME.fullmatch(name) is None:
                 raise InvalidRequestError(f"{name!r} is no name or version of a client")
-    return {"api_keys": [_range(*served) for served in apis.advertised()]}
+    return {"api_keys": _everything()}
 
 
 def refuse(request: Request, error: WireError) -> Fields:
-    """Answer with the error; an unknown version also hears which versions there are."""
+    """Answer with the error; who asks in an unknown version hears which versions there are."""
     if not isinstance(error, UnsupportedVersionError):
         return {"error_code": error.code}
-    key = ApiKey.API_VERSIONS
-    return {"error_code": error.code, "api_keys": [_range(key, *apis.VERSIONS[key])]}
+    return {"error_code": error.code, "api_keys": _everything()}
 
 
-def _range(api_key: int, low: int, high: int) -> Fields:
-    return {"api_key": api_key, "min_version": low, "max_version": high}
+def _everything() -> list[Fields]:
+    return [
+        {"api_key": api_key, "min_version": low, "max_version": high}
+        for api_key, low, high in apis.advertised()
+    ]
 
 
 HANDLER = Handler(answer, refuse)
