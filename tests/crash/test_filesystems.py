@@ -1,0 +1,191 @@
+"""The engines on ext4 and xfs on loop devices: what is durable, a power cut, a full disk.
+
+Needs root, loop devices, mkfs.ext4, mkfs.xfs and xfs_io; skipped where they are missing.
+"""
+
+import asyncio
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dlogd.storage import checkpoint, engines
+from dlogd.storage.aio import AioEngine
+from dlogd.storage.posix import PosixDirectory, direct_alignment
+from dlogd.storage.threads import ThreadEngine
+from dlogd.storage.zeros import zero_ahead
+from tests.unit.test_engines import BLOCK, AnyEngine, blocks, read_bytes, write
+
+pytestmark = pytest.mark.root
+
+IMAGE_BYTES = {"ext4": 96 << 20, "xfs": 320 << 20}
+_FLUSHES = 15  # field of /sys/block/<device>/stat, man 5 proc_diskstats
+
+
+def run(*command: str) -> str:
+    """Run a command; return what it printed."""
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=60
+    ).stdout.strip()
+
+
+@dataclass
+class Mounted:
+    """A file system of its own on a loop device."""
+
+    kind: str
+    device: str
+    path: Path
+
+    def flushes(self) -> int:
+        """Return how many cache flushes the device was asked for."""
+        with open(f"/sys/block/{Path(self.device).name}/stat") as file:
+            return int(file.read().split()[_FLUSHES])
+
+    def power_cut(self) -> None:
+        """Let the file system forget what is not on the disk, and mount it again."""
+        run("xfs_io", "-x", "-c", "shutdown", str(self.path))
+        run("umount", str(self.path))
+        run("mount", self.device, str(self.path))
+
+
+@pytest.fixture(params=["ext4", "xfs"])
+def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mounted]:
+    kind = str(request.param)
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    for tool in (f"mkfs.{kind}", "losetup", "mount", "xfs_io"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(IMAGE_BYTES[kind])
+    run(f"mkfs.{kind}", "-q", str(image))
+    path = tmp_path / "mounted"
+    path.mkdir()
+    try:
+        device = run("losetup", "--show", "-f", "--direct-io=on", str(image))
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no loop device: {error.stderr}")
+    try:
+        run("mount", device, str(path))
+        try:
+            yield Mounted(kind, device, path)
+        finally:
+            run("umount", str(path))
+    finally:
+        run("losetup", "-d", device)
+
+
+@pytest.fixture(params=["aio", "threads"])
+def engine_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def open_engine(kind: str) -> AnyEngine:
+    engine = engines.open_engine(kind, asyncio.get_running_loop())
+    assert engine.name == kind
+    assert isinstance(engine, AioEngine | ThreadEngine)
+    return engine
+
+
+def test_durable_writes_flush_the_device(mounted: Mounted, engine_kind: str) -> None:
+    async def body() -> None:
+        engine = open_engine(engine_kind)
+        file = PosixDirectory(str(mounted.path)).open("file", create=True, direct=True)
+        assert file.direct and direct_alignment(file.fileno())
+        file.preallocate(0, 64 * BLOCK)
+        zeroed: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+        zero_ahead(engine, file, 0, 64 * BLOCK, zeroed.set_result)
+        assert await zeroed is None
+        file.sync()
+        counts = {}
+        for durable in (False, True):
+            before = mounted.flushes()
+            for i in range(20):
+                assert await write(engine, file, i * BLOCK, blocks(1, 7), durable=durable) is None
+            counts[durable] = mounted.flushes() - before
+        # The file system may flush for itself now and then.
+        assert counts[True] >= 20 and counts[False] <= 5, counts
+        assert await read_bytes(engine, file, 5, 3 * BLOCK) == b"\7" * (3 * BLOCK)
+        file.close()
+        engine.close()
+
+    asyncio.run(body())
+
+
+def test_durable_writes_survive_a_power_cut(mounted: Mounted, engine_kind: str) -> None:
+    async def body() -> None:
+        engine = open_engine(engine_kind)
+        directory = PosixDirectory(str(mounted.path))
+        checkpoint.replace_file(directory, "small", b"old")
+        for direct in (True, False):
+            file = directory.open(f"file-{direct}", create=True, direct=direct)
+            directory.sync()
+            file.preallocate(0, 256 * BLOCK)
+            for i in range(100):
+                error = await write(engine, file, i * BLOCK, blocks(1, i + 1), blocks(1, i + 2))
+                assert error is None
+            file.close()
+        checkpoint.replace_file(directory, "small", b"new")
+        engine.close()
+
+    asyncio.run(body())
+    mounted.power_cut()
+    for direct in (True, False):
+        data = (mounted.path / f"file-{direct}").read_bytes()
+        assert [data[i * BLOCK] for i in range(101)] == list(range(1, 102))
+    assert (mounted.path / "small").read_bytes() == b"new"
+
+
+def test_after_a_disk_failure_every_write_fails(mounted: Mounted, engine_kind: str) -> None:
+    async def body() -> None:
+        engine = open_engine(engine_kind)
+        directory = PosixDirectory(str(mounted.path))
+        file = directory.open("file", create=True, direct=True)
+        file.preallocate(0, 64 * BLOCK)
+        assert await write(engine, file, 0, blocks(1, 1)) is None
+        run("xfs_io", "-x", "-c", "shutdown", str(mounted.path))
+        for _ in range(2):
+            error = await write(engine, file, BLOCK, blocks(1, 2))
+            assert error is not None and error.errno == errno.EIO
+        with pytest.raises(OSError):
+            file.sync()
+        with pytest.raises(OSError):
+            checkpoint.replace_file(directory, "small", b"new")
+        file.close()
+        engine.close()
+
+    asyncio.run(body())
+
+
+def test_a_full_disk_is_an_error_and_nothing_else(mounted: Mounted, engine_kind: str) -> None:
+    async def body() -> None:
+        engine = open_engine(engine_kind)
+        directory = PosixDirectory(str(mounted.path))
+        filler = directory.open("filler", create=True)
+        with pytest.raises(OSError) as raised:
+            filler.preallocate(0, 1 << 30)
+        assert raised.value.errno == errno.ENOSPC
+        filler.truncate(0)
+        filler.preallocate(0, directory.usage().free_bytes - (1 << 20))
+        file = directory.open("file", create=True, direct=True)
+        results = [
+            await write(engine, file, i << 20, blocks(256, 1))
+            for i in range(IMAGE_BYTES["xfs"] >> 20)
+        ]
+        errors = [error for error in results if error is not None]
+        assert errors and {error.errno for error in errors} == {errno.ENOSPC}
+        filler.truncate(0)
+        filler.close()
+        assert await write(engine, file, 0, blocks(256, 2)) is None
+        assert await read_bytes(engine, file, 0, BLOCK) == b"\2" * BLOCK
+        file.close()
+        engine.close()
+
+    asyncio.run(body())
