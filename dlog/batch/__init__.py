@@ -1,0 +1,1 @@
+"""The v2 record batch: its head, and the records inside."""

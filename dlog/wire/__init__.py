@@ -1,0 +1,1 @@
+"""Kafka's wire protocol without sockets: frames, headers, and every message that dlog speaks."""
