@@ -15,7 +15,8 @@ from typing import Protocol
 
 from dlog.errors import ConfigError
 from dlogd.clock import Clock
-from dlogd.config.schema import Config
+from dlogd.config.schema import Config, build
+from dlogd.config.units import Address
 from dlogd.notify import Notifier
 from dlogd.reload import plan_reload
 from dlogd.status.http import HttpServer
@@ -41,7 +42,7 @@ class Node(NodeView, Protocol):
         """Answer what is pending, flush, close; also after a `start` that failed or was cut."""
 
     def reconfigure(self, config: Config) -> None:
-        """Take over the values of reloadable keys."""
+        """Take over a configuration that differs in reloadable keys; also before `start`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,7 @@ class Service:
         self._http = HttpServer(around.loop, pages)
         self._delay = LoopDelay(around.loop, around.clock, node.telemetry.loop)
         self.http_address = ""
+        self._bound_http: Address | None = None
 
     def fail(self, reason: str) -> None:
         """Stop the process with a failure: the node cannot go on."""
@@ -140,7 +142,11 @@ class Service:
         except OSError as refused:
             log.error("Cannot serve operators http=%s error=%r", address, str(refused))
             return exit_code_of(refused)
-        self.http_address = f"{address.host}:{port}"
+        self._bound_http = Address(address.host, port)
+        self.http_address = str(self._bound_http)
+        if self._bound_http != address:
+            # Clients that ask the node for its configs learn where /status really is.
+            self._node.reconfigure(self._as_bound(self._config))
         log.info("Serving operators http=%s", self.http_address)
         error = await self._start_node()
         if error is not None:
@@ -154,6 +160,10 @@ class Service:
         if self._reload_wanted:
             self._reload()
         return os.EX_OK
+
+    def _as_bound(self, config: Config) -> Config:
+        """Put the port that the system chose into the configuration."""
+        return build({"http.address": self._bound_http or config.http.address}, config)
 
     async def _start_node(self) -> BaseException | None:
         """Start the node, or stop trying when a signal comes first; what failed is logged."""
@@ -187,7 +197,7 @@ class Service:
         else:
             self._config = plan.config
             self._around.set_log_level(plan.config.log.level)
-            self._node.reconfigure(plan.config)
+            self._node.reconfigure(self._as_bound(plan.config))
             for key in plan.applied:
                 log.info("Reloaded key=%s from=%s to=%s", key.name, key.running, key.wanted)
             for key in plan.needs_restart:
