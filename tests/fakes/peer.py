@@ -120,6 +120,7 @@ class PeerCluster:
     def __init__(self) -> None:
         self.peers = {1: Peer(), 2: Peer()}
         self.leaders = [1, 2]
+        self.isr: tuple[int, ...] = (1,)
         self.topic_error = 0
         for peer in self.peers.values():
             peer.answers[ApiKey.METADATA] = self.metadata
@@ -138,7 +139,7 @@ class PeerCluster:
                 leader_id=leader,
                 leader_epoch=3,
                 replica_nodes=(1, 2),
-                isr_nodes=(1,),
+                isr_nodes=self.isr,
                 offline_replicas=(),
             )
             for index, leader in reversed(list(enumerate(self.leaders)))

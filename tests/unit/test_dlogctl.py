@@ -1,0 +1,386 @@
+"""The command line against fake nodes: formats, exit codes, questions, errors without traceback."""
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import pty
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dlog.wire.apis import ApiKey
+from dlog.wire.frame import RequestHeader
+from dlogctl.__main__ import COMMANDS, main
+from dlogctl.output import format_bytes, format_cell, format_duration
+from dlogd.status.http import HttpServer, Request, Response
+from tests.fakes.peer import PeerCluster, error, no_error, zero_time
+
+
+class World:
+    """Fake nodes, and an HTTP endpoint for the first of them, on a thread of their own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.nodes = PeerCluster()
+        del self.nodes.peers[2]
+        self.peer = self.nodes.peers[1]
+        self.nodes.leaders = [1, 1]
+        self.status: dict[str, Any] = {"state": "active", "version": "0.1.0", "uptime_s": 7200.0}
+        self.http_address = ""
+        self.deleted: list[str] = []
+        self.altered: list[tuple[str, int, str | None]] = []
+        self.validated: list[bool] = []
+        self.configs = {"retention.ms": ("5", 1), "cleanup.policy": ("delete", 5)}
+        self.http = HttpServer(self.loop, {"/status": self.http_status})
+        self._answer_all()
+
+    async def http_status(self, _request: Request) -> Response:
+        return Response(body=json.dumps(self.status).encode())
+
+    async def start(self) -> None:
+        await self.peer.start()
+        self.http_address = f"127.0.0.1:{await self.http.start('127.0.0.1', 0)}"
+
+    async def stop(self) -> None:
+        self.peer.stop()
+        await self.http.close()
+
+    def _answer_all(self) -> None:
+        self.peer.answers |= {
+            ApiKey.CREATE_TOPICS: self.create,
+            ApiKey.DELETE_TOPICS: self.delete,
+            ApiKey.CREATE_PARTITIONS: self.grow,
+            ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.alter,
+            ApiKey.LIST_OFFSETS: self.list_offsets,
+        }
+
+    def create(self, request: Any, module: Any, _header: RequestHeader) -> Any:
+        self.validated.append(request.validate_only)
+        name = request.topics[0].name
+        result = module.CreatableTopicResult(
+            name=name,
+            topic_id=None,
+            error_code=error(36 if name == "t" else 0),
+            error_message="topic t exists" if name == "t" else None,
+            configs=None,
+        )
+        return module.CreateTopicsResponse(throttle_time=zero_time(), topics=(result,))
+
+    def delete(self, request: Any, module: Any, _header: RequestHeader) -> Any:
+        self.deleted.append(request.topics[0].name)
+        result = module.DeletableTopicResult(name="t", topic_id=None, error_code=no_error())
+        return module.DeleteTopicsResponse(throttle_time=zero_time(), responses=(result,))
+
+    def grow(self, request: Any, module: Any, _header: RequestHeader) -> Any:
+        self.validated.append(request.validate_only)
+        result = module.CreatePartitionsTopicResult(name="t", error_code=no_error())
+        return module.CreatePartitionsResponse(throttle_time=zero_time(), results=(result,))
+
+    def describe_configs(self, request: Any, module: Any, _header: RequestHeader) -> Any:
+        wanted = request.resources[0]
+        node = {"http.address": (self.http_address, 4)}
+        configs = node if int(wanted.resource_type) == 4 else self.configs
+        entries = tuple(
+            module.DescribeConfigsResourceResult(
+                name=name,
+                value=value,
+                read_only=False,
+                config_source=source,
+                is_sensitive=False,
+                synonyms=(),
+                documentation=f"About {name}.",
+            )
+            for name, (value, source) in configs.items()
+        )
+        result = module.DescribeConfigsResult(
+            error_code=no_error(),
+            error_message=None,
+            resource_type=wanted.resource_type,
+            resource_name=wanted.resource_name,
+            configs=entries,
+        )
+        return module.DescribeConfigsResponse(throttle_time=zero_time(), results=(result,))
+
+    def alter(self, request: Any, module: Any, _header: RequestHeader) -> Any:
+        self.validated.append(request.validate_only)
+        for each in request.resources[0].configs:
+            self.altered.append((each.name, int(each.config_operation), each.value))
+        result = module.AlterConfigsResourceResponse(
+            error_code=no_error(), error_message=None, resource_type=2, resource_name="t"
+        )
+        return module.IncrementalAlterConfigsResponse(
+            throttle_time=zero_time(), responses=(result,)
+        )
+
+    def list_offsets(self, request: Any, module: Any, _header: RequestHeader) -> Any:
+        topic = request.topics[0]
+        answered = tuple(
+            module.ListOffsetsPartitionResponse(
+                partition_index=each.partition_index,
+                error_code=no_error(),
+                offset=10 if int(each.timestamp) == -2 else 99,
+            )
+            for each in topic.partitions
+        )
+        response = module.ListOffsetsTopicResponse(name=topic.name, partitions=answered)
+        return module.ListOffsetsResponse(throttle_time=zero_time(), topics=(response,))
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    thread = threading.Thread(target=world.loop.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(world.start(), world.loop).result(10)
+    yield world
+    asyncio.run_coroutine_threadsafe(world.stop(), world.loop).result(10)
+    world.loop.call_soon_threadsafe(world.loop.stop)
+    thread.join()
+    world.loop.close()
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def ctl(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Result]:
+    def run(*arguments: str, stdin: str = "") -> Result:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        monkeypatch.setenv("DLOG_BOOTSTRAP", str(world.peer.address))
+        code = main(["--timeout", "2", *arguments])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Result(code, captured.out, captured.err)
+
+    return run
+
+
+Ctl = Callable[..., Result]
+
+
+def test_topics_are_listed_in_every_format(ctl: Ctl) -> None:
+    table = ctl("topic", "list")
+    assert table.code == 0
+    assert [line.split() for line in table.out.splitlines()] == [
+        ["TOPIC", "PARTITIONS", "REPLICAS", "LEADERLESS", "UNDER-REPLICATED"],
+        ["t", "2", "2", "0", "2"],
+    ]
+    assert "00000000-0000-0000-0000-00000000004d" in ctl("topic", "list", "-o", "wide").out
+    bare = ctl("topic", "list", "--no-headers", "-o", "tsv").out
+    assert bare == "t\t2\t2\t0\t2\tno\t00000000-0000-0000-0000-00000000004d\n"
+    as_json = json.loads(ctl("topic", "list", "-o", "json").out)
+    assert as_json[0]["partitions"] == 2
+    assert as_json == yaml.safe_load(ctl("-o", "yaml", "topic", "list").out)
+
+
+def test_a_topic_is_described(ctl: Ctl) -> None:
+    described = ctl("topic", "describe", "t").out
+    assert "retention.ms" in described
+    assert "cleanup.policy" not in described  # it is at its default
+    assert described.splitlines()[-1].split() == ["1", "1", "1,2", "1", "10", "99"]
+    document = json.loads(ctl("topic", "describe", "t", "-o", "json").out)
+    assert document["configs"] == {"retention.ms": "5"}
+    assert document["partitions"][0]["high_watermark"] == 99
+    assert ctl("topic", "describe", "t", "-o", "tsv", "--no-headers").out.count("\n") == 2
+    missing = ctl("topic", "describe", "missing", "--timeout", "0.2")
+    assert (missing.code, missing.out) == (1, "")
+    assert missing.err == "dlogctl: missing\n" or "UNKNOWN_TOPIC" in missing.err
+
+
+def test_creating(ctl: Ctl, world: World) -> None:
+    created = ctl("topic", "create", "new", "-p", "3", "-c", "a=b=c", "--explain")
+    assert created.code == 0
+    assert created.out.startswith("topic new created")
+    assert created.err == "next: dlogctl topic describe new\n"
+    assert ctl("topic", "create", "new", "--dry-run").out == "topic new would be created\n"
+    assert world.validated == [False, True]
+    refused = ctl("topic", "create", "t")
+    assert (refused.code, refused.err) == (1, "dlogctl: topic t exists\n")
+    assert ctl("topic", "create", "t", "--if-not-exists").code == 0
+
+
+def test_altering(ctl: Ctl, world: World) -> None:
+    altered = ctl("topic", "alter", "t", "--set", "retention.ms=9", "-u", "a", "-p", "4")
+    assert altered.out.splitlines() == [
+        "topic t now: retention.ms: 5 -> 9",
+        "topic t now: a: None -> default",
+        "topic t now: 4 partitions",
+    ]
+    assert world.altered == [("retention.ms", 0, "9"), ("a", 1, None)]
+    assert "would become" in ctl("topic", "alter", "t", "-p", "4", "--dry-run").out
+    assert world.validated == [False, False, True]
+    assert ctl("topic", "alter", "t").code == 64
+
+
+def test_deleting_asks_first(ctl: Ctl, world: World) -> None:
+    assert ctl("topic", "delete", "t", "--dry-run").out == "topic t would be deleted\n"
+    assert ctl("topic", "delete", "t", stdin="n\n").code == 1
+    assert ctl("topic", "delete", "t", stdin="").code == 1
+    missing = ctl("topic", "delete", "t", "missing", "--yes")
+    assert (missing.code, missing.err) == (1, "dlogctl: there is no topic missing\n")
+    assert world.deleted == []
+    assert ctl("topic", "delete", "t", stdin="y\n").code == 0
+    assert ctl("topic", "delete", "t", "missing", "--yes", "--if-exists").code == 0
+    assert world.deleted == ["t", "t"]
+
+
+def test_status_of_a_healthy_and_of_a_sick_cluster(ctl: Ctl, world: World) -> None:
+    sick = ctl("status")
+    assert sick.code == 10
+    assert sick.out.startswith("unhealthy\n  - 2 partitions are under-replicated: t-0, t-1\n")
+    world.nodes.isr = (1, 2)
+    world.status["directories"] = [
+        {"path": "/d", "state": "online", "total_bytes": 1 << 40, "free_bytes": 1 << 39}
+    ]
+    world.status["flush"] = {"policy": "always", "p99_s": 0.0012}
+    healthy = ctl("status")
+    assert healthy.code == 0
+    assert healthy.out.startswith("healthy\n")
+    assert "2 h" in healthy.out
+    assert "1.2 ms" in healthy.out
+    assert "50 %" in healthy.out
+    document = json.loads(ctl("status", "-o", "json").out)
+    assert document["healthy"]
+    assert document["nodes"][0]["status"]["state"] == "active"
+    assert ctl("status", "--watch", "--exit-when-healthy").code == 0
+    world.status["not_ready_reason"] = "recovering logs"
+    world.status["directories"][0]["error"] = "I/O error"
+    sick = ctl("status")
+    assert sick.code == 10
+    assert "node 1 is not ready: recovering logs" in sick.out
+    assert "/d failed: I/O error" in sick.out
+
+
+def test_status_without_the_http_endpoint_says_so(ctl: Ctl, world: World) -> None:
+    world.nodes.isr = (1, 2)
+    there = world.http_address
+    world.http_address = "127.0.0.1:1"
+    partial = ctl("status")
+    assert partial.code == 0
+    assert "note: node 1 tells no details" in partial.err
+    assert "unknown" in partial.out
+    assert "active" in ctl("status", "--http", there).out
+
+
+def test_nobody_there(ctl: Ctl) -> None:
+    result = ctl("--bootstrap", "127.0.0.1:1", "status", "--timeout", "0.2")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "dlogctl: cannot connect to 127.0.0.1:1: Connection refused\n"
+
+
+def test_a_node_that_speaks_something_else(ctl: Ctl, world: World) -> None:
+    def nonsense(header: RequestHeader, _frame: memoryview) -> bytes:
+        return struct.pack(">ii", 6, header.correlation_id) + b"\0\0"
+
+    world.peer.raw[ApiKey.API_VERSIONS] = nonsense
+    result = ctl("topic", "list", "--timeout", "0.2")
+    assert result.code in (1, 2)
+    assert result.err.startswith("dlogctl: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["topic"],
+        ["topic", "create"],
+        ["topic", "create", "x", "-c", "novalue"],
+        ["topic", "list", "-o", "xml"],
+        ["--bootstrap", "nowhere", "status"],
+        ["config", "show", "--topic", "t", "--node", "1"],
+    ],
+)
+def test_wrong_usage(ctl: Ctl, arguments: list[str]) -> None:
+    result = ctl(*arguments)
+    assert (result.code, result.out) == (64, "")
+    assert result.err
+
+
+def test_configs(ctl: Ctl, world: World) -> None:
+    shown = ctl("config", "show", "--topic", "t")
+    assert [line.split() for line in shown.out.splitlines()] == [
+        ["CONFIG", "VALUE", "SOURCE"],
+        ["retention.ms", "5", "topic"],
+    ]
+    assert (
+        "About cleanup.policy." in ctl("config", "show", "--topic", "t", "--all", "-o", "wide").out
+    )
+    assert world.http_address in ctl("config", "show", "--node", "1").out
+
+
+def test_a_file_is_checked(ctl: Ctl, tmp_path: Path) -> None:
+    file = tmp_path / "dlog.yaml"
+    file.write_text("node.id: 1\n")
+    assert ctl("config", "check", str(file)).code == 0
+    file.write_text("node.idd: 1\nflush.policy: sometimes\n")
+    wrong = ctl("config", "check", str(file))
+    assert (wrong.code, wrong.out) == (1, "")
+    assert wrong.err.count("\n") == 2
+    assert "line 1" in wrong.err
+    assert "did you mean node.id" in wrong.err
+
+
+def test_help_and_version(ctl: Ctl) -> None:
+    shown = ctl("--help")
+    assert shown.code == 0
+    for name, (_, doc) in COMMANDS.items():
+        assert name in shown.out
+        assert doc in shown.out
+    assert ctl("--version").out.startswith("dlogctl, version ")
+
+
+def test_every_command_helps(ctl: Ctl) -> None:
+    for name in COMMANDS:
+        with contextlib.suppress(ModuleNotFoundError):
+            assert ctl(name, "--help").code == 0
+
+
+def on_a_terminal(arguments: list[str], environ: Mapping[str, str]) -> str:
+    """Run dlogctl on a terminal 70 columns wide and return what it shows."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, [sys.executable, "-m", "dlogctl", *arguments], dict(environ))
+    shown = b""
+    with contextlib.suppress(OSError):
+        while piece := os.read(terminal, 4096):
+            shown += piece
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    return shown.decode()
+
+
+def test_a_terminal_gets_rules_and_colours(world: World) -> None:
+    environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "70"}
+    environ["DLOG_BOOTSTRAP"] = str(world.peer.address)
+    shown = on_a_terminal(["topic", "list"], environ)
+    assert "─" in shown
+    assert "UNDER-REPLICATED" in shown
+    assert "\x1b[31m" in on_a_terminal(["status"], environ)
+
+
+def test_cells() -> None:
+    assert [format_cell(each) for each in (None, "", [], True, [1, 2], 3)] == [
+        "-", "-", "-", "yes", "1,2", "3",
+    ]  # fmt: skip
+    assert [format_bytes(each) for each in (None, -1, 5, 1536, 1 << 50)] == [
+        None, None, "5 B", "1.5 KiB", "1024.0 TiB",
+    ]  # fmt: skip
+    assert [format_duration(each) for each in (None, 0.0123, 5, 300, 9000, 1e6)] == [
+        None, "12.3 ms", "5 s", "5 min", "2 h", "12 d",
+    ]  # fmt: skip
