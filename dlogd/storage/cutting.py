@@ -1,0 +1,191 @@
+"""Cut a partition log: at its end (a follower that diverged) or at its start (retention).
+
+Each step leaves a whole log on disk, whatever becomes of the next one. The order: what would
+contradict the cut (index entries, the flushed mark) goes first, then the data. Durable on return.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
+from dlog.types import Offset
+from dlogd.storage import checkpoint
+from dlogd.storage.engine import ALIGNMENT
+from dlogd.storage.files import Directory, File
+from dlogd.storage.flusher import Flusher
+from dlogd.storage.log_state import LogState
+from dlogd.storage.maintenance import Maintenance
+from dlogd.storage.reader import LogReader
+from dlogd.storage.recovery import LOG_START, encode_log_start
+from dlogd.storage.segment import IDX, LOG, TDX, Segment, SegmentState, close_files, file_name
+
+
+class Cutter:
+    """The cuts of one log; each holds the lock of its maintenance."""
+
+    __slots__ = ("_flusher", "_maintenance", "_reader", "_state")
+
+    def __init__(
+        self, state: LogState, flusher: Flusher, maintenance: Maintenance, reader: LogReader
+    ) -> None:
+        self._state = state
+        self._flusher = flusher
+        self._maintenance = maintenance
+        self._reader = reader
+
+    async def _blocking(self, work: Callable[[], None]) -> None:
+        await self._state.services.engine.run(work)
+
+    def _check(self) -> None:
+        if self._state.failed is not None:
+            raise self._state.failed.with_traceback(None)
+        if self._state.closed:
+            raise KafkaStorageError(f"{self._state.topic_partition} is closed")
+
+    # -- at the end
+
+    async def truncate_to(self, offset: int) -> None:
+        """Drop the batches that hold `offset` or more; the log must be flushed up to `offset`."""
+        state = self._state
+        async with self._maintenance.lock:
+            self._check()
+            if offset >= state.log_end_offset:
+                return
+            if not state.log_start_offset <= offset <= state.flushed_offset:
+                raise OffsetOutOfRangeError(
+                    f"Cannot truncate {state.topic_partition} to {offset}: it holds"
+                    f" [{state.log_start_offset}, {state.flushed_offset}) on stable storage"
+                )
+            place = self._reader.position_of(offset)
+            if place is None:
+                raise KafkaStorageError(f"Nobody located offset {offset} before the truncation")
+            await self._flusher.freeze()
+            try:
+                await self._truncate(*place)
+            except OSError as error:
+                state.fail(error)
+                raise KafkaStorageError(f"{state.topic_partition}: {error}") from error
+            finally:
+                self._flusher.thaw()
+
+    async def _truncate(self, segment: Segment, offset: int, position: int) -> None:
+        state = self._state
+        while state.segments[-1] is not segment:
+            # One after the other, the newest first: what is left never has a gap.
+            await self._drop(state.segments[-1])
+            state.segments.pop()
+            state.bases.pop()
+        file = await self._reopen(segment)
+        segment.cut_indexes(position, offset)
+        indexes = [segment.index.file, segment.times.file]
+        await self._blocking(partial(_sync_all, indexes))
+        prefix = await state.services.engine.run(partial(_cut_file, file, position))
+        state.epochs.truncate_to(Offset(offset))
+        state.last_epoch = state.epochs.latest
+        self._maintenance.note_epoch()
+        await self._maintenance.save_epochs()
+        await self._become_active(segment, offset, position, prefix)
+
+    async def _reopen(self, segment: Segment) -> File:
+        """Make a segment writable again, under the present flush policy: all it has is durable."""
+        state = self._state
+        segment.durable, segment.direct = state.config.durable, state.config.direct_writes
+        if segment.state is SegmentState.SEALED:
+            state.services.open_segments.discard(segment)
+            await self._blocking(partial(close_files, segment.detach_files()))
+            opened = await state.services.engine.run(segment.open_file)
+            segment.file = opened
+            segment.state = SegmentState.OPEN
+            segment.allocated_end = segment.tail.end
+        await self._maintenance.open_indexes(segment, writable=True)
+        assert segment.file is not None
+        return segment.file
+
+    async def _become_active(
+        self, segment: Segment, offset: int, position: int, prefix: bytes
+    ) -> None:
+        state = self._state
+        # The time index knows the largest timestamp only up to its last entry.
+        last = segment.times.entry(segment.times.count - 1) if segment.times.count else None
+        newest = last[0] if last is not None else -1
+        segment.tail.reset(position, prefix)
+        segment.written_position = segment.flushed_position = position
+        segment.written_offset = offset
+        segment.allocated_end = min(segment.allocated_end, position)
+        segment.extend_at = position
+        segment.prepared = True
+        for fields in await self._reader.heads(segment, segment.indexed_position, position):
+            newest = max(newest, fields[8])
+        segment.max_timestamp_ms = newest
+        if not position:
+            segment.roll_at_ms = 1 << 62
+        state.active = segment
+        state.log_end_offset = Offset(offset)
+        state.flushed_offset = min(state.flushed_offset, Offset(offset))
+        state.promised_offset = min(state.promised_offset, Offset(offset))
+        state.check_chain()
+        self._flusher.pending.clear()
+        self._flusher.pending.append(segment)
+        self._reader.forget()
+
+    # -- at the start
+
+    async def trim_to(self, offset: int) -> None:
+        """Raise the log start offset, and drop the segments that lie wholly below it."""
+        state = self._state
+        async with self._maintenance.lock:
+            self._check()
+            if offset <= state.log_start_offset:
+                return
+            try:
+                await self._trim(offset)
+            except OSError as error:
+                state.fail(error)
+                raise KafkaStorageError(f"{state.topic_partition}: {error}") from error
+
+    async def _trim(self, offset: int) -> None:
+        state = self._state
+        save = partial(checkpoint.replace_file, state.directory, LOG_START)
+        await self._blocking(partial(save, encode_log_start(Offset(offset))))
+        state.log_start_offset = Offset(offset)
+        state.check_chain()
+        if state.epochs.trim_to(Offset(offset)):
+            self._maintenance.note_epoch()
+        while len(state.segments) > 1 and state.bases[1] <= offset:
+            segment = state.segments.pop(0)
+            state.bases.pop(0)
+            if segment in self._flusher.pending:
+                self._flusher.pending.remove(segment)
+            await self._drop(segment)
+            state.services.metrics.segments_deleted_total += 1
+
+    async def _drop(self, segment: Segment) -> None:
+        """Remove a segment's files; who reads it may go on."""
+        segment.state = SegmentState.DROPPED
+        self._state.services.open_segments.discard(segment)
+        segment.tail.reset(segment.tail.end, bytes(segment.tail.end % ALIGNMENT))
+        await self._blocking(partial(remove_segment, segment.directory, segment.base_offset))
+        self._maintenance.close_soon(segment)
+
+
+def remove_segment(directory: Directory, base_offset: int) -> None:
+    """Remove the files of a segment for good. Blocks."""
+    for suffix in (IDX, TDX, LOG):
+        name = file_name(base_offset, suffix)
+        if directory.exists(name):
+            directory.unlink(name)
+    directory.sync()
+
+
+def _sync_all(files: list[File | None]) -> None:
+    for file in files:
+        if file is not None:
+            file.sync()
+
+
+def _cut_file(file: File, position: int) -> bytes:
+    """Cut the file durably; return the bytes of the last partial block. Blocks."""
+    file.truncate(position)
+    file.sync()
+    length = position % ALIGNMENT
+    return file.pread(length, position - length) if length else b""

@@ -1,0 +1,396 @@
+"""The log of one partition: append, read, truncate, trim, roll, flush.
+
+    plog = await PartitionLog.open(topic_partition, topic_id, directory, config, services, clean=no)
+    base_offset = plog.append(batch, fields, leader_epoch=3)     # None: no memory, when_writable
+    read = plog.read(offset, max_bytes, plog.promised_offset)    # None: await plog.locate(offset)
+
+Record batches are opaque: of each only the head is looked at, and two fields of the copy are
+patched. Here are the hot path and the public operations; flushing, background work, reading and
+cutting are parts of their own over the same `LogState`. Owner: the event loop's thread.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Self
+
+from dlog.batch.header import BATCH_STRUCT, BatchHeader
+from dlog.errors import (
+    InvalidRecordError,
+    KafkaStorageError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+)
+from dlog.types import LeaderEpoch, Offset, TopicId, TopicPartition
+from dlogd.storage.adoption import adopt
+from dlogd.storage.cutting import Cutter
+from dlogd.storage.entries import encode_header
+from dlogd.storage.files import Directory
+from dlogd.storage.flusher import Flusher
+from dlogd.storage.index import RELATIVE_OFFSET_MAX
+from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log_state import LogServices, LogState
+from dlogd.storage.maintenance import Maintenance
+from dlogd.storage.reader import LogReader, Read
+from dlogd.storage.recovery import recover
+from dlogd.storage.replay import headers_from
+from dlogd.storage.segment import Segment, SegmentState, close_files
+from dlogd.storage.timestamps import TimestampOffset, TimestampSearch
+
+log = logging.getLogger(__name__)
+
+
+class PartitionLog(LogState):
+    """One partition's log on one data directory. Life: `open`, then `close` or `delete` once.
+
+    `log_start_offset`, `log_end_offset`, `flushed_offset` (on stable storage), `promised_offset`
+    (what the flush policy promises: survives the process, and with `always` a power cut), `failed`
+    and `config` are plain attributes to read. Set `on_promised` and `on_failure` after opening.
+    `refusal` is the owner's to set: appends raise it until it is None again.
+    """
+
+    __slots__ = (
+        "_call_soon",
+        "_cutter",
+        "_flusher",
+        "_interval_bytes",
+        "_maintenance",
+        "_metrics",
+        "_reader",
+        "_refused_bytes",
+        "_run_flusher",
+        "_segment_bytes",
+        "_timestamps",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        directory: Directory,
+        config: LogConfig,
+        services: LogServices,
+    ) -> None:
+        super().__init__(topic_partition, topic_id, directory, config, services)
+        self._metrics = services.metrics
+        self._call_soon = services.loop.call_soon
+        self._maintenance = Maintenance(self, self._kick)
+        self._flusher = Flusher(
+            self,
+            on_complete=self._maintenance.seal_soon,
+            on_progress=self._maintenance.on_progress,
+        )
+        self._run_flusher = self._flusher.run
+        self._reader = LogReader(self, self._maintenance)
+        self._timestamps = TimestampSearch(self, self._reader)
+        self._cutter = Cutter(self, self._flusher, self._maintenance, self._reader)
+        self._segment_bytes = config.segment_bytes
+        self._interval_bytes = config.index_interval_bytes
+        self._refused_bytes = 0
+
+    def _kick(self) -> None:
+        self._flusher.kick()
+
+    # -- life
+
+    @classmethod
+    async def open(
+        cls,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        directory: Directory,
+        config: LogConfig,
+        services: LogServices,
+        *,
+        clean: bool,
+        on_progress: Callable[[int], None] = lambda _: None,
+    ) -> Self:
+        """Recover the log in `directory`; an empty directory becomes an empty log.
+
+        `clean`: the node was stopped in order. `on_progress` hears of bytes scanned, from another
+        thread. Raises KafkaStorageError for damaged data, OSError.
+        """
+        opened = cls(topic_partition, topic_id, directory, config, services)
+        work = partial(recover, directory, config, clean=clean, on_progress=on_progress)
+        recovered = await services.engine.run(work)
+        adopt(opened, recovered)
+        opened._flusher.pending.append(opened.active)
+        opened._maintenance.note_epoch()
+        return opened
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Take over new settings; a new way of writing begins with a new segment."""
+        old, self.config = self.config, config
+        self._segment_bytes = config.segment_bytes
+        self._interval_bytes = config.index_interval_bytes
+        if self.failed is not None or self.closed:
+            return
+        segment = self.active
+        if segment.roll_at_ms < 1 << 62:
+            segment.roll_at_ms += config.segment_ms - old.segment_ms
+        if (old.durable, old.direct_writes) == (config.durable, config.direct_writes):
+            return
+        if segment.tail.end:
+            self.roll()
+            return
+        segment.durable, segment.direct = config.durable, config.direct_writes
+        if segment.index.is_open:
+            segment.index.set_header(encode_header(segment.headers()[0]))
+            segment.times.set_header(encode_header(segment.headers()[1]))
+
+    async def close(self, clean: bool = True) -> None:
+        """End the log; with `clean` all of it is durable and tidy on return.
+
+        Raises KafkaStorageError when that was not possible; the log is closed all the same.
+        """
+        if self.closed:
+            return
+        self.blocked = self.blocked or KafkaStorageError(f"{self.topic_partition} is closing")
+        try:
+            if clean and self.failed is None:
+                await self._finish()
+        finally:
+            await self._end()
+        if clean and self.failed is not None:
+            raise self.failed.with_traceback(None)
+
+    async def _finish(self) -> None:
+        if self._flusher.waits_for_space:
+            raise KafkaStorageError(f"The disk of {self.topic_partition} is full")
+        await self.flush()
+        async with self._maintenance.lock:
+            if self.failed is not None:
+                return
+            await self._flusher.freeze()
+            segment = self.active
+            try:
+                if segment.prepared or segment.allocated_end > segment.tail.end:
+                    await self._maintenance.finish(segment)
+            except OSError as error:
+                self.fail(error)
+
+    async def _end(self) -> None:
+        self.closed = True
+        self._flusher.stop()
+        self._maintenance.stop()
+        self.end_waiting(KafkaStorageError(f"{self.topic_partition} was closed"))
+        async with self._maintenance.lock:
+            await self._flusher.freeze()
+            files = []
+            for segment in self.segments:
+                self.services.open_segments.discard(segment)
+                segment.tail.reset(segment.tail.end, bytes(segment.tail.end % 4096))
+                if segment.is_acquired:
+                    self._maintenance.close_soon(segment)
+                else:
+                    files += segment.detach_files()
+            if files:
+                await self.services.engine.run(partial(close_files, files))
+
+    async def delete(self) -> None:
+        """End the log without flushing; the caller removes the directory.
+
+        Segments that readers hold stay readable until they are released.
+        """
+        await self.close(clean=False)
+        for segment in self.segments:
+            segment.state = SegmentState.DROPPED
+
+    # -- appending
+
+    def append(
+        self, batch: memoryview, fields: tuple[int, ...], *, leader_epoch: LeaderEpoch
+    ) -> Offset | None:
+        """Copy one whole batch to the end; return its base offset, patched into the copy.
+
+        `fields` are the batch's head by BATCH_STRUCT. None: there is no append memory now; retry by
+        `when_writable`. Raises WireError when nothing may be appended. The caller has checked the
+        batch; base offset and leader epoch in `batch` do not matter.
+        """
+        if self.blocked is not None or self.refusal is not None:
+            self._refuse()
+        segment = self.active
+        tail = segment.tail
+        position = tail.end
+        size = len(batch)
+        base_offset = self.log_end_offset
+        next_offset = base_offset + fields[6] + 1
+        timestamp_ms = fields[8]
+        if position and (
+            position + size > self._segment_bytes
+            or timestamp_ms > segment.roll_at_ms
+            or next_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        ):
+            self.roll()
+            segment = self.active
+            tail = segment.tail
+            position = 0
+        if not tail.append(batch, size, base_offset, leader_epoch):
+            self._wait_for_memory(size)
+            return None
+        if position - segment.indexed_position >= self._interval_bytes:
+            segment.add_entry(base_offset, position, position + size)
+        if timestamp_ms > segment.max_timestamp_ms:
+            segment.max_timestamp_ms = timestamp_ms
+        if leader_epoch != self.last_epoch:
+            self._begin_epoch(leader_epoch, base_offset)
+        if not segment.prepared:
+            self._first_append(segment, position, timestamp_ms)
+        self.log_end_offset = Offset(next_offset)
+        flusher = self._flusher
+        if not flusher.busy:
+            flusher.busy = True
+            self._call_soon(self._run_flusher)
+        metrics = self._metrics
+        metrics.append_batches_total += 1
+        metrics.append_bytes_total += size
+        metrics.append_records_total += fields[12]
+        return base_offset
+
+    def append_verbatim(self, batch: memoryview) -> Offset | None:
+        """Append a batch as its leader made it: it must begin with `log_end_offset`.
+
+        None: there is no append memory now. Raises InvalidRecordError, WireError.
+        """
+        fields = BATCH_STRUCT.unpack_from(batch)
+        if fields[0] != self.log_end_offset:
+            raise InvalidRecordError(
+                f"{self.topic_partition} ends at {self.log_end_offset}, not at {fields[0]}"
+            )
+        return self.append(batch, fields, leader_epoch=LeaderEpoch(fields[2]))
+
+    def when_writable(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, in its turn, when an append that got None may be tried again."""
+        large = self._refused_bytes > self.services.memory.pool.small_bytes
+        self.services.memory.when_available(callback, large=large)
+
+    def _refuse(self) -> None:
+        error = self.blocked or self.refusal
+        assert error is not None
+        if self.blocked is None:
+            self._metrics.append_refusals_total += 1
+        raise error.with_traceback(None)
+
+    def _wait_for_memory(self, size: int) -> None:
+        pool_bytes = self.services.memory.pool.total_bytes
+        if size > pool_bytes // 2:
+            raise RecordTooLargeError(
+                f"A batch of {size} bytes needs more than half of append.memory.bytes={pool_bytes}"
+            )
+        self._metrics.append_waits_total += 1
+        self._refused_bytes = size
+
+    def _first_append(self, segment: Segment, position: int, timestamp_ms: int) -> None:
+        """A segment is appended to for the first time since it was made or opened."""
+        if not position and timestamp_ms >= 0:
+            segment.roll_at_ms = timestamp_ms + self.config.segment_ms
+        self._maintenance.prepare_soon(segment)
+
+    def _begin_epoch(self, leader_epoch: LeaderEpoch, offset: Offset) -> None:
+        if self.epochs.assign(leader_epoch, offset):
+            self._maintenance.note_epoch()
+        self.last_epoch = leader_epoch
+
+    def roll(self) -> None:
+        """Begin a new segment, unless the active one is empty; appends go on at once."""
+        old = self.active
+        if not old.tail.end or not self.is_working:
+            return
+        old.end_offset = self.log_end_offset
+        segment = self.begin_segment(self.log_end_offset)
+        self._flusher.pending.append(segment)
+        self._maintenance.create_soon(segment)
+        self._metrics.segments_rolled_total += 1
+        self._flusher.kick()
+
+    def maybe_roll(self, timestamp_ms: int) -> bool:
+        """Roll when the active segment has reached its age by the wall clock; tell whether."""
+        if not self.is_working or timestamp_ms <= self.active.roll_at_ms:
+            return False
+        old = self.active
+        self.roll()
+        return self.active is not old
+
+    async def flush(self) -> None:
+        """Return when everything appended so far is on stable storage; raise WireError if never."""
+        future = self.flushed_to(self.log_end_offset)
+        if not future.done():
+            self._flusher.kick()
+            if not self.active.durable or not self.segment_of(self.flushed_offset).durable:
+                self._maintenance.sync_soon()
+        await future
+
+    # -- reading
+
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int, *, minimum_one: bool = True
+    ) -> Read | None:
+        """Find whole batches from the one that holds `offset` on, all below `end_offset`.
+
+        At most `max_bytes`, but one batch in any case when `minimum_one`; at most to the end of one
+        segment. None: a disk has to be asked first, `await locate(offset)`. Raises
+        OffsetOutOfRangeError, KafkaStorageError.
+        """
+        return self._reader.read(offset, max_bytes, end_offset, minimum_one=minimum_one)
+
+    async def locate(self, offset: int) -> None:
+        """Find out where `offset` is, so that the next `read` from there need not wait."""
+        await self._reader.locate(offset)
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """Return the first record with this timestamp or a later one, anywhere in the log."""
+        return await self._timestamps.first_at(timestamp_ms)
+
+    async def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """Return the first of the records with the largest timestamp in the log."""
+        return await self._timestamps.first_newest()
+
+    def replay(self, offset: int) -> AsyncIterator[BatchHeader]:
+        """Yield the heads of the batches that end after `offset`, of all that is written so far."""
+        return headers_from(self, offset)
+
+    # -- leader epochs
+
+    def epoch_at(self, offset: int) -> LeaderEpoch:
+        """Return the leader epoch of the batch that holds `offset`, NO_EPOCH when there is none."""
+        return self.epochs.epoch_at(Offset(offset))
+
+    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
+        """Return the largest epoch <= `epoch` in the log and where it ends (exclusive)."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # -- cutting
+
+    async def truncate_to(self, offset: int) -> None:
+        """Drop the batches that hold `offset` or more; durable on return.
+
+        `log_end_offset` is then at most `offset`. Nobody may append meanwhile. Raises
+        OffsetOutOfRangeError below `log_start_offset`, KafkaStorageError.
+        """
+        if offset >= self.log_end_offset:
+            return
+        if offset < self.log_start_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.topic_partition} begins at {self.log_start_offset}, after {offset}"
+            )
+        # Memory may hold the only copy of what stays.
+        await self.flush()
+        await self._reader.locate(offset)
+        await self._cutter.truncate_to(offset)
+
+    async def trim_to(self, offset: int) -> None:
+        """Make `offset` the log start offset unless it is beyond that; durable on return.
+
+        Segments wholly below it are dropped. Raises OffsetOutOfRangeError beyond what is promised.
+        """
+        if offset > self.promised_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.topic_partition} has records up to {self.promised_offset} only"
+            )
+        if offset <= self.log_start_offset:
+            return
+        if offset == self.log_end_offset:
+            self.roll()  # so that the active segment can go as well
+        if offset > self.flushed_offset:
+            await self.flush()
+        await self._cutter.trim_to(offset)

@@ -1,0 +1,237 @@
+"""What the parts of one partition log share: its segments, offsets, and whether it still works.
+
+`dlogd.storage.log.PartitionLog` is this state with the public operations; flushing, maintenance and
+reading each get it as their first argument.
+"""
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dlog.errors import KafkaStorageError, WireError
+from dlog.types import LeaderEpoch, Offset, TopicId, TopicPartition
+from dlogd.clock import Clock
+from dlogd.storage.engine import Engine
+from dlogd.storage.epochs import EpochHistory
+from dlogd.storage.files import Directory
+from dlogd.storage.log_config import LogConfig
+from dlogd.storage.open_segments import OpenSegments
+from dlogd.storage.segment import Segment, SegmentInfo
+from dlogd.storage.tail import AppendMemory
+from dlogd.tasks import Tasks
+from dlogd.telemetry.metrics import StorageMetrics
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogServices:
+    """What all logs of a node use together."""
+
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    engine: Engine
+    memory: AppendMemory
+    tasks: Tasks
+    metrics: StorageMetrics
+    open_segments: OpenSegments
+
+
+class LogState:
+    """The state of one partition log.
+
+    Invariant: 0 <= log_start_offset <= flushed_offset <= promised_offset <= log_end_offset.
+    Invariant: `segments` ascend by base offset, `bases` are their base offsets, the last is active.
+    """
+
+    __slots__ = (
+        "active",
+        "bases",
+        "blocked",
+        "closed",
+        "config",
+        "directory",
+        "epochs",
+        "failed",
+        "flush_waiters",
+        "flushed_offset",
+        "last_epoch",
+        "log_end_offset",
+        "log_start_offset",
+        "on_failure",
+        "on_promised",
+        "promised_offset",
+        "refusal",
+        "segments",
+        "services",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        directory: Directory,
+        config: LogConfig,
+        services: LogServices,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.directory = directory
+        self.config = config
+        self.services = services
+        self.segments: list[Segment] = []
+        self.bases: list[int] = []
+        self.active: Segment  # the last of `segments`; there is one as soon as the log is open
+        self.epochs = EpochHistory()
+        self.last_epoch: LeaderEpoch = self.epochs.latest
+        self.log_start_offset = Offset(0)
+        self.log_end_offset = Offset(0)
+        self.flushed_offset = Offset(0)
+        self.promised_offset = Offset(0)
+        # Set once, never cleared: the log neither appends nor reads any more.
+        self.failed: WireError | None = None
+        # Set while nothing may be appended: by the log itself (failed, closed, disk full), and by
+        # its manager (the disk's reserve is touched).
+        self.blocked: WireError | None = None
+        self.refusal: WireError | None = None
+        self.closed = False
+        self.on_promised: Callable[[Any], None] = _ignore
+        self.on_failure: Callable[[Any, OSError], None] = _ignore_failure
+        self.flush_waiters: list[tuple[Offset, asyncio.Future[None]]] = []
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.topic_partition}>"
+
+    # -- segments
+
+    def begin_segment(self, base_offset: int, end: int = 0, prefix: bytes = b"") -> Segment:
+        """Make a segment object the active one."""
+        config = self.config
+        segment = Segment(
+            self.directory,
+            base_offset,
+            self.services.memory,
+            durable=config.durable,
+            direct=config.direct_writes,
+            end=end,
+            prefix=prefix,
+        )
+        self.segments.append(segment)
+        self.bases.append(base_offset)
+        self.active = segment
+        return segment
+
+    def segment_of(self, offset: int) -> Segment:
+        """Return the segment that `offset` belongs to."""
+        active = self.segments[-1]
+        if offset >= active.base_offset:
+            return active
+        return self.segments[max(0, bisect_right(self.bases, offset) - 1)]
+
+    def end_offset_of(self, segment: Segment) -> Offset:
+        """Return the offset after the segment's last record."""
+        if segment is self.segments[-1]:
+            return self.log_end_offset
+        return Offset(segment.end_offset)
+
+    def segment_infos(self) -> list[SegmentInfo]:
+        """Describe all segments, oldest first; the last is the active one."""
+        return [
+            SegmentInfo(
+                base_offset=segment.base_offset,
+                end_offset=self.end_offset_of(segment),
+                size_bytes=segment.end_position,
+                max_timestamp_ms=segment.max_timestamp_ms,
+            )
+            for segment in self.segments
+        ]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches, without what is preallocated."""
+        return sum(segment.tail.end for segment in self.segments)
+
+    # -- progress
+
+    def check_chain(self) -> None:
+        """Assert the order of the offsets."""
+        assert (
+            0
+            <= self.log_start_offset
+            <= self.flushed_offset
+            <= self.promised_offset
+            <= self.log_end_offset
+        ), self._chain()
+
+    def _chain(self) -> str:
+        return (
+            f"{self.topic_partition}: start={self.log_start_offset} flushed={self.flushed_offset}"
+            f" promised={self.promised_offset} end={self.log_end_offset}"
+        )
+
+    def advance(self, flushed: int, promised: int) -> None:
+        """Move the offsets forward, and tell who waits."""
+        self.flushed_offset = Offset(flushed)
+        is_news = promised != self.promised_offset
+        self.promised_offset = Offset(promised)
+        assert self.log_start_offset <= flushed <= promised <= self.log_end_offset, self._chain()
+        if self.flush_waiters:
+            self._wake_flush_waiters()
+        if is_news:
+            self.on_promised(self)
+
+    def flushed_to(self, offset: Offset) -> "asyncio.Future[None]":
+        """Return a future that is done when all below `offset` is on stable storage."""
+        future = self.services.loop.create_future()
+        if self.failed is not None:
+            future.set_exception(self.failed)
+        elif self.flushed_offset >= offset:
+            future.set_result(None)
+        else:
+            self.flush_waiters.append((offset, future))
+        return future
+
+    def _wake_flush_waiters(self) -> None:
+        waiting = self.flush_waiters
+        self.flush_waiters = [entry for entry in waiting if entry[0] > self.flushed_offset]
+        for offset, future in waiting:
+            if offset <= self.flushed_offset and not future.done():
+                future.set_result(None)
+
+    def fail(self, error: OSError) -> None:
+        """Take the log out of service for good, and tell who waits; only the first error counts."""
+        if self.failed is not None or self.closed:
+            return
+        log.error("Log failed partition=%s error=%s", self.topic_partition, error)
+        self.failed = self.blocked = KafkaStorageError(
+            f"{self.topic_partition} is out of service after an I/O error: {error}"
+        )
+        self.services.metrics.flush_failures_total += 1
+        self.end_waiting(self.failed)
+        self.on_promised(self)
+        self.on_failure(self, error)
+
+    def end_waiting(self, error: WireError) -> None:
+        """Tell who waits for a flush that it will not come."""
+        waiting, self.flush_waiters = self.flush_waiters, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+    @property
+    def is_working(self) -> bool:
+        """Whether background work still makes sense."""
+        return self.failed is None and not self.closed
+
+
+def _ignore(_: LogState) -> None:
+    """Nobody waits for promises."""
+
+
+def _ignore_failure(_: LogState, __: OSError) -> None:
+    """Nobody asked to be told."""

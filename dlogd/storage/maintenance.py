@@ -1,0 +1,294 @@
+"""The slow half of a partition log: everything that may block, one job at a time, in order.
+
+Making and opening files, preallocating, sealing, syncing under weak flush policies, saving leader
+epochs. Jobs run as tasks under one lock per log, so each sees a log that no other job is changing;
+appends, flushes and reads go on meanwhile. An I/O error of a job takes the log out of service.
+"""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from dlogd.config.choices import FlushPolicy
+from dlogd.storage import checkpoint, epochs
+from dlogd.storage.engine import ALIGNMENT
+from dlogd.storage.entries import OpenedEntries
+from dlogd.storage.files import File
+from dlogd.storage.log_state import LogState
+from dlogd.storage.segment import Segment, SegmentState, close_files
+
+log = logging.getLogger(__name__)
+
+PREALLOCATE_BYTES_MIN = 1 << 20
+"""The first step of a segment; each next one doubles it up to `preallocate_bytes`, so that many
+small partitions do not fill a disk with nothing."""
+
+PREALLOCATE_DISTANCE_BYTES = 128 * 1024
+"""How far ahead of the tail a step begins: the writer goes on while space is prepared."""
+
+_NEVER = 1 << 62
+_BLOCK_MASK = ~(ALIGNMENT - 1)
+
+
+class Maintenance:
+    """The jobs of one log. Owner: the event loop's thread."""
+
+    __slots__ = (
+        "_epochs_saved",
+        "_extending",
+        "_growing",
+        "_kick",
+        "_saving",
+        "_state",
+        "_sync_timer",
+        "_syncing",
+        "lock",
+    )
+
+    def __init__(self, state: LogState, kick: Callable[[], None]) -> None:
+        """`kick`: let the flusher look whether it may go on."""
+        self._state = state
+        self._kick = kick
+        self.lock = asyncio.Lock()
+        self._epochs_saved = True
+        self._saving = False
+        self._growing = False
+        self._extending = False
+        self._syncing = False
+        self._sync_timer: asyncio.TimerHandle | None = None
+
+    def _spawn(self, name: str, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._state.services.tasks.spawn(f"{name} {self._state.topic_partition}", self._run(job))
+
+    async def _run(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async with self.lock:
+            if not self._state.is_working:
+                return
+            try:
+                await job()
+            except OSError as error:
+                self._state.fail(error)
+
+    async def _blocking(self, work: Callable[[], None]) -> None:
+        await self._state.services.engine.run(work)
+
+    # -- after each write
+
+    def on_progress(self, segment: Segment) -> None:
+        """`segment` was written to: index what is durable, prepare what comes next."""
+        position = segment.flushed_position
+        if segment.index.due <= position:
+            self._settle(segment, position)
+        if segment.written_position > segment.extend_at:
+            self._extend_soon(segment)
+        if not segment.durable:
+            if self._state.flush_waiters:
+                self.sync_soon()
+            elif self._state.config.flush_policy is FlushPolicy.INTERVAL:
+                self._sync_later()
+
+    def _settle(self, segment: Segment, position: int) -> None:
+        if not segment.index.is_open:
+            return
+        if not self._epochs_saved:
+            # Recovery scans from the last entry: it must come before what the file does not know.
+            if not self._saving:
+                self._saving = True
+                self._spawn("save epochs", self.save_epochs)
+            return
+        segment.settle(position)
+        if segment.needs_growth and not self._growing:
+            self._growing = True
+            self._spawn("grow index", partial(self._grow, segment))
+
+    # -- making and opening files
+
+    def prepare_soon(self, segment: Segment) -> None:
+        """Open the indexes of a segment that is appended to for the first time."""
+        segment.prepared = True
+        self._spawn("prepare", partial(self._prepare, segment))
+
+    async def _prepare(self, segment: Segment) -> None:
+        if segment.state is not SegmentState.OPEN:
+            return
+        await self.open_indexes(segment, writable=True)
+        await self._blocking(segment.directory.sync)
+        segment.extend_at = segment.allocated_end - PREALLOCATE_BYTES_MIN // 2
+        self.on_progress(segment)
+
+    async def open_indexes(self, segment: Segment, *, writable: bool) -> None:
+        """Map both index files, unless they are; the lock is held."""
+        if segment.index.is_open:
+            return
+        opened: list[tuple[OpenedEntries, OpenedEntries]] = []
+        await self._blocking(lambda: opened.append(segment.open_indexes(writable=writable)))
+        segment.index.attach(opened[0][0])
+        segment.times.attach(opened[0][1])
+
+    async def _grow(self, segment: Segment) -> None:
+        self._growing = False
+        if segment.state is not SegmentState.OPEN or not segment.needs_growth:
+            return
+        old = [segment.index.detach(), segment.times.detach()]
+        await self._blocking(partial(close_files, [file for file in old if file is not None]))
+        await self.open_indexes(segment, writable=True)
+        segment.index.mark(segment.flushed_position)
+        self.on_progress(segment)
+
+    def create_soon(self, segment: Segment) -> None:
+        """Make the file of a segment that was rolled to."""
+        self._spawn("create segment", partial(self._create, segment))
+
+    async def _create(self, segment: Segment) -> None:
+        if segment.state is not SegmentState.CREATING:
+            return
+        made: list[File] = []
+        await self._blocking(lambda: made.append(segment.create_file()))
+        segment.file = made[0]
+        segment.state = SegmentState.OPEN
+        self._kick()
+
+    # -- space ahead of the tail
+
+    def _extend_soon(self, segment: Segment) -> None:
+        segment.extend_at = _NEVER
+        if not segment.durable or not self._state.config.preallocate_bytes:
+            return
+        if not self._extending:
+            self._extending = True
+            self._spawn("preallocate", partial(self._extend, segment))
+
+    async def _extend(self, segment: Segment) -> None:
+        self._extending = False
+        file, config = segment.file, self._state.config
+        if segment.state is not SegmentState.OPEN or file is None:
+            return
+        end = (segment.tail.end + ALIGNMENT - 1) & _BLOCK_MASK
+        start = max(segment.allocated_end, end + PREALLOCATE_DISTANCE_BYTES) & _BLOCK_MASK
+        step = min(config.preallocate_bytes, max(start, PREALLOCATE_BYTES_MIN))
+        stop = min(start + step, config.segment_bytes) & _BLOCK_MASK
+        if stop <= start:
+            return
+        # What is prepared may be overwritten with zeros: no write may go there meanwhile.
+        segment.wait_position = start
+        try:
+            await self._blocking(partial(file.preallocate, start, stop - start))
+            segment.allocated_end = stop
+            segment.extend_at = stop - step // 2
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EOPNOTSUPP, errno.EDQUOT):
+                raise
+            log.warning("No space was preallocated file=%s error=%s", file.path, error)
+        finally:
+            segment.wait_position = _NEVER
+            self._kick()
+
+    # -- leader epochs
+
+    def note_epoch(self) -> None:
+        """The history of leader epochs has changed."""
+        self._epochs_saved = False
+
+    async def save_epochs(self) -> None:
+        """Bring the leader epochs to stable storage, unless they are there; the lock is held."""
+        self._saving = False
+        if self._epochs_saved:
+            return
+        data = self._state.epochs.encode()
+        self._epochs_saved = True
+        try:
+            await self._blocking(
+                partial(checkpoint.replace_file, self._state.directory, epochs.FILE_NAME, data)
+            )
+        except OSError:
+            self._epochs_saved = False
+            raise
+
+    # -- syncing and sealing
+
+    def _sync_later(self) -> None:
+        if self._sync_timer is None:
+            delay_s = self._state.config.flush_interval_ms / 1000
+            self._sync_timer = self._state.services.loop.call_later(delay_s, self.sync_soon)
+
+    def sync_soon(self) -> None:
+        """Bring what was written weakly to stable storage."""
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+            self._sync_timer = None
+        if self._state.is_working and not self._syncing:
+            self._syncing = True
+            self._spawn("sync", self._sync)
+
+    async def _sync(self) -> None:
+        """Sync the oldest segment that is not sealed; older ones are, by the order of jobs."""
+        self._syncing = False
+        state = self._state
+        segment = state.segment_of(state.flushed_offset)
+        if segment.durable or segment.file is None:
+            return
+        position, offset = segment.written_position, segment.written_offset
+        await self._blocking(segment.file.sync)
+        self._on_synced(segment, position, offset)
+
+    def _on_synced(self, segment: Segment, position: int, offset: int) -> None:
+        segment.flushed_position = max(segment.flushed_position, position)
+        segment.index.mark(segment.flushed_position)
+        self._settle(segment, segment.flushed_position)
+        state = self._state
+        if offset > state.flushed_offset and state.failed is None:
+            state.advance(offset, state.promised_offset)
+        if state.flush_waiters and state.flushed_offset < state.promised_offset:
+            self.sync_soon()
+        self._kick()
+
+    def seal_soon(self, segment: Segment) -> None:
+        """Finish a rolled segment that is completely written."""
+        self._spawn("seal", partial(self._seal, segment))
+
+    async def _seal(self, segment: Segment) -> None:
+        if segment.state is not SegmentState.OPEN or segment is self._state.active:
+            return
+        await self.finish(segment)
+        segment.state = SegmentState.SEALED
+        segment.index.forget_recent()
+        segment.times.forget_recent()
+        state = self._state
+        state.services.open_segments.add(segment, partial(self.close_soon, segment))
+
+    async def finish(self, segment: Segment) -> None:
+        """Make a completely written segment durable and as short as its data; the lock is held."""
+        assert segment.file is not None
+        if not segment.durable:
+            await self._blocking(segment.file.sync)
+        await self.save_epochs()
+        await self.open_indexes(segment, writable=True)
+        self._on_synced(segment, segment.tail.end, self._state.end_offset_of(segment))
+        while segment.needs_growth:
+            await self._grow(segment)
+        index_file, times_file = segment.close_indexes(self._state.end_offset_of(segment))
+        await self._blocking(partial(segment.finish_files, index_file, times_file))
+
+    # -- closing files of segments that nobody reads
+
+    def close_soon(self, segment: Segment) -> None:
+        """Close the files of a sealed or dropped segment once nobody reads it."""
+        if segment.is_acquired:
+            segment.on_unused = self.close_soon
+            return
+        segment.on_unused = None
+        files = segment.detach_files()
+        if files:
+            engine = self._state.services.engine
+            self._state.services.tasks.spawn(
+                f"close {segment.path}", engine.run(partial(close_files, files))
+            )
+
+    def stop(self) -> None:
+        """Start no timer any more."""
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+            self._sync_timer = None

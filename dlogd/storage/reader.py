@@ -1,0 +1,330 @@
+"""Find places in a partition log: where a read begins and ends, what a timestamp stands for.
+
+Only places are found here, by the indexes and by the heads of a few batches; the bytes themselves
+are streamed by the caller, from memory or by the engine. Owner: the event loop's thread.
+"""
+
+import errno
+from bisect import bisect_right
+from collections.abc import Awaitable
+from typing import NamedTuple, TypeVar
+
+from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, LENGTH_OVERHEAD_BYTES
+from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
+from dlogd.storage.engine import ReadBuffer
+from dlogd.storage.log_state import LogState
+from dlogd.storage.maintenance import Maintenance
+from dlogd.storage.segment import Segment, SegmentRange, SegmentState
+
+CURSORS_MAX = 32
+"""Places remembered per log: a consumer that reads on finds its next batch without a search."""
+
+_PEEK_BYTES = 8 * 1024
+# Errors that say nothing about the disk.
+_OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+T = TypeVar("T")
+
+
+class Read(NamedTuple):
+    """What a read may send: whole batches, the first of which begins with `base_offset`."""
+
+    ranges: list[SegmentRange]
+    base_offset: int
+    bytes: int
+
+
+class _Cursor(NamedTuple):
+    """A batch, and where the batches after it begin as far as that is known; ends with an end."""
+
+    segment: Segment
+    base_offset: int
+    position: int
+    offsets: list[int]
+    positions: list[int]
+
+
+class LogReader:
+    """Reads of one log."""
+
+    __slots__ = ("_cursors", "_maintenance", "_state")
+
+    def __init__(self, state: LogState, maintenance: Maintenance) -> None:
+        self._state = state
+        self._maintenance = maintenance
+        self._cursors: dict[int, _Cursor] = {}
+
+    def forget(self) -> None:
+        """Forget all remembered places: the log was cut."""
+        self._cursors.clear()
+
+    # -- reads
+
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int, *, minimum_one: bool = True
+    ) -> Read | None:
+        """Find the batches from the one that holds `offset` on, all below `end_offset`.
+
+        None when a disk has to be asked: `await locate(offset)` and try again. A range ends within
+        one segment, so less than `max_bytes` may be found although more is there.
+        """
+        state = self._state
+        if state.failed is not None:
+            raise state.failed.with_traceback(None)
+        if not state.log_start_offset <= offset <= state.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"Offset {offset} of {state.topic_partition} is not within"
+                f" [{state.log_start_offset}, {state.log_end_offset}]"
+            )
+        if offset >= end_offset:
+            return Read([], offset, 0)
+        segment = state.segment_of(offset)
+        if segment.file is None and segment.state is not SegmentState.CREATING:
+            return None
+        cursor = self._cursors.get(offset)
+        if cursor is None:
+            cursor = self._find(segment, offset)
+            if cursor is None:
+                return None
+        start = cursor.position
+        end = self._end(segment, cursor, start + max_bytes, end_offset, minimum_one)
+        if end is None:
+            return None
+        if end <= start:
+            return Read([], cursor.base_offset, 0)
+        state.services.open_segments.touch(segment)
+        return Read([SegmentRange(segment, start, end - start)], cursor.base_offset, end - start)
+
+    def _find(self, segment: Segment, offset: int) -> _Cursor | None:
+        """Find the batch that holds `offset` by the index and the batches in memory."""
+        place = segment.index.floor_offset(offset)
+        if place is None:
+            return None
+        base_offset, position = place
+        while base_offset != offset:
+            fields = segment.tail.batch_fields(position)
+            if fields is None:
+                return None
+            next_offset = fields[0] + fields[6] + 1
+            if offset < next_offset:
+                break
+            base_offset, position = next_offset, position + fields[1] + LENGTH_OVERHEAD_BYTES
+        return _Cursor(segment, base_offset, position, [], [])
+
+    def _end(
+        self, segment: Segment, cursor: _Cursor, target: int, end_offset: int, minimum_one: bool
+    ) -> int | None:
+        """Return the largest known batch boundary that the limits allow.
+
+        `target`: position that the range should not pass, unless one batch does and `minimum_one`.
+        """
+        segment_end = self._state.end_offset_of(segment)
+        if end_offset >= segment_end:
+            limit = segment.tail.end
+            if limit <= target:
+                if segment is self._state.active:
+                    self._remember(segment, segment_end, limit)
+                return limit
+        elif end_offset == segment.written_offset:
+            limit = segment.written_position
+            if limit <= target:
+                self._remember(segment, end_offset, limit)
+                return limit
+        else:
+            found = self._boundary(segment, cursor, end_offset)
+            if found is None or found <= target:
+                return found
+            limit = found
+        place = segment.index.floor_position(target)
+        if place is not None and place[1] > cursor.position:
+            return min(place[1], limit)
+        return self._few(segment, cursor, target, limit, minimum_one)
+
+    def _boundary(self, segment: Segment, cursor: _Cursor, end_offset: int) -> int | None:
+        """Return the position where `end_offset` begins, or a boundary before it."""
+        known = self._cursors.get(end_offset)
+        if known is not None:
+            return known.position
+        place = segment.index.floor_offset(end_offset)
+        if place is None:
+            return None
+        base_offset, position = place
+        if position <= cursor.position:
+            # The end is near the start: walk from there instead.
+            base_offset, position = cursor.base_offset, cursor.position
+        while base_offset < end_offset:
+            fields = segment.tail.batch_fields(position)
+            if fields is None:
+                break
+            base_offset, position = (
+                fields[0] + fields[6] + 1,
+                position + fields[1] + LENGTH_OVERHEAD_BYTES,
+            )
+            if base_offset > end_offset:
+                return position - fields[1] - LENGTH_OVERHEAD_BYTES
+        if position > cursor.position or base_offset == end_offset:
+            return position
+        if not cursor.offsets:
+            return None
+        number = bisect_right(cursor.offsets, end_offset) - 1
+        return cursor.positions[number] if number >= 0 else cursor.position
+
+    def _few(
+        self, segment: Segment, cursor: _Cursor, target: int, limit: int, minimum_one: bool
+    ) -> int | None:
+        """Return where the batches end that fit before `target`, all between two index entries."""
+        position = end = cursor.position
+        while position < limit:
+            fields = segment.tail.batch_fields(position)
+            if fields is None:
+                break
+            position += fields[1] + LENGTH_OVERHEAD_BYTES
+            if position > target:
+                return position if end == cursor.position and minimum_one else end
+            end = position
+        if end > cursor.position:
+            return end
+        if not cursor.positions:
+            return None
+        number = bisect_right(cursor.positions, min(target, limit)) - 1
+        if number >= 0:
+            return cursor.positions[number]
+        return cursor.positions[0] if minimum_one else cursor.position
+
+    def _remember(self, segment: Segment, offset: int, position: int) -> None:
+        """Note where the batch with `offset` begins or will begin: the next read asks for it."""
+        self._add(offset, _Cursor(segment, offset, position, [], []))
+
+    def _add(self, offset: int, cursor: _Cursor) -> None:
+        cursors = self._cursors
+        cursors.pop(offset, None)
+        while len(cursors) >= CURSORS_MAX:
+            del cursors[next(iter(cursors))]
+        cursors[offset] = cursor
+
+    def position_of(self, offset: int) -> tuple[Segment, int, int] | None:
+        """Return segment, base offset and position of the batch that holds `offset`, if known."""
+        segment = self._state.segment_of(offset)
+        cursor = self._cursors.get(offset) or self._find(segment, offset)
+        return None if cursor is None else (segment, cursor.base_offset, cursor.position)
+
+    # -- asking the disk
+
+    async def locate(self, offset: int) -> None:
+        """Find the batch that holds `offset`, so that `read` can begin with it."""
+        state = self._state
+        if not state.log_start_offset <= offset < state.log_end_offset:
+            return
+        segment = state.segment_of(offset)
+        await self.open(segment)
+        place = segment.index.floor_offset(offset)
+        if place is None:
+            return
+        following = segment.index.after_position(place[1])
+        end = segment.tail.end
+        if following is not None and following[1] < end:
+            end = following[1]
+        batches = await self.heads(segment, place[1], end)
+        at = None
+        for number, fields in enumerate(batches):
+            if fields[0] <= offset <= fields[0] + fields[6]:
+                at = number
+        if at is None or state.segment_of(offset) is not segment:
+            return
+        position = place[1] + sum(f[1] + LENGTH_OVERHEAD_BYTES for f in batches[:at])
+        cursor = _Cursor(segment, batches[at][0], position, [], [])
+        for fields in batches[at:]:
+            position += fields[1] + LENGTH_OVERHEAD_BYTES
+            cursor.offsets.append(fields[0] + fields[6] + 1)
+            cursor.positions.append(position)
+        self._add(offset, cursor)
+
+    async def open(self, segment: Segment) -> None:
+        """Open the files of a segment for reading, unless they are; counted in the node's LRU."""
+        if segment.file is not None and segment.is_indexed:
+            return
+        state, maintenance = self._state, self._maintenance
+        async with maintenance.lock:
+            if state.failed is not None:
+                raise state.failed.with_traceback(None)
+            if segment.state is SegmentState.OPEN and not segment.is_indexed:
+                await self.guard(maintenance.open_indexes(segment, writable=True))
+            if segment.state is SegmentState.SEALED and segment.file is None:
+                opened = await self.guard(state.services.engine.run(segment.open_for_reading))
+                segment.file = opened.file
+                segment.index.attach(opened.index)
+                segment.times.attach(opened.times)
+                state.services.open_segments.add(segment, lambda: maintenance.close_soon(segment))
+
+    async def heads(self, segment: Segment, start: int, end: int) -> list[tuple[int, ...]]:
+        """Return the heads of the batches in [start, end)."""
+        heads = []
+        position = start
+        data, data_start = b"", start
+        while end - position >= HEADER_BYTES:
+            index = position - data_start
+            if index + HEADER_BYTES > len(data):
+                data = await self.bytes_of(segment, position, min(_PEEK_BYTES, end - position))
+                data_start, index = position, 0
+                if len(data) < HEADER_BYTES:
+                    raise self._changed(segment, position)
+            fields = BATCH_STRUCT.unpack_from(data, index)
+            if fields[1] < HEADER_BYTES - LENGTH_OVERHEAD_BYTES or fields[3] != 2:
+                raise self._changed(segment, position)
+            heads.append(fields)
+            position += fields[1] + LENGTH_OVERHEAD_BYTES
+        return heads
+
+    async def bytes_of(self, segment: Segment, position: int, length: int) -> bytes:
+        """Return bytes of a segment from memory or from the file; shorter only at its end."""
+        parts = []
+        segment.acquire()
+        try:
+            while length > 0:
+                view = segment.memory_view(position, length)
+                part = bytes(view) if view is not None else b""
+                if view is None:
+                    part = await self._from_file(segment, position, length)
+                if not part:
+                    break
+                parts.append(part)
+                position += len(part)
+                length -= len(part)
+        finally:
+            segment.release()
+        return b"".join(parts)
+
+    async def _from_file(self, segment: Segment, position: int, length: int) -> bytes:
+        services = self._state.services
+        length = min(length, segment.written_position - position, services.engine.read_length_max)
+        if length <= 0 or segment.file is None:
+            return b""
+        future = services.loop.create_future()
+
+        def on_read(result: ReadBuffer | OSError) -> None:
+            if isinstance(result, OSError):
+                if not future.done():
+                    future.set_exception(result)
+                return
+            data = bytes(result.view)
+            result.release()
+            if not future.done():
+                future.set_result(data)
+
+        services.engine.read(segment.file, position, length, on_read)
+        return await self.guard(future)
+
+    def _changed(self, segment: Segment, position: int) -> KafkaStorageError:
+        """Say why there is no batch: dropped or cut while it was read, or else damaged."""
+        return KafkaStorageError(
+            f"{segment.path} has no batch at {position} ({segment.state.name})"
+        )
+
+    async def guard(self, work: Awaitable[T]) -> T:
+        """Await I/O; its errors become ours, and those of the disk take the log out of service."""
+        try:
+            return await work
+        except OSError as error:
+            if error.errno not in _OF_THE_PROCESS:
+                self._state.fail(error)
+            raise KafkaStorageError(f"{self._state.topic_partition}: {error}") from error

@@ -1,0 +1,323 @@
+"""Open what a stopped log left on disk: find its end, tell a torn tail from corruption.
+
+After an unclean stop every segment is looked at from its last good index entry on. At the first
+place that is not the batch that must come there (docs/formats/segment.md has the reasons):
+
+- zeros to the end of the file: preallocated space, the log ends here;
+- below the flushed mark, or in a segment that was complete before later data was written:
+  acknowledged data is damaged, so the partition goes out of service and nothing is changed;
+- nothing valid follows: the tail of the last write, never acknowledged, is cut;
+- valid batches follow and a whole sector of zeros lies between: the last write of several sectors
+  reached the disk in part and was never acknowledged: cut;
+- valid batches follow and no sector is missing: corruption, out of service, nothing is changed.
+
+Blocks, run by the engine; called by `dlogd.storage.log` only.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dlog.errors import KafkaStorageError
+from dlog.types import LeaderEpoch, Offset
+from dlogd.storage import checkpoint, epochs
+from dlogd.storage.checkpoint import MalformedFileError
+from dlogd.storage.engine import ALIGNMENT
+from dlogd.storage.epochs import EpochHistory
+from dlogd.storage.examine import Examined, examine, quick_look
+from dlogd.storage.files import Directory, File
+from dlogd.storage.log_config import FLUSH_BYTES_MAX, LogConfig
+from dlogd.storage.scan import (
+    Window,
+    find_batch,
+    find_data_end,
+    has_lost_sector,
+    iter_headers,
+)
+from dlogd.storage.segment import IDX, LOG, TDX, file_name, parse_name
+
+log = logging.getLogger(__name__)
+
+LOG_START = "log-start"
+"""Name and kind of the small file with the log start offset."""
+
+WHAT_TO_DO = (
+    "The partition is out of service and its files are untouched. Restore them from another replica"
+    " or a backup, or move the partition's directory away to give up this copy; `dlogctl segment"
+    " check` shows what is readable."
+)
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery read and changed."""
+
+    bytes_scanned: int = 0
+    bytes_cut: int = 0
+    segments_removed: int = 0
+    indexes_rebuilt: int = 0
+
+
+@dataclass(slots=True)
+class RecoveredLog:
+    """A log that is ready to be used; the last segment is the active one."""
+
+    segments: list[Examined]
+    file: File
+    """Of the active segment, open for writing."""
+    prefix: bytes
+    """The bytes of the active segment's last partial block."""
+    history: EpochHistory
+    log_start_offset: Offset
+    report: RecoveryReport = field(default_factory=RecoveryReport)
+
+
+def encode_log_start(offset: Offset) -> bytes:
+    """Return the bytes of the file `log-start`."""
+    return checkpoint.encode(LOG_START, f"{offset}\n")
+
+
+def recover(
+    directory: Directory,
+    config: LogConfig,
+    *,
+    clean: bool,
+    on_progress: Callable[[int], None] = lambda _: None,
+) -> RecoveredLog:
+    """Open the log in `directory`; an empty one is made when there is none.
+
+    `clean`: the node was stopped in order, so closed segments need no look. `on_progress` is told
+    bytes as they are read, from this thread. Raises KafkaStorageError for damaged data, OSError.
+    """
+    return _Recovery(directory, config, clean, on_progress).run()
+
+
+class _Recovery:
+    def __init__(
+        self,
+        directory: Directory,
+        config: LogConfig,
+        clean: bool,
+        on_progress: Callable[[int], None],
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._clean = clean
+        self._on_progress = on_progress
+        self._report = RecoveryReport()
+
+    def run(self) -> RecoveredLog:
+        log_start = self._load_log_start()
+        bases = self._segment_bases(log_start)
+        found = self._look_at(bases)
+        if found and found[-1].end_offset < log_start:
+            # Under a weak flush policy data was lost that had been trimmed already.
+            self._remove([segment.base_offset for segment in found])
+            found = []
+        if not found:
+            found = [Examined(log_start, 0, end_offset=log_start, durable=self._config.durable)]
+            found[0].files_are_current = True
+        log_start = max(log_start, Offset(found[0].base_offset))
+        history = self._load_history(found)
+        history.truncate_to(Offset(found[-1].end_offset))
+        history.trim_to(log_start)
+        active = found[-1]
+        name = file_name(active.base_offset)
+        is_new = not self._directory.exists(name)
+        file = self._directory.open(name, create=True, direct=self._config.direct_writes)
+        try:
+            if is_new:
+                self._directory.sync()
+            length = active.end_position % ALIGNMENT
+            prefix = file.pread(length, active.end_position - length) if length else b""
+        except OSError:
+            file.close()
+            raise
+        return RecoveredLog(found, file, prefix, history, log_start, self._report)
+
+    # -- which segments there are
+
+    def _load_log_start(self) -> Offset:
+        data = checkpoint.load_file(self._directory, LOG_START)
+        if data is None:
+            return Offset(0)
+        try:
+            return Offset(int(checkpoint.decode(LOG_START, data)))
+        except (MalformedFileError, ValueError) as error:
+            raise KafkaStorageError(f"{self._directory.path}/{LOG_START}: {error}") from error
+
+    def _segment_bases(self, log_start: Offset) -> list[int]:
+        """Return the base offsets of the segments that count; remove what an old removal left."""
+        names = [parse_name(name) for name in self._directory.names()]
+        parsed = [name for name in names if name is not None]
+        bases = [base for base, suffix in parsed if suffix == LOG]
+        for base, suffix in parsed:
+            if suffix != LOG and base not in bases:
+                self._directory.unlink(file_name(base, suffix))
+        while len(bases) > 1 and bases[1] <= log_start:
+            self._remove([bases.pop(0)])
+        return bases
+
+    def _remove(self, bases: list[int]) -> None:
+        """Remove segments, the newest first, so that what is left is a whole log at any moment."""
+        for base in reversed(bases):
+            for suffix in (IDX, TDX, LOG):
+                if self._directory.exists(file_name(base, suffix)):
+                    self._directory.unlink(file_name(base, suffix))
+            self._directory.sync()
+
+    # -- one after the other
+
+    def _look_at(self, bases: list[int]) -> list[Examined]:
+        found: list[Examined] = []
+        for number, base in enumerate(bases):
+            following = bases[number + 1 :]
+            file = self._directory.open(file_name(base))
+            try:
+                segment = self._quick(file, base, following)
+                if segment is None:
+                    segment, is_last = self._slow(file, base, following)
+                    if is_last and following:
+                        self._remove(following)
+                        self._report.segments_removed += len(following)
+                        following = []
+                    self._tidy(file, segment, is_closed=bool(following))
+            finally:
+                file.close()
+            found.append(segment)
+            if not following:
+                break
+        return found
+
+    def _quick(self, file: File, base: int, following: list[int]) -> Examined | None:
+        if not self._clean or not following:
+            return None
+        return quick_look(self._directory, file, base, following[0])
+
+    def _slow(self, file: File, base: int, following: list[int]) -> tuple[Examined, bool]:
+        """Return what the segment holds and whether the log ends in it."""
+        segment = examine(
+            self._directory,
+            file,
+            base,
+            durable=self._config.durable,
+            interval_bytes=self._config.index_interval_bytes,
+        )
+        self._report.bytes_scanned += segment.bytes_read
+        self._on_progress(segment.bytes_read)
+        data_end = segment.data_end = find_data_end(file, segment.end_position, segment.size)
+        is_whole = data_end == segment.end_position
+        if following and is_whole and segment.end_offset == following[0]:
+            return segment, False
+        if segment.end_position < segment.mark:
+            raise self._damaged(file, segment, f"what was flushed reaches to {segment.mark}")
+        if following and self._has_data(following):
+            self._judge_gap(file, segment, data_end, following[0])
+        else:
+            self._judge_tail(file, segment, data_end)
+        return segment, True
+
+    def _has_data(self, bases: list[int]) -> bool:
+        """Return whether any of these segments holds anything."""
+        for base in bases:
+            file = self._directory.open(file_name(base), read_only=True)
+            try:
+                if find_data_end(file, 0, file.size()) > 0:
+                    return True
+            finally:
+                file.close()
+        return False
+
+    def _judge_gap(self, file: File, segment: Examined, data_end: int, next_base: int) -> None:
+        """Return when the log may be cut in this segment although later ones have data."""
+        if segment.durable or segment.is_sealed:
+            raise self._damaged(
+                file, segment, f"the next segment begins with offset {next_base} and holds data"
+            )
+        # Pages of several files reach the disk in any order under a weak flush policy.
+        self._judge_tail(file, segment, data_end)
+
+    def _judge_tail(self, file: File, segment: Examined, data_end: int) -> None:
+        """Return when what lies beyond the good batches is a torn tail; raise when it is not."""
+        start = segment.end_position
+        if data_end == start:
+            return
+        if segment.durable and data_end - start > FLUSH_BYTES_MAX + self._config.max_message_bytes:
+            raise self._damaged(file, segment, f"more than one write lies beyond, to {data_end}")
+        following = find_batch(file, start + 1, segment.size, segment.end_offset)
+        if following is not None and not has_lost_sector(
+            file, start, following, segment.end_offset
+        ):
+            raise self._damaged(file, segment, f"a good batch follows at {following}")
+        self._report.bytes_cut += data_end - start
+        log.warning(
+            "Cut a torn tail file=%s position=%d bytes=%d next_offset=%d",
+            file.path,
+            start,
+            data_end - start,
+            segment.end_offset,
+        )
+
+    def _damaged(self, file: File, segment: Examined, why: str) -> KafkaStorageError:
+        return KafkaStorageError(
+            f"{file.path} is damaged at position {segment.end_position}"
+            f" (offset {segment.end_offset}): no valid batch there, but {why}. {WHAT_TO_DO}"
+        )
+
+    def _tidy(self, file: File, segment: Examined, *, is_closed: bool) -> None:
+        """Bring the files to what was found: cut, durable, indexed."""
+        if is_closed:
+            segment.close_times()
+        else:
+            segment.reopen_times()
+        # What is good but beyond the mark may be only in the system's memory (kill -9).
+        must_sync = segment.mark != segment.end_position
+        is_torn = segment.data_end > segment.end_position
+        if is_torn or (is_closed and segment.size != segment.end_position):
+            file.truncate(segment.end_position)
+            segment.size = segment.end_position
+            must_sync = True
+        if must_sync:
+            file.sync()
+            segment.mark = segment.end_position
+        if not segment.files_are_current or must_sync:
+            self._report.indexes_rebuilt += not segment.files_are_current
+            segment.store_indexes(self._directory, durable=is_closed)
+
+    # -- leader epochs
+
+    def _load_history(self, found: list[Examined]) -> EpochHistory:
+        """Return the saved history, completed by what was scanned."""
+        try:
+            data = checkpoint.load_file(self._directory, epochs.FILE_NAME)
+            saved = epochs.decode(data).entries if data is not None else None
+        except MalformedFileError as error:
+            log.warning(
+                "Rebuilding leader epochs directory=%s error=%s", self._directory.path, error
+            )
+            saved = None
+        if saved is None and any(s.scanned_from > s.base_offset or not s.epochs for s in found):
+            return self._rebuild_history(found)
+        history = EpochHistory()
+        entries = saved or []
+        for segment in found:
+            if segment.epochs:
+                start, end = segment.scanned_from, segment.end_offset
+                entries = [entry for entry in entries if not start <= entry[1] < end]
+                entries += [(LeaderEpoch(epoch), Offset(at)) for epoch, at in segment.epochs]
+        for epoch, offset in sorted(entries, key=lambda entry: entry[1]):
+            history.assign(epoch, offset)
+        return history
+
+    def _rebuild_history(self, found: list[Examined]) -> EpochHistory:
+        history = EpochHistory()
+        for segment in found:
+            if not segment.end_position:
+                continue
+            file = self._directory.open(file_name(segment.base_offset), read_only=True)
+            try:
+                for header in iter_headers(Window(file, segment.end_position), 0):
+                    history.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+            finally:
+                file.close()
+        return history

@@ -1,0 +1,198 @@
+"""Walk over the batches of a segment file, checking each one; blocks, run by the engine.
+
+Only finds out what is there: where the good batches end, what follows them. What that means is
+decided by `dlogd.storage.recovery`.
+"""
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from dlog.batch.header import (
+    BATCH_STRUCT,
+    CRC_START,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC,
+    BatchHeader,
+)
+from dlog.checksum import crc32c
+from dlogd.storage.files import File
+
+WINDOW_BYTES = 1 << 20
+SECTOR_BYTES = 512
+"""What a disk writes whole or not at all; disks with larger sectors write several of these."""
+
+_SEARCH_BYTES = 64 * 1024
+_ZEROS = bytes(WINDOW_BYTES)
+_SECTOR_ZEROS = bytes(SECTOR_BYTES)
+
+Fields = tuple[int, ...]
+Visit = Callable[[Fields, int], None]
+
+
+class Window:
+    """Part of a file in memory, moved forward as it is asked for."""
+
+    def __init__(self, file: File, end: int) -> None:
+        self._file = file
+        self._data = b""
+        self._start = 0
+        self.end = end
+        self.bytes_read = 0
+
+    def at(self, position: int, length: int) -> tuple[bytes, int]:
+        """Return (bytes, index of `position` in them); `length` bytes unless the file ends."""
+        index = position - self._start
+        if index < 0 or index + length > len(self._data):
+            want = min(max(length, WINDOW_BYTES), self.end - position)
+            self._data = self._file.pread(want, position) if want > 0 else b""
+            self._start = position
+            self.bytes_read += len(self._data)
+            index = 0
+        return self._data, index
+
+
+def batch_at(window: Window, position: int, expected_offset: int) -> Fields | None:
+    """Return the head of the good batch at `position` that begins with `expected_offset`."""
+    fields = plausible_head(window, position)
+    if fields is None or fields[0] != expected_offset:
+        return None
+    return fields if has_good_crc(window, position, fields) else None
+
+
+def plausible_head(window: Window, position: int) -> Fields | None:
+    """Return what stands at `position` when it can be the head of a batch within the file."""
+    if window.end - position < HEADER_BYTES:
+        return None
+    data, index = window.at(position, HEADER_BYTES)
+    if len(data) - index < HEADER_BYTES:
+        return None
+    fields = BATCH_STRUCT.unpack_from(data, index)
+    size = fields[1] + LENGTH_OVERHEAD_BYTES
+    if (
+        fields[3] != MAGIC
+        or fields[0] < 0
+        or fields[6] < 0
+        or not HEADER_BYTES <= size <= window.end - position
+    ):
+        return None
+    return fields
+
+
+def has_good_crc(window: Window, position: int, fields: Fields) -> bool:
+    """Return whether the bytes of the batch at `position` are as its writer checksummed them."""
+    at = position + CRC_START
+    end = position + fields[1] + LENGTH_OVERHEAD_BYTES
+    crc = 0
+    while at < end:
+        data, index = window.at(at, min(end - at, WINDOW_BYTES))
+        piece = memoryview(data)[index : index + end - at]
+        if not piece:
+            return False
+        crc = crc32c(piece, crc)
+        at += len(piece)
+    return crc == fields[4]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanEnd:
+    """Where the row of good batches ends."""
+
+    position: int
+    next_offset: int
+
+
+def scan(window: Window, position: int, expected_offset: int, visit: Visit) -> ScanEnd:
+    """Visit each good batch from `position` on, until one is not what must come next."""
+    while True:
+        fields = batch_at(window, position, expected_offset)
+        if fields is None:
+            return ScanEnd(position, expected_offset)
+        visit(fields, position)
+        position += fields[1] + LENGTH_OVERHEAD_BYTES
+        expected_offset = fields[0] + fields[6] + 1
+
+
+def iter_headers(window: Window, position: int) -> Iterator[BatchHeader]:
+    """Yield the head of each batch from `position` to the window's end; CRCs are not checked."""
+    while True:
+        fields = plausible_head(window, position)
+        if fields is None:
+            return
+        size = fields[1] + LENGTH_OVERHEAD_BYTES
+        yield BatchHeader(fields[0], size, *fields[2:])
+        position += size
+
+
+def find_data_end(file: File, start: int, size: int) -> int:
+    """Return the position after the last byte that is not zero in [start, size), at least start."""
+    while size > start:
+        length = min(WINDOW_BYTES, size - start)
+        data = file.pread(length, size - length)
+        # Comparing is several times faster than stripping, and nearly all of it is zeros.
+        if data != _ZEROS[: len(data)]:
+            return size - length + len(data.rstrip(b"\0"))
+        size -= length
+    return start
+
+
+def has_lost_sector(file: File, start: int, end: int, expected_offset: int) -> bool:
+    """Return whether a sector in [start, end) looks never written: it is all zeros.
+
+    Of the first sector, which begins with older batches, only the rest counts, and only when a
+    batch with `expected_offset` would have put something else than zeros there.
+    """
+    rest = -start % SECTOR_BYTES
+    if rest:
+        head = struct.pack(">qI", expected_offset, 0xFF)[:rest]
+        data = file.pread(rest, start)
+        if not any(data) and (any(head) or rest >= 12):
+            return True
+    position = start + rest
+    while position < end:
+        data = file.pread(WINDOW_BYTES, position)
+        for index in range(0, min(len(data), end - position), SECTOR_BYTES):
+            if data[index : index + SECTOR_BYTES] == _SECTOR_ZEROS:
+                return True
+        if len(data) < WINDOW_BYTES:
+            return False
+        position += len(data)
+    return False
+
+
+def find_batch(file: File, start: int, end: int, expected_offset: int) -> int | None:
+    """Return the position of the first good batch that begins at or after `start`.
+
+    It must have an offset >= `expected_offset`. Candidates are found at any byte by a regular
+    expression over what is fixed in a head, in C: the upper half of the offset, the magic, the
+    upper half of the attributes, the signs of the length and of the last offset delta.
+    """
+    pattern = _pattern(expected_offset)
+    window = Window(file, end)
+    position = start
+    while end - position >= HEADER_BYTES:
+        data = file.pread(min(_SEARCH_BYTES, end - position), position)
+        found = None if data == _ZEROS[: len(data)] else pattern.search(data)
+        while found is not None:
+            candidate = position + found.start()
+            fields = plausible_head(window, candidate)
+            if (
+                fields is not None
+                and fields[0] >= expected_offset
+                and has_good_crc(window, candidate, fields)
+            ):
+                return candidate
+            found = pattern.search(data, found.start() + 1)
+        # A head may begin in the last bytes of what was searched.
+        position += max(len(data) - HEADER_BYTES + 1, 1)
+    return None
+
+
+def _pattern(expected_offset: int) -> re.Pattern[bytes]:
+    upper, lower = divmod(expected_offset, 1 << 32)
+    prefix = re.escape(struct.pack(">i", upper))
+    if lower > 1 << 31:
+        prefix = b"(?:" + prefix + b"|" + re.escape(struct.pack(">i", upper + 1)) + b")"
+    return re.compile(prefix + rb"(?s:.{4}[\x00-\x7f].{3}.{4}\x02.{4}\x00[\x00-\x7f][\x00-\x7f])")
