@@ -1,0 +1,173 @@
+"""The bytes of a whole image (docs/formats/metadata-snapshot.md).
+
+Pure. Primitive values are those of `dlogd.metadata.encoding`. Topics stay in the order in which
+they were created, so that an image that was read is in every respect the one that was written.
+"""
+
+import struct
+from uuid import UUID
+
+from dlog.checksum import crc32c
+from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
+from dlogd.metadata.commands import read_addresses, read_nodes, write_addresses, write_nodes
+from dlogd.metadata.encoding import MalformedError, Reader, Writer
+from dlogd.metadata.image import (
+    Applied,
+    ClusterImage,
+    NodeRegistration,
+    PartitionImage,
+    Refused,
+    TopicImage,
+)
+
+MAGIC = b"dlogsnap"
+FORMAT_VERSION = 1
+
+_HEAD = struct.Struct(">8sHQQI")
+"""Magic, format version, image version, length of the body, CRC-32C of the four and the body."""
+
+_APPLIED, _REFUSED = 0, 1
+
+
+def encode(image: ClusterImage) -> bytes:
+    """Return the bytes of a snapshot file."""
+    writer = Writer()
+    writer.text(image.cluster_id)
+    writer.pairs(image.configs)
+    writer.i64(image.producer_id_next)
+    writer.u32(len(image.nodes))
+    for node in image.nodes.values():
+        _write_node(writer, node)
+    writer.u32(len(image.topics))
+    for topic in image.topics.values():
+        _write_topic(writer, topic)
+    writer.u32(len(image.outcomes))
+    for command_id, outcome in image.outcomes.items():
+        writer.uuid(command_id)
+        _write_outcome(writer, outcome)
+    body = bytes(writer.data)
+    head = _HEAD.pack(MAGIC, FORMAT_VERSION, image.version, len(body), 0)
+    crc = crc32c(body, crc32c(head[:-4]))
+    return head[:-4] + crc.to_bytes(4, "big") + body
+
+
+def decode(data: bytes) -> ClusterImage:
+    """Return the image of a snapshot file; raise only MalformedError."""
+    if len(data) < _HEAD.size:
+        raise MalformedError(f"{len(data)} bytes are too few for a snapshot")
+    magic, format_version, version, length, crc = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise MalformedError(f"it begins with {magic!r}, not {MAGIC!r}")
+    if format_version != FORMAT_VERSION:
+        raise MalformedError(
+            f"its format version is {format_version}, this software knows {FORMAT_VERSION}"
+        )
+    if length != len(data) - _HEAD.size:
+        raise MalformedError(f"its body has {len(data) - _HEAD.size} bytes instead of {length}")
+    body = memoryview(data)[_HEAD.size :]
+    if crc32c(body, crc32c(data[: _HEAD.size - 4])) != crc:
+        raise MalformedError("its checksum does not fit")
+    reader = Reader(body)
+    image = _read_image(reader, version)
+    reader.expect_end()
+    return image
+
+
+def _read_image(reader: Reader, version: int) -> ClusterImage:
+    cluster_id = reader.text()
+    configs = reader.pairs()
+    producer_id_next = reader.i64()
+    nodes = [_read_node(reader) for _ in range(reader.count(20))]
+    topics = [_read_topic(reader) for _ in range(reader.count(26))]
+    outcomes: dict[UUID, Applied | Refused] = {}
+    for _ in range(reader.count(19)):
+        command_id = reader.uuid()
+        outcomes[command_id] = _read_outcome(reader)
+    image = ClusterImage(
+        version=version,
+        cluster_id=cluster_id,
+        configs=configs,
+        nodes={node.node_id: node for node in nodes},
+        topics={topic.name: topic for topic in topics},
+        topics_by_id={topic.topic_id: topic for topic in topics},
+        producer_id_next=producer_id_next,
+        outcomes=outcomes,
+    )
+    if len(image.nodes) != len(nodes) or not (
+        len(image.topics) == len(image.topics_by_id) == len(topics)
+    ):
+        raise MalformedError("it holds a node or a topic twice")
+    return image
+
+
+def _write_node(writer: Writer, node: NodeRegistration) -> None:
+    writer.i32(node.node_id)
+    writer.i64(node.node_epoch)
+    writer.u32(len(node.directory_ids))
+    for directory_id in node.directory_ids:
+        writer.uuid(directory_id)
+    write_addresses(writer, node.addresses)
+    writer.optional_text(node.rack)
+    writer.text(node.version)
+    writer.boolean(node.fenced)
+
+
+def _read_node(reader: Reader) -> NodeRegistration:
+    return NodeRegistration(
+        node_id=NodeId(reader.i32()),
+        node_epoch=reader.i64(),
+        directory_ids=tuple(reader.uuid() for _ in range(reader.count(16))),
+        addresses=read_addresses(reader),
+        rack=reader.optional_text(),
+        version=reader.text(),
+        fenced=reader.boolean(),
+    )
+
+
+def _write_topic(writer: Writer, topic: TopicImage) -> None:
+    writer.text(topic.name)
+    writer.uuid(topic.topic_id)
+    writer.pairs(topic.configs)
+    writer.u32(len(topic.partitions))
+    for partition in topic.partitions:
+        write_nodes(writer, partition.replicas)
+        write_nodes(writer, partition.isr)
+        writer.i32(partition.leader)
+        writer.i32(partition.leader_epoch)
+        writer.i32(partition.partition_epoch)
+
+
+def _read_topic(reader: Reader) -> TopicImage:
+    name, topic_id, configs = reader.text(), reader.uuid(), reader.pairs()
+    partitions = tuple(_read_partition(reader) for _ in range(reader.count(14)))
+    return TopicImage(name=name, topic_id=topic_id, partitions=partitions, configs=configs)
+
+
+def _read_partition(reader: Reader) -> PartitionImage:
+    return PartitionImage(
+        replicas=read_nodes(reader),
+        isr=read_nodes(reader),
+        leader=NodeId(reader.i32()),
+        leader_epoch=LeaderEpoch(reader.i32()),
+        partition_epoch=PartitionEpoch(reader.i32()),
+    )
+
+
+def _write_outcome(writer: Writer, outcome: Applied | Refused) -> None:
+    if isinstance(outcome, Applied):
+        writer.u8(_APPLIED)
+        writer.i64(outcome.version)
+        writer.i64(outcome.value)
+    else:
+        writer.u8(_REFUSED)
+        writer.i32(outcome.code)
+        writer.text(outcome.message)
+
+
+def _read_outcome(reader: Reader) -> Applied | Refused:
+    kind = reader.u8()
+    if kind == _APPLIED:
+        return Applied(version=reader.i64(), value=reader.i64())
+    if kind == _REFUSED:
+        return Refused(code=reader.i32(), message=reader.text())
+    raise MalformedError(f"an outcome is of the unknown kind {kind}")
