@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from scripts.sandbox import running_sandbox
 from tests.clients.drivers.asynchronous import AiokafkaDriver
 from tests.clients.drivers.confluent import ConfluentDriver
 from tests.clients.drivers.driver import Driver
 from tests.clients.drivers.java import Java3Driver, Java4Driver
 from tests.clients.drivers.kcat import KcatDriver, OldLibrdkafkaDriver
 from tests.clients.drivers.pure_python import KafkaPythonDriver
-from tests.clients.sandbox import running_sandbox
 from tests.clients.tools import MissingError
 
 CLIENTS: tuple[Callable[[str], Driver], ...] = (
