@@ -129,9 +129,9 @@ class AioEngine:
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
             self._context = AioContext(events, self._eventfd)
-        except OSError:
+        except OSError as error:
             os.close(self._eventfd)
-            raise
+            raise OSError(error.errno, f"{error.strerror} ({_limits()})") from error
         self._events = events
         self._operations: list[_Write | _Read | None] = [None] * events
         self._free_slots = list(range(events))
@@ -267,3 +267,15 @@ class AioEngine:
             # A callback that raised is reported by the loop; the others still have their turn.
             if ended:
                 self._loop.call_soon(self._finish)
+
+
+def _limits() -> str:
+    """Return the system-wide figures, for messages."""
+    figures = []
+    for name in ("aio-nr", "aio-max-nr"):
+        try:
+            with open(f"/proc/sys/fs/{name}") as file:
+                figures.append(f"fs.{name}={file.read().strip()}")
+        except OSError:
+            figures.append(f"fs.{name}=?")
+    return " ".join(figures)

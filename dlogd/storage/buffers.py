@@ -22,6 +22,15 @@ LARGE_BYTES = 512 * 1024
 _FREE, _TAKEN, _CACHED = 0, 1, 2
 
 
+def anonymous_memory(size_bytes: int) -> memoryview:
+    """Return page-aligned memory of zeros that becomes resident only as it is written."""
+    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError, AttributeError):
+        # One touched page must not make a whole huge page resident.
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return memoryview(memory)
+
+
 class Chunk:
     """A piece of the arena. Owner: whoever took it, until it is given back or evicted."""
 
@@ -100,12 +109,8 @@ class BufferPool:
         self.small_bytes = small_bytes
         self.large_bytes = large_bytes
         self.total_bytes = slab_count * large_bytes
-        self._arena = mmap.mmap(-1, self.total_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        with suppress(OSError, AttributeError):
-            # One touched chunk must not make a whole huge page resident.
-            self._arena.madvise(mmap.MADV_NOHUGEPAGE)
-        self._memory = memoryview(self._arena)
-        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._arena))
+        self._memory = anonymous_memory(self.total_bytes)
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._smalls_per_slab = large_bytes // small_bytes
         # The lowest addresses are handed out first; what comes back is handed out next (warm).
         self._free_slabs = [_Slab(index) for index in reversed(range(slab_count))]
@@ -249,7 +254,7 @@ class BufferPool:
             elif self._free_slabs:
                 slab = self._free_slabs.pop()
                 self._split(slab)
-            elif self._evict_oldest(self._cached[SMALL], self._cached[LARGE]):
+            elif self._evict_oldest():
                 if not self._current.free:
                     continue
                 slab = self._current
@@ -338,17 +343,12 @@ class BufferPool:
             on_evict(chunk)
         self._free(chunk)
 
-    def _evict_oldest(self, *caches: OrderedDict[int, Chunk]) -> bool:
-        """Evict the least recently used chunk of `caches`; False when they are empty."""
-        oldest: Chunk | None = None
-        for cache in caches:
-            if cache:
-                head = next(iter(cache.values()))
-                if oldest is None or head.stamp < oldest.stamp:
-                    oldest = head
-        if oldest is None:
+    def _evict_oldest(self) -> bool:
+        """Evict the least recently used chunk; False when none is cached."""
+        heads = [next(iter(cache.values())) for cache in self._cached if cache]
+        if not heads:
             return False
-        self._evict(oldest)
+        self._evict(min(heads, key=lambda chunk: chunk.stamp))
         return True
 
     def _evict_for_large(self) -> None:

@@ -6,11 +6,12 @@ drives it. Little-endian 64-bit only, which is all that the table of system call
 
 import ctypes
 import errno
-import mmap
 import os
 import platform
 import struct
 import sys
+
+from dlogd.storage.buffers import anonymous_memory
 
 PREAD = 0
 PWRITE = 1
@@ -50,18 +51,6 @@ def _system_call(*argument_types: object) -> object:
     return prototype(("syscall", _libc))
 
 
-def _limits() -> str:
-    """Return the system-wide figures, for messages."""
-    figures = []
-    for name in ("aio-nr", "aio-max-nr"):
-        try:
-            with open(f"/proc/sys/fs/{name}") as file:
-                figures.append(f"fs.{name}={file.read().strip()}")
-        except OSError:
-            figures.append(f"fs.{name}=?")
-    return " ".join(figures)
-
-
 class AioContext:
     """One kernel AIO context with `slot_count` control blocks, each used for one operation.
 
@@ -76,23 +65,21 @@ class AioContext:
         context = ctypes.c_ulong(0)
         if _libc.syscall(_long(setup), _long(slot_count), ctypes.byref(context)) != 0:
             code = ctypes.get_errno()
-            raise OSError(code, f"io_setup({slot_count}): {os.strerror(code)}; {_limits()}")
+            raise OSError(code, f"io_setup({slot_count}): {os.strerror(code)}")
         self.slot_count = slot_count
         self._context = context.value
         self._eventfd = eventfd
         self._submit_call = _system_call(_long, _long, _pointer)
         self._events_call = _system_call(_long, _long, _long, _pointer, _pointer)
         # All the kernel reads and writes lives here for as long as the context.
-        self._blocks = mmap.mmap(-1, slot_count * _IOCB_BYTES)
-        self._blocks_address = address_of(memoryview(self._blocks))
-        self._iovecs = mmap.mmap(-1, slot_count * IOVECS_MAX * _IOVEC.size)
-        self._iovecs_address = address_of(memoryview(self._iovecs))
-        self._pointers_map = mmap.mmap(-1, slot_count * 8)
-        self._pointers = memoryview(self._pointers_map).cast("Q")
-        self._pointers_address = address_of(memoryview(self._pointers_map))
-        self._events_map = mmap.mmap(-1, slot_count * _EVENT_WORDS * 8)
-        self._events = memoryview(self._events_map).cast("q")
-        self._events_address = address_of(memoryview(self._events_map))
+        self._blocks = anonymous_memory(slot_count * _IOCB_BYTES)
+        self._blocks_address = address_of(self._blocks)
+        self._iovecs = anonymous_memory(slot_count * IOVECS_MAX * _IOVEC.size)
+        self._iovecs_address = address_of(self._iovecs)
+        self._pointers = anonymous_memory(slot_count * 8).cast("Q")
+        self._pointers_address = address_of(self._pointers)
+        self._events = anonymous_memory(slot_count * _EVENT_WORDS * 8).cast("q")
+        self._events_address = address_of(self._events)
 
     def prepare(
         self,

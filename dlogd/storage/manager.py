@@ -19,7 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from dlog.errors import ConfigError, KafkaStorageError, WireError
-from dlog.types import NodeId, Offset, TopicId, TopicPartition
+from dlog.types import NodeId, Offset, PartitionId, TopicId, TopicPartition
 from dlogd.storage.claiming import Claiming
 from dlogd.storage.directories import DataDirectory, LogKey, log_name
 from dlogd.storage.files import Directory
@@ -91,7 +91,7 @@ class LogManager:
 
     def log(self, topic_id: TopicId, partition: int) -> PartitionLog | None:
         """Return an open log."""
-        return self.logs.get((topic_id, partition))  # type: ignore[arg-type]
+        return self.logs.get((topic_id, PartitionId(partition)))
 
     def recovered_high_watermark(self, key: LogKey) -> Offset:
         """Return the high watermark that was saved last before this start; 0 when unknown."""

@@ -27,6 +27,9 @@ IO_THREADS = 4
 WORK_THREADS = 4
 """Threads for `run`: they must not delay writes, so they are others."""
 
+JOB_COUNT_MAX = 1 << 17
+"""Jobs that wait: more than there can be logs on a node."""
+
 _IOV_MAX = 1024
 
 
@@ -137,7 +140,8 @@ class ReadJob:
 class Workers:
     """Daemon threads that take jobs in FIFO order; started as they are needed.
 
-    Bounded by its callers: each log has one write in flight, reads have pooled memory.
+    Bounded by its callers: each log has one write in flight, reads have pooled memory. Beyond
+    JOB_COUNT_MAX `submit` raises queue.Full, which is a bug.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, thread_count_max: int) -> None:
@@ -145,7 +149,7 @@ class Workers:
         self._name = name
         self._thread_count_max = thread_count_max
         self._threads: list[threading.Thread] = []
-        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._queue: queue.Queue[Job | None] = queue.Queue(JOB_COUNT_MAX)
         self._unfinished = 0
         self._ended: deque[Job] = deque()
         self._notified = False
@@ -158,7 +162,7 @@ class Workers:
     def submit(self, job: Job) -> None:
         """Queue `job`; called on the loop's thread."""
         self._unfinished += 1
-        self._queue.put(job)
+        self._queue.put_nowait(job)
         if len(self._threads) < min(self._unfinished, self._thread_count_max):
             thread = threading.Thread(
                 target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True

@@ -116,12 +116,14 @@ class Upkeep:
 
     async def _retain_log(self, opened: PartitionLog) -> None:
         config = opened.config
+        timestamp_ms = self._services.clock.timestamp_ms()
+        opened.maybe_roll(timestamp_ms)
         plan = plan_retention(
             opened.segment_infos(),
             retention_ms=config.retention_ms,
             retention_bytes=config.retention_bytes,
             end_limit=self._owner.high_watermark_of(opened),
-            timestamp_ms=self._services.clock.timestamp_ms(),
+            timestamp_ms=timestamp_ms,
         )
         if plan is None:
             return
