@@ -73,6 +73,7 @@ class Partition:
         "settings",
         "topic_id",
         "topic_partition",
+        "unsnapshotted_bytes",
     )
 
     def __init__(
@@ -95,6 +96,8 @@ class Partition:
         self.closed: WireError | None = None
         self.appended_bytes = 0
         self.appended_records = 0
+        # Appended since the producer state was written last.
+        self.unsnapshotted_bytes = 0
         self._loop = loop
         self._clock = clock
         self._acks: deque[tuple[int, float, AckWaiter, int]] = deque()
@@ -117,9 +120,9 @@ class Partition:
     ) -> Appended | None:
         """Check one batch and append a copy of it; None when there is no append memory now.
 
-        Then the caller waits by `log.when_writable`. A batch that its producer has sent before is not
-        appended again: the old offsets are returned. Raises WireError when the batch is refused;
-        nothing was changed then.
+        Then the caller waits by `log.when_writable`. A batch that its producer has sent before is
+        not appended again: the old offsets are returned. Raises WireError when the batch is
+        refused; nothing was changed then.
         """
         error = self.closed or self.log.failed
         if error is not None:
@@ -159,6 +162,7 @@ class Partition:
                 self._clock.timestamp_ms(),
             )
         self.appended_bytes += end - start
+        self.unsnapshotted_bytes += end - start
         self.appended_records += fields[12]
         return base_offset, end_offset, append_time_ms
 
@@ -180,6 +184,13 @@ class Partition:
             raise InvalidRecordError(
                 f"record count {count} and last offset delta {fields[6]} do not fit"
             )
+        self._check_attributes(fields)
+        if not verify_crc(buffer, start, size):
+            raise CorruptMessageError("The checksum of the batch does not fit its bytes")
+        self._check_timestamps(fields)
+        return fields
+
+    def _check_attributes(self, fields: tuple[int, ...]) -> None:
         attributes = fields[5]
         if attributes & _CODEC_MASK > _CODEC_MAX:
             raise InvalidRecordError(f"Compression {attributes & _CODEC_MASK} is unknown")
@@ -189,10 +200,6 @@ class Partition:
             raise TransactionalIdAuthorizationFailedError("Transactions are not served yet")
         if fields[9] >= 0 and (fields[10] < 0 or fields[11] < 0):
             raise InvalidRecordError("An idempotent batch without epoch or sequence")
-        if not verify_crc(buffer, start, size):
-            raise CorruptMessageError("The checksum of the batch does not fit its bytes")
-        self._check_timestamps(fields)
-        return fields
 
     def _check_timestamps(self, fields: tuple[int, ...]) -> None:
         settings = self.settings
@@ -216,7 +223,7 @@ class Partition:
             )
 
     def wait(self, end_offset: int, timeout_ms: int, waiter: AckWaiter, index: int) -> None:
-        """Call `waiter.on_acked(index, ...)` when all below `end_offset` is promised, or never will be."""
+        """Call `waiter.on_acked` when all below `end_offset` is promised, or cannot be."""
         deadline_s = self._loop.time() + timeout_ms / 1000
         self._acks.append((end_offset, deadline_s, waiter, index))
         if self._timer is None:

@@ -6,7 +6,7 @@ from dlog.errors import WireError
 
 
 class Drainable(Protocol):
-    """Something with replies that may now leave; drained once per event, however many were filled."""
+    """Something with replies that may leave; drained once per event, however many were filled."""
 
     def drain(self) -> None:
         """Send every reply whose turn it is."""

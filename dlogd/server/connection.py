@@ -9,13 +9,14 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from dlog.errors import ProtocolError
 from dlogd.server.intake import FrameMemory, Intake
 from dlogd.server.outlet import Outlet, SocketOutlet, TransportOutlet
 from dlogd.server.replies import HeldReads, Replies
 from dlogd.storage.engine import Engine
+from dlogd.telemetry.metrics import ServerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,10 @@ class Owner(Protocol):
         """Where ranges of segments are read."""
 
     @property
+    def metrics(self) -> ServerMetrics:
+        """Counters of the listener."""
+
+    @property
     def limits(self) -> ConnectionLimits:
         """Bounds and shared memory."""
 
@@ -95,12 +100,12 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = "?"
         self.peer_host = "?"
         self.client_id = ""
-        self.request_count = 0
+        self.received_bytes = 0
         self.last_active = loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the socket up, or refuse it when the listener has enough."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
         self._transport = transport
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple) and len(name) >= 2:
@@ -146,6 +151,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Handle what has arrived; nothing may be raised from here."""
         self.last_active = self._loop.time()
+        self.received_bytes += nbytes
         try:
             self._intake.received(nbytes)
             self._process()
@@ -170,7 +176,6 @@ class Connection(asyncio.BufferedProtocol):
                     if intake.is_starved:
                         self._frames.when_available(self._on_frame_memory)
                     break
-                self.request_count += 1
                 buffer, self._frame_start, end = frame
                 handle(self, buffer, self._frame_start, end)
         finally:
@@ -212,7 +217,12 @@ class Connection(asyncio.BufferedProtocol):
         resume, self._resume = self._resume, None
         if resume is None or self._transport is None:
             return
-        self._guarded(lambda: (resume(), self._process()))
+
+        def go_on() -> None:
+            resume()
+            self._process()
+
+        self._guarded(go_on)
 
     def _guarded(self, work: Callable[[], object]) -> None:
         try:
@@ -223,9 +233,11 @@ class Connection(asyncio.BufferedProtocol):
             self._on_bug(error)
 
     def _on_protocol_error(self, error: ProtocolError) -> None:
+        self._owner.metrics.connections_broken_total += 1
         self.abort(f"Closed connection of a client that broke the protocol error={error}")
 
     def _on_bug(self, error: Exception) -> None:
+        self._owner.metrics.callback_errors_total += 1
         log.debug("Traceback of a failed request", exc_info=True)
         self.abort(f"Closed connection after an unexpected error error={error!r}")
 

@@ -7,6 +7,7 @@ from dlogd.server.connection import Connection, ConnectionLimits, Router
 from dlogd.server.intake import RECEIVE_BYTES, FrameMemory
 from dlogd.server.replies import HeldReads
 from dlogd.storage.engine import Engine
+from dlogd.telemetry.metrics import ServerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -17,13 +18,14 @@ HELD_READ_COUNT_MAX = 8
 
 
 class Listener:
-    """All connections of one address. Life: `start`, then `stop` once."""
+    """All connections of one address. Life: `bind`, `serve`, then `stop` once."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         engine: Engine,
         router: Router,
+        metrics: ServerMetrics,
         *,
         frame_bytes_max: int,
         inflight_bytes_max: int,
@@ -35,6 +37,7 @@ class Listener:
         self._loop = loop
         self.engine = engine
         self.router = router
+        self.metrics = metrics
         self.limits = ConnectionLimits(
             frame_bytes_max=frame_bytes_max,
             inflight_requests_max=inflight_requests_max,
@@ -50,24 +53,39 @@ class Listener:
         self._server: asyncio.AbstractServer | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._accepting = False
-        self.accepted_total = 0
-        self.refused_total = 0
 
     @property
     def connection_count(self) -> int:
         """How many clients are connected."""
         return len(self._connections)
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; return the port, which the system chose when `port` is 0."""
-        self._accepting = True
+    async def bind(self, host: str, port: int) -> int:
+        """Bind the address; return the port, which the system chose when `port` is 0."""
         self._server = await self._loop.create_server(
-            lambda: Connection(self, self._loop), host, port, backlog=BACKLOG
+            lambda: Connection(self, self._loop),
+            host,
+            port,
+            backlog=BACKLOG,
+            start_serving=False,
         )
-        self._schedule_sweep()
         sockets = getattr(self._server, "sockets", None)
         bound: int = sockets[0].getsockname()[1] if sockets else port
         return bound
+
+    async def serve(self) -> None:
+        """Accept clients from now on."""
+        assert self._server is not None
+        self._accepting = True
+        self._schedule_sweep()
+        await self._server.start_serving()
+
+    def reconfigure(
+        self, *, connection_count_max: int, connection_per_ip_max: int, idle_timeout_s: float
+    ) -> None:
+        """Take over reloaded limits; connections that stand are left alone."""
+        self._count_max = connection_count_max
+        self._per_ip_max = connection_per_ip_max
+        self._idle_timeout_s = idle_timeout_s
 
     def on_open(self, connection: Connection) -> bool:
         """Account for a new connection; refuse it over a limit or while stopping."""
@@ -78,18 +96,21 @@ class Listener:
             or len(self._connections) >= self._count_max
             or mine >= self._per_ip_max
         ):
-            self.refused_total += 1
-            if self.refused_total & (self.refused_total - 1) == 0:  # 1, 2, 4, 8 ...: no log floods
+            refused = self.metrics.connections_refused_total = (
+                self.metrics.connections_refused_total + 1
+            )
+            if refused & (refused - 1) == 0:  # 1, 2, 4, 8 ...: no log floods
                 log.warning(
                     "Refused connection peer=%s connections=%d from_same_host=%d refused_total=%d"
                     " hint=raise connections.max or connections.per_ip.max",
                     connection.peer,
                     len(self._connections),
                     mine,
-                    self.refused_total,
+                    refused,
                 )
             return False
-        self.accepted_total += 1
+        self.metrics.connections_total += 1
+        self.metrics.connections += 1
         self._per_ip[host] = mine + 1
         self._connections[connection] = None
         return True
@@ -98,6 +119,9 @@ class Listener:
         """Forget a connection."""
         if self._connections.pop(connection, 0) == 0:
             return
+        self.metrics.connections -= 1
+        self.metrics.received_bytes_total += connection.received_bytes
+        self.metrics.sent_bytes_total += connection.replies.bytes_sent
         host = connection.peer_host
         left = self._per_ip.get(host, 1) - 1
         if left:
@@ -114,8 +138,10 @@ class Listener:
         for connection in list(self._connections):
             quiet_s = now - connection.last_active
             if quiet_s > FRAME_STALL_S and connection.is_mid_frame and not len(connection.replies):
+                self.metrics.connections_idle_total += 1
                 connection.abort("Closed connection that left a frame unfinished")
             elif quiet_s > self._idle_timeout_s and not connection.replies.is_owing:
+                self.metrics.connections_idle_total += 1
                 connection.abort(None)
         self._schedule_sweep()
 

@@ -50,7 +50,10 @@ class SocketOutlet:
 
     def send(self, buffers: Buffers) -> int:
         try:
-            sent = os.writev(self._fd, buffers) if len(buffers) > 1 else os.write(self._fd, buffers[0])
+            if len(buffers) == 1:
+                sent = os.write(self._fd, buffers[0])
+            else:
+                sent = os.writev(self._fd, buffers)
         except (BlockingIOError, InterruptedError):
             sent = 0
         if sent < sum(map(len, buffers)):

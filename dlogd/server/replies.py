@@ -24,8 +24,8 @@ class Source(Protocol):
     """A segment as the stream sees it."""
 
     @property
-    def file(self) -> File:
-        """The file that holds the segment's bytes."""
+    def file(self) -> File | None:
+        """The file that holds what memory does not; there as long as the segment is acquired."""
 
     def memory_view(self, position: int, length_max: int) -> memoryview | None:
         """Return bytes at `position` from tail memory, valid until control returns to the loop."""
@@ -274,9 +274,13 @@ class Replies:
     def _start_read(self) -> None:
         piece = self._out[0]
         assert isinstance(piece, RangePiece)
+        file = piece.segment.file
+        if file is None:
+            self._on_error(OSError("A segment that is read from has no file"))
+            return
         self._reading = True
         length = min(piece.length, self._engine.read_length_max)
-        self._engine.read(piece.segment.file, piece.position, length, self._on_read)
+        self._engine.read(file, piece.position, length, self._on_read)
 
     def _on_read(self, result: ReadBuffer | OSError) -> None:
         self._reading = False

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from dlogd.tasks import Tasks
@@ -126,8 +127,7 @@ class _Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(f"not a stream transport: {transport!r}")
+        transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
         self.transport = transport
         transport.set_write_buffer_limits(high=0)
         if self._server.add(self):

@@ -1,26 +1,25 @@
-"""Produce: batches from the socket into the logs, answers when they are as safe as was promised.
+"""Produce: batches from the socket into the logs, answers when they are as safe as promised.
 
-The hot path. A request is appended at once, in the order of its arrival; its answer is parked on the
-partitions and leaves with the flush that covers it. When append memory is short the connection
+The hot path. A request is appended at once, in the order of its arrival; its answer is parked on
+the partitions and leaves with the flush that covers it. When append memory is short the connection
 stops reading and the request goes on where it stood.
 """
 
-import asyncio
-
+from dlog.compression import Codec
 from dlog.errors import (
-    InvalidRecordError,
     InvalidRequiredAcksError,
-    UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
     WireError,
 )
 from dlog.types import TopicId
 from dlog.wire import produce
+from dlogd.clock import Clock
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.waiters import Drainable
 from dlogd.server.connection import Connection
 from dlogd.server.replies import Slot
+from dlogd.telemetry.metrics import Telemetry
 
 ZSTD_VERSION_MIN = 7
 """Produce versions below this may not carry zstd (KIP-110)."""
@@ -34,18 +33,20 @@ ACKS_ALLOWED = (0, 1, -1)
 class ProduceHandler:
     """Handles Produce requests of all connections."""
 
-    def __init__(self, replicas: ReplicaManager) -> None:
+    def __init__(self, replicas: ReplicaManager, clock: Clock, telemetry: Telemetry) -> None:
+        self._replicas = replicas
         self._by_name = replicas.by_name
         self._by_id = replicas.by_id
-        self.request_total = 0
-        self.error_total = 0
-        self.stall_total = 0
+        self.clock = clock
+        self.api = telemetry.api("PRODUCE")
+        self.server = telemetry.server
+        self.storage = telemetry.storage
 
-    def find(self, topic: str | TopicId, index: int) -> Partition | None:
-        """Return the partition that this node leads, or None."""
+    def find(self, topic: str | TopicId, index: int) -> Partition:
+        """Return the partition that this node leads; raise WireError when it does not."""
         if isinstance(topic, str):
-            return self._by_name.get((topic, index))
-        return self._by_id.get((topic, index))
+            return self._by_name.get((topic, index)) or self._replicas.partition(topic, index)
+        return self._by_id.get((topic, index)) or self._replicas.partition_by_id(topic, index)
 
     def handle(
         self,
@@ -57,8 +58,8 @@ class ProduceHandler:
         end: int,
     ) -> None:
         """Append what the request in `buffer[position:end]` holds. Raises ProtocolError."""
-        request = produce.parse_request(buffer, position, end, version)
-        self.request_total += 1
+        request = produce.parse_request(memoryview(buffer), position, end, version)
+        self.api.requests += 1
         ProduceWork(self, connection, version, correlation_id, buffer, request).run()
 
 
@@ -77,6 +78,7 @@ class ProduceWork:
         "_results",
         "_shift",
         "_slot",
+        "_started_us",
         "_version",
         "_waiting",
     )
@@ -104,6 +106,7 @@ class ProduceWork:
             for index, start, end in partitions
         ]
         self._results: list[Result] = []
+        self._started_us = handler.clock.now_us()
         self._cursor = 0
         self._shift = 0
         # One more than the parts that wait, until all of them are appended.
@@ -114,10 +117,8 @@ class ProduceWork:
         parts = self._parts
         while self._cursor < len(parts):
             topic, index, start, end = parts[self._cursor]
-            partition = self._handler.find(topic, index)
             try:
-                if partition is None:
-                    raise UnknownTopicOrPartitionError
+                partition = self._handler.find(topic, index)
                 if not self._append(partition, index, start, end):
                     self._stall(partition)
                     return
@@ -134,11 +135,10 @@ class ProduceWork:
         acks = self._acks
         if acks not in ACKS_ALLOWED:
             raise InvalidRequiredAcksError(f"acks={acks} is none of 0, 1, -1")
-        if end < 0:
-            raise InvalidRecordError("The record set is missing")
         shift = self._shift
         if self._version < ZSTD_VERSION_MIN and end - start > 22:
-            if self._buffer[start + shift + 22] & 0x07 == 4:
+            codec = self._buffer[start + shift + 22] & 0x07
+            if codec == Codec.ZSTD:
                 raise UnsupportedCompressionTypeError("zstd needs Produce version 7 (KIP-110)")
         appended = partition.append_as_leader(self._buffer, start + shift, end + shift, acks)
         if appended is None:
@@ -154,13 +154,12 @@ class ProduceWork:
         return True
 
     def _stall(self, partition: Partition) -> None:
-        self._handler.stall_total += 1
         self._buffer, shift = self._connection.stall(self.run)
         self._shift += shift
         partition.log.when_writable(self._connection.unstall)
 
     def _refusal(self, index: int, error: WireError) -> Result:
-        self._handler.error_total += 1
+        self._handler.api.on_error(error.name)
         return (index, error.code, -1, -1, -1, str(error))
 
     def on_acked(self, index: int, error: WireError | None) -> Drainable | None:
@@ -171,6 +170,8 @@ class ProduceWork:
         return self._finish() if self._waiting == 0 else None
 
     def _finish(self) -> Drainable | None:
+        handler = self._handler
+        handler.api.seconds.observe((handler.clock.now_us() - self._started_us) / 1e6)
         slot = self._slot
         if slot is None:
             # A producer with acks=0 hears of an error by its connection only, as with Kafka.

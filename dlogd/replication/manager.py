@@ -1,0 +1,357 @@
+"""The partitions of this node: opened, changed and closed as the cluster's image says.
+
+Reconciles from the image, not from events: every change of the image wakes one worker, which makes
+the partitions here equal to the image and tries again later what has failed. Owner: the event
+loop's thread; made by `dlogd.broker`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from dlog.errors import (
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    WireError,
+)
+from dlog.types import NodeId, TopicId, TopicPartition
+from dlogd.clock import Clock
+from dlogd.config.schema import Config
+from dlogd.metadata.effective import EffectiveTopicConfig, TimestampType, resolve
+from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
+from dlogd.replication.partition import Partition, PartitionSettings
+from dlogd.replication.producer_snapshots import load_producers, save_producers
+from dlogd.replication.producers import ProducerStates
+from dlogd.storage.engine import Engine
+from dlogd.storage.log import PartitionLog
+from dlogd.storage.log_config import LogConfig
+from dlogd.storage.manager import LogManager
+from dlogd.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 5.0
+"""How long a failed open or delete rests before it is tried again."""
+OPENING_COUNT_MAX = 64
+SNAPSHOT_BYTES = 16 << 20
+"""Appended bytes after which a partition's producer state is written anew."""
+SNAPSHOT_PAUSE_S = 5.0
+
+Key = tuple[TopicId, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Node-wide facts that every partition needs."""
+
+    node_id: NodeId
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    engine: Engine
+
+
+def log_config_of(effective: EffectiveTopicConfig, config: Config) -> LogConfig:
+    """Return how the log of a topic with these configs is kept on this node."""
+    return LogConfig(
+        segment_bytes=effective.segment_bytes,
+        segment_ms=effective.segment_ms,
+        index_interval_bytes=effective.index_interval_bytes,
+        preallocate_bytes=effective.preallocate_bytes,
+        flush_policy=effective.flush_policy,
+        flush_interval_ms=effective.flush_interval_ms,
+        direct_io=config.direct_io,
+        retention_ms=effective.retention_ms,
+        retention_bytes=effective.retention_bytes,
+        max_message_bytes=effective.max_message_bytes,
+    )
+
+
+def settings_of(effective: EffectiveTopicConfig) -> PartitionSettings:
+    """Return what these configs mean for appends."""
+    return PartitionSettings(
+        batch_bytes_max=effective.max_message_bytes,
+        min_isr=effective.min_insync_replicas,
+        acks_floor=effective.ack_floor.acks,
+        stamps_append_time=effective.timestamp_type is TimestampType.LOG_APPEND_TIME,
+        timestamp_before_ms_max=effective.timestamp_before_max_ms,
+        timestamp_after_ms_max=effective.timestamp_after_max_ms,
+    )
+
+
+class ReplicaManager:
+    """All partitions with a replica on this node."""
+
+    def __init__(self, logs: LogManager, config: Config, placement: Placement) -> None:
+        self.by_name: dict[tuple[str, int], Partition] = {}
+        self.by_id: dict[Key, Partition] = {}
+        self._logs = logs
+        self._config = config
+        self._place = placement
+        self._tasks = Tasks(task_count_max=OPENING_COUNT_MAX + 8)
+        self._failed: dict[Key, WireError] = {}
+        self._topics: dict[TopicId, TopicImage] = {}  # as they were reconciled last
+        self._cluster_configs: object = None
+        self._image = ClusterImage()
+        self._reconciled_version = -1
+        self._wake = asyncio.Event()
+        self._reconciled: list[asyncio.Future[None]] = []
+        self._stopping = False
+
+    async def start(self, image: ClusterImage, known_directories: Sequence[UUID] = ()) -> None:
+        """Open every partition that the image places here; then follow further images.
+
+        `known_directories`: this node's data directories at its last start.
+        """
+        self._image = image
+        await self._logs.open(
+            {
+                (topic.topic_partition(index), topic.topic_id): self._log_config(topic)
+                for topic in image.topics.values()
+                for index in self._mine(topic)
+            },
+            known_directories,
+        )
+        await self._reconcile(image)
+        self._tasks.spawn("reconcile partitions", self._run())
+        self._tasks.spawn("snapshot producers", self._snapshot_often())
+
+    def on_image(self, image: ClusterImage) -> None:
+        """The cluster's image has changed."""
+        self._image = image
+        self._wake.set()
+
+    def reconfigure(self, config: Config) -> None:
+        """Take over a reloaded configuration."""
+        self._config = config
+        self._topics = {topic_id: _stale(topic) for topic_id, topic in self._topics.items()}
+        self._wake.set()
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """Return a partition that this node leads; raise WireError when it does not."""
+        found = self.by_name.get((topic, index))
+        if found is not None:
+            return found
+        image = self._image.topics.get(topic)
+        if image is None or image.partition(index) is None:
+            raise UnknownTopicOrPartitionError(f"This node knows no partition {topic}-{index}")
+        raise self._failed.get((image.topic_id, index)) or NotLeaderOrFollowerError(
+            f"{topic}-{index} is not open here"
+        )
+
+    def partition_by_id(self, topic_id: TopicId, index: int) -> Partition:
+        """Return a partition that this node leads; raise WireError when it does not."""
+        found = self.by_id.get((topic_id, index))
+        if found is not None:
+            return found
+        image = self._image.topics_by_id.get(topic_id)
+        if image is None:
+            raise UnknownTopicIdError(f"This node knows no topic with id {topic_id}")
+        return self.partition(image.name, index)
+
+    async def await_partitions(self, names: Sequence[str]) -> None:
+        """Return when everything in the present image has been opened, or has failed to."""
+        version = self._image.version
+        while self._reconciled_version < version and not self._stopping:
+            future = self._place.loop.create_future()
+            self._reconciled.append(future)
+            await future
+
+    @property
+    def failures(self) -> dict[TopicPartition, WireError]:
+        """Partitions that could not be opened, and why."""
+        found = {}
+        for (topic_id, index), error in self._failed.items():
+            topic = self._image.topics_by_id.get(topic_id)
+            if topic is not None:
+                found[topic.topic_partition(index)] = error
+        return found
+
+    def offline(self) -> dict[TopicPartition, WireError]:
+        """Return the partitions that are out of service here, and why."""
+        found = self.failures
+        for partition in self.by_id.values():
+            error = partition.log.failed
+            if error is not None:
+                found[partition.topic_partition] = error
+        return found
+
+    async def _run(self) -> None:
+        while True:
+            if not self._failed:
+                await self._wake.wait()
+            else:
+                self._place.loop.call_later(RETRY_S, self._wake.set)
+                await self._wake.wait()
+            self._wake.clear()
+            await self._reconcile(self._image)
+
+    async def _reconcile(self, image: ClusterImage) -> None:
+        """Make the partitions here equal to `image`."""
+        changed = [
+            topic
+            for topic_id, topic in image.topics_by_id.items()
+            if self._topics.get(topic_id) is not topic
+        ]
+        if image.configs is not self._cluster_configs:
+            changed = list(image.topics_by_id.values())
+        gone = [topic for key, topic in self._topics.items() if key not in image.topics_by_id]
+        for topic in gone:
+            await self._delete_topic(topic)
+        await self._retry_failed(image, changed)
+        for topic in changed:
+            await self._apply_topic(topic)
+        self._topics = dict(image.topics_by_id)
+        self._cluster_configs = image.configs
+        self._reconciled_version = image.version
+        waiting, self._reconciled = self._reconciled, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def _retry_failed(self, image: ClusterImage, changed: list[TopicImage]) -> None:
+        seen = {topic.topic_id for topic in changed}
+        for topic_id, _ in list(self._failed):
+            topic = image.topics_by_id.get(topic_id)
+            if topic is not None and topic_id not in seen:
+                seen.add(topic_id)
+                changed.append(topic)
+
+    def _mine(self, topic: TopicImage) -> list[int]:
+        node_id = self._place.node_id
+        return [i for i, part in enumerate(topic.partitions) if node_id in part.replicas]
+
+    def _effective(self, topic: TopicImage) -> EffectiveTopicConfig:
+        return resolve(topic.configs, self._image.configs, self._config)
+
+    def _log_config(self, topic: TopicImage) -> LogConfig:
+        return log_config_of(self._effective(topic), self._config)
+
+    async def _apply_topic(self, topic: TopicImage) -> None:
+        effective = self._effective(topic)
+        missing = []
+        for index in self._mine(topic):
+            partition = self.by_id.get((topic.topic_id, index))
+            if partition is None:
+                missing.append(index)
+            else:
+                self._change(partition, topic.partitions[index], effective)
+        for first in range(0, len(missing), OPENING_COUNT_MAX):
+            batch = missing[first : first + OPENING_COUNT_MAX]
+            await asyncio.gather(*(self._open(topic, index, effective) for index in batch))
+
+    def _change(
+        self, partition: Partition, image: PartitionImage, effective: EffectiveTopicConfig
+    ) -> None:
+        settings = settings_of(effective)
+        if partition.settings != settings:
+            partition.settings = settings
+        partition.leader_epoch = image.leader_epoch
+        partition.log.reconfigure(log_config_of(effective, self._config))
+
+    async def _open(self, topic: TopicImage, index: int, effective: EffectiveTopicConfig) -> None:
+        key = (topic.topic_id, index)
+        name = topic.topic_partition(index)
+        place = self._place
+        try:
+            plog = await self._logs.create(
+                name, topic.topic_id, log_config_of(effective, self._config)
+            )
+            if plog.failed is not None:
+                raise plog.failed
+            producers = ProducerStates(
+                expiry_ms=self._config.producer_id.expiry_ms,
+                producers_max=self._config.producer_id.per_partition_max,
+            )
+            is_current = await load_producers(place.engine, place.clock, plog, producers)
+        except (WireError, OSError) as error:
+            first_time = key not in self._failed
+            self._failed[key] = (
+                error if isinstance(error, WireError) else KafkaStorageError(str(error))
+            )
+            if first_time:
+                log.error("Cannot open partition partition=%s error=%s", name, error)
+            return
+        self._failed.pop(key, None)
+        if key in self.by_id or topic.topic_id not in self._image.topics_by_id:
+            return
+        partition = Partition(
+            plog,
+            loop=place.loop,
+            clock=place.clock,
+            producers=producers,
+            settings=settings_of(effective),
+            leader_epoch=topic.partitions[index].leader_epoch,
+        )
+        partition.unsnapshotted_bytes = 0 if is_current else plog.size_bytes
+        self.by_name[(topic.name, index)] = partition
+        self.by_id[key] = partition
+
+    async def _delete_topic(self, topic: TopicImage) -> None:
+        for index in self._mine(topic):
+            key = (topic.topic_id, index)
+            self._failed.pop(key, None)
+            partition = self.by_id.pop(key, None)
+            if partition is not None:
+                if self.by_name.get((topic.name, index)) is partition:
+                    del self.by_name[(topic.name, index)]
+                partition.close(UnknownTopicOrPartitionError("The topic was deleted"))
+            try:
+                await self._logs.delete(topic.topic_partition(index), topic.topic_id)
+            except (WireError, OSError) as error:
+                log.error("Cannot delete log partition=%s-%d error=%s", topic.name, index, error)
+
+    async def _snapshot_often(self) -> None:
+        while True:
+            await asyncio.sleep(SNAPSHOT_PAUSE_S)
+            now_ms = self._place.clock.timestamp_ms()
+            for partition in list(self.by_id.values()):
+                partition.producers.expire(now_ms)
+                if partition.unsnapshotted_bytes >= SNAPSHOT_BYTES and partition.closed is None:
+                    await self._snapshot(partition)
+
+    async def _snapshot(self, partition: Partition) -> None:
+        partition.unsnapshotted_bytes = 0
+        try:
+            await save_producers(self._place.engine, partition.log, partition.producers)
+        except (WireError, OSError) as error:
+            log.warning(
+                "Cannot write producer snapshot partition=%s error=%s",
+                partition.topic_partition,
+                error,
+            )
+
+    def logs(self) -> list[PartitionLog]:
+        """Return the logs of all open partitions."""
+        return [partition.log for partition in self.by_id.values()]
+
+    async def stop(self) -> None:
+        """Answer who waits, write producer states; their manager closes the logs themselves."""
+        self._stopping = True
+        await self._tasks.close()
+        for future in self._reconciled:
+            if not future.done():
+                future.set_result(None)
+        partitions = list(self.by_id.values())
+        for partition in partitions:
+            partition.close()
+        stale = [each for each in partitions if each.unsnapshotted_bytes and not each.log.failed]
+        for first in range(0, len(stale), OPENING_COUNT_MAX):
+            await asyncio.gather(
+                *(self._snapshot(each) for each in stale[first : first + OPENING_COUNT_MAX])
+            )
+        self.by_name.clear()
+        self.by_id.clear()
+
+
+def _stale(topic: TopicImage) -> TopicImage:
+    """Return a copy, so that the topic counts as changed."""
+    return TopicImage(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=topic.partitions,
+        configs=topic.configs,
+    )

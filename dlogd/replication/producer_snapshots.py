@@ -1,0 +1,67 @@
+"""Producer states on disk: a snapshot beside each log, and the batches behind it.
+
+A snapshot is only written when all that it covers is on stable storage, and removed when it covers
+more than the log holds, so what is loaded is always a prefix of the log's own history.
+"""
+
+import logging
+
+from dlogd.clock import Clock
+from dlogd.replication.producers import CorruptSnapshotError, ProducerStates
+from dlogd.storage.checkpoint import load_file, remove_file, replace_file
+from dlogd.storage.engine import Engine
+from dlogd.storage.files import Directory
+from dlogd.storage.log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+SNAPSHOT = "producer-snapshot"
+
+
+def _load(directory: Directory, producers: ProducerStates, log_end_offset: int) -> int | None:
+    """Load the snapshot; return its end offset, None when there is none to trust. Blocks."""
+    data = load_file(directory, SNAPSHOT)
+    if data is None:
+        return None
+    try:
+        end_offset = producers.load(data)
+    except CorruptSnapshotError as error:
+        log.warning("Ignored producer snapshot path=%s error=%s", directory.path, error)
+        remove_file(directory, SNAPSHOT)
+        return None
+    if end_offset > log_end_offset:
+        log.warning(
+            "Removed producer snapshot beyond the log path=%s end_offset=%d log_end_offset=%d",
+            directory.path,
+            end_offset,
+            log_end_offset,
+        )
+        producers.clear()
+        remove_file(directory, SNAPSHOT)
+        return None
+    return end_offset
+
+
+async def load_producers(
+    engine: Engine, clock: Clock, plog: PartitionLog, producers: ProducerStates
+) -> bool:
+    """Bring `producers` to the state after the last batch of the log. Raises OSError.
+
+    Returns whether the snapshot had all of it.
+    """
+    log_end_offset = plog.log_end_offset
+    directory = plog.directory
+    found = await engine.run(lambda: _load(directory, producers, log_end_offset))
+    start = plog.log_start_offset if found is None else max(found, plog.log_start_offset)
+    now_ms = clock.timestamp_ms()
+    async for header in plog.replay(start):
+        producers.replay(header, now_ms)
+    return found == log_end_offset or log_end_offset == 0
+
+
+async def save_producers(engine: Engine, plog: PartitionLog, producers: ProducerStates) -> None:
+    """Write a snapshot of the state as it is now. Raises OSError or WireError."""
+    directory = plog.directory
+    data = producers.encode(plog.log_end_offset)
+    await plog.flush()
+    await engine.run(lambda: replace_file(directory, SNAPSHOT, data))

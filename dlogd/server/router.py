@@ -1,0 +1,80 @@
+"""From a frame to whoever handles it: Produce and Fetch by their own path, the rest by dispatch."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from dlog.errors import ProtocolError
+from dlog.wire.apis import VERSIONS, ApiKey
+from dlog.wire.frame import RequestHeader, parse_request_header
+from dlogd.server.connection import Connection
+from dlogd.server.dispatch import Dispatcher
+from dlogd.server.exchange import Peer
+from dlogd.server.handlers.fetch import FetchHandler
+from dlogd.server.handlers.produce import ProduceHandler
+from dlogd.server.replies import Slot
+from dlogd.tasks import Tasks
+from dlogd.telemetry.metrics import Telemetry
+
+_PRODUCE = int(ApiKey.PRODUCE)
+_FETCH = int(ApiKey.FETCH)
+_PRODUCE_MIN, _PRODUCE_MAX = VERSIONS[ApiKey.PRODUCE]
+_FETCH_MIN, _FETCH_MAX = VERSIONS[ApiKey.FETCH]
+
+
+class RequestRouter:
+    """Routes the requests of all connections of a node."""
+
+    def __init__(
+        self,
+        produce: ProduceHandler,
+        fetch: FetchHandler,
+        dispatcher: Dispatcher,
+        tasks: Tasks,
+        telemetry: Telemetry,
+    ) -> None:
+        self._produce = produce
+        self._fetch = fetch
+        self._dispatcher = dispatcher
+        self._tasks = tasks
+        self._telemetry = telemetry
+
+    def handle(self, connection: Connection, buffer: bytearray, start: int, end: int) -> None:
+        """Handle the request in `buffer[start:end]`; raise ProtocolError for nonsense."""
+        view = memoryview(buffer)
+        header = parse_request_header(view, start, end)
+        api_key, version, correlation_id, client_id, position = header
+        connection.client_id = client_id or ""
+        if api_key == _PRODUCE:
+            if not _PRODUCE_MIN <= version <= _PRODUCE_MAX:
+                raise ProtocolError(f"Produce version {version} is not served (format v2 only)")
+            self._produce.handle(connection, version, correlation_id, buffer, position, end)
+        elif api_key == _FETCH:
+            if not _FETCH_MIN <= version <= _FETCH_MAX:
+                raise ProtocolError(f"Fetch version {version} is not served")
+            self._fetch.handle(connection, version, correlation_id, buffer, position, end)
+        else:
+            self._dispatch(connection, header, view, end)
+
+    def _dispatch(
+        self, connection: Connection, header: RequestHeader, view: memoryview, end: int
+    ) -> None:
+        peer = Peer(address=connection.peer, client_id=connection.client_id)
+        answer = self._dispatcher.respond(header, view, end, peer)
+        name = ApiKey(header.api_key).name
+        self._telemetry.api(name).requests += 1
+        if isinstance(answer, bytes):
+            connection.replies.reply(answer)
+        else:
+            slot = connection.replies.open()
+            self._tasks.spawn(f"request {name}", self._respond(connection, slot, answer))
+
+    async def _respond(
+        self, connection: Connection, slot: Slot, answer: Coroutine[Any, Any, bytes]
+    ) -> None:
+        try:
+            data = await answer
+        except asyncio.CancelledError:
+            connection.abort(None)
+            raise
+        slot.fill((data,)).drain()

@@ -1,0 +1,133 @@
+"""What a node says about itself: /status, readiness, and gauges sampled at scrape time."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from dlog.types import NodeId
+from dlogd import version
+from dlogd.clock import Clock
+from dlogd.config.schema import Config
+from dlogd.metadata.store import MetadataStore
+from dlogd.replication.manager import ReplicaManager
+from dlogd.storage.manager import LogManager
+from dlogd.telemetry import metrics
+from dlogd.telemetry.metrics import Sample, Telemetry
+
+SERVING = "serving"
+
+
+class Node(Protocol):
+    """The broker, as its report sees it."""
+
+    config: Config
+    node_id: NodeId
+    telemetry: Telemetry
+    phase: str
+    bound: list[tuple[str, int]]
+    logs: LogManager | None
+    store: MetadataStore | None
+    replicas: ReplicaManager | None
+
+
+class NodeReport:
+    """Reads the node when somebody asks; keeps nothing but the time of the start."""
+
+    def __init__(self, node: Node, clock: Clock) -> None:
+        self._node = node
+        self._clock = clock
+        self._started_ms = clock.now_ms()
+
+    def not_ready_reason(self) -> str | None:
+        """Say in one line why the node does not serve clients, None when it does."""
+        node = self._node
+        if node.phase == SERVING:
+            return None
+        if node.logs is not None and node.phase == "recovering logs":
+            done = sum(home.logs_done for home in node.logs.progress.homes)
+            total = sum(home.logs_total for home in node.logs.progress.homes)
+            size = sum(home.scanned_bytes for home in node.logs.progress.homes)
+            return f"recovering logs: {done} of {total}, {size >> 20} MiB scanned"
+        return node.phase
+
+    def problems(self) -> list[str]:
+        """Return why an operator should look, in sentences; empty when healthy."""
+        node = self._node
+        found = []
+        reason = self.not_ready_reason()
+        if reason is not None:
+            found.append(f"not serving: {reason}")
+        if node.logs is not None:
+            for home in node.logs.homes:
+                if home.failure is not None:
+                    found.append(f"data directory {home.path} failed: {home.failure}")
+                elif home.space.is_low:
+                    found.append(f"data directory {home.path} is nearly full: appends are refused")
+        if node.replicas is not None:
+            found += [f"partition {tp}: {why}" for tp, why in node.replicas.offline().items()]
+        if node.store is not None and node.store.failed is not None:
+            found.append(f"metadata cannot be written: {node.store.failed}")
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """Return the content of /status: only what JSON has."""
+        node = self._node
+        problems = self.problems()
+        image = node.store.image if node.store is not None else None
+        flush = node.telemetry.storage.flush_seconds
+        return {
+            "version": version.VERSION,
+            "node_id": int(node.node_id),
+            "rack": node.config.node.rack,
+            "cluster_id": image.cluster_id if image is not None else "",
+            "state": node.phase,
+            "healthy": not problems,
+            "problems": problems,
+            "uptime_s": round((self._clock.now_ms() - self._started_ms) / 1000, 1),
+            "listeners": [f"{host}:{port}" for host, port in node.bound],
+            "controller": int(node.node_id),
+            "metadata_version": image.version if image is not None else -1,
+            "topics": len(image.topics) if image is not None else 0,
+            "partitions": self._partition_counts(),
+            "connections": node.telemetry.server.connections,
+            "flush_policy": str(node.config.flush.policy),
+            "flush_p99_ms": round(flush.quantile(0.99) * 1000, 3),
+            "storage": node.logs.status() if node.logs is not None else {},
+        }
+
+    def _partition_counts(self) -> dict[str, int]:
+        replicas = self._node.replicas
+        if replicas is None:
+            return {"led": 0, "offline": 0}
+        return {"led": len(replicas.by_id), "offline": len(replicas.offline())}
+
+    def samples(self) -> Iterable[Sample]:
+        """Yield the gauges that are known elsewhere."""
+        node = self._node
+        image = node.store.image if node.store is not None else None
+        cluster_id = image.cluster_id if image is not None else ""
+        info = (version.VERSION, str(node.node_id), cluster_id)
+        yield Sample(metrics.NODE_INFO, info, 1)
+        yield Sample(metrics.NODE_READY, (), float(node.phase == SERVING))
+        yield Sample(metrics.TOPICS, (), len(image.topics) if image is not None else 0)
+        if node.replicas is not None:
+            yield from self._partition_samples(node.replicas)
+        if node.logs is not None:
+            for home in node.logs.homes:
+                labels = (home.path,)
+                yield Sample(metrics.DIRECTORY_TOTAL, labels, home.space.total_bytes)
+                yield Sample(metrics.DIRECTORY_FREE, labels, home.space.free_bytes)
+                yield Sample(metrics.DIRECTORY_FAILED, labels, float(home.failure is not None))
+
+    def _partition_samples(self, replicas: ReplicaManager) -> Iterable[Sample]:
+        offline = len(replicas.offline())
+        yield Sample(metrics.PARTITIONS, (), len(replicas.by_id) + len(replicas.failures))
+        yield Sample(metrics.PARTITIONS_LED, (), len(replicas.by_id) - offline)
+        yield Sample(metrics.PARTITIONS_OFFLINE, (), offline)
+        for partition in list(replicas.by_id.values()):
+            name = partition.topic_partition
+            labels = (name.topic, str(name.partition))
+            plog = partition.log
+            yield Sample(metrics.PARTITION_LOG_START, labels, plog.log_start_offset)
+            yield Sample(metrics.PARTITION_HIGH_WATERMARK, labels, partition.high_watermark)
+            yield Sample(metrics.PARTITION_LOG_END, labels, plog.log_end_offset)
+            yield Sample(metrics.PARTITION_SIZE, labels, plog.size_bytes)
