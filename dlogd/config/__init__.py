@@ -1,0 +1,1 @@
+"""A node's configuration: keys, sections, loading, the sample file."""

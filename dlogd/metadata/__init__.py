@@ -1,0 +1,1 @@
+"""The cluster's state: image, commands, machine, and the log that keeps them."""
