@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlog.errors import ProtocolError
+from dlog.wire import topics as topic_keys
 from dlog.wire.leaders import CurrentLeader, NodeEndpoint, append_leader, endpoints_tags
 from dlog.wire.primitives import append_count, append_uvarint, iter_tags
 from dlog.wire.reader import Reader
@@ -102,8 +103,30 @@ _UP_TO_ABORTED_4 = struct.Struct(">ihqq").pack
 _UP_TO_ABORTED_5 = struct.Struct(">ihqqq").pack
 
 
+# Whole requests of a consumer for one partition, without forgotten topics and rack. Version 11:
+# head, topics, length of the name, name, partitions, partition, forgotten, length of the rack. From
+# 12 on with one-byte lengths, and five bytes that must be `_SINGLE_TAIL`: no tagged fields of
+# partition and topic, nothing forgotten, no rack, no tagged fields of the body.
+_SINGLE_11 = [struct.Struct(f">iiiibiiih{n}siiiqqiih").unpack_from for n in range(250)]
+_SINGLE_12 = [struct.Struct(f">iiiibiiBB{n}sBiiqiqi5s").unpack_from for n in range(127)]
+_SINGLE_13 = struct.Struct(">iiiibiiB16sBiiqiqi5s").unpack_from
+_SINGLE_15 = struct.Struct(">iiibiiB16sBiiqiqi5s").unpack_from
+_SINGLE_TAIL = b"\x00\x00\x01\x01\x00"
+
+
 def parse_request(buffer: memoryview, position: int, end: int, version: int) -> FetchRequest:
     """Read the body of a request, which is all of [position, end)."""
+    try:
+        if version >= 12:
+            request = _parse_single_flexible(buffer, position, end, version)
+        else:
+            request = _parse_single(buffer, position, end) if version == 11 else None
+    except (struct.error, IndexError):
+        request = None
+    except UnicodeDecodeError:
+        raise ProtocolError("a topic's name is not UTF-8") from None
+    if request is not None:
+        return request
     # In a view of its own an offset beyond the end is an exception instead of a wrong read.
     view = buffer[position:end]
     try:
@@ -114,16 +137,67 @@ def parse_request(buffer: memoryview, position: int, end: int, version: int) -> 
         raise ProtocolError(f"malformed fetch request: {error}") from None
 
 
-def _parse_legacy(view: memoryview, version: int) -> FetchRequest:
-    session_id, session_epoch = 0, -1
-    if version >= 7:
+def _parse_single(buffer: memoryview, position: int, end: int) -> FetchRequest | None:
+    """Read version 11 with one partition; None when it is anything else.
+
+    The size that leads exactly to `end` proves that nothing was read beyond it.
+    """
+    name_bytes = buffer[position + 29] << 8 | buffer[position + 30]
+    if position + name_bytes + 69 != end:
+        return None
+    (
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch,
+        topics, _, raw, partitions, partition, leader_epoch, offset, log_start, size, forgotten,
+        rack_bytes,
+    ) = _SINGLE_11[name_bytes](buffer, position)  # fmt: skip
+    if topics != 1 or partitions != 1 or forgotten or rack_bytes:
+        return None
+    name = topic_keys.names.get(raw) or topic_keys.decode_name(raw)
+    return _new_tuple(
+        FetchRequest,
         (
             replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id,
-            session_epoch,
-        ) = _HEAD_7.unpack_from(view, 0)  # fmt: skip
+            session_epoch, [(name, [(partition, leader_epoch, offset, -1, log_start, size)])], [],
+            "", -1,
+        ),
+    )  # fmt: skip
+
+
+def _parse_single_flexible(
+    buffer: memoryview, position: int, end: int, version: int
+) -> FetchRequest | None:
+    """Read versions 12..18 with one partition; None when it is anything else."""
+    if version >= REPLICA_STATE_VERSION:
+        if position + 76 != end:
+            return None
+        fields = (-1, *_SINGLE_15(buffer, position))
+    elif version >= TOPIC_ID_VERSION:
+        if position + 80 != end:
+            return None
+        fields = _SINGLE_13(buffer, position)
+    else:
+        name_bytes = buffer[position + 26] - 1
+        if position + name_bytes + 65 != end or name_bytes < 0:
+            return None
+        fields = _SINGLE_12[name_bytes](buffer, position)
+        fields = fields[:8] + fields[9:]  # without the length of the name
+    raw = fields[8]
+    if fields[7] != 2 or fields[9] != 2 or fields[16] != _SINGLE_TAIL:
+        return None
+    topic: TopicKey
+    if version >= TOPIC_ID_VERSION:
+        topic = topic_keys.ids.get(raw) or topic_keys.decode_id(raw)
+    else:
+        topic = topic_keys.names.get(raw) or topic_keys.decode_name(raw)
+    return _new_tuple(FetchRequest, (*fields[:7], [(topic, [fields[10:16]])], [], "", -1))
+
+
+def _parse_legacy(view: memoryview, version: int) -> FetchRequest:
+    if version >= 7:
+        head = _HEAD_7.unpack_from(view)
         position = _HEAD_7.size
     else:
-        replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level = _HEAD_4.unpack_from(view)
+        head = (*_HEAD_4.unpack_from(view), 0, -1)
         position = _HEAD_4.size
     reader = Reader(view, position, len(view), flexible=False)
     entries = reader.count(ENTRIES_MAX)
@@ -136,13 +210,7 @@ def _parse_legacy(view: memoryview, version: int) -> FetchRequest:
     forgotten = _read_forgotten(reader, False) if version >= 7 else []
     rack_id = reader.string() if version >= 11 else ""
     reader.finish()
-    return _new_tuple(
-        FetchRequest,
-        (
-            replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id,
-            session_epoch, topics, forgotten, rack_id, -1,
-        ),
-    )  # fmt: skip
+    return _new_tuple(FetchRequest, (*head, topics, forgotten, rack_id, -1))
 
 
 def _read_partitions_legacy(reader: Reader, count: int, version: int) -> list[FetchPartition]:
@@ -176,17 +244,11 @@ def _read_forgotten(reader: Reader, by_id: bool) -> list[tuple[TopicKey, list[in
 
 
 def _parse_flexible(view: memoryview, version: int) -> FetchRequest:
-    replica_id = replica_epoch = -1
     if version < REPLICA_STATE_VERSION:
-        (
-            replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id,
-            session_epoch,
-        ) = _HEAD_7.unpack_from(view, 0)  # fmt: skip
+        head = _HEAD_7.unpack_from(view)
         position = _HEAD_7.size
     else:
-        max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = (
-            _HEAD_15.unpack_from(view, 0)
-        )
+        head = (-1, *_HEAD_15.unpack_from(view))
         position = _HEAD_15.size
     reader = Reader(view, position, len(view), flexible=True)
     by_id = version >= TOPIC_ID_VERSION
@@ -200,20 +262,16 @@ def _parse_flexible(view: memoryview, version: int) -> FetchRequest:
         reader.tags()
     forgotten = _read_forgotten(reader, by_id)
     rack_id = reader.string()
+    replica_id, replica_epoch = head[0], -1
     for tag, start, after in iter_tags(view, reader.position, reader.end):
         if tag == REPLICA_STATE_TAG and version >= REPLICA_STATE_VERSION:
-            replica_id, replica_epoch = Reader(view, start, after, flexible=True).numbers(
-                _REPLICA_STATE
-            )
+            state = Reader(view, start, after, flexible=True)
+            replica_id, replica_epoch = state.numbers(_REPLICA_STATE)
         reader.position = after
     reader.finish()
     return _new_tuple(
-        FetchRequest,
-        (
-            replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id,
-            session_epoch, topics, forgotten, rack_id, replica_epoch,
-        ),
-    )  # fmt: skip
+        FetchRequest, (replica_id, *head[1:], topics, forgotten, rack_id, replica_epoch)
+    )
 
 
 def _read_partitions_flexible(reader: Reader, count: int) -> list[FetchPartition]:

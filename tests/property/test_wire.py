@@ -4,6 +4,7 @@ Damaged input may be understood as something else; it must never raise anything 
 point outside the frame, or make more entries than the bytes hold.
 """
 
+import struct
 from typing import Any
 from uuid import UUID
 
@@ -267,3 +268,70 @@ def test_random_streams_give_bounded_frames(stream: bytes, sizes: list[int]) -> 
 def test_uvarints(value: int) -> None:
     raw = placed(uvarint(value))
     assert read_uvarint(raw, AROUND, len(raw)) == (value, AROUND + len(uvarint(value)))
+
+
+def both(fast: Any, slow: Any) -> tuple[Any, Any]:
+    """Return the results of two parsers; None for a refusal."""
+    found = []
+    for parse in (fast, slow):
+        try:
+            found.append(parse())
+        except (ProtocolError, struct.error, IndexError, UnicodeDecodeError):
+            found.append(None)
+    return found[0], found[1]
+
+
+@settings(max_examples=500)
+@given(st.data(), st.integers(3, 13), names, st.binary(max_size=300))
+def test_fast_and_slow_produce_parsers_agree(
+    data: st.DataObject, version: int, name: str, records: bytes
+) -> None:
+    topic: Any = UUID(int=5) if version >= 13 else name
+    frame = produce_client.encode_request(version, 1, None, 1, 5, [(topic, [(3, records)])])
+    view = memoryview(frame)
+    body = frame[parse_request_header(view, 4, len(view)).body_position :]
+    for raw in (body, damage(data, body)):
+        found = placed(raw)
+        end = AROUND + len(raw)
+        if version < 9:
+            fast, slow = both(
+                lambda: produce._parse_single(found, AROUND, end),  # noqa: B023
+                lambda: produce._parse_many(found[AROUND:end], AROUND),  # noqa: B023
+            )
+        else:
+            fast, slow = both(
+                lambda: produce._parse_single_flexible(found, AROUND, end, version),  # noqa: B023
+                lambda: produce._parse_many_flexible(found[AROUND:end], AROUND, version),  # noqa: B023
+            )
+        assert fast is None or fast == slow
+        if raw is body and len(name.encode()) <= 126:
+            assert fast is not None
+
+
+@settings(max_examples=500)
+@given(st.data(), st.integers(11, 18), names, int32, int64)
+def test_fast_and_slow_fetch_parsers_agree(
+    data: st.DataObject, version: int, name: str, number: int, offset: int
+) -> None:
+    topic: Any = UUID(int=5) if version >= 13 else name
+    partition = (number, number, offset, -1 if version == 11 else number, offset, number)
+    request = FetchRequest(-1, 500, 1, 9, 0, 4, 5, [(topic, [partition])], [], "")
+    frame = fetch_client.encode_request(version, 1, None, request)
+    view = memoryview(frame)
+    body = frame[parse_request_header(view, 4, len(view)).body_position :]
+    for raw in (body, damage(data, body)):
+        found = placed(raw)
+        end = AROUND + len(raw)
+        if version == 11:
+            fast, slow = both(
+                lambda: fetch._parse_single(found, AROUND, end),  # noqa: B023
+                lambda: fetch._parse_legacy(found[AROUND:end], version),  # noqa: B023
+            )
+        else:
+            fast, slow = both(
+                lambda: fetch._parse_single_flexible(found, AROUND, end, version),  # noqa: B023
+                lambda: fetch._parse_flexible(found[AROUND:end], version),  # noqa: B023
+            )
+        assert fast is None or fast == slow
+        if raw is body and len(name.encode()) <= 126:
+            assert fast == request
