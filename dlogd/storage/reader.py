@@ -81,11 +81,9 @@ class LogReader:
         segment = state.segment_of(offset)
         if segment.file is None and segment.state is not SegmentState.CREATING:
             return None
-        cursor = self._cursors.get(offset)
+        cursor = self._known(segment, offset) or self._find(segment, offset)
         if cursor is None:
-            cursor = self._find(segment, offset)
-            if cursor is None:
-                return None
+            return None
         start = cursor.position
         end = self._end(segment, cursor, start + max_bytes, end_offset, minimum_one)
         if end is None:
@@ -94,6 +92,11 @@ class LogReader:
             return Read([], cursor.base_offset, 0)
         state.services.open_segments.touch(segment)
         return Read([SegmentRange(segment, start, end - start)], cursor.base_offset, end - start)
+
+    def _known(self, segment: Segment, offset: int) -> _Cursor | None:
+        """Return the remembered place of `offset`, unless the log has rolled there since."""
+        cursor = self._cursors.get(offset)
+        return cursor if cursor is not None and cursor.segment is segment else None
 
     def _find(self, segment: Segment, offset: int) -> _Cursor | None:
         """Find the batch that holds `offset` by the index and the batches in memory."""
@@ -142,7 +145,7 @@ class LogReader:
 
     def _boundary(self, segment: Segment, cursor: _Cursor, end_offset: int) -> int | None:
         """Return the position where `end_offset` begins, or a boundary before it."""
-        known = self._cursors.get(end_offset)
+        known = self._known(segment, end_offset)
         if known is not None:
             return known.position
         place = segment.index.floor_offset(end_offset)
@@ -205,7 +208,7 @@ class LogReader:
     def position_of(self, offset: int) -> tuple[Segment, int, int] | None:
         """Return segment, base offset and position of the batch that holds `offset`, if known."""
         segment = self._state.segment_of(offset)
-        cursor = self._cursors.get(offset) or self._find(segment, offset)
+        cursor = self._known(segment, offset) or self._find(segment, offset)
         return None if cursor is None else (segment, cursor.base_offset, cursor.position)
 
     # -- asking the disk
