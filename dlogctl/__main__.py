@@ -98,7 +98,12 @@ def _run(arguments: Sequence[str]) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return the exit code."""
-    return _run(sys.argv[1:] if arguments is None else arguments)
+    if arguments is not None:
+        return _run(arguments)
+    # A process of our own: kio need not register its types with hypothesis, where a developer has
+    # that installed (0.2 s).
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    return _run(sys.argv[1:])
 
 
 if __name__ == "__main__":

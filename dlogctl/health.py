@@ -53,18 +53,7 @@ def partition_counts(view: ClusterView) -> dict[str, list[tuple[str, int]]]:
 def _reasons_of_node(node_id: int, status: Mapping[str, Any] | None) -> list[str]:
     if status is None:
         return []
-    reason = status.get("not_ready_reason")
-    reasons = [f"node {node_id} is not ready: {reason}"] if reason else []
-    reasons += [
-        f"node {node_id}: {each['path']} failed: {each['error']}"
-        for each in status.get("directories", ())
-        if each.get("error")
-    ]
-    reasons += [
-        f"node {node_id}: {each.get('partition')} failed: {each.get('error')}"
-        for each in status.get("partitions", {}).get("failed", ())
-    ]
-    return reasons
+    return [f"node {node_id}: {problem}" for problem in status.get("problems", ())]
 
 
 def reasons_against(

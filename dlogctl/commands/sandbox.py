@@ -92,11 +92,12 @@ def _write_config(layout: NodeLayout, overrides: dict[str, str]) -> None:
 
 
 def _supervise(directory: Path, layouts: list[NodeLayout]) -> int:
-    # What configures dlogd in our environment is not meant for these daemons.
+    # What configures dlogd in our environment is not meant for these daemons; and a restart that
+    # may not keep its compiled modules takes twice the time.
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("DLOG_", "NOTIFY_", "WATCHDOG_"))
+        if not name.startswith(("DLOG_", "NOTIFY_", "WATCHDOG_", "PYTHONDONTWRITEBYTECODE"))
     }
     command = [sys.executable, "-m", "dlogd"]
     supervisor = Supervisor(

@@ -35,14 +35,17 @@ NODE_COLUMNS = (
     Column("STATE", "state"),
     Column("VERSION", "version", wide=True),
     Column("UPTIME", "uptime", right=True),
-    Column("LOGS", "partitions", right=True),
-    Column("FLUSH P99", "flush_p99", right=True),
+    Column("LOGS", "logs", right=True),
+    Column("CLIENTS", "connections", wide=True, right=True),
+    Column("FLUSH", "flush_policy"),
+    Column("P99", "flush_p99", right=True),
     Column("HTTP", "http", wide=True),
 )
 DISK_COLUMNS = (
     Column("NODE", "node", right=True),
     Column("DIRECTORY", "path"),
     Column("STATE", "state"),
+    Column("LOGS", "logs", right=True),
     Column("SIZE", "size", right=True),
     Column("FREE", "free", right=True),
     Column("USED", "used", right=True),
@@ -138,26 +141,31 @@ def _document(found: _Found) -> dict[str, Any]:
 
 def _node_row(node: Mapping[str, Any]) -> dict[str, Any]:
     status = node["status"] or {}
-    flush = status.get("flush", {})
+    flush_p99_ms = status.get("flush_p99_ms")
     return {
         **node,
         "version": status.get("version"),
         "uptime": format_duration(status.get("uptime_s")),
-        "partitions": status.get("partitions", {}).get("count"),
-        "flush_p99": format_duration(flush.get("p99_s") or None),
+        "logs": status.get("storage", {}).get("logs"),
+        "connections": status.get("connections"),
+        "flush_policy": status.get("flush_policy"),
+        "flush_p99": format_duration(flush_p99_ms / 1000 if flush_p99_ms else None),
     }
 
 
 def _disk_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for node in document["nodes"]:
-        for each in (node["status"] or {}).get("directories", ()):
+        storage = (node["status"] or {}).get("storage", {})
+        for each in storage.get("directories", ()):
             total, free = each.get("total_bytes"), each.get("free_bytes")
+            state = "appends refused" if each.get("appends_refused") else "online"
             rows.append(
                 {
                     "node": node["node"],
                     "path": each.get("path"),
-                    "state": each.get("state"),
+                    "state": state if each.get("online") else "failed",
+                    "logs": each.get("logs"),
                     "size": format_bytes(total),
                     "free": format_bytes(free),
                     "used": f"{100 * (total - free) / total:.0f} %" if total and free else None,

@@ -34,7 +34,7 @@ class World:
         del self.nodes.peers[2]
         self.peer = self.nodes.peers[1]
         self.nodes.leaders = [1, 1]
-        self.status: dict[str, Any] = {"state": "active", "version": "0.1.0", "uptime_s": 7200.0}
+        self.status: dict[str, Any] = {"state": "serving", "version": "0.1.0", "uptime_s": 7200.0}
         self.http_address = ""
         self.deleted: list[str] = []
         self.altered: list[tuple[str, int, str | None]] = []
@@ -245,10 +245,9 @@ def test_status_of_a_healthy_and_of_a_sick_cluster(ctl: Ctl, world: World) -> No
     assert sick.code == 10
     assert sick.out.startswith("unhealthy\n  - 2 partitions are under-replicated: t-0, t-1\n")
     world.nodes.isr = (1, 2)
-    world.status["directories"] = [
-        {"path": "/d", "state": "online", "total_bytes": 1 << 40, "free_bytes": 1 << 39}
-    ]
-    world.status["flush"] = {"policy": "always", "p99_s": 0.0012}
+    directory = {"path": "/d", "online": True, "total_bytes": 1 << 40, "free_bytes": 1 << 39}
+    world.status["storage"] = {"directories": [directory], "logs": 2}
+    world.status["flush_p99_ms"] = 1.2
     healthy = ctl("status")
     assert healthy.code == 0
     assert healthy.out.startswith("healthy\n")
@@ -257,14 +256,13 @@ def test_status_of_a_healthy_and_of_a_sick_cluster(ctl: Ctl, world: World) -> No
     assert "50 %" in healthy.out
     document = json.loads(ctl("status", "-o", "json").out)
     assert document["healthy"]
-    assert document["nodes"][0]["status"]["state"] == "active"
+    assert document["nodes"][0]["status"]["state"] == "serving"
     assert ctl("status", "--watch", "--exit-when-healthy").code == 0
-    world.status["not_ready_reason"] = "recovering logs"
-    world.status["directories"][0]["error"] = "I/O error"
+    world.status["problems"] = ["data directory /d failed: I/O error"]
+    world.status["storage"]["directories"][0]["online"] = False
     sick = ctl("status")
     assert sick.code == 10
-    assert "node 1 is not ready: recovering logs" in sick.out
-    assert "/d failed: I/O error" in sick.out
+    assert "  - node 1: data directory /d failed: I/O error\n" in sick.out
 
 
 def test_status_without_the_http_endpoint_says_so(ctl: Ctl, world: World) -> None:
@@ -275,7 +273,7 @@ def test_status_without_the_http_endpoint_says_so(ctl: Ctl, world: World) -> Non
     assert partial.code == 0
     assert "note: node 1 tells no details" in partial.err
     assert "unknown" in partial.out
-    assert "active" in ctl("status", "--http", there).out
+    assert "serving" in ctl("status", "--http", there).out
 
 
 def test_nobody_there(ctl: Ctl) -> None:

@@ -1,0 +1,164 @@
+"""The daemon's entry point: arguments, configuration, and the real clock, randomness, disk and
+network put around one broker.
+
+Exit codes: 0 stopped cleanly; 64 wrong usage; 78 wrong configuration; 75 try again later (the data
+directory is locked, an address is in use); 1 any other failure. `python -X importtime` shows what
+a start loads: heavy libraries come in when they are first used.
+"""
+
+import argparse
+import asyncio
+import faulthandler
+import gc
+import importlib
+import os
+import random
+import resource
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from dlog.errors import ConfigError
+from dlogd import __version__, logs
+from dlogd.broker import Broker
+from dlogd.clock import SystemClock
+from dlogd.config.load import load_config
+from dlogd.config.schema import Config
+from dlogd.notify import Notifier, watchdog_interval_ms
+from dlogd.service import Service, Surroundings, exit_code_of
+from dlogd.storage.engines import open_engine
+from dlogd.storage.posix import PosixDirectory
+from dlogd.telemetry.delays import GcPauses
+
+DEFAULT_CONFIG = "/etc/dlog/dlog.yaml"
+# A thread that waits for the interpreter gets it after this long (the default is 5 ms, which is
+# what a finished disk write would wait for behind a busy event loop).
+SWITCH_INTERVAL_S = 0.0005
+# The heap after the start is frozen, so the young generation is all that is looked at; requests
+# make no cycles, so it need not be looked at often.
+GC_THRESHOLDS = (10_000, 20, 50)
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser with the exit code of sysexits.h."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(os.EX_USAGE, f"{self.prog}: {message}\n")
+
+
+def _parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
+    parser = _Parser(prog="dlogd", description="The dlog daemon: a commit log that speaks Kafka.")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        default=Path(environ.get("DLOG_CONFIG", DEFAULT_CONFIG)),
+        help=f"configuration (default: $DLOG_CONFIG, else {DEFAULT_CONFIG})",
+    )
+    parser.add_argument(
+        "--check-config", action="store_true", help="check the configuration and exit"
+    )
+    parser.add_argument("--version", action="version", version=f"dlogd {__version__}")
+    return parser.parse_args(arguments)
+
+
+def _complain(error: ConfigError) -> None:
+    for problem in error.problems:
+        sys.stderr.write(f"dlogd: {problem}\n")
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Return uvloop's event loop where it is installed."""
+    try:
+        loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
+    except ImportError:
+        loop = asyncio.new_event_loop()
+    return loop
+
+
+def _raise_open_files_limit() -> None:
+    """Use all the descriptors that the system grants: segments and connections need many."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _settle() -> None:
+    """Tell the collector that what the start built is there to stay."""
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
+
+
+def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
+    control = logs.configure(config.log.format, config.log.level)
+    faulthandler.enable()  # the watchdog's SIGABRT leaves the stack on standard error
+    _raise_open_files_limit()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    loop = _new_loop()
+    asyncio.set_event_loop(loop)
+    clock = SystemClock()
+    engine = open_engine(config.io.engine, loop)
+    broker = Broker(
+        config,
+        loop=loop,
+        clock=clock,
+        rng=random.Random(),
+        open_directory=PosixDirectory,
+        engine=engine,
+        # The service exists before anything of the broker runs.
+        on_failure=lambda reason: service.fail(reason),
+    )
+    pauses = GcPauses(clock, broker.telemetry.loop)
+    pauses.install()
+    around = Surroundings(
+        loop=loop,
+        clock=clock,
+        notifier=Notifier(environ.get("NOTIFY_SOCKET")),
+        watchdog_interval_ms=watchdog_interval_ms(environ, os.getpid()),
+        run_blocking=engine.run,
+        load_config=lambda: load_config(config_path, environ),
+        set_log_level=control.set_level,
+        log_lines_dropped=lambda: control.dropped_count,
+        on_started=_settle,
+    )
+    service = Service(broker, config, around)
+    try:
+        return loop.run_until_complete(service.run())
+    finally:
+        pauses.remove()
+        engine.close()
+        loop.close()
+
+
+def _hide_hypothesis() -> None:
+    """Keep kio from registering its types with hypothesis, where a developer has that installed:
+    0.2 s and 15 MB that a daemon has no use for.
+    """
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the daemon until it is told to stop; return the exit code."""
+    _hide_hypothesis()
+    gc.disable()  # nothing that the start builds is garbage; `_settle` enables it again
+    environ = dict(os.environ)
+    parsed = _parse_arguments(sys.argv[1:] if arguments is None else arguments, environ)
+    try:
+        config = load_config(parsed.config, environ)
+    except ConfigError as error:
+        _complain(error)
+        return os.EX_CONFIG
+    if parsed.check_config:
+        sys.stdout.write(f"dlogd: {parsed.config} is correct\n")
+        return os.EX_OK
+    try:
+        return _run(config, parsed.config, environ)
+    except OSError as error:
+        sys.stderr.write(f"dlogd: {error}\n")
+        return exit_code_of(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
