@@ -49,18 +49,20 @@ class ImageDelta:
 def between(old: ClusterImage, new: ClusterImage) -> ImageDelta:
     """Return what turns `old` into `new`; unchanged topics cost one comparison of identity."""
     deleted, created, changed = [], [], []
-    if old.topics_by_id is not new.topics_by_id:
-        for topic_id, topic in old.topics_by_id.items():
-            present = new.topics_by_id.get(topic_id)
-            if present is None:
+    if old.topics is not new.topics:
+        # By name: the hash of a text is kept, that of an id is worked out each time.
+        for name, topic in old.topics.items():
+            present = new.topics.get(name)
+            if present is topic:
+                continue
+            if present is None or present.topic_id != topic.topic_id:
                 deleted.append(topic)
-            elif present is not topic and present != topic:
+            elif present != topic:
                 changed.append(_topic_delta(topic, present))
-        created = [
-            topic
-            for topic_id, topic in new.topics_by_id.items()
-            if topic_id not in old.topics_by_id
-        ]
+        for name, topic in new.topics.items():
+            former = old.topics.get(name)
+            if former is not topic and (former is None or former.topic_id != topic.topic_id):
+                created.append(topic)
     return ImageDelta(
         topics_deleted=tuple(deleted),
         topics_created=tuple(created),

@@ -30,7 +30,6 @@ class EffectiveTopicConfig:
     retention_bytes: int  # -1: no limit
     segment_bytes: int
     segment_ms: int
-    segment_index_bytes: int
     index_interval_bytes: int
     preallocate_bytes: int
     flush_policy: FlushPolicy
@@ -117,7 +116,6 @@ def resolve(
         retention_bytes=value("retention.bytes"),
         segment_bytes=value("segment.bytes"),
         segment_ms=value("segment.ms"),
-        segment_index_bytes=value("segment.index.bytes"),
         # Kafka's 0 means an entry for each batch, which 1 does as well.
         index_interval_bytes=max(1, value("index.interval.bytes")),
         preallocate_bytes=min(value("preallocate.bytes"), value("segment.bytes")),

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 JOURNAL_BYTES_MAX = 4 << 20
 """A larger journal is replaced by a snapshot."""
 
-FRAME_COMMANDS_MAX = 64
+FRAME_COMMANDS_MAX = 16
 """Commands applied and flushed at once: bounds the time that the loop is held up."""
 
 FRAME_BYTES_MAX = 4 << 20

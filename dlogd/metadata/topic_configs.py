@@ -112,7 +112,7 @@ _KEYS = (
     ),
     TopicConfigKey(
         "segment.index.bytes", "log.index.size.max.bytes", integer(4096), str(10 << 20),
-        "A segment is closed before its offset index grows beyond this.",
+        "Without effect: an index grows with its segment, 12 bytes per `index.interval.bytes`.",
     ),
     _from_node(
         "index.interval.bytes", "log.index.interval.bytes", integer(0), "index.interval.bytes",

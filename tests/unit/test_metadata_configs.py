@@ -1,5 +1,6 @@
 """Topic and cluster configs: the table, which value holds, how requests become changes."""
 
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -271,3 +272,21 @@ def test_admission() -> None:
     outcome = evaluate(EMPTY_IMAGE, unwritable)
     assert isinstance(outcome, Refused)
     assert outcome.code == InvalidRequestError.code
+
+
+def test_every_topic_config_is_documented() -> None:
+    document = Path(__file__).parents[2] / "docs/operating/topic-configs.md"
+    rows = [line for line in document.read_text().splitlines() if line.startswith("| `")]
+    assert len(rows) == len(TOPIC_CONFIGS)
+    for row, key in zip(rows, TOPIC_CONFIGS.values(), strict=True):
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        cluster_name = "same" if key.cluster_name == key.name else f"`{key.cluster_name}`"
+        node_key = f"`{key.node_key}`" if key.node_key else ""
+        assert cells[:5] == [
+            f"`{key.name}`",
+            cluster_name,
+            node_key,
+            key.type.name.lower(),
+            key.default or "(empty)",
+        ]
+        assert cells[5].replace("*fixed*", "Fixed") == key.doc
