@@ -196,6 +196,7 @@ class Broker:
                 self._loop,
                 self._engine,
                 router,
+                self._clock,
                 self.telemetry.server,
                 frame_bytes_max=config.frame.bytes_max,
                 inflight_bytes_max=config.inflight.bytes_max,

@@ -222,7 +222,7 @@ class Partition:
                 f" message.timestamp.before.max.ms={settings.timestamp_before_ms_max}"
             )
 
-    def wait(self, end_offset: int, timeout_ms: int, waiter: AckWaiter, index: int) -> None:
+    def wait(self, end_offset: int, timeout_ms: int, waiter: AckWaiter, index: int = 0) -> None:
         """Call `waiter.on_acked` when all below `end_offset` is promised, or cannot be."""
         deadline_s = self._loop.time() + timeout_ms / 1000
         self._acks.append((end_offset, deadline_s, waiter, index))
@@ -245,8 +245,9 @@ class Partition:
         self, entries: list[tuple[int, float, AckWaiter, int]], error: WireError | None
     ) -> None:
         touched: dict[Drainable, None] = {}
+        now_us = self._clock.now_us()
         for _, _, waiter, index in entries:
-            replies = waiter.on_acked(index, error)
+            replies = waiter.on_acked(index, error, now_us)
             if replies is not None:
                 touched[replies] = None
         for replies in touched:

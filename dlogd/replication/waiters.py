@@ -15,7 +15,7 @@ class Drainable(Protocol):
 class AckWaiter(Protocol):
     """A produce request that waits until its batches are as safe as was promised."""
 
-    def on_acked(self, index: int, error: WireError | None) -> Drainable | None:
+    def on_acked(self, index: int, error: WireError | None, now_us: int) -> Drainable | None:
         """Settle part `index` of the request; return whose replies may leave."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from dlog.errors import ProtocolError
+from dlogd.clock import Clock
 from dlogd.server.intake import FrameMemory, Intake
 from dlogd.server.outlet import Outlet, SocketOutlet, TransportOutlet
 from dlogd.server.replies import HeldReads, Replies
@@ -67,6 +68,10 @@ class Owner(Protocol):
         """Counters of the listener."""
 
     @property
+    def clock(self) -> Clock:
+        """Given time."""
+
+    @property
     def limits(self) -> ConnectionLimits:
         """Bounds and shared memory."""
 
@@ -101,7 +106,9 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host = "?"
         self.client_id = ""
         self.received_bytes = 0
-        self.last_active = loop.time()
+        self._clock = owner.clock
+        self.received_us = self._clock.now_us()
+        """When bytes came last (`Clock.now_us`)."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the socket up, or refuse it when the listener has enough."""
@@ -150,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle what has arrived; nothing may be raised from here."""
-        self.last_active = self._loop.time()
+        self.received_us = self._clock.now_us()
         self.received_bytes += nbytes
         try:
             self._intake.received(nbytes)

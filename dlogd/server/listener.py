@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from dlogd.clock import Clock
 from dlogd.server.connection import Connection, ConnectionLimits, Router
 from dlogd.server.intake import RECEIVE_BYTES, FrameMemory
 from dlogd.server.replies import HeldReads
@@ -25,6 +26,7 @@ class Listener:
         loop: asyncio.AbstractEventLoop,
         engine: Engine,
         router: Router,
+        clock: Clock,
         metrics: ServerMetrics,
         *,
         frame_bytes_max: int,
@@ -37,6 +39,7 @@ class Listener:
         self._loop = loop
         self.engine = engine
         self.router = router
+        self.clock = clock
         self.metrics = metrics
         self.limits = ConnectionLimits(
             frame_bytes_max=frame_bytes_max,
@@ -134,9 +137,9 @@ class Listener:
         self._sweep = self._loop.call_later(pause_s, self._close_idle)
 
     def _close_idle(self) -> None:
-        now = self._loop.time()
+        now_us = self.clock.now_us()
         for connection in list(self._connections):
-            quiet_s = now - connection.last_active
+            quiet_s = (now_us - connection.received_us) / 1e6
             if quiet_s > FRAME_STALL_S and connection.is_mid_frame and not len(connection.replies):
                 self.metrics.connections_idle_total += 1
                 connection.abort("Closed connection that left a frame unfinished")

@@ -150,6 +150,10 @@ class Replies:
         self._slots.append(slot)
         return slot
 
+    def reserve(self, slot: Slot) -> None:
+        """Give `slot`, made by the caller, the next place in the order."""
+        self._slots.append(slot)
+
     def reply(self, data: bytes) -> None:
         """Answer a request at once; the slot is implied."""
         if self._slots or self._out:
@@ -161,15 +165,23 @@ class Replies:
     def drain(self) -> None:
         """Send every reply whose turn it is. Call after filling slots."""
         slots = self._slots
-        moved = False
+        if not slots or slots[0].pieces is None:
+            return
+        small: list[bytes] = []
         while slots and (pieces := slots[0].pieces) is not None:
             slots.popleft()
-            moved = True
+            if len(pieces) == 1 and type(pieces[0]) is bytes:
+                small.append(pieces[0])
+                continue
+            if small:
+                self._out.append(b"".join(small))
+                small = []
             self._out.extend(pieces)
-        if moved and not self._blocked and not self._reading:
+        if small:
+            self._out.append(small[0] if len(small) == 1 else b"".join(small))
+        if not self._blocked and not self._reading:
             self.pump()
-        if moved:
-            self._on_progress()
+        self._on_progress()
 
     def on_writable(self) -> None:
         """The outlet has room again."""

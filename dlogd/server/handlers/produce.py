@@ -19,7 +19,7 @@ from dlogd.replication.partition import Partition
 from dlogd.replication.waiters import Drainable
 from dlogd.server.connection import Connection
 from dlogd.server.replies import Slot
-from dlogd.telemetry.metrics import Telemetry
+from dlogd.telemetry.metrics import ApiMetrics, Telemetry
 
 ZSTD_VERSION_MIN = 7
 """Produce versions below this may not carry zstd (KIP-110)."""
@@ -28,6 +28,7 @@ Result = tuple[int, int, int, int, int, str | None]
 """Partition, error code, base offset, log append time in ms, log start offset, error message."""
 
 ACKS_ALLOWED = (0, 1, -1)
+WAITING_ACKS = (1, -1)
 
 
 class ProduceHandler:
@@ -60,7 +61,91 @@ class ProduceHandler:
         """Append what the request in `buffer[position:end]` holds. Raises ProtocolError."""
         request = produce.parse_request(memoryview(buffer), position, end, version)
         self.api.requests += 1
+        topics = request.topics
+        if (
+            len(topics) == 1
+            and len(topics[0][1]) == 1
+            and request.acks in WAITING_ACKS
+            and version >= ZSTD_VERSION_MIN
+            and self._handle_single(connection, version, correlation_id, buffer, request)
+        ):
+            return
         ProduceWork(self, connection, version, correlation_id, buffer, request).run()
+
+    def _handle_single(
+        self,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        buffer: bytearray,
+        request: produce.ProduceRequest,
+    ) -> bool:
+        """Handle one partition that asks for an answer; False when it cannot be done at once."""
+        _, acks, timeout_ms, ((topic, ((index, start, end),)),) = request
+        key = (topic, index)
+        partition = self._by_name.get(key) or self._by_id.get(key)  # type: ignore[arg-type]
+        if partition is None:
+            return False
+        try:
+            appended = partition.append_as_leader(buffer, start, end, acks)
+        except WireError as error:
+            self.api.on_error(error.name)
+            refusal: Result = (index, error.code, -1, -1, -1, str(error))
+            topics = [(topic, [refusal])]
+            connection.replies.reply(produce.encode_response(version, correlation_id, topics))
+            return True
+        if appended is None:
+            return False
+        base_offset, end_offset, append_time_ms = appended
+        replies = connection.replies
+        single = SingleProduce(replies)
+        single.api = self.api
+        single.head = (version, correlation_id, topic, index)
+        single.base_offset = base_offset
+        single.append_time_ms = append_time_ms
+        single.log_start_offset = partition.log.log_start_offset
+        single.started_us = connection.received_us
+        replies.reserve(single)
+        if end_offset > partition.high_watermark:
+            partition.wait(end_offset, timeout_ms, single)
+        else:
+            single.on_acked(0, None, self.clock.now_us())
+            replies.drain()
+        return True
+
+
+class SingleProduce(Slot):
+    """A Produce request for one partition that waits for its acknowledgement: its own slot."""
+
+    __slots__ = (
+        "api",
+        "append_time_ms",
+        "base_offset",
+        "head",
+        "log_start_offset",
+        "started_us",
+    )
+
+    api: ApiMetrics
+    head: tuple[int, int, str | TopicId, int]  # version, correlation id, topic, partition
+    base_offset: int
+    append_time_ms: int
+    log_start_offset: int
+    started_us: int
+
+    def on_acked(self, index: int, error: WireError | None, now_us: int) -> Drainable | None:
+        """Fill the slot with the answer; return whose replies may leave."""
+        self.api.seconds.observe((now_us - self.started_us) / 1e6)
+        if error is None:
+            data = produce.encode_single(
+                *self.head, 0, self.base_offset, self.append_time_ms, self.log_start_offset
+            )
+        else:
+            self.api.on_error(error.name)
+            version, correlation_id, topic, partition = self.head
+            refusal: Result = (partition, error.code, -1, -1, -1, str(error))
+            data = produce.encode_response(version, correlation_id, [(topic, [refusal])])
+        return self.fill((data,))
 
 
 class ProduceWork:
@@ -106,7 +191,7 @@ class ProduceWork:
             for index, start, end in partitions
         ]
         self._results: list[Result] = []
-        self._started_us = handler.clock.now_us()
+        self._started_us = connection.received_us
         self._cursor = 0
         self._shift = 0
         # One more than the parts that wait, until all of them are appended.
@@ -162,7 +247,7 @@ class ProduceWork:
         self._handler.api.on_error(error.name)
         return (index, error.code, -1, -1, -1, str(error))
 
-    def on_acked(self, index: int, error: WireError | None) -> Drainable | None:
+    def on_acked(self, index: int, error: WireError | None, now_us: int) -> Drainable | None:
         """Settle one part; return whose replies may leave when it was the last."""
         if error is not None:
             self._results[index] = self._refusal(self._results[index][0], error)
@@ -170,8 +255,8 @@ class ProduceWork:
         return self._finish() if self._waiting == 0 else None
 
     def _finish(self) -> Drainable | None:
-        handler = self._handler
-        handler.api.seconds.observe((handler.clock.now_us() - self._started_us) / 1e6)
+        api = self._handler.api
+        api.seconds.observe((self._handler.clock.now_us() - self._started_us) / 1e6)
         slot = self._slot
         if slot is None:
             # A producer with acks=0 hears of an error by its connection only, as with Kafka.
