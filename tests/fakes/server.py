@@ -7,7 +7,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from dlog.errors import UnknownTopicIdError, UnknownTopicOrPartitionError, WireError
-from dlog.types import NO_EPOCH, NodeId, TopicId, TopicPartition
+from dlog.types import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from dlog.wire import frame, messages
 from dlog.wire.apis import ApiKey
 from dlogd.config.schema import Config
@@ -27,6 +27,7 @@ from dlogd.server import entities
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.exchange import Peer
+from dlogd.storage.timestamps import TimestampOffset
 
 CLUSTER_ID = "test-cluster"
 
@@ -55,13 +56,19 @@ class FakeLog:
         above = [start for e, start in self.epochs if e > epoch]
         return known[-1][0], above[0] if above else self.log_end_offset
 
-    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return (timestamp, offset) of the first record at or after a time."""
-        return next((r for r in self.records if r[0] >= timestamp_ms), None)
+    async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """Return the first record at or after a time."""
+        return self._found(next((r for r in self.records if r[0] >= timestamp_ms), None))
 
-    async def offset_of_max_timestamp(self) -> tuple[int, int] | None:
-        """Return (timestamp, offset) of the newest record by time."""
-        return max(self.records, default=None)
+    async def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """Return the newest record by time."""
+        return self._found(max(self.records, default=None))
+
+    def _found(self, record: tuple[int, int] | None) -> TimestampOffset | None:
+        if record is None:
+            return None
+        timestamp_ms, offset = record
+        return TimestampOffset(timestamp_ms, Offset(offset), LeaderEpoch(self.epoch_at(offset)))
 
     async def trim_to(self, offset: int) -> None:
         """Forget what is below."""

@@ -200,20 +200,3 @@ def test_records_are_deleted_up_to_the_high_watermark(
         assert partition.log.log_start_offset == max(10, expected[1])
 
     run(test())
-
-
-def test_a_deletion_that_takes_too_long() -> None:
-    async def test() -> None:
-        node, partition = await filled()
-
-        async def stuck(offset: int) -> None:
-            await asyncio.sleep(60)
-
-        partition.log.trim_to = stuck  # type: ignore[method-assign]
-        asked = {"partition_index": 0, "offset": 12}
-        response = await node.ask(
-            ApiKey.DELETE_RECORDS, 2, topics=[{"name": "t", "partitions": [asked]}], timeout=10
-        )
-        assert response.topics[0].partitions[0].error_code == 7
-
-    run(test())

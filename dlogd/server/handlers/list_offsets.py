@@ -83,9 +83,9 @@ async def _search(partition: Partition, timestamp_ms: int, is_consumer: bool) ->
         found = await log.offset_of_max_timestamp()
     else:
         found = await log.offset_for_timestamp(timestamp_ms)
-    if found is None or (is_consumer and found[1] >= partition.high_watermark):
+    if found is None or (is_consumer and found.offset >= partition.high_watermark):
         return NOTHING
-    return found[0], found[1], log.epoch_at(found[1])
+    return found
 
 
 def _found(asked: Any, found: Found) -> Fields:
