@@ -141,6 +141,7 @@ def test_environment_wins_over_the_file() -> None:
         "DLOG_DATA_DIRECTORIES": "/x,/y",
         "DLOG_CONNECTIONS_PER_IP_MAX": "9",
         "DLOG_CONFIG": "/etc/dlog/dlog.yaml",
+        "DLOG_BOOTSTRAP": "127.0.0.1:9092",
         "PATH": "/bin",
     }
     config = load_config("flush.policy: never\nnode.id: 5", environment)
