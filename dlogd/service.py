@@ -9,11 +9,11 @@ import errno
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from dlog.errors import ConfigError
+from dlog.errors import ConfigError, DlogError
 from dlogd.clock import Clock
 from dlogd.config.schema import Config, build
 from dlogd.config.units import Address
@@ -62,14 +62,27 @@ class Surroundings:
 
 def exit_code_of(error: BaseException) -> int:
     """Return the code (sysexits.h) by which the service manager learns whether to try again."""
-    if isinstance(error, ConfigError):
-        return os.EX_CONFIG
-    # The lock of a data directory is held, or the address is in use: by the process before us.
-    if isinstance(error, BlockingIOError):
-        return os.EX_TEMPFAIL
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return os.EX_TEMPFAIL
-    return EX_FAILURE
+    cause: BaseException | None = error
+    while cause is not None:
+        # The lock of a directory is held, or the address is in use: by the process before us.
+        in_use = isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE
+        if in_use or isinstance(cause, BlockingIOError):
+            return os.EX_TEMPFAIL
+        cause = cause.__cause__ or cause.__context__
+    return os.EX_CONFIG if isinstance(error, ConfigError) else EX_FAILURE
+
+
+async def _outcome_of(work: Coroutine[Any, Any, None]) -> Exception | None:
+    """Return the failure that `work` foresees; a bug ends the task and is logged as one."""
+    try:
+        await work
+    except (DlogError, OSError) as error:
+        return error
+    return None
+
+
+def _problems_of(error: BaseException) -> Sequence[str]:
+    return error.problems if isinstance(error, ConfigError) else (str(error) or repr(error),)
 
 
 class Service:
@@ -167,23 +180,31 @@ class Service:
 
     async def _start_node(self) -> BaseException | None:
         """Start the node, or stop trying when a signal comes first; what failed is logged."""
-        start = self._tasks.spawn("start", self._node.start())
+        start = self._tasks.spawn("start", _outcome_of(self._node.start()))
         stop = self._tasks.spawn("stop-signal", self._stop_asked.wait())
         await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
         if not start.done():
             start.cancel()
             await asyncio.wait((start,))
-        return None if start.cancelled() else start.exception()
+        if start.cancelled():
+            return None
+        error = start.exception() or start.result()
+        if error is not None:
+            for problem in _problems_of(error):
+                log.error("Start failed problem=%r", problem)
+        return error
 
     async def _stop(self, code: int) -> int:
         self._around.notifier.stopping("stopping")
         self._stop_asked.set()
-        stop = self._tasks.spawn("stop", self._node.stop())
+        stop = self._tasks.spawn("stop", _outcome_of(self._node.stop()))
         await asyncio.wait((stop,))
-        if stop.cancelled() or stop.exception() is not None:
-            return EX_FAILURE
-        code = code or (EX_FAILURE if self._failure is not None else os.EX_OK)
+        error = stop.exception() or stop.result()
+        if error is not None:
+            log.error("Stop failed, the next start has to recover problem=%r", str(error))
+        failed = error is not None or self._failure is not None
+        code = code or (EX_FAILURE if failed else os.EX_OK)
         log.info("Stopped exit_code=%d", code)
         return code
 

@@ -52,7 +52,8 @@ class Claiming:
         refusals = [outcome for outcome in outcomes if isinstance(outcome, ConfigError)]
         claims = [outcome for outcome in outcomes if isinstance(outcome, Claim)]
         if refusals:
-            raise ConfigError([text for error in refusals for text in error.problems])
+            problems = [text for error in refusals for text in error.problems]
+            raise ConfigError(problems) from refusals[0]
         if not claims:
             raise ConfigError(
                 [
