@@ -189,17 +189,18 @@ def _torn_batches(view: _View, key: LogKey) -> Iterator[str]:
         return
     numbers = [seen.number for seen in final.records]
     position = 0
+    # The first batch may be cut by the log start in its middle.
+    first = view.send_of.get(numbers[0]) if numbers else None
+    while first is not None and position < len(numbers) and numbers[position] in first.numbers:
+        position += 1
     while position < len(numbers):
         send = view.send_of.get(numbers[position])
-        if send is None:
-            position += 1
-            continue
-        whole = numbers[position : position + len(send.numbers)] == list(send.numbers)
-        if not whole and position:
+        count = len(send.numbers) if send is not None else 1
+        if send is not None and numbers[position : position + count] != list(send.numbers):
             offset = final.records[position].offset
             yield f"torn-batch: a part of {send.numbers} of {send.client} at offset {offset}"
-        # The first batch may be cut by the log start in its middle.
-        position += 1 if not whole else len(send.numbers)
+            return
+        position += count
 
 
 def _nonmonotonic_sends(view: _View, key: LogKey) -> Iterator[str]:

@@ -78,7 +78,8 @@ class Host:
         self.loop, self.process = loop, process
         self.clock = SimClock(loop, self.wall_offset_ms)
         self.trace("boot", loop.name)
-        asyncio.events._set_running_loop(None)
+        running = asyncio.events._get_running_loop()
+        asyncio.events._set_running_loop(loop)
         broker = Broker(
             self.config,
             loop=loop,
@@ -88,6 +89,7 @@ class Host:
             engine=process.engine,
             on_failure=lambda reason: self._on_failure(loop, reason),
         )
+        asyncio.events._set_running_loop(running)
         self.broker = broker
         self._graveyard.append((loop, process, broker))
         loop.call_soon(self._start, loop, broker)

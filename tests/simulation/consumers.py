@@ -39,6 +39,8 @@ class Consumer:
         self.rng = random.Random(f"{around.plan.seed}/{plan.name}")
         self.link = Link(around, plan.name, loop, plan.max_wait_ms / 1000 + 3.0, 1)
         self.positions: dict[LogKey, int] = {}
+        # Log start offsets that were told; old versions of Fetch do not tell them.
+        self._starts: dict[LogKey, int] = {}
 
     async def run(self) -> None:
         """Poll until the plan's time is over."""
@@ -87,6 +89,10 @@ class Consumer:
             return False
         start, end = ends
         position = self.positions.get(key, 0)
+        facts = self.around.history.facts_of(key)
+        if position > end and facts.flush_policy == "always" and not facts.damaged:
+            self.around.violation(f"watermark: the end is {end} after {position} log={key}")
+        self._starts[key] = start
         self.positions[key] = start if position < start else min(position, end)
         return True
 
@@ -131,7 +137,7 @@ class Consumer:
             around.now_ns(),
             offset,
             fetched.high_watermark,
-            max(0, fetched.log_start_offset),
+            max(0, fetched.log_start_offset, self._starts.get(key, 0)),
             tuple(records),
             plan.tails,
         )

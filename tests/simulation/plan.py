@@ -271,7 +271,7 @@ _AMOUNTS: dict[str, tuple[float, ...]] = {
     "disk-errors": (0.05, 0.3, 1),
     "disk-error-once": (0.05, 0.3, 1),
     "full-disk": (0, 4096, 100_000),  # bytes left
-    "set-clock": (-3_600_000, -1000, 1000, 3_600_000),
+    "set-clock": (-600_000, -1000, 1000, 600_000),
 }
 _DETAILS: dict[str, tuple[str, ...]] = {
     "die": ("crash", "power-cut"),

@@ -96,7 +96,7 @@ class Producer:
             "send", send.client, send.key, send.numbers[0], outcome.value, send.base_offset, error
         )
 
-    async def _exchange(self, batches: list[Batch]) -> None:
+    async def _exchange(self, node: NodeClient, batches: list[Batch]) -> None:
         """Send batches of different logs in one request; each gets its `code`, or a DlogError."""
         plan, topics = self.plan, self.around.topics
         for batch in batches:
@@ -111,7 +111,6 @@ class Producer:
             name = topics.wire_key(batch.send.key, version, TOPIC_ID_VERSION)
             assert name is not None
             wanted.append((name, [(batch.send.key.partition, batch.data)]))
-        node = await self.link.get()
         for batch in batches:
             batch.send.attempts += 1
             batch.doubtful = True
@@ -166,7 +165,7 @@ class Producer:
         while batches:
             error = ""
             try:
-                await self._exchange(batches)
+                await self._exchange(await self.link.get(), batches)
             except DlogError as caught:
                 error = caught.args[0] if caught.args else type(caught).__name__
             if self.plan.acks == 0:
@@ -211,7 +210,7 @@ class Producer:
             data[22] |= 0x10
         batch.data = bytes(data)
         try:
-            await self._exchange([batch])
+            await self._exchange(await self.link.get(), [batch])
         except DlogError:
             # The refusal was lost, or the node closed the connection; nothing may be there.
             self._finish(batch, Outcome.REFUSED, f"bad {what}")
@@ -294,7 +293,12 @@ class _Session:
         """Send all that is unanswered; return whether all went well, None when it is over."""
         loop = self._producer.loop
         batches = list(self._unanswered)
-        tasks = [loop.create_task(self._producer._exchange([batch])) for batch in batches]
+        try:
+            # One connection for all: a batch must never overtake the one before.
+            node = await self._producer.link.get()
+        except DlogError:
+            return False
+        tasks = [loop.create_task(self._producer._exchange(node, [batch])) for batch in batches]
         failed = False
         over = False
         for batch, task in zip(batches, tasks, strict=True):
