@@ -62,7 +62,7 @@ def response_type(api_key: int, api_version: int) -> Any:
 def parse_request(
     api_key: int, api_version: int, buffer: memoryview, position: int, end: int | None = None
 ) -> Any:
-    """Read the body of a request, which is all of [position, end); raises ProtocolError."""
+    """Read the body of a request in [position, end); raises ProtocolError."""
     decode = decoder(request_type(api_key, api_version))
     reader = Reader(
         buffer,
@@ -70,9 +70,9 @@ def parse_request(
         len(buffer) if end is None else end,
         flexible=is_flexible(api_key, api_version),
     )
-    request = decode(reader)
-    reader.finish()
-    return request
+    # What follows the message is ignored, as Kafka does: librdkafka leaves three bytes behind the
+    # null array of a Metadata request for all topics (confluentinc/librdkafka#5049).
+    return decode(reader)
 
 
 def encode_response(entity: Any, correlation_id: int) -> bytes:

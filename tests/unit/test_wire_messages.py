@@ -114,8 +114,19 @@ def test_every_cut_of_a_request_is_refused(key: ApiKey, version: int) -> None:
             messages.parse_request(key, version, view[:cut], position)
         with pytest.raises(ProtocolError):
             messages.parse_request(key, version, view, position, cut)
-    with pytest.raises(ProtocolError):
-        messages.parse_request(key, version, memoryview(bytes(view) + b"\x00"), position)
+    longer = memoryview(bytes(view) + b"\x00")
+    assert messages.parse_request(key, version, longer, position) == messages.parse_request(
+        key, version, view, position
+    )
+
+
+def test_librdkafka_leaves_bytes_behind_its_request_for_all_topics() -> None:
+    """As librdkafka 2.16 sends it (confluentinc/librdkafka#5049)."""
+    sent = memoryview(bytes.fromhex("0003000d00000003000772646b61666b610000000000010000"))
+    position = parse_request_header(sent, 0, len(sent)).body_position
+    request = messages.parse_request(ApiKey.METADATA, 13, sent, position)
+    assert request.topics is None
+    assert not request.allow_auto_topic_creation
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY, ids=IDS)
