@@ -394,6 +394,8 @@ class BufferPool:
                 self._waiters.popleft()[1]()
         finally:
             self._waking = False
-            # After an exception, which the loop reports, the others still have their turn.
-            if count and self._call_soon is not None and self._waiters:
+            # After an exception, which the loop reports, the others still have their turn; without
+            # one they wait for memory, and asking again at once would hold up who brings it.
+            is_next = bool(count and self._waiters) and self._available(self._waiters[0][0])
+            if is_next and self._call_soon is not None:
                 self._wake()

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from dlogd.storage.buffers import LARGE, SMALL, BufferPool, Chunk
+from dlogd.storage.buffers import LARGE, LARGE_BYTES, SMALL, SMALL_BYTES, BufferPool, Chunk
 
 KIB = 1024
 
@@ -252,3 +252,19 @@ def test_sizes_must_fit() -> None:
         BufferPool(4096)
     with pytest.raises(ValueError, match="divide"):
         BufferPool(1 << 20, small_bytes=5000)
+
+
+def test_waiters_that_cannot_be_served_do_not_keep_the_loop_busy() -> None:
+    scheduled: list[Callable[[], None]] = []
+    pool = BufferPool(LARGE_BYTES, call_soon=scheduled.append)
+    chunks = [pool.take(SMALL) for _ in range(LARGE_BYTES // SMALL_BYTES)]
+    served: list[int] = []
+    pool.when_available(lambda: served.append(1), LARGE)
+    pool.when_available(lambda: served.append(2), LARGE)
+    assert chunks[0] is not None
+    pool.give_back(chunks[0])
+    for _ in range(5):
+        for callback in scheduled[:]:
+            scheduled.remove(callback)
+            callback()
+    assert (scheduled, served) == ([], [])
