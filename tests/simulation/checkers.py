@@ -15,6 +15,7 @@ Under a weak flush policy a power cut may take the end of a log, and only the en
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from tests.simulation.history import FinalLog, History, LogKey, Outcome, Poll, Send
 
@@ -123,33 +124,45 @@ def _lost_reads(view: _View, key: LogKey) -> Iterator[str]:
                 )
 
 
+class _Claim(NamedTuple):
+    """Somebody was told at some time within a call which record is at an offset."""
+
+    start_ns: int
+    end_ns: int
+    offset: int
+    number: int
+    who: str
+
+
 def _inconsistent_offsets(view: _View, key: LogKey) -> Iterator[str]:
-    claims: dict[int, tuple[int, int, str]] = {}
-    for when_ns, offset, number, who in sorted(_claims(view, key)):
-        known = claims.get(offset)
-        differs = known is not None and known[1] != number
-        if known is not None and differs and not view.history.cut_between(key, known[0], when_ns):
+    claims: dict[int, _Claim] = {}
+    for claim in sorted(_claims(view, key)):
+        known = claims.get(claim.offset)
+        claims[claim.offset] = claim
+        if known is None or known.number == claim.number:
+            continue
+        end_ns = max(known.end_ns, claim.end_ns)
+        if not view.history.cut_between(key, known.start_ns, end_ns):
             yield (
-                f"inconsistent-offsets: offset {offset} is {known[1]} for {known[2]}"
-                f" and {number} for {who}"
+                f"inconsistent-offsets: offset {claim.offset} is {known.number} for {known.who}"
+                f" and {claim.number} for {claim.who}"
             )
-        claims[offset] = (when_ns, number, who)
 
 
-def _claims(view: _View, key: LogKey) -> Iterator[tuple[int, int, int, str]]:
-    """Yield time, offset, number of record and who says so."""
+def _claims(view: _View, key: LogKey) -> Iterator[_Claim]:
     for send in view.acknowledged(key):
+        start_ns, end_ns, who = send.invoked_ns, send.completed_ns, send.client
         if send.base_offset >= 0:
             for index, number in enumerate(send.numbers):
-                # The append lies somewhere in the call: a cut in between proves nothing.
-                yield send.invoked_ns, send.base_offset + index, number, send.client
+                yield _Claim(start_ns, end_ns, send.base_offset + index, number, who)
     for poll in view.polls.get(key, ()):
+        start_ns, end_ns, who = poll.invoked_ns, poll.completed_ns, poll.client
         for seen in poll.records:
-            yield poll.completed_ns, seen.offset, seen.number, poll.client
+            yield _Claim(start_ns, end_ns, seen.offset, seen.number, who)
     final = view.history.finals.get(key)
     if final is not None:
         for seen in final.records:
-            yield 1 << 61, seen.offset, seen.number, "the end"
+            yield _Claim(1 << 61, 1 << 61, seen.offset, seen.number, "the end")
 
 
 def _duplicates(view: _View, key: LogKey) -> Iterator[str]:
