@@ -1,0 +1,241 @@
+"""`dlogctl segment`: what is in segment files, and whether they are whole; offline, read-only."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dlog.batch.records import Record, decode
+from dlog.errors import WireError
+from dlogctl import exit_codes
+from dlogctl.output import Column, Output
+from dlogctl.segment_files import (
+    BatchPlace,
+    SegmentReport,
+    check_segment,
+    iter_batches,
+    iter_entries,
+    segment_bases,
+)
+from dlogctl.settings import Settings, common_options, settings_of
+from dlogd.storage.files import File
+from dlogd.storage.posix import PosixDirectory
+from dlogd.storage.segment import IDX, LOG, parse_name
+
+BATCH_COLUMNS = (
+    Column("POSITION", "position", right=True),
+    Column("BYTES", "bytes", right=True),
+    Column("OFFSETS", "offsets"),
+    Column("RECORDS", "records", right=True),
+    Column("CODEC", "codec"),
+    Column("EPOCH", "leader_epoch", right=True),
+    Column("MAX TIMESTAMP", "max_timestamp_ms", right=True),
+    Column("PRODUCER", "producer_id", wide=True, right=True),
+    Column("P-EPOCH", "producer_epoch", wide=True, right=True),
+    Column("SEQUENCE", "base_sequence", wide=True, right=True),
+    Column("CRC", "crc"),
+)
+RECORD_COLUMNS = (
+    Column("OFFSET", "offset", right=True),
+    Column("TIMESTAMP", "timestamp_ms", right=True),
+    Column("KEY", "key"),
+    Column("VALUE", "value"),
+    Column("HEADERS", "headers", wide=True),
+)
+INDEX_COLUMNS = (Column("OFFSET", "offset", right=True), Column("POSITION", "position", right=True))
+TIME_COLUMNS = (
+    Column("MAX TIMESTAMP", "timestamp_ms", right=True),
+    Column("BELOW OFFSET", "offset", right=True),
+)
+CHECK_COLUMNS = (
+    Column("SEGMENT", "segment"),
+    Column("OFFSETS", "offsets"),
+    Column("BATCHES", "batches", right=True),
+    Column("RECORDS", "records", right=True),
+    Column("BYTES", "data_bytes", right=True),
+    Column("TAIL", "tail"),
+    Column("STATE", "state"),
+)
+
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+PATH = click.Path(path_type=Path, exists=True)
+
+
+@click.group()
+def segment() -> None:
+    """Look into segment files, offline. Nothing is ever written."""
+
+
+def _batch_row(place: BatchPlace) -> dict[str, Any]:
+    header = place.header
+    return {
+        "position": place.position,
+        "bytes": header.batch_bytes,
+        "offsets": f"{header.base_offset}..{header.last_offset}",
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "records": header.record_count,
+        "codec": header.codec.name.lower(),
+        "leader_epoch": header.leader_epoch,
+        "max_timestamp_ms": header.max_timestamp_ms,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "crc": "ok" if place.good_crc else "WRONG",
+    }
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def _record_row(record: Record) -> dict[str, Any]:
+    return {
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": _text(record.key),
+        "value": _text(record.value),
+        "headers": [f"{name}={_text(value)}" for name, value in record.headers],
+    }
+
+
+def _wanted(file: File, from_offset: int, limit: int) -> Iterator[BatchPlace]:
+    for place in iter_batches(file):
+        if limit <= 0:
+            return
+        if place.header.next_offset > from_offset:
+            limit -= 1
+            yield place
+
+
+def _record_rows(file: File, from_offset: int, limit: int) -> Iterator[dict[str, Any]]:
+    for place in _wanted(file, from_offset, limit):
+        header = place.header
+        try:
+            records = decode(file.pread(header.batch_bytes, place.position))
+        except WireError as error:
+            raise click.ClickException(
+                f"batch at position {place.position} (offset {header.base_offset}): {error}"
+            ) from error
+        for record in records:
+            if record.offset >= from_offset and limit > 0:
+                limit -= 1
+                yield _record_row(record)
+
+
+def _named(path: Path) -> tuple[PosixDirectory, int, str]:
+    """Return directory, base offset and suffix of a segment's file."""
+    parsed = parse_name(path.name)
+    if parsed is None:
+        raise click.UsageError(f"{path.name} is not the name of a segment's file (20 digits.log)")
+    return PosixDirectory(str(path.parent)), *parsed
+
+
+@segment.command()
+@click.argument("file", type=FILE)
+@click.option("--records", is_flag=True, help="The records in the batches.")
+@click.option("--from", "from_offset", type=click.IntRange(min=0), default=0, metavar="OFFSET",
+              help="Begin with the batch that holds this offset.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(min=1), default=1_000_000_000, metavar="COUNT",
+              help="Show at most so many.")  # fmt: skip
+@common_options
+@click.pass_context
+def dump(context: click.Context, file: Path, records: bool, from_offset: int, limit: int) -> int:
+    """Show the batches of a .log FILE, or the entries of an .idx or .tdx FILE."""
+    settings = settings_of(context)
+    output = Output(settings)
+    directory, base_offset, suffix = _named(file)
+    if suffix != LOG:
+        _dump_index(output, directory, base_offset, suffix)
+        return exit_codes.OK
+    opened = directory.open(file.name, read_only=True)
+    try:
+        if records:
+            output.rows(list(_record_rows(opened, from_offset, limit)), RECORD_COLUMNS)
+        else:
+            rows = [_batch_row(place) for place in _wanted(opened, from_offset, limit)]
+            output.rows(rows, BATCH_COLUMNS)
+    finally:
+        opened.close()
+    settings.suggest(f"dlogctl segment check {file}")
+    return exit_codes.OK
+
+
+def _dump_index(output: Output, directory: PosixDirectory, base_offset: int, suffix: str) -> None:
+    try:
+        entries = iter_entries(directory, base_offset, suffix)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    if suffix == IDX:
+        output.rows([{"offset": a, "position": b} for a, b in entries], INDEX_COLUMNS)
+    else:
+        output.rows([{"timestamp_ms": a, "offset": b} for a, b in entries], TIME_COLUMNS)
+
+
+def _check_path(path: Path) -> list[SegmentReport]:
+    """Check a partition's directory, or one segment in it."""
+    if path.is_dir():
+        directory = PosixDirectory(str(path))
+        bases = segment_bases(directory)
+        if not bases:
+            raise click.UsageError(f"{path} holds no segments")
+        wanted = bases
+    else:
+        directory, base_offset, _ = _named(path)
+        bases = segment_bases(directory)
+        wanted = [base_offset]
+    following = dict(zip(bases, [*bases[1:], None], strict=True))
+    if any(base not in following for base in wanted):
+        raise click.UsageError(f"{path} has no .log file beside it")
+    return [check_segment(directory, base, following[base]) for base in wanted]
+
+
+def _report_row(report: SegmentReport) -> dict[str, Any]:
+    return {
+        "segment": Path(report.path).name,
+        "path": report.path,
+        "offsets": f"{report.base_offset}..{report.next_offset - 1}" if report.batches else None,
+        "base_offset": report.base_offset,
+        "next_offset": report.next_offset,
+        "batches": report.batches,
+        "records": report.records,
+        "data_bytes": report.data_bytes,
+        "file_bytes": report.file_bytes,
+        "tail": report.tail,
+        "remarks": report.remarks,
+        "state": "damaged" if report.problems else "good",
+        "problems": report.problems,
+    }
+
+
+def _explain(settings: Settings, damaged: bool) -> None:
+    if damaged:
+        settings.suggest("restore the partition's directory, or move it away and start the node")
+
+
+@segment.command()
+@click.argument("paths", nargs=-1, required=True, type=PATH, metavar="PATH...")
+@common_options
+@click.pass_context
+def check(context: click.Context, paths: tuple[Path, ...]) -> int:
+    """Check segments: PATH is a partition's directory or a segment's file.
+
+    Every batch's CRC, the row of offsets, what follows the data, and the indexes. Exit code 10 when
+    something is damaged.
+    """
+    settings = settings_of(context)
+    output = Output(settings)
+    reports = [report for path in paths for report in _check_path(path)]
+    output.rows([_report_row(report) for report in reports], CHECK_COLUMNS)
+    damaged = False
+    for report in reports:
+        for remark in report.remarks:
+            click.echo(f"note: {report.path}: {remark}", err=True)
+        for problem in report.problems:
+            damaged = True
+            click.echo(f"dlogctl: {report.path}: {problem}", err=True)
+    _explain(settings, damaged)
+    return exit_codes.UNHEALTHY if damaged else exit_codes.OK
