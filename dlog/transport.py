@@ -291,6 +291,7 @@ async def connect(
     """Open a connection; raise ConnectFailedError, whose cause says why."""
     options = options or ConnectionOptions()
     connection = Connection(loop, address, options)
+    usable = False
     try:
         async with asyncio.timeout(options.connect_timeout_s):
             await loop.create_connection(
@@ -302,13 +303,12 @@ async def connect(
             )
             if options.authenticate is not None:
                 await options.authenticate(connection)
+        usable = True
     except TimeoutError as error:
-        connection.close()
         raise ConnectFailedError(f"cannot connect to {address}: no answer in time") from error
     except OSError as error:
-        connection.close()
         raise ConnectFailedError(f"cannot connect to {address}: {_reason_of(error)}") from error
-    except BaseException:
-        connection.close()
-        raise
+    finally:
+        if not usable:
+            connection.close()
     return connection

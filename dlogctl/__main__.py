@@ -13,8 +13,9 @@ from typing import Any
 import click
 
 from dlog.errors import ConnectFailedError, DlogError, TransportError
-from dlogctl import __version__, exit_codes
+from dlogctl import exit_codes
 from dlogctl.settings import common_options, settings_of
+from dlogd.version import VERSION
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("dlogctl.commands.status:status", "Show how the cluster is."),
@@ -44,7 +45,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="dlogctl")
+@click.version_option(VERSION, prog_name="dlogctl")
 @common_options
 @click.pass_context
 def dlogctl(context: click.Context) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dlog.errors import ConfigError
-from dlogd import __version__, logs
+from dlogd import logs
 from dlogd.broker import Broker
 from dlogd.clock import SystemClock
 from dlogd.config.load import load_config
@@ -30,6 +30,7 @@ from dlogd.service import Service, Surroundings, exit_code_of
 from dlogd.storage.engines import open_engine
 from dlogd.storage.posix import PosixDirectory
 from dlogd.telemetry.delays import GcPauses
+from dlogd.version import VERSION
 
 DEFAULT_CONFIG = "/etc/dlog/dlog.yaml"
 # A thread that waits for the interpreter gets it after this long (the default is 5 ms, which is
@@ -60,7 +61,7 @@ def _parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> ar
     parser.add_argument(
         "--check-config", action="store_true", help="check the configuration and exit"
     )
-    parser.add_argument("--version", action="version", version=f"dlogd {__version__}")
+    parser.add_argument("--version", action="version", version=f"dlogd {VERSION}")
     return parser.parse_args(arguments)
 
 

@@ -19,7 +19,7 @@ from dlogd.config.schema import Config, build
 from dlogd.config.units import Address
 from dlogd.notify import Notifier
 from dlogd.reload import plan_reload
-from dlogd.status.http import HttpServer
+from dlogd.status.http_server import HttpServer
 from dlogd.status.pages import NodeView, RunBlocking, pages_of
 from dlogd.tasks import Tasks
 from dlogd.telemetry.delays import LoopDelay

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dlogd.status.http import Page, Request, Response, text_response
+from dlogd.status.http_server import Page, Request, Response, text_response
 from dlogd.telemetry.metrics import Source, Telemetry
 
 COLLECTOR_MODULE = "dlogd.telemetry.collector"

@@ -237,7 +237,7 @@ def test_topics_are_created_deleted_and_grown() -> None:
     check(work)
 
 
-def test_configs_and_directories() -> None:
+def test_configs_are_described() -> None:
     async def work(nodes: PeerCluster, cluster: Cluster) -> None:
         admin = Admin(cluster)
 
@@ -268,6 +268,13 @@ def test_configs_and_directories() -> None:
         await admin.describe_configs(Resource.BROKER, "1")
         assert nodes.peers[1].seen.count(ApiKey.DESCRIBE_CONFIGS) == 1
 
+    check(work)
+
+
+def test_configs_are_altered() -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
+        admin = Admin(cluster)
+
         def alter(request: Any, module: Any, _header: RequestHeader) -> Any:
             changes = request.resources[0].configs
             assert [(each.name, int(each.config_operation), each.value) for each in changes] == [
@@ -286,6 +293,13 @@ def test_configs_and_directories() -> None:
             await admin.alter_configs(
                 Resource.TOPIC, "t", set_values={"a": "1"}, delete_names=["b"]
             )
+
+    check(work)
+
+
+def test_directories_are_described() -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
+        admin = Admin(cluster)
 
         def directories(_request: Any, module: Any, _header: RequestHeader) -> Any:
             partition = module.DescribeLogDirsPartition(

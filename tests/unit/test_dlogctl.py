@@ -19,9 +19,11 @@ import yaml
 
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import RequestHeader
+from dlogctl import terminal
 from dlogctl.__main__ import COMMANDS, main
+from dlogctl.commands import config, sandbox, segment, status, topic
 from dlogctl.output import format_bytes, format_cell, format_duration
-from dlogd.status.http import HttpServer, Request, Response
+from dlogd.status.http_server import HttpServer, Request, Response
 from tests.fakes.peer import PeerCluster, error, no_error, zero_time
 
 
@@ -343,6 +345,12 @@ def test_help_and_version(ctl: Ctl) -> None:
     assert ctl("--version").out.startswith("dlogctl, version ")
 
 
+def test_the_table_names_every_command() -> None:
+    modules = [status, topic, config, segment, sandbox]
+    names = [f"{module.__name__}:{name}" for name, module in zip(COMMANDS, modules, strict=True)]
+    assert [target for target, _ in COMMANDS.values()] == names
+
+
 def test_every_command_helps(ctl: Ctl) -> None:
     for name in COMMANDS:
         assert ctl(name, "--help").code == 0
@@ -360,6 +368,13 @@ def on_a_terminal(arguments: list[str], environ: Mapping[str, str]) -> str:
     os.waitpid(pid, 0)
     os.close(terminal)
     return shown.decode()
+
+
+def test_a_table_on_a_terminal_takes_names_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    terminal.show_table(["NAME"], [["[red]x[/red]"]], [False], "t")
+    assert "[red]x[/red]" in capsys.readouterr().out
 
 
 def test_a_terminal_gets_rules_and_colours(world: World) -> None:

@@ -16,8 +16,9 @@ from dlogctl.sandbox.daemon import Daemon, DaemonError, describe_end
 from dlogctl.sandbox.layout import SandboxState, free_ports, plan_nodes
 from dlogctl.sandbox.supervisor import Supervisor
 from dlogd.config.load import load_config
+from tests.fakes import daemon as fake_daemon
 
-FAKE = [sys.executable, str(Path(__file__).resolve().parents[1] / "fakes" / "daemon.py")]
+FAKE = [sys.executable, str(fake_daemon.__file__)]
 
 
 class Run:

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from dlogd.status.http import HttpServer, Limits, Page, Request, Response, parse_head, text_response
+from dlogd.status.http_server import (
+    HttpServer,
+    Limits,
+    Page,
+    Request,
+    Response,
+    parse_head,
+    text_response,
+)
 from dlogd.status.pages import pages_of
 from dlogd.telemetry.metrics import NODE_READY, Sample, Source, Telemetry
 
