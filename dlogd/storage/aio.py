@@ -3,7 +3,8 @@
 Everything queued during one iteration of the event loop goes out in one io_submit; completions
 arrive by an eventfd that the loop watches. Durable writes carry RWF_DSYNC (Linux 4.13), so the
 kernel completes them only when these bytes and the metadata to find them are on stable storage.
-Buffered files would block io_submit: they go to a `ThreadEngine`.
+What would block io_submit goes to a `ThreadEngine`: buffered files, and writes that extend a file
+(ext4 waits for them, 10 ms and more each), which preallocation keeps rare.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ _RETRY_SECONDS = 0.001
 class _Write:
     """One write from its call to its completion; keeps the buffers alive."""
 
-    __slots__ = ("_buffers", "_done", "_wanted", "address", "file", "flags", "position", "spans")
+    __slots__ = ("_buffers", "_done", "_wanted", "end", "file", "flags", "position", "spans")
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class _Write:
             spans.append((address, size))
             wanted += size
         self.spans = spans
+        self.end = position + wanted
         self._wanted = wanted
 
     def prepare(self, context: AioContext, index: int, slot: int) -> None:
@@ -164,11 +166,13 @@ class AioEngine:
         done: WriteDone,
     ) -> None:
         """Write `buffers` one after the other from `position`."""
-        if not file.direct or len(buffers) > IOVECS_MAX:
-            self._threads.write(file, position, buffers, durable=durable, done=done)
-            return
-        self._queue.append(_Write(file, position, buffers, durable, done))
-        self._schedule()
+        if file.direct and len(buffers) <= IOVECS_MAX:
+            write = _Write(file, position, buffers, durable, done)
+            if write.end <= file.size():
+                self._queue.append(write)
+                self._schedule()
+                return
+        self._threads.write(file, position, buffers, durable=durable, done=done)
 
     def read(self, file: File, position: int, length: int, done: ReadDone) -> None:
         """Read up to `length` bytes into pooled memory."""

@@ -120,7 +120,7 @@ class BufferPool:
         # Split slabs without a taken chunk and with a cached one: a LARGE can be made of them.
         self._evictable_slabs: OrderedDict[int, _Slab] = OrderedDict()
         self._stamp = 0
-        self._waiters: deque[tuple[int, Callable[[], None]]] = deque()
+        self._waiters: deque[tuple[int, int, Callable[[], None]]] = deque()
         self._call_soon = call_soon
         self._wake_scheduled = False
         self._waking = False
@@ -222,13 +222,17 @@ class BufferPool:
         chunk.state = _TAKEN
         self._taken_bytes += chunk.size
 
-    def when_available(self, callback: Callable[[], None], size_class: int = SMALL) -> None:
+    def when_available(
+        self, callback: Callable[[], None], size_class: int = SMALL, need_bytes: int = 0
+    ) -> None:
         """Call `callback` once, in its turn, when `take(size_class)` would succeed.
 
-        Each owner registers at most once at a time: that bounds the queue.
+        With `need_bytes`, when there is also that much in all: a caller that needs many chunks must
+        not be called for one of them. Each owner registers at most once at a time: that bounds the
+        queue.
         """
-        self._waiters.append((size_class, callback))
-        if self._available(size_class):
+        self._waiters.append((size_class, need_bytes, callback))
+        if self._available(size_class, need_bytes):
             self._wake()
 
     def close(self) -> None:
@@ -367,7 +371,9 @@ class BufferPool:
 
     # -- waiting
 
-    def _available(self, size_class: int) -> bool:
+    def _available(self, size_class: int, need_bytes: int) -> bool:
+        if self.total_bytes - self._taken_bytes < need_bytes:
+            return False
         if self._free_slabs or self._cached[LARGE] or self._evictable_slabs:
             return True
         if size_class == SMALL:
@@ -389,13 +395,13 @@ class BufferPool:
         self._waking = True
         count = len(self._waiters)
         try:
-            while count and self._waiters and self._available(self._waiters[0][0]):
+            while count and self._waiters and self._available(*self._waiters[0][:2]):
                 count -= 1
-                self._waiters.popleft()[1]()
+                self._waiters.popleft()[2]()
         finally:
             self._waking = False
             # After an exception, which the loop reports, the others still have their turn; without
             # one they wait for memory, and asking again at once would hold up who brings it.
-            is_next = bool(count and self._waiters) and self._available(self._waiters[0][0])
+            is_next = bool(count and self._waiters) and self._available(*self._waiters[0][:2])
             if is_next and self._call_soon is not None:
                 self._wake()

@@ -138,6 +138,17 @@ def test_short_and_failed_writes_are_errors(run: Callable[..., None]) -> None:
     run(scenario)
 
 
+def test_a_write_that_extends_the_file_does_not_block_the_loop(run: Callable[..., None]) -> None:
+    async def scenario(engine: AioEngine, file: PosixFile, context: ScriptedContext) -> None:
+        file.truncate(BLOCK)
+        for position, count, submissions in ((0, 1, 1), (0, 2, 1), (4, 1, 1), (4, 1, 2)):
+            assert await write(engine, file, position * BLOCK, blocks(count, 7)) is None
+            assert len(context.sent) == submissions
+        assert file.size() == 5 * BLOCK
+
+    run(scenario)
+
+
 def test_a_short_read_before_the_end_is_repeated(run: Callable[..., None]) -> None:
     async def scenario(engine: AioEngine, file: PosixFile, context: ScriptedContext) -> None:
         assert await write(engine, file, 0, blocks(8, 7)) is None
