@@ -261,8 +261,7 @@ class PartitionLog(LogState):
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, in its turn, when an append that got None may be tried again."""
-        large = self._refused_bytes > self.services.memory.pool.small_bytes
-        self.services.memory.when_available(callback, large=large)
+        self.services.memory.when_available(callback, self._refused_bytes)
 
     def _refuse(self) -> None:
         error = self.blocked or self.refusal

@@ -90,16 +90,19 @@ class AppendMemory:
             del self._clean[tail]
             tail.make_evictable()
 
-    def when_available(self, callback: Callable[[], None], *, large: bool) -> None:
-        """Call `callback` once, in its turn, when chunks can be taken again."""
+    def when_available(self, callback: Callable[[], None], need: int) -> None:
+        """Call `callback` once, in its turn, when chunks of `need` bytes in all can be taken."""
         self._release_clean(len(self._clean))
         self._parked += 1
+        # A batch may begin and end within a block; memory is given out in small chunks at least.
+        need += 2 * ALIGNMENT
+        need += -need % self.pool.small_bytes
 
         def on_available() -> None:
             self._parked -= 1
             callback()
 
-        self.pool.when_available(on_available, LARGE if large else SMALL)
+        self.pool.when_available(on_available, SMALL, min(need, self.pool.total_bytes))
 
     def note_clean(self, tail: "Tail") -> None:
         """All bytes of `tail` are flushed."""

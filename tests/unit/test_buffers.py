@@ -268,3 +268,14 @@ def test_waiters_that_cannot_be_served_do_not_keep_the_loop_busy() -> None:
             scheduled.remove(callback)
             callback()
     assert (scheduled, served) == ([], [])
+
+
+def test_who_needs_many_chunks_is_not_called_for_one() -> None:
+    pool = BufferPool(16 * KIB, small_bytes=4 * KIB, large_bytes=16 * KIB)
+    taken = [pool.take(SMALL) for _ in range(4)]
+    calls: list[int] = []
+    pool.when_available(lambda: calls.append(1), SMALL, 3 * 4 * KIB)
+    for number, chunk in enumerate(taken[:3], 1):
+        assert chunk is not None
+        pool.give_back(chunk)
+        assert len(calls) == (number == 3)
