@@ -195,9 +195,9 @@ class Inode:
         if self._older_mappings:
             self._absorb_older()
         known = self._mapped_known
-        now = bytes(self.content[: self._mapped_length])
-        if now == known:
+        if self.content.startswith(known):
             return
+        now = bytes(self.content[: self._mapped_length])
         self._mapped_known = now
         for start in range(0, self._mapped_length, SECTOR):
             before, after = known[start : start + SECTOR], now[start : start + SECTOR]

@@ -8,6 +8,8 @@ shortened by leaving faults out (`without`), which changes nothing else of the p
 import random
 from dataclasses import dataclass, field, replace
 
+from tests.simulation.constants import draw_constants
+
 NODE_ADDRESS = "10.0.0.1"
 PORT = 9092
 CLIENT_ADDRESSES = ("10.0.1.1", "10.0.1.2")
@@ -76,6 +78,7 @@ class Plan:
     seed: int
     active_ms: int
     config: dict[str, str]
+    constants: dict[str, int | float]
     directories: tuple[str, ...]
     capacity_bytes: int
     direct_supported: bool
@@ -108,6 +111,7 @@ class Plan:
         """Return the plan as lines for people."""
         lines = [f"seed {self.seed}: {self.active_ms} ms, directories {self.directories}"]
         lines += [f"config {name}: {value}" for name, value in self.config.items()]
+        lines.append(f"constants {self.constants}")
         lines += [str(item) for item in (*self.topics, *self.producers, *self.consumers)]
         lines.append(
             f"disk latency_us={self.disk_latency_us} capacity={self.capacity_bytes}"
@@ -121,13 +125,14 @@ class Plan:
 def draw(seed: int) -> Plan:
     """Return the plan of a seed."""
     rng = random.Random(f"{seed}/plan")
-    active_ms = rng.choice((3000, 5000, 5000, 8000))
+    active_ms = rng.choice((1500, 2500, 2500, 4000))
     directories = tuple(f"/data{number}" for number in range(rng.choice((1, 1, 2, 3))))
     policies = rng.choice((("always",), ("always",), ("always", "interval", "never")))
     return Plan(
         seed=seed,
         active_ms=active_ms,
         config=_config(rng, directories),
+        constants=draw_constants(random.Random(f"{seed}/constants")),
         directories=directories,
         capacity_bytes=1 << 40,
         direct_supported=rng.random() < 0.7,
@@ -211,7 +216,7 @@ def _producers(rng: random.Random) -> tuple[ProducerPlan, ...]:
             idempotent=idempotent,
             acks=-1 if idempotent else rng.choice((-1, -1, 1, 1, 0)),
             inflight=rng.choice((1, 2, 5)),
-            interval_ms=rng.choice((10, 40, 120)) * count // 2,
+            interval_ms=rng.choice((20, 60, 150)) * count // 2,
             records_max=rng.choice((1, 3, 10)),
             value_bytes_max=rng.choice((20, 200, 200, 2000, 12000)),
             codec=rng.choice((0, 0, 0, 1, 2, 3, 4)),

@@ -17,6 +17,7 @@ from tests.simulation.admins import Administrator, RudeClient
 from tests.simulation.checkers import check
 from tests.simulation.clients import Surroundings
 from tests.simulation.cluster import Host, LogWatch
+from tests.simulation.constants import replaced
 from tests.simulation.consumers import Consumer
 from tests.simulation.faults import Saboteur
 from tests.simulation.history import FinalLog, History, LogKey, Outcome
@@ -49,14 +50,17 @@ class Verdict:
 
 def simulate(plan: Plan, print_line: Callable[[str], None] | None = None) -> Verdict:
     """Carry out a plan; the same plan gives the same digest."""
-    run = _Run(plan, print_line)
     hook, sys.unraisablehook = sys.unraisablehook, _ignore_the_dead
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return run.carry_out()
+        with replaced(plan.constants):
+            run = _Run(plan, print_line)
+            try:
+                return run.carry_out()
+            finally:
+                run.bury()
     finally:
-        run.bury()
         if collecting:
             gc.enable()
         sys.unraisablehook = hook
