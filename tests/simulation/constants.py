@@ -1,0 +1,81 @@
+"""Constants of the production code that a run makes small, so that rare paths are common.
+
+Bounds of batches of work, sizes of buffers and pauses: none of them may matter for what is right.
+"""
+
+import random
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from dlogd.metadata.store import MetadataStore
+from dlogd.storage.open_segments import OpenSegments
+
+Value = int | float
+
+# Name, module that must have it, and the values to choose from; the last is as it is.
+_CHOICES: dict[str, tuple[str, tuple[Value, ...]]] = {
+    "MAP_BYTES_MIN": ("dlogd.storage.entries", (256, 1024, 4096)),
+    "RECENT_COUNT_MAX": ("dlogd.storage.entries", (4, 4096)),
+    "FLUSH_BYTES_MAX": ("dlogd.storage.log_config", (16_384, 8 << 20)),
+    "SYNCHRONOUS_BYTES_MAX": ("dlogd.storage.flusher", (0, 64 << 10)),
+    "PREALLOCATE_BYTES_MIN": ("dlogd.storage.maintenance", (4096, 32_768, 1 << 20)),
+    "PREALLOCATE_DISTANCE_BYTES": ("dlogd.storage.maintenance", (0, 4096, 128 << 10)),
+    "CURSORS_MAX": ("dlogd.storage.reader", (1, 3, 32)),
+    "_PEEK_BYTES": ("dlogd.storage.reader", (100, 8192)),
+    "WINDOW_BYTES": ("dlogd.storage.scan", (512, 1 << 20)),
+    "_SEARCH_BYTES": ("dlogd.storage.scan", (256, 64 << 10)),
+    "PIECE_COUNT": ("dlogd.storage.replay", (2, 1000)),
+    "RETRY_S": ("dlogd.replication.manager", (0.2, 5.0)),
+    "SNAPSHOT_BYTES": ("dlogd.replication.manager", (1000, 16 << 20)),
+    "SNAPSHOT_PAUSE_S": ("dlogd.replication.manager", (0.1, 5.0)),
+    "BLOCK_COUNT": ("dlogd.server.handlers.producer_ids", (1, 3, 1000)),
+    "GATHER_COUNT_MAX": ("dlogd.server.replies", (1, 4, 64)),
+    "GATHER_BYTES_MAX": ("dlogd.server.replies", (100, 1 << 20)),
+    "TRANSPORT_CHUNK_BYTES": ("dlogd.server.outlet", (700, 64 << 10)),
+    "SMALL_FRAME_BYTES": ("dlogd.server.intake", (300, 64 << 10)),
+    "POOLED_FRAME_BYTES": ("dlogd.server.intake", (2000, 2 << 20)),
+    "HELD_READ_COUNT_MAX": ("dlogd.server.listener", (1, 8)),
+    "OUTCOMES_REMEMBERED": ("dlogd.metadata.machine", (5, 1000)),
+}
+_JOURNAL_BYTES = (1000, 20_000, 4 << 20)
+_OPEN_SEGMENTS = (1, 3, 512)
+
+
+def draw_constants(rng: random.Random) -> dict[str, Value]:
+    """Return a random choice; about half of all stay as they are."""
+    drawn: dict[str, Value] = {}
+    for name, (_, values) in _CHOICES.items():
+        value = rng.choice(values)
+        if rng.random() < 0.6 or name == "MAP_BYTES_MIN":
+            drawn[name] = value
+    drawn["journal_bytes_max"] = rng.choice(_JOURNAL_BYTES)
+    drawn["open_segments_max"] = rng.choice(_OPEN_SEGMENTS)
+    return drawn
+
+
+@contextmanager
+def replaced(constants: Mapping[str, Value]) -> Iterator[None]:
+    """Replace constants in all modules of the daemon that have them, for a while."""
+    undo: list[tuple[object, str, object]] = []
+    store_defaults = MetadataStore.open.__func__.__kwdefaults__  # type: ignore[attr-defined]
+    store_before = dict(store_defaults)
+    segments_before = OpenSegments.__init__.__defaults__
+    modules = [module for name, module in sorted(sys.modules.items()) if name.startswith("dlogd.")]
+    for name, value in constants.items():
+        home = _CHOICES.get(name)
+        if home is not None:
+            assert hasattr(sys.modules[home[0]], name), f"{home[0]} has no {name} any more"
+        for module in modules:
+            if home is not None and hasattr(module, name):
+                undo.append((module, name, getattr(module, name)))
+                setattr(module, name, value)
+    store_defaults["journal_bytes_max"] = constants["journal_bytes_max"]
+    OpenSegments.__init__.__defaults__ = (constants["open_segments_max"],)
+    try:
+        yield
+    finally:
+        for owner, name, before in reversed(undo):
+            setattr(owner, name, before)
+        store_defaults.update(store_before)
+        OpenSegments.__init__.__defaults__ = segments_before
