@@ -22,6 +22,9 @@ LineFormat = Literal["text", "json", "journal"]
 
 WRITE_BYTES_MAX = 4096  # what a pipe that polls as writable takes without blocking
 PATIENCE_MS = 10
+WINDOW_S = 10
+REPETITIONS_MAX = 1000  # lines with the same text in one window; debug lines are not counted
+TEXTS_MAX = 1000
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3}
 _PAIR = re.compile(r"""(?<=\s)([a-z][a-z0-9_.]*)=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S*)""")
 
@@ -116,6 +119,38 @@ def journal_fields(record: logging.LogRecord) -> list[tuple[str, str]]:
     return fields
 
 
+class Repetitions:
+    """Counts how often each message comes, so that a client cannot fill disks by making us log.
+
+    Messages are told apart by their text before arguments are put in. Bounded: TEXTS_MAX.
+    """
+
+    def __init__(self) -> None:
+        self._window = 0
+        self._counts: dict[object, int] = {}
+
+    def is_too_many(self, record: logging.LogRecord) -> bool:
+        """Count a record; return whether it is beyond what one window may hold."""
+        count = self._counts.get(record.msg, 0) + 1
+        if count > 1 or len(self._counts) < TEXTS_MAX:
+            self._counts[record.msg] = count
+        return count > REPETITIONS_MAX and record.levelno > logging.DEBUG
+
+    def end_window(self, created: float) -> list[tuple[object, int]]:
+        """Return (message, how many were left out) when a new window begins with `created`."""
+        window = int(created) // WINDOW_S
+        if window == self._window:
+            return []
+        ended = [(text, n - REPETITIONS_MAX) for text, n in self._counts.items()]
+        self._window = window
+        self._counts.clear()
+        return [(text, count) for text, count in ended if count > 0]
+
+
+def _own_record(text: str, *arguments: object) -> logging.LogRecord:
+    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, arguments, None)
+
+
 class _LossyHandler(logging.Handler):
     """A handler that loses lines rather than wait, and says later how many."""
 
@@ -123,9 +158,16 @@ class _LossyHandler(logging.Handler):
         super().__init__()
         self.dropped_count = 0
         self._dropped_reported = 0
+        self._repetitions = Repetitions()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
+            for text, count in self._repetitions.end_window(record.created):
+                self._write(
+                    _own_record("Left out repeated log lines count=%d text=%r", count, text)
+                )
+            if self._repetitions.is_too_many(record):
+                return
             if self.dropped_count > self._dropped_reported:
                 self._report_dropped()
             if not self._write(record):
@@ -135,9 +177,7 @@ class _LossyHandler(logging.Handler):
 
     def _report_dropped(self) -> None:
         count = self.dropped_count - self._dropped_reported
-        text = "Dropped log lines count=%d"
-        record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (count,), None)
-        if self._write(record):
+        if self._write(_own_record("Dropped log lines count=%d", count)):
             self._dropped_reported = self.dropped_count
 
     def _write(self, record: logging.LogRecord) -> bool:

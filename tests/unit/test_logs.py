@@ -99,7 +99,7 @@ def test_a_wrong_call_still_gives_a_line(pipe: Pipe) -> None:
 def test_a_reader_that_sleeps_costs_lines_not_time(pipe: Pipe) -> None:
     control = logs.configure("text", "info", descriptor=pipe.writer)
     for number in range(2000):
-        log.info("Event number=%d %s", number, "x" * 200)
+        log.info(f"Event number={number} {'x' * 200}")
     dropped = control.dropped_count
     assert dropped > 1000
     before = pipe.lines()
@@ -108,6 +108,27 @@ def test_a_reader_that_sleeps_costs_lines_not_time(pipe: Pipe) -> None:
     assert after[-2].endswith(f"Dropped log lines count={dropped}")
     assert after[-1].endswith("Back again")
     assert len(before) + dropped == 2000
+
+
+def test_a_message_that_comes_too_often_is_left_out_and_counted(pipe: Pipe) -> None:
+    logs.configure("text", "info", descriptor=pipe.writer)
+    seen = 0
+
+    def tell(second: float, text: str, number: int) -> None:
+        record = logging.LogRecord("n", logging.INFO, __file__, 1, text, (number,), None)
+        record.created = second
+        logging.getLogger().handle(record)
+
+    for number in range(logs.REPETITIONS_MAX + 7):
+        tell(1000.0, "Closed connection number=%d", number)
+        seen += len(pipe.lines())
+    assert seen == logs.REPETITIONS_MAX
+    tell(1001.0, "Something else number=%d", 1)
+    assert len(pipe.lines()) == 1
+    tell(1010.0, "Closed connection number=%d", 1)
+    left_out, closed = pipe.lines()
+    assert "Left out repeated log lines count=7 text='Closed connection number=%d'" in left_out
+    assert closed.endswith("Closed connection number=1")
 
 
 def test_a_line_longer_than_the_pipe_does_not_run_into_the_next(pipe: Pipe) -> None:
