@@ -128,6 +128,25 @@ def test_refusals_of_a_partition() -> None:
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("index", "timestamp", "expected"),
+    [(0, LATEST, (0, (20,))), (0, EARLIEST, (0, (10,))), (0, 5000, (0, ())), (1, LATEST, (3, ()))],
+)
+def test_the_oldest_version_has_a_list(
+    index: int, timestamp: int, expected: tuple[int, tuple[int, ...]]
+) -> None:
+    async def test() -> None:
+        node, _ = await filled()
+        asked = {"partition_index": index, "timestamp": timestamp, "max_num_offsets": 1}
+        response = await node.ask(
+            ApiKey.LIST_OFFSETS, 0, replica_id=-1, topics=[{"name": "t", "partitions": [asked]}]
+        )
+        (found,) = response.topics[0].partitions
+        assert (found.error_code, found.old_style_offsets) == expected
+
+    run(test())
+
+
 def test_a_partition_asked_for_twice() -> None:
     async def test() -> None:
         node, _ = await filled()

@@ -31,7 +31,12 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
         "replica_id": -1,
         "isolation_level": 0,
         "timeout": 0,
-        "topics": [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}],
+        "topics": [
+            {
+                "name": "t",
+                "partitions": [{"partition_index": 0, "timestamp": -1, "max_num_offsets": 1}],
+            }
+        ],
     },
     ApiKey.METADATA: {"topics": [{"name": "t"}, {"name": "absent"}]},
     ApiKey.FIND_COORDINATOR: {"key": "g", "coordinator_keys": ["g", "h"]},
