@@ -72,6 +72,11 @@ class ConfigEntry:
     doc: str | None
 
     @property
+    def is_own(self) -> bool:
+        """Whether it was set on the topic itself (DescribeConfigs source 1)."""
+        return self.source == 1
+
+    @property
     def is_default(self) -> bool:
         """Whether nobody set it (DescribeConfigs source 5)."""
         return self.source == 5

@@ -174,7 +174,7 @@ async def _describe(client: BlockingClient, name: str) -> dict[str, Any]:
     configs = await client.admin.describe_configs(Resource.TOPIC, name)
     return {
         **_summary(view),
-        "configs": {each.name: each.value for each in configs if not each.is_default},
+        "configs": {each.name: each.value for each in configs if each.is_own},
         "partitions": partitions,
     }
 
