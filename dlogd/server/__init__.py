@@ -1,0 +1,1 @@
+"""Listening, routing, handling requests: everything between a client and the partitions."""
