@@ -7,6 +7,7 @@ A frame can be sent any number of times: its correlation id is constant, answers
 import random
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 import crc32c
@@ -56,7 +57,7 @@ def batch(record_count: int, value_bytes: int, seed: int = 0) -> bytes:
         # attributes, timestamp delta, offset delta, null key, value, no headers
         body = b"\0\0" + _varint(index) + b"\x01" + _varint(value_bytes) + value + b"\0"
         records += _varint(len(body)) + body
-    now_ms = 1_700_000_000_000
+    now_ms = time.time_ns() // 1_000_000  # or retention drops it at its next look
     fields = (0, record_count - 1, now_ms, now_ms, -1, -1, -1, record_count)
     checked = struct.pack(">hiqqqhii", *fields) + records
     length = len(checked) + BATCH_HEADER.size - 40 - BATCH_PREFIX_BYTES
