@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from dlog.errors import ConfigError
+from dlog.errors import ConfigError, DlogError
 from dlogd import logs
 from dlogd.broker import Broker
 from dlogd.clock import SystemClock
@@ -156,7 +156,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return os.EX_OK
     try:
         return _run(config, parsed.config, environ)
-    except OSError as error:
+    except ConfigError as error:
+        _complain(error)
+        return exit_code_of(error)
+    except (OSError, DlogError) as error:
         sys.stderr.write(f"dlogd: {error}\n")
         return exit_code_of(error)
 
