@@ -168,7 +168,7 @@ class AioEngine:
         """Write `buffers` one after the other from `position`."""
         if file.direct and len(buffers) <= IOVECS_MAX:
             write = _Write(file, position, buffers, durable, done)
-            if write.end <= file.size():
+            if _is_within(write.end, file):
                 self._queue.append(write)
                 self._schedule()
                 return
@@ -271,6 +271,14 @@ class AioEngine:
             # A callback that raised is reported by the loop; the others still have their turn.
             if ended:
                 self._loop.call_soon(self._finish)
+
+
+def _is_within(end: int, file: File) -> bool:
+    """Return whether the file reaches to `end`; no when it cannot be told."""
+    try:
+        return end <= file.size()
+    except OSError:
+        return False
 
 
 def _limits() -> str:

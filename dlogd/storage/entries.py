@@ -278,9 +278,11 @@ def open_entries(
             length = MAP_BYTES_MIN
             while length < used + ENTRY_BYTES:
                 length *= MAP_GROWTH
+        size = file.size()
         view = file.map(length)
         if writable:
-            _prepare(view, header, used)
+            # What the mapping has added is zeros already: to look would make it resident.
+            _prepare(view[: max(used, min(size, length))], header, used)
     except (OSError, ValueError):
         file.close()
         raise

@@ -1,8 +1,8 @@
 """Files and directories of a real file system: `dlogd.storage.files` by system calls.
 
-A direct file has a second, buffered descriptor, opened at the first `pread` or `pwrite`, so that
-these never need alignment; Linux keeps both views coherent (the page cache is written out before a
-direct read and dropped after a direct write). Only `dlogd.__main__` and tests construct these.
+A direct file gets a second, buffered descriptor at its first `pwrite`, so that this never needs
+alignment; Linux keeps both views coherent (the page cache is written out before a direct read and
+dropped after a direct write). Only `dlogd.__main__` and tests construct these.
 """
 
 import ctypes
@@ -127,23 +127,44 @@ class PosixFile:
         return self._fd
 
     def size(self) -> int:
-        # A third of the cost of fstat; nobody uses the descriptor's own position.
-        return os.lseek(self._fd, 0, os.SEEK_END)
+        try:
+            # A third of the cost of fstat; nobody uses the descriptor's own position.
+            return os.lseek(self._fd, 0, os.SEEK_END)
+        except OSError:
+            # An xfs that has shut down refuses to seek.
+            return os.fstat(self._fd).st_size
 
     def pread(self, length: int, position: int) -> bytes:
-        fd = self._buffered()
-        data = os.pread(fd, length, position)
-        if len(data) == length or not data:
-            return data
-        parts = [data]
-        missing = length - len(data)
-        while missing:
-            data = os.pread(fd, missing, position + length - missing)
+        if self.direct:
+            return self._pread_direct(length, position)
+        parts: list[bytes] = []
+        while length:
+            data = os.pread(self._fd, length, position)
             if not data:
                 break
             parts.append(data)
-            missing -= len(data)
-        return b"".join(parts)
+            length -= len(data)
+            position += len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _pread_direct(self, length: int, position: int) -> bytes:
+        """Read whole blocks around what is asked for; opens no second descriptor."""
+        start = position - position % ALIGNMENT
+        span = -(-(position + length) // ALIGNMENT) * ALIGNMENT - start
+        if not span:
+            return b""
+        with mmap.mmap(-1, span) as blocks, memoryview(blocks) as view:
+            count = 0
+            while count < span:
+                with view[count:] as rest:
+                    read = os.preadv(self._fd, [rest], start + count)
+                count += read
+                # A direct read that ends between blocks has met the end of the file.
+                if not read or read % ALIGNMENT:
+                    break
+            skipped = position - start
+            with view[skipped : max(skipped, min(count, skipped + length))] as found:
+                return bytes(found)
 
     def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
         fd = self._buffered()
