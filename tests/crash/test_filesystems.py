@@ -77,7 +77,8 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mounted]
         try:
             yield Mounted(kind, device, path)
         finally:
-            run("umount", str(path))
+            # Lazily: a failed test may have left files open.
+            run("umount", "-l", str(path))
     finally:
         run("losetup", "-d", device)
 
