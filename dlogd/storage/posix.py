@@ -328,3 +328,9 @@ def _open_direct(path: str, flags: int) -> int | None:
         return fd
     os.close(fd)
     return None
+
+
+def open_directory(path: str) -> PosixDirectory:
+    """Return the directory at `path`, made with its parents when missing. Blocks."""
+    os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
+    return PosixDirectory(path)

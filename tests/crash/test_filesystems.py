@@ -6,22 +6,31 @@ Needs root, loop devices, mkfs.ext4, mkfs.xfs and xfs_io; skipped where they are
 import asyncio
 import errno
 import os
+import random
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from dlog.errors import KafkaStorageError
 from dlogd.storage import checkpoint, engines
 from dlogd.storage.aio import AioEngine
-from dlogd.storage.posix import PosixDirectory, direct_alignment
+from dlogd.storage.log import PartitionLog
+from dlogd.storage.log_config import LogConfig
+from dlogd.storage.manager import LogManager
+from dlogd.storage.posix import PosixDirectory, direct_alignment, open_directory
 from dlogd.storage.threads import ThreadEngine
 from dlogd.storage.zeros import zero_ahead
+from tests.fakes.logs import append, services_for, values_of
+from tests.fakes.manager import NODE, SETTINGS, TOPIC_ID, partition, wanted
 from tests.unit.test_engines import BLOCK, AnyEngine, blocks, read_bytes, write
 
 pytestmark = pytest.mark.root
+
+CONFIG = LogConfig(segment_bytes=1 << 16, preallocate_bytes=1 << 20, retention_ms=-1)
 
 IMAGE_BYTES = {"ext4": 96 << 20, "xfs": 320 << 20}
 _FLUSHES = 15  # field of /sys/block/<device>/stat, man 5 proc_diskstats
@@ -50,6 +59,10 @@ class Mounted:
     def power_cut(self) -> None:
         """Let the file system forget what is not on the disk, and mount it again."""
         run("xfs_io", "-x", "-c", "shutdown", str(self.path))
+        self.remount()
+
+    def remount(self) -> None:
+        """Mount again, with the recovery of the file system."""
         run("umount", str(self.path))
         run("mount", self.device, str(self.path))
 
@@ -190,3 +203,83 @@ def test_a_full_disk_is_an_error_and_nothing_else(mounted: Mounted, engine_kind:
         engine.close()
 
     asyncio.run(body())
+
+
+Values = dict[int, list[tuple[int, bytes]]]
+
+
+async def start_manager(engine: AnyEngine, paths: list[str], numbers: list[int]) -> LogManager:
+    """Start a node's logs on data directories, which are made when missing."""
+    roots = [open_directory(path) for path in paths]
+    manager = LogManager(
+        roots, services=services_for(engine), rng=random.Random(1), settings=SETTINGS
+    )
+    await manager.claim(NODE, None)
+    await manager.open(wanted(*numbers, config=CONFIG))
+    return manager
+
+
+async def append_until_it_fails(plog: PartitionLog, values: list[tuple[int, bytes]]) -> None:
+    """Append and note what was acknowledged."""
+    while True:
+        value = b"%s-%d" % (str(plog).encode(), len(values)) * 20
+        try:
+            offset = append(plog, value)
+            await plog.flush()
+        except KafkaStorageError:
+            return
+        assert offset is not None
+        values.append((offset, value))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+def test_logs_survive_when_their_disk_fails_under_them(
+    mounted: Mounted, engine_kind: str, tmp_path: Path
+) -> None:
+    """Two data directories: one loses its disk in the middle of appends, the other goes on."""
+    paths = [str(mounted.path), str(tmp_path / "healthy")]
+    acknowledged: Values = {number: [] for number in range(12)}
+
+    async def first_life() -> None:
+        engine = open_engine(engine_kind)
+        manager = await start_manager(engine, paths, [])
+        failed: list[str] = []
+        manager.on_directory_failed = lambda home, error: failed.append(home.path)
+        logs = []
+        for number in acknowledged:
+            # The two disks are of very different size; each shall have half of the logs.
+            manager.homes[number % 2].space.free_bytes = 1 << 60
+            manager.homes[1 - number % 2].space.free_bytes = 0
+            logs.append(await manager.create(partition(number), TOPIC_ID, CONFIG))
+        work = [
+            asyncio.ensure_future(append_until_it_fails(plog, acknowledged[number]))
+            for number, plog in enumerate(logs)
+        ]
+        await until(lambda: min(map(len, acknowledged.values())) >= 20)
+        await engine.run(lambda: run("xfs_io", "-x", "-c", "shutdown", paths[0]))
+        await until(lambda: all(plog.failed for plog in logs[::2]))
+        counts = [len(acknowledged[number]) for number in range(1, 12, 2)]
+        await until(lambda: all(len(acknowledged[i]) > counts[i // 2] for i in range(1, 12, 2)))
+        assert failed == paths[:1] and not any(plog.failed for plog in logs[1::2])
+        await manager.close()
+        await asyncio.gather(*work)
+        engine.close()
+
+    async def second_life() -> None:
+        engine = open_engine(engine_kind)
+        manager = await start_manager(engine, paths, list(acknowledged))
+        assert not manager.failures and [len(home.logs) for home in manager.homes] == [6, 6]
+        for number, values in acknowledged.items():
+            found = await values_of(await manager.create(partition(number), TOPIC_ID, CONFIG))
+            assert found[: len(values)] == values
+        await manager.close()
+        engine.close()
+
+    asyncio.run(asyncio.wait_for(first_life(), 60))
+    mounted.remount()
+    asyncio.run(asyncio.wait_for(second_life(), 60))
