@@ -14,13 +14,14 @@ import datetime
 import enum
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from dlog.wire import messages
 from dlog.wire.apis import ApiKey
 from dlog.wire.encoders import encoder
+from dlog.wire.primitives import append_count
 
 Fields = Mapping[str, Any]
 """What a handler answers: names of fields to values, for all versions at once."""
@@ -100,6 +101,22 @@ def build_response(api_key: ApiKey, version: int, fields: Fields) -> Entity:
 def build_request(api_key: ApiKey, version: int, fields: Fields) -> Entity:
     """Build the request entity of one version out of fields for all versions."""
     return request_builder(api_key, version).build(fields)
+
+
+def splice(encoded: bytes, tail_bytes: int, items: Sequence[bytes], *, flexible: bool) -> bytes:
+    """Put encoded items into the empty array that ends `tail_bytes` before the end of an entity.
+
+    So that entries which are asked for again and again need not be encoded each time.
+    """
+    array = bytearray()
+    append_count(array, 0, flexible)
+    start = len(encoded) - tail_bytes
+    if encoded[start - len(array) : start] != array:
+        raise ValueError("there is no empty array at this place")
+    head = encoded[: start - len(array)]
+    array.clear()
+    append_count(array, len(items), flexible)
+    return b"".join((head, array, *items, encoded[start:]))
 
 
 def milliseconds(duration: datetime.timedelta) -> int:

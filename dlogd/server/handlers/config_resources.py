@@ -18,9 +18,6 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-SERVED = (ResourceType.TOPIC, ResourceType.BROKER)
-
-
 def check_node_name(name: str, node_id: NodeId) -> None:
     """Raise InvalidRequestError when a broker resource is not this node."""
     try:

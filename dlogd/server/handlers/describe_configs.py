@@ -1,6 +1,8 @@
 """DescribeConfigs: which values hold for topics, for this node and for the cluster, and why."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from dlog.errors import InvalidRequestError, UnknownTopicOrPartitionError, WireError
@@ -8,41 +10,59 @@ from dlogd.metadata import effective, topic_names
 from dlogd.metadata.effective import ConfigEntry
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Request, error_fields
-from dlogd.server.handlers.config_resources import SERVED, ResourceType, check_node_name
+from dlogd.server.exchange import EncodedBody, Handler, Request, error_fields
+from dlogd.server.handlers.config_entries import ConfigEntries, key_of
+from dlogd.server.handlers.config_resources import ResourceType, check_node_name
+
+BURST_COUNT = 500
+"""Configs encoded before others get their turn."""
 
 
-def answer(context: ServerContext, request: Request) -> Fields:
+async def answer(context: ServerContext, request: Request) -> EncodedBody:
     """Describe each resource asked for."""
-    results: list[Fields] = []
+    entries = ConfigEntries(
+        request.api_key, request.version, "results", lambda entry: _config(request, entry)
+    )
+    rested_at = 0
     for resource in request.body.resources:
         try:
-            entries = _entries(context, resource.resource_type, resource.resource_name)
+            _add(context, entries, resource)
         except WireError as error:
-            results.append(_result(resource, error, ()))
-            continue
-        wanted = resource.configuration_keys
-        configs = [
-            _config(request, entry) for entry in entries if not wanted or entry.name in wanted
-        ]
-        results.append(_result(resource, None, configs))
-    return {"results": results}
+            entries.add_failed(_result(resource, error))
+        if entries.encoded_count - rested_at >= BURST_COUNT:
+            rested_at = entries.encoded_count
+            await asyncio.sleep(0)
+    return EncodedBody(entries.body())
 
 
-def _entries(context: ServerContext, resource_type: int, name: str) -> Sequence[ConfigEntry]:
+def _add(context: ServerContext, entries: ConfigEntries, resource: Any) -> None:
+    """Add the configs of a resource; raise WireError when it has none."""
     image = context.image()
-    if resource_type not in SERVED:
-        raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
-    if resource_type == ResourceType.TOPIC:
+    name = resource.resource_name
+    wanted = resource.configuration_keys
+    describe: Callable[[], Sequence[ConfigEntry]]
+    same: object  # what resources with the same configs have in common
+    if resource.resource_type == ResourceType.TOPIC:
         topic_names.validate(name)
         topic = image.topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartitionError()
-        return effective.describe_topic(topic.configs, image.configs, context.config)
-    if not name:
-        return effective.describe_cluster(image.configs)
-    check_node_name(name, context.node_id)
-    return effective.describe_node(image.configs, context.config)
+        same = key_of(topic.configs)
+        describe = partial(effective.describe_topic, topic.configs, image.configs, context.config)
+    elif resource.resource_type != ResourceType.BROKER:
+        raise InvalidRequestError(f"Unsupported resource type: {resource.resource_type}")
+    elif name:
+        check_node_name(name, context.node_id)
+        same = "node"
+        describe = partial(effective.describe_node, image.configs, context.config)
+    else:
+        same = "cluster"
+        describe = partial(effective.describe_cluster, image.configs)
+    entries.add(
+        _result(resource, None),
+        (same, wanted, image.version),
+        lambda: [entry for entry in describe() if not wanted or entry.name in wanted],
+    )
 
 
 def _config(request: Request, entry: ConfigEntry) -> Fields:
@@ -68,18 +88,17 @@ def _config(request: Request, entry: ConfigEntry) -> Fields:
     }
 
 
-def _result(resource: Any, error: WireError | None, configs: Sequence[Fields]) -> Fields:
+def _result(resource: Any, error: WireError | None) -> Fields:
     return {
         **error_fields(error),
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
-        "configs": configs,
     }
 
 
 def refuse(request: Request, error: WireError) -> Fields:
     """Carry the error for each resource."""
-    return {"results": [_result(resource, error, ()) for resource in request.body.resources]}
+    return {"results": [_result(resource, error) for resource in request.body.resources]}
 
 
 HANDLER = Handler(answer, refuse)

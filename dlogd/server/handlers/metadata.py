@@ -15,7 +15,6 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import ZERO_TOPIC_ID, NodeId, TopicId
-from dlog.wire import primitives
 from dlog.wire.apis import ApiKey, is_flexible
 from dlogd.metadata.image import ClusterImage, NodeRegistration, TopicImage
 from dlogd.server import entities
@@ -26,7 +25,6 @@ from dlogd.server.handlers import topic_creation, topology
 
 TOPIC_IDS_SINCE_VERSION = 12
 AUTO_CREATE_TIMEOUT_MS = 30_000
-_LEGACY_COUNT_BYTES, _COMPACT_COUNT_BYTES = 4, 1
 
 
 class TopicEntries:
@@ -226,14 +224,8 @@ def _assemble(
         ),
     }
     body = entities.response_builder(ApiKey.METADATA, version).encode(fields)
-    tail = _tail_bytes(version)
-    if is_flexible(ApiKey.METADATA, version):
-        count, head = primitives.uvarint(len(entries) + 1), tail + _COMPACT_COUNT_BYTES
-    else:
-        count, head = len(entries).to_bytes(4, "big"), tail + _LEGACY_COUNT_BYTES
-    return EncodedBody(
-        b"".join((body[: len(body) - head], count, *entries, body[len(body) - tail :]))
-    )
+    flexible = is_flexible(ApiKey.METADATA, version)
+    return EncodedBody(entities.splice(body, _tail_bytes(version), entries, flexible=flexible))
 
 
 def _tail_bytes(version: int) -> int:
