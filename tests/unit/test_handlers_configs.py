@@ -98,6 +98,27 @@ def test_a_topic_shows_each_value_and_its_source() -> None:
     run(test())
 
 
+def test_many_topics_at_once_each_show_their_own() -> None:
+    async def test() -> None:
+        node = FakeNode()
+        wanted = {f"t{number}": str(1000 + number % 3) for number in range(30)}
+        for name, value in wanted.items():
+            await node.create(name, 1, **{"retention.ms": value})
+        await node.create("plain")
+        resources = [
+            {"resource_type": TOPIC, "resource_name": name, "configuration_keys": None}
+            for name in (*wanted, "absent", "plain")
+        ]
+        response = await node.ask(ApiKey.DESCRIBE_CONFIGS, 1, resources=resources)
+        found = {
+            result.resource_name: {c.name: c.value for c in result.configs}.get("retention.ms")
+            for result in response.results
+        }
+        assert found == {**wanted, "absent": None, "plain": "604800000"}
+
+    run(test())
+
+
 def test_only_what_is_asked_for() -> None:
     async def test() -> None:
         node = FakeNode()

@@ -61,6 +61,22 @@ def test_created_topics_are_described_in_the_answer() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("version", [5, 7])
+def test_topics_created_together_show_their_own_configs(version: int) -> None:
+    async def test() -> None:
+        topics = [
+            new_topic("a", configs={"retention.ms": "1"}),
+            new_topic("bad name"),
+            new_topic("b", configs={"retention.ms": "2"}),
+            new_topic("c", configs={"retention.ms": "1"}),
+        ]
+        results = await create(three(), *topics, version=version)
+        found = [{c.name: c.value for c in r.configs}.get("retention.ms") for r in results]
+        assert found == ["1", None, "2", "1"]
+
+    run(test())
+
+
 def test_defaults_come_from_the_node() -> None:
     async def test() -> None:
         node = three()
