@@ -37,6 +37,8 @@ def module_of(api_key: int, api_version: int, part: str) -> ModuleType:
     """
     try:
         name = ApiKey(api_key).name.lower()
+        if (api_key, api_version) == (ApiKey.LIST_OFFSETS, 0):
+            return importlib.import_module("dlog.wire.list_offsets_v0")
         return importlib.import_module(f"kio.schema.{name}.v{api_version}.{part}")
     except (ValueError, ModuleNotFoundError):
         raise ProtocolError(f"no {part} with key {api_key} and version {api_version}") from None

@@ -75,6 +75,8 @@ def random_primitive(annotation: Any, kafka_type: str, rng: random.Random) -> An
 @pytest.mark.parametrize(("key", "version"), EVERY, ids=IDS)
 @pytest.mark.parametrize("part", ["request", "response"])
 def test_agrees_with_kio(key: ApiKey, version: int, part: str) -> None:
+    if (key, version) == (ApiKey.LIST_OFFSETS, 0):
+        return  # Ours alone: tests/unit/test_wire_list_offsets_v0.py.
     rng = random.Random(f"{key} {version} {part}")
     load = load_request_schema if part == "request" else load_response_schema
     entity_type: Any = load(key, version)

@@ -96,6 +96,8 @@ def _found(asked: Any, found: Found) -> Fields:
         "timestamp": timestamp_ms,
         "offset": offset,
         "leader_epoch": leader_epoch,
+        # Version 0 has a list of offsets in place of the three above.
+        "old_style_offsets": () if offset == NO_OFFSET else (offset,),
     }
 
 
