@@ -1,12 +1,14 @@
 """Records that have broken clients and servers before, and what a reader must get back."""
 
 import random
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tests.clients.drivers.driver import Driver, Rec
 
-STAMP_MS = 1_700_000_000_000
+# An hour ago: what is older than the retention is deleted, as it should be.
+STAMP_MS = int(time.time() - 3600) * 1000
 LARGE_BYTES = 600_000
 
 

@@ -39,4 +39,5 @@ def test_all_read_what_one_wrote(
             if "exact_headers" in reader.lacks:
                 read = [_readable(record) for record in read]
                 records = [_readable(record) for record in records]
+            print(f"{name} reads {CODECS[partition]}")
             check_same(read, records)
