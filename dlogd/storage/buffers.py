@@ -8,10 +8,12 @@ first written, never before. No I/O; used by the append tails of logs and by the
 
 import ctypes
 import mmap
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+
+from dlogd.storage.waiting import WaitingLine
 
 SMALL = 0
 LARGE = 1
@@ -120,10 +122,7 @@ class BufferPool:
         # Split slabs without a taken chunk and with a cached one: a LARGE can be made of them.
         self._evictable_slabs: OrderedDict[int, _Slab] = OrderedDict()
         self._stamp = 0
-        self._waiters: deque[tuple[int, int, Callable[[], None]]] = deque()
-        self._call_soon = call_soon
-        self._wake_scheduled = False
-        self._waking = False
+        self._line = WaitingLine(self._available, call_soon)
         self._taken_bytes = 0
         self._cached_bytes = 0
         self._evictions_total = 0
@@ -135,14 +134,15 @@ class BufferPool:
             total_bytes=self.total_bytes,
             taken_bytes=self._taken_bytes,
             cached_bytes=self._cached_bytes,
-            waiting=len(self._waiters),
+            waiting=len(self._line.waiting),
             evictions_total=self._evictions_total,
             refusals_total=self._refusals_total,
         )
 
     def take(self, size_class: int) -> Chunk | None:
         """Return a chunk with undefined bytes, evicting cached ones; None when there is none."""
-        if self._waiters and not self._waking:
+        line = self._line
+        if line.waiting and not line.calling:
             self._refusals_total += 1
             return None
         if size_class == SMALL:
@@ -178,8 +178,8 @@ class BufferPool:
         else:
             raise RuntimeError(f"{chunk} was given back twice")
         self._free(chunk)
-        if self._waiters:
-            self._wake()
+        if self._line.waiting:
+            self._line.wake()
 
     def cache(self, chunk: Chunk, on_evict: Callable[[Chunk], None]) -> None:
         """Let the pool reclaim `chunk` when it needs memory; `on_evict` then forgets the views.
@@ -201,8 +201,8 @@ class BufferPool:
                 self._mark_evictable(slab)
         else:
             self._cached[LARGE][chunk.number] = chunk
-        if self._waiters:
-            self._wake()
+        if self._line.waiting:
+            self._line.wake()
 
     def touch(self, chunk: Chunk) -> None:
         """Make a cached chunk the last one to be evicted; nothing for others."""
@@ -231,13 +231,11 @@ class BufferPool:
         not be called for one of them. Each owner registers at most once at a time: that bounds the
         queue.
         """
-        self._waiters.append((size_class, need_bytes, callback))
-        if self._available(size_class, need_bytes):
-            self._wake()
+        self._line.add(size_class, need_bytes, callback)
 
     def close(self) -> None:
         """Drop the pool's own references; views that are still out keep the arena alive."""
-        self._waiters.clear()
+        self._line.waiting.clear()
         for cached in self._cached:
             cached.clear()
         for slab in [self._current, *self._free_slabs, *self._partial.values()]:
@@ -379,29 +377,3 @@ class BufferPool:
         if size_class == SMALL:
             return bool(self._current.free or self._partial or self._cached[SMALL])
         return len(self._current.free) == self._smalls_per_slab
-
-    def _wake(self) -> None:
-        if self._wake_scheduled or self._waking:
-            return
-        if self._call_soon is None:
-            self._run_waiters()
-        else:
-            self._wake_scheduled = True
-            self._call_soon(self._run_waiters)
-
-    def _run_waiters(self) -> None:
-        """Call those whose turn it is; one that still finds nothing registers again."""
-        self._wake_scheduled = False
-        self._waking = True
-        count = len(self._waiters)
-        try:
-            while count and self._waiters and self._available(*self._waiters[0][:2]):
-                count -= 1
-                self._waiters.popleft()[2]()
-        finally:
-            self._waking = False
-            # After an exception, which the loop reports, the others still have their turn; without
-            # one they wait for memory, and asking again at once would hold up who brings it.
-            is_next = bool(count and self._waiters) and self._available(*self._waiters[0][:2])
-            if is_next and self._call_soon is not None:
-                self._wake()
