@@ -3,6 +3,8 @@
 import struct
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from dlog.wire import list_offsets_v0, messages
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import encode_request_header
@@ -26,8 +28,8 @@ def test_a_response_is_written() -> None:
     response_of: Any = messages.response_type(ApiKey.LIST_OFFSETS, VERSION)
     topic_of: Any = list_offsets_v0.ListOffsetsTopicResponse
     partition_of: Any = list_offsets_v0.ListOffsetsPartitionResponse
-    none = list_offsets_v0.ErrorCode.none
-    refused = list_offsets_v0.ErrorCode.unknown_topic_or_partition
+    none = ErrorCode.none
+    refused = ErrorCode.unknown_topic_or_partition
     found = partition_of(partition_index=5, error_code=none, old_style_offsets=(42,))
     missing = partition_of(partition_index=6, error_code=refused)
     entity = response_of(topics=(topic_of(name="top", partitions=(found, missing)),))
