@@ -70,6 +70,7 @@ class LogManager:
         # Wanted at the start and not found: perhaps on a disk that is missing.
         self._missing: dict[LogKey, None] = {}
         self._lost_directories: list[UUID] = []
+        self._is_open = False
         self._closing = False
 
     # -- views
@@ -143,6 +144,7 @@ class LogManager:
         await Opening(self, self._services, by_key, self._settings.recovery_parallelism).run()
         self._missing = {key: None for key in by_key if self._home_of(key) is None}
         await self._upkeep.start()
+        self._is_open = True
 
     async def open_log(
         self,
@@ -321,8 +323,12 @@ class LogManager:
     # -- stop
 
     async def close(self, *, clean: bool = True) -> None:
-        """Close all logs; with `clean` flush them first and leave the marker, last of all."""
+        """Close all logs; with `clean` flush them first and leave the marker, last of all.
+
+        Before `open` has ended nothing is written: the directories may be somebody else's.
+        """
         self._closing = True
+        clean = clean and self._is_open
         await self._upkeep.stop(save=clean)
         await self._tasks.close()
         for home in self._homes:

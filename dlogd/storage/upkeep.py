@@ -151,11 +151,15 @@ class Upkeep:
             await self._save(home)
 
     async def _save(self, home: Home) -> None:
+        # A log that is out of service keeps what was known of it.
         offsets = {
-            home.names[key]: self._owner.high_watermark_of(opened)
-            for key, opened in home.logs.items()
-            if opened.failed is None
+            name: home.high_watermarks[name]
+            for name in home.names.values()
+            if name in home.high_watermarks
         }
+        for key, opened in home.logs.items():
+            if opened.failed is None:
+                offsets[home.names[key]] = self._owner.high_watermark_of(opened)
         if offsets == self._saved.get(home.path):
             return
         try:

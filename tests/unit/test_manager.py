@@ -85,6 +85,47 @@ def test_a_second_daemon_is_refused_and_the_first_goes_on() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("claims", [False, True])
+def test_a_start_that_was_refused_leaves_nothing_behind(claims: bool) -> None:
+    """Its stop must not write a clean-shutdown marker into a directory of somebody else."""
+
+    async def scenario() -> None:
+        host = ManagerHost(1)
+        await host.start()
+        await host.create_with(0, b"a")
+        if claims:
+            await host.crash()
+        before = host.machine.boot().open_directory("/disk0/dlog").names()
+        manager = host.boot()
+        if claims:
+            await manager.claim(NODE, None)
+        else:
+            with pytest.raises(ConfigError):
+                await manager.claim(NODE, None)
+        await manager.close()
+        found = host.machine.boot().open_directory("/disk0/dlog").names()
+        assert found == before and "clean-shutdown" not in found
+
+    run(scenario)
+
+
+def test_high_watermarks_of_logs_out_of_service_are_kept() -> None:
+    async def scenario() -> None:
+        host = ManagerHost(1)
+        await host.start()
+        await host.create_with(0, b"a", b"b")
+        await host.create_with(1, b"c")
+        await host.stop()
+        manager = await host.start(0, 1)
+        manager.logs[key(0)].fail(OSError(errno.EMFILE, "Too many open files"))
+        await host.stop()
+        manager = await host.start(0, 1)
+        assert manager.recovered_high_watermark(key(0)) == 2
+        await host.stop()
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_what_was_flushed_survives(power_cut: bool) -> None:
     async def scenario() -> None:
