@@ -1,0 +1,1 @@
+"""Partitions as replicated things: who leads, what is committed, who waits for it."""
