@@ -1,0 +1,1 @@
+"""Programs behind the verbs of the Makefile."""
