@@ -1,0 +1,1 @@
+"""Tests, by kind: what a folder holds stands in its own docstring."""
