@@ -1,0 +1,1 @@
+"""Processes and disks that fail for real."""
