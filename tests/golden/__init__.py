@@ -1,0 +1,1 @@
+"""The bytes of every format, as documented under docs/formats."""
