@@ -1,4 +1,4 @@
-"""Rules that hold between configuration keys, and a comparison of two configurations.
+"""Rules that hold between configuration keys.
 
 Pure. `dlogd.config.load` adds line numbers to what `violations` finds.
 """
@@ -7,7 +7,7 @@ import os.path
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dlogd.config.schema import KEYS, Config, build
+from dlogd.config.schema import KEYS, Config
 
 FRAME_OVERHEAD_BYTES = 64 << 10
 """Room that a frame needs beside one largest batch: headers, names, other fields."""
@@ -19,17 +19,6 @@ class Violation:
 
     names: tuple[str, ...]
     message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """Keys that differ between two configurations, in the order of the schema."""
-
-    reloadable: tuple[str, ...]
-    needs_restart: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.reloadable or self.needs_restart)
 
 
 def violations(config: Config) -> list[Violation]:
@@ -94,18 +83,3 @@ def _other_violations(config: Config) -> Iterator[Violation]:
                 yield Violation(("data.directories",), f"{path!r} is listed twice")
             elif f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/"):
                 yield Violation(("data.directories",), f"{path!r} and {other!r} lie in one another")
-
-
-def changed_keys(old: Config, new: Config) -> Changes:
-    """Return the keys whose values differ, those that a reload may take over apart."""
-    changed = [bound.key for bound in KEYS.values() if bound.value_in(old) != bound.value_in(new)]
-    return Changes(
-        reloadable=tuple(key.name for key in changed if key.reloadable),
-        needs_restart=tuple(key.name for key in changed if not key.reloadable),
-    )
-
-
-def take_reloadable(old: Config, new: Config) -> Config:
-    """Return `old` with the values of `new` for all keys that a reload may take over."""
-    names = changed_keys(old, new).reloadable
-    return build({name: KEYS[name].value_in(new) for name in names}, base=old)

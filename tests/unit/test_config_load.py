@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlog.errors import ConfigError
-from dlogd.config.bounds import changed_keys, take_reloadable
 from dlogd.config.choices import AckMode, DirectIo, FlushPolicy
 from dlogd.config.load import load_config
 from dlogd.config.sample import sample
 from dlogd.config.schema import KEYS, Config, build
 from dlogd.config.units import Address
+from dlogd.reload import plan_reload
 
 ROOT = Path(__file__).parents[2]
 
@@ -226,17 +226,15 @@ def test_every_key_has_a_reason_and_its_own_variable() -> None:
             assert bound.value_in(load_config(f"{bound.key.name}: {text}")) == bound.key.default
 
 
-def test_changed_keys_and_reload() -> None:
+def test_a_reload_takes_over_only_what_may_change() -> None:
     old = load_config("retention.time: 1d\nnode.id: 1\nlog.level: info")
     new = load_config("retention.time: 2d\nnode.id: 2\nlog.level: debug\nlisteners: a:1")
-    changes = changed_keys(old, new)
-    assert changes.reloadable == ("retention.time", "log.level")
-    assert changes.needs_restart == ("node.id", "listeners")
-    assert changes
-    taken = take_reloadable(old, new)
-    assert changed_keys(taken, new).reloadable == ()
-    assert (taken.node.id, taken.retention.time_ms) == (1, 172_800_000)
-    assert not changed_keys(old, old)
+    plan = plan_reload(old, new)
+    assert [key.name for key in plan.applied] == ["retention.time", "log.level"]
+    assert [key.name for key in plan.needs_restart] == ["node.id", "listeners"]
+    assert (plan.config.node.id, plan.config.retention.time_ms) == (1, 172_800_000)
+    again = plan_reload(plan.config, new)
+    assert (again.applied, len(again.needs_restart)) == ((), 2)
 
 
 def test_build_takes_typed_values() -> None:
