@@ -1,1 +1,1 @@
-"""Partition logs on disk: segments, indexes, recovery, retention, and the engines that write them."""
+"""Partition logs on disk: segments, indexes, recovery, retention, and what writes them."""
