@@ -25,7 +25,7 @@ OnError = Callable[[Home, OSError], None]
 
 
 class Claiming:
-    """The claim of one node on its data directories; `run` once."""
+    """The claim of one node on its data directories: `lock`, then `adopt`, each once."""
 
     def __init__(
         self,
@@ -42,29 +42,39 @@ class Claiming:
         self._rng = rng
         self._direct_required = direct_required
         self._on_error = on_error
+        self._outcomes: Sequence[Claim | ConfigError | None] = ()
 
-    async def run(self, node_id: NodeId, cluster_id: str | None) -> str:
-        """Claim all directories that work; return the cluster's id, a new one when none is known.
+    async def lock(self) -> None:
+        """Lock all directories that work, before anything in them is read or changed.
 
-        Raises ConfigError with every reason why this daemon must not use them.
+        Raises ConfigError: in use by another process, damaged, or none works.
         """
-        outcomes = await asyncio.gather(*(self._claim(home) for home in self._homes))
-        refusals = [outcome for outcome in outcomes if isinstance(outcome, ConfigError)]
-        claims = [outcome for outcome in outcomes if isinstance(outcome, Claim)]
+        self._outcomes = await asyncio.gather(*(self._claim(home) for home in self._homes))
+        refusals = [outcome for outcome in self._outcomes if isinstance(outcome, ConfigError)]
         if refusals:
-            problems = [text for error in refusals for text in error.problems]
-            raise ConfigError(problems) from refusals[0]
-        if not claims:
+            raise ConfigError([text for error in refusals for text in error.problems])
+        if not any(self._outcomes):
             raise ConfigError(
                 [
                     f"Data directory {home.path} does not work: {home.failure}"
                     for home in self._homes
                 ]
             )
-        agreed = agreed_cluster(claims, node_id, cluster_id) or self._new_cluster_id()
-        for home, outcome in zip(self._homes, outcomes, strict=True):
-            if isinstance(outcome, Claim):
-                await self._adopt(home, outcome, agreed, node_id)
+
+    async def adopt(self, node_id: NodeId, cluster_id: str | None) -> str:
+        """Make the locked directories this node's; return the cluster's id, perhaps a new one.
+
+        Raises ConfigError with every contradiction between directories and configuration.
+        """
+        claims = [
+            (home, outcome)
+            for home, outcome in zip(self._homes, self._outcomes, strict=True)
+            if isinstance(outcome, Claim)
+        ]
+        agreed = agreed_cluster([claim for _, claim in claims], node_id, cluster_id)
+        agreed = agreed or self._new_cluster_id()
+        for home, claim in claims:
+            await self._adopt(home, claim, agreed, node_id)
         return agreed
 
     async def _claim(self, home: Home) -> Claim | ConfigError | None:

@@ -1,7 +1,8 @@
 """All logs of a node, over its data directories: opened, created, deleted, closed.
 
     manager = LogManager(roots, services=..., rng=..., settings=...)
-    cluster_id = await manager.claim(node_id, configured_cluster_id)   # locks, identity
+    await manager.lock()                                               # before metadata is read
+    cluster_id = await manager.claim(node_id, known_cluster_id)        # identity
     await manager.open({(topic_partition, topic_id): config, ...})     # recovery; then upkeep
     log = await manager.create(topic_partition, topic_id, config)
     await manager.close()                                              # clean-shutdown marker last
@@ -61,15 +62,22 @@ class LogManager:
         # What high watermark to save for a log; replication knows better than this default.
         self.high_watermark_of: Callable[[PartitionLog], Offset] = _promised
         self._services = services
-        self._rng = rng
         self._settings = settings
         self._tasks = Tasks()
         self._homes = [Home(DataDirectory(root), settings, services, self._tasks) for root in roots]
         self._upkeep = Upkeep(self, services, self._tasks)
+        self._claiming = Claiming(
+            self._homes,
+            services.engine,
+            rng,
+            direct_required=settings.direct_required,
+            on_error=self._fail_home,
+        )
         self._creating: dict[LogKey, asyncio.Event] = {}
         # Wanted at the start and not found: perhaps on a disk that is missing.
         self._missing: dict[LogKey, None] = {}
         self._lost_directories: list[UUID] = []
+        self._is_locked = False
         self._is_open = False
         self._closing = False
 
@@ -107,22 +115,28 @@ class LogManager:
 
     # -- start
 
-    async def claim(self, node_id: NodeId, cluster_id: str | None) -> str:
-        """Lock all directories and make them this node's; return the cluster's id.
+    async def lock(self) -> None:
+        """Lock all directories, before anything in them (the metadata, too) is read or changed.
 
         Raises ConfigError with every reason why this daemon must not run on them. A directory that
-        does not work is left out, unless none works. Without any identity and `cluster_id` a new
-        cluster begins.
+        does not work is left out, unless none works.
         """
-        claiming = Claiming(
-            self._homes,
-            self._services.engine,
-            self._rng,
-            direct_required=self._settings.direct_required,
-            on_error=self._fail_home,
-        )
         try:
-            self.cluster_id = await claiming.run(node_id, cluster_id)
+            await self._claiming.lock()
+        except ConfigError:
+            await self._release()
+            raise
+        self._is_locked = True
+
+    async def claim(self, node_id: NodeId, cluster_id: str | None) -> str:
+        """Make all directories this node's, locking them first; return the cluster's id.
+
+        Raises ConfigError like `lock`. Without any identity and `cluster_id` a new cluster begins.
+        """
+        if not self._is_locked:
+            await self.lock()
+        try:
+            self.cluster_id = await self._claiming.adopt(node_id, cluster_id)
         except ConfigError:
             await self._release()
             raise

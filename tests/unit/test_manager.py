@@ -69,6 +69,23 @@ def test_a_given_cluster_id_is_taken_and_another_refused() -> None:
     run(scenario)
 
 
+def test_locking_comes_before_anything_else() -> None:
+    async def scenario() -> None:
+        host = ManagerHost(2)
+        manager = host.boot()
+        await manager.lock()
+        root = host.process.open_directory("/disk0/dlog")
+        assert root.names() == ["lock"]
+        with pytest.raises(ConfigError, match="in use by another process"):
+            await host.boot().lock()
+        assert len(await manager.claim(NODE, None)) == 22
+        await manager.open({})
+        await manager.close()
+        await host.boot().lock()
+
+    run(scenario)
+
+
 def test_a_second_daemon_is_refused_and_the_first_goes_on() -> None:
     async def scenario() -> None:
         host = ManagerHost()
