@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+from dlog.errors import ERRORS
+from dlogd.config.sample import sample
+from dlogd.metadata.topic_configs import TOPIC_CONFIGS
 from tests.tidy import sources
 
 DOCS = sources.ROOT / "docs"
@@ -52,3 +55,22 @@ def test_every_metric_is_documented() -> None:
         if metric not in text
     ]
     assert not missing, "\n".join(missing)
+
+
+def test_every_error_that_the_daemon_gives_is_documented() -> None:
+    text = (DOCS / "operating" / "errors.md").read_text(encoding="utf-8")
+    rows = {int(code): name for code, name in re.findall(r"^\| (-?\d+) \| (\w+) \|", text, re.M)}
+    for code, name in rows.items():
+        assert ERRORS[code].name == name, f"errors.md calls {code} {name}"
+    daemon = "\n".join(source.text for source in sources.python("dlogd"))
+    given = {e for e in ERRORS.values() if re.search(rf"\b{e.__name__}\b", daemon)}
+    missing = sorted(error.name for error in given if error.code not in rows)
+    assert not missing, f"not in docs/operating/errors.md: {missing}"
+
+
+def test_every_config_key_is_documented() -> None:
+    text = (sources.ROOT / "etc" / "dlog.yaml").read_text(encoding="utf-8")
+    assert text == sample(), "run: python -m dlogd.config.sample > etc/dlog.yaml"
+    topics = (DOCS / "operating" / "topic-configs.md").read_text(encoding="utf-8")
+    missing = [name for name in TOPIC_CONFIGS if f"| `{name}` |" not in topics]
+    assert not missing, f"not in docs/operating/topic-configs.md: {missing}"
