@@ -94,7 +94,11 @@ class ReadPool:
         large_bytes: int = READ_LARGE_BYTES,
     ) -> None:
         self._pool = BufferPool(
-            memory_bytes, small_bytes=small_bytes, large_bytes=large_bytes, call_soon=call_soon
+            memory_bytes,
+            small_bytes=small_bytes,
+            large_bytes=large_bytes,
+            call_soon=call_soon,
+            huge_pages=True,
         )
         # An unaligned read of this length still fits into one large buffer.
         self.length_max = large_bytes - ALIGNMENT
