@@ -52,7 +52,9 @@ class Claiming:
         self._outcomes = await asyncio.gather(*(self._claim(home) for home in self._homes))
         refusals = [outcome for outcome in self._outcomes if isinstance(outcome, ConfigError)]
         if refusals:
-            raise ConfigError([text for error in refusals for text in error.problems])
+            problems = [text for error in refusals for text in error.problems]
+            # The cause of the first tells whether trying again makes sense.
+            raise ConfigError(problems) from refusals[0]
         if not any(self._outcomes):
             raise ConfigError(
                 [

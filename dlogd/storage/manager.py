@@ -1,8 +1,7 @@
 """All logs of a node, over its data directories: opened, created, deleted, closed.
 
     manager = LogManager(roots, services=..., rng=..., settings=...)
-    await manager.lock()                                               # before metadata is read
-    cluster_id = await manager.claim(node_id, known_cluster_id)        # identity
+    cluster_id = await manager.claim(node_id, known_cluster_id)        # locks, identity
     await manager.open({(topic_partition, topic_id): config, ...})     # recovery; then upkeep
     log = await manager.create(topic_partition, topic_id, config)
     await manager.close()                                              # clean-shutdown marker last
@@ -77,7 +76,6 @@ class LogManager:
         # Wanted at the start and not found: perhaps on a disk that is missing.
         self._missing: dict[LogKey, None] = {}
         self._lost_directories: list[UUID] = []
-        self._is_locked = False
         self._is_open = False
         self._closing = False
 
@@ -115,27 +113,15 @@ class LogManager:
 
     # -- start
 
-    async def lock(self) -> None:
-        """Lock all directories, before anything in them (the metadata, too) is read or changed.
+    async def claim(self, node_id: NodeId, cluster_id: str | None) -> str:
+        """Lock all directories and make them this node's; return the cluster's id.
 
         Raises ConfigError with every reason why this daemon must not run on them. A directory that
-        does not work is left out, unless none works.
+        does not work is left out, unless none works. Without any identity and `cluster_id` a new
+        cluster begins.
         """
         try:
             await self._claiming.lock()
-        except ConfigError:
-            await self._release()
-            raise
-        self._is_locked = True
-
-    async def claim(self, node_id: NodeId, cluster_id: str | None) -> str:
-        """Make all directories this node's, locking them first; return the cluster's id.
-
-        Raises ConfigError like `lock`. Without any identity and `cluster_id` a new cluster begins.
-        """
-        if not self._is_locked:
-            await self.lock()
-        try:
             self.cluster_id = await self._claiming.adopt(node_id, cluster_id)
         except ConfigError:
             await self._release()

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import random
 from uuid import UUID
 
@@ -10,6 +11,7 @@ import pytest
 from dlog.errors import ConfigError, KafkaStorageError
 from dlog.types import NodeId, Offset, PartitionId
 from dlogd.config.units import DiskReserve
+from dlogd.service import exit_code_of
 from dlogd.storage.homes import GROWTH_BYTES, StorageSettings, is_disk_failure
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.manager import LogManager
@@ -69,31 +71,15 @@ def test_a_given_cluster_id_is_taken_and_another_refused() -> None:
     run(scenario)
 
 
-def test_locking_comes_before_anything_else() -> None:
-    async def scenario() -> None:
-        host = ManagerHost(2)
-        manager = host.boot()
-        await manager.lock()
-        root = host.process.open_directory("/disk0/dlog")
-        assert root.names() == ["lock"]
-        with pytest.raises(ConfigError, match="in use by another process"):
-            await host.boot().lock()
-        assert len(await manager.claim(NODE, None)) == 22
-        await manager.open({})
-        await manager.close()
-        await host.boot().lock()
-
-    run(scenario)
-
-
 def test_a_second_daemon_is_refused_and_the_first_goes_on() -> None:
     async def scenario() -> None:
         host = ManagerHost()
         await host.start()
         plog = await host.create_with(0, b"a")
         services, first = host.services, host.manager
-        with pytest.raises(ConfigError, match="in use by another process"):
+        with pytest.raises(ConfigError, match="in use by another process") as raised:
             await host.boot().claim(NODE, None)
+        assert exit_code_of(raised.value) == os.EX_TEMPFAIL
         append(plog, b"b")
         await plog.flush()
         host.services, host.manager = services, first
