@@ -28,7 +28,7 @@ from dlogd.config.schema import Config
 from dlogd.notify import Notifier, watchdog_interval_ms
 from dlogd.service import Service, Surroundings, exit_code_of
 from dlogd.storage.engines import open_engine
-from dlogd.storage.posix import PosixDirectory
+from dlogd.storage.posix import open_directory
 from dlogd.telemetry.delays import GcPauses
 from dlogd.version import VERSION
 
@@ -100,13 +100,13 @@ def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
     loop = _new_loop()
     asyncio.set_event_loop(loop)
     clock = SystemClock()
-    engine = open_engine(config.io.engine, loop)
+    engine = open_engine(config.io.engine, loop, read_memory_bytes=config.read.memory_bytes)
     broker = Broker(
         config,
         loop=loop,
         clock=clock,
         rng=random.Random(),
-        open_directory=PosixDirectory,
+        open_directory=open_directory,
         engine=engine,
         # The service exists before anything of the broker runs.
         on_failure=lambda reason: service.fail(reason),
