@@ -1,1 +1,1 @@
-"""Processes and disks that fail for real."""
+"""Tests with real processes, file systems and disks: what a crash leaves."""

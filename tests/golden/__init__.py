@@ -1,1 +1,1 @@
-"""The bytes of every format, as documented under docs/formats."""
+"""Golden bytes of every format (docs/formats)."""
