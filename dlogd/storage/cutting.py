@@ -4,8 +4,9 @@ Each step leaves a whole log on disk, whatever becomes of the next one. The orde
 contradict the cut (index entries, the flushed mark) goes first, then the data. Durable on return.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlog.types import Offset
@@ -59,22 +60,26 @@ class Cutter:
             place = self._reader.position_of(offset)
             if place is None:
                 raise KafkaStorageError(f"Nobody located offset {offset} before the truncation")
-            await self._flusher.freeze()
-            try:
-                await self._truncate(*place)
-            except OSError as error:
-                state.fail(error)
-                raise KafkaStorageError(f"{state.topic_partition}: {error}") from error
-            finally:
-                self._flusher.thaw()
+            if place[1] < state.log_start_offset:
+                # Of that batch only the second half counts, and it goes: nothing is left.
+                await self._with_frozen_flushes(self._start_at(state.log_start_offset))
+            else:
+                await self._with_frozen_flushes(self._truncate(*place))
+
+    async def _with_frozen_flushes(self, work: Coroutine[Any, Any, None]) -> None:
+        state = self._state
+        await self._flusher.freeze()
+        try:
+            await work
+        except OSError as error:
+            state.fail(error)
+            raise KafkaStorageError(f"{state.topic_partition}: {error}") from error
+        finally:
+            self._flusher.thaw()
 
     async def _truncate(self, segment: Segment, offset: int, position: int) -> None:
         state = self._state
-        while state.segments[-1] is not segment:
-            # One after the other, the newest first: what is left never has a gap.
-            await self._drop(state.segments[-1])
-            state.segments.pop()
-            state.bases.pop()
+        await self._drop_from(state.segments.index(segment) + 1)
         file = await self._reopen(segment)
         segment.cut_indexes(position, offset)
         indexes = [segment.index.file, segment.times.file]
@@ -128,6 +133,42 @@ class Cutter:
         self._flusher.pending.append(segment)
         self._reader.forget()
 
+    async def _drop_from(self, number: int) -> None:
+        """Drop all segments from `number` on, the newest first: what is left never has a gap."""
+        state = self._state
+        while len(state.segments) > number:
+            await self._drop(state.segments[-1])
+            state.segments.pop()
+            state.bases.pop()
+
+    # -- from the beginning
+
+    async def start_at(self, offset: int) -> None:
+        """Drop everything; the log is empty then and begins at `offset`."""
+        async with self._maintenance.lock:
+            self._check()
+            await self._with_frozen_flushes(self._start_at(offset))
+
+    async def _start_at(self, offset: int) -> None:
+        state = self._state
+        if offset > state.log_end_offset:
+            # A log that ends before its start is dropped by recovery as well.
+            await self._save_log_start(offset)
+        await self._drop_from(0)
+        await self._save_log_start(offset)
+        state.epochs.truncate_to(Offset(0))
+        state.last_epoch = state.epochs.latest
+        self._maintenance.note_epoch()
+        await self._maintenance.save_epochs()
+        segment = state.begin_segment(offset)
+        segment.file = await state.services.engine.run(segment.create_file)
+        segment.state = SegmentState.OPEN
+        state.log_start_offset = state.log_end_offset = Offset(offset)
+        state.flushed_offset = state.promised_offset = Offset(offset)
+        self._flusher.pending.clear()
+        self._flusher.pending.append(segment)
+        self._reader.forget()
+
     # -- at the start
 
     async def trim_to(self, offset: int) -> None:
@@ -145,8 +186,7 @@ class Cutter:
 
     async def _trim(self, offset: int) -> None:
         state = self._state
-        save = partial(checkpoint.replace_file, state.directory, LOG_START)
-        await self._blocking(partial(save, encode_log_start(Offset(offset))))
+        await self._save_log_start(offset)
         state.log_start_offset = Offset(offset)
         state.check_chain()
         if state.epochs.trim_to(Offset(offset)):
@@ -158,6 +198,11 @@ class Cutter:
                 self._flusher.pending.remove(segment)
             await self._drop(segment)
             state.services.metrics.segments_deleted_total += 1
+
+    async def _save_log_start(self, offset: int) -> None:
+        data = encode_log_start(Offset(offset))
+        save = partial(checkpoint.replace_file, self._state.directory, LOG_START, data)
+        await self._blocking(save)
 
     async def _drop(self, segment: Segment) -> None:
         """Remove a segment's files; who reads it may go on."""

@@ -20,11 +20,11 @@ from dlog.errors import (
     KafkaStorageError,
     OffsetOutOfRangeError,
     RecordTooLargeError,
+    WireError,
 )
 from dlog.types import LeaderEpoch, Offset, TopicId, TopicPartition
 from dlogd.storage.adoption import adopt
 from dlogd.storage.cutting import Cutter
-from dlogd.storage.entries import encode_header
 from dlogd.storage.files import Directory
 from dlogd.storage.flusher import Flusher
 from dlogd.storage.index import RELATIVE_OFFSET_MAX
@@ -74,7 +74,7 @@ class PartitionLog(LogState):
         super().__init__(topic_partition, topic_id, directory, config, services)
         self._metrics = services.metrics
         self._call_soon = services.loop.call_soon
-        self._maintenance = Maintenance(self, self._kick)
+        self._maintenance = Maintenance(self, lambda: self._flusher.kick())
         self._flusher = Flusher(
             self,
             on_complete=self._maintenance.seal_soon,
@@ -87,9 +87,6 @@ class PartitionLog(LogState):
         self._segment_bytes = config.segment_bytes
         self._interval_bytes = config.index_interval_bytes
         self._refused_bytes = 0
-
-    def _kick(self) -> None:
-        self._flusher.kick()
 
     # -- life
 
@@ -132,11 +129,8 @@ class PartitionLog(LogState):
             return
         if segment.tail.end:
             self.roll()
-            return
-        segment.durable, segment.direct = config.durable, config.direct_writes
-        if segment.index.is_open:
-            segment.index.set_header(encode_header(segment.headers()[0]))
-            segment.times.set_header(encode_header(segment.headers()[1]))
+        else:
+            segment.set_policy(config.durable, config.direct_writes)
 
     async def close(self, clean: bool = True) -> None:
         """End the log; with `clean` all of it is durable and tidy on return.
@@ -146,13 +140,16 @@ class PartitionLog(LogState):
         if self.closed:
             return
         self.blocked = self.blocked or KafkaStorageError(f"{self.topic_partition} is closing")
-        try:
-            if clean and self.failed is None:
+        failure: WireError | None = None
+        if clean and self.failed is None:
+            try:
                 await self._finish()
-        finally:
-            await self._end()
-        if clean and self.failed is not None:
-            raise self.failed.with_traceback(None)
+            except WireError as error:
+                failure = error
+        await self._end()
+        failure = failure or (self.failed if clean else None)
+        if failure is not None:
+            raise failure.with_traceback(None)
 
     async def _finish(self) -> None:
         if self._flusher.waits_for_space:
@@ -376,6 +373,13 @@ class PartitionLog(LogState):
         await self.flush()
         await self._reader.locate(offset)
         await self._cutter.truncate_to(offset)
+
+    async def start_at(self, offset: int) -> None:
+        """Drop everything and begin anew, empty, at `offset`; durable on return.
+
+        For a follower whose log has nothing in common with its leader's. Raises KafkaStorageError.
+        """
+        await self._cutter.start_at(offset)
 
     async def trim_to(self, offset: int) -> None:
         """Make `offset` the log start offset unless it is beyond that; durable on return.

@@ -23,7 +23,7 @@ from dlog.types import LeaderEpoch, Offset
 from dlogd.storage import checkpoint, epochs
 from dlogd.storage.checkpoint import MalformedFileError
 from dlogd.storage.engine import ALIGNMENT
-from dlogd.storage.epochs import EpochHistory
+from dlogd.storage.epochs import EpochHistory, EpochStart
 from dlogd.storage.examine import Examined, examine, quick_look
 from dlogd.storage.files import Directory, File
 from dlogd.storage.log_config import FLUSH_BYTES_MAX, LogConfig
@@ -105,6 +105,8 @@ class _Recovery:
         self._clean = clean
         self._on_progress = on_progress
         self._report = RecoveryReport()
+        self._saved_epochs: list[EpochStart] | None = None
+        self._to_index: list[tuple[Examined, bool]] = []
 
     def run(self) -> RecoveredLog:
         log_start = self._load_log_start()
@@ -121,6 +123,9 @@ class _Recovery:
         history = self._load_history(found)
         history.truncate_to(Offset(found[-1].end_offset))
         history.trim_to(log_start)
+        self._save_history(history)
+        for segment, is_closed in self._to_index:
+            segment.store_indexes(self._directory, durable=is_closed)
         active = found[-1]
         name = file_name(active.base_offset)
         is_new = not self._directory.exists(name)
@@ -282,7 +287,7 @@ class _Recovery:
             segment.mark = segment.end_position
         if not segment.files_are_current or must_sync:
             self._report.indexes_rebuilt += not segment.files_are_current
-            segment.store_indexes(self._directory, durable=is_closed)
+            self._to_index.append((segment, is_closed))
 
     # -- leader epochs
 
@@ -290,7 +295,7 @@ class _Recovery:
         """Return the saved history, completed by what was scanned."""
         try:
             data = checkpoint.load_file(self._directory, epochs.FILE_NAME)
-            saved = epochs.decode(data).entries if data is not None else None
+            saved = self._saved_epochs = epochs.decode(data).entries if data is not None else None
         except MalformedFileError as error:
             log.warning(
                 "Rebuilding leader epochs directory=%s error=%s", self._directory.path, error
@@ -308,6 +313,11 @@ class _Recovery:
         for epoch, offset in sorted(entries, key=lambda entry: entry[1]):
             history.assign(epoch, offset)
         return history
+
+    def _save_history(self, history: EpochHistory) -> None:
+        """Save what was found, before index entries make the next recovery begin behind it."""
+        if history.entries != (self._saved_epochs or []):
+            checkpoint.replace_file(self._directory, epochs.FILE_NAME, history.encode())
 
     def _rebuild_history(self, found: list[Examined]) -> EpochHistory:
         history = EpochHistory()

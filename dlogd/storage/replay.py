@@ -34,7 +34,7 @@ async def headers_from(state: LogState, offset: int) -> AsyncIterator[BatchHeade
     places = [
         _Place(segment.directory, segment.base_offset, segment.written_position)
         for segment in state.segments
-        if state.end_offset_of(segment) > offset
+        if segment.written_position and state.end_offset_of(segment) > offset
     ]
     for place in places:
         while place.position < place.end:
@@ -44,7 +44,10 @@ async def headers_from(state: LogState, offset: int) -> AsyncIterator[BatchHeade
 
 
 def _read_piece(place: _Place, offset: int) -> list[BatchHeader]:
-    """Return the next heads and move `place` behind them. Blocks."""
+    """Return the next heads and move `place` behind them; none of a dropped segment. Blocks."""
+    if not place.directory.exists(file_name(place.base_offset)):
+        place.position = place.end
+        return []
     if place.position < 0:
         place.position = _start(place, offset)
     file = place.directory.open(file_name(place.base_offset), read_only=True)

@@ -16,7 +16,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlogd.storage import index, time_index
-from dlogd.storage.entries import EntryHeader, OpenedEntries, finish_entries, open_entries
+from dlogd.storage.entries import (
+    EntryHeader,
+    OpenedEntries,
+    encode_header,
+    finish_entries,
+    open_entries,
+)
 from dlogd.storage.files import Directory, File
 from dlogd.storage.index import OffsetIndex
 from dlogd.storage.tail import AppendMemory, Tail
@@ -230,14 +236,27 @@ class Segment:
         assert files[0] is not None and files[1] is not None
         return files[0], files[1]
 
+    def set_policy(self, durable: bool, direct: bool) -> None:
+        """Change how the segment is written; all that it holds must be on stable storage."""
+        self.durable, self.direct = durable, direct
+        if self.index.is_open:
+            for table, header in zip((self.index, self.times), self.headers(), strict=True):
+                table.set_header(encode_header(header))
+
     # -- files; these block and are run by the engine
 
-    def headers(self, mark: int = 0) -> tuple[EntryHeader, EntryHeader]:
-        """Return what stands at the head of the two index files when they are made."""
-        return tuple(  # type: ignore[return-value]
-            EntryHeader(magic=magic, base_offset=self.base_offset, durable=self.durable, mark=mark)
-            for magic in (index.MAGIC, time_index.MAGIC)
-        )
+    def headers(self) -> tuple[EntryHeader, EntryHeader]:
+        """Return what should stand at the head of the two index files."""
+
+        def header(magic: bytes) -> EntryHeader:
+            return EntryHeader(
+                magic=magic,
+                base_offset=self.base_offset,
+                durable=self.durable,
+                mark=self.flushed_position,
+            )
+
+        return header(index.MAGIC), header(time_index.MAGIC)
 
     def create_file(self) -> File:
         """Make the segment's file, so that it is there after a power cut. Blocks."""
@@ -255,7 +274,7 @@ class Segment:
 
     def open_indexes(self, *, writable: bool) -> tuple[OpenedEntries, OpenedEntries]:
         """Open and map both index files; made when missing and `writable`. Blocks."""
-        headers = self.headers(self.flushed_position if writable else 0)
+        headers = self.headers()
         name = file_name(self.base_offset, IDX)
         first = open_entries(
             self.directory, name, headers[0], self.index.settled, writable=writable
