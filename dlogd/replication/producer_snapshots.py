@@ -52,6 +52,10 @@ async def load_producers(
     log_end_offset = plog.log_end_offset
     directory = plog.directory
     found = await engine.run(lambda: _load(directory, producers, log_end_offset))
+    if found is not None and found < plog.log_start_offset:
+        # What the producers sent between the snapshot and the log's start was trimmed away: they
+        # would seem to skip sequences. Unknown producers may go on where they are.
+        producers.clear()
     start = plog.log_start_offset if found is None else max(found, plog.log_start_offset)
     now_ms = clock.timestamp_ms()
     async for header in plog.replay(start):
