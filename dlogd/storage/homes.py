@@ -5,13 +5,12 @@ The blocking half is `dlogd.storage.directories`; what happens to homes is decid
 """
 
 import errno
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from dlog.errors import KafkaStorageError, WireError
-from dlog.types import Offset, TopicPartition
+from dlog.types import Offset
 from dlogd.config.units import DiskReserve
 from dlogd.storage.directories import DataDirectory, LogKey
 from dlogd.storage.files import DiskUsage
@@ -48,18 +47,6 @@ class StorageSettings:
     retention_check_interval_ms: int = 30_000
     high_watermark_interval_ms: int = 5_000
     direct_required: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectoryUsage:
-    """One data directory and the sizes of its logs in bytes."""
-
-    path: str
-    directory_id: UUID
-    online: bool
-    total_bytes: int  # of the file system; -1 when unknown
-    free_bytes: int
-    logs: Sequence[tuple[TopicPartition, int]]
 
 
 class Home:
@@ -154,17 +141,6 @@ class Home:
         self._growth_bytes += GROWTH_BYTES
 
     # -- reports
-
-    def usage(self) -> DirectoryUsage:
-        """Return what DescribeLogDirs shows of this directory."""
-        return DirectoryUsage(
-            path=self.path,
-            directory_id=self.directory_id,
-            online=self.failure is None,
-            total_bytes=self.space.total_bytes if self.space.measured else -1,
-            free_bytes=self.space.free_bytes if self.space.measured else -1,
-            logs=[(opened.topic_partition, opened.size_bytes) for opened in self.logs.values()],
-        )
 
     def status(self) -> dict[str, Any]:
         """Return what `/status` shows of this directory."""

@@ -19,11 +19,11 @@ from typing import Any
 from uuid import UUID
 
 from dlog.errors import ConfigError, KafkaStorageError, WireError
-from dlog.types import NodeId, Offset, PartitionId, TopicId, TopicPartition
+from dlog.types import NodeId, Offset, TopicId, TopicPartition
 from dlogd.storage.claiming import Claiming
 from dlogd.storage.directories import DataDirectory, LogKey, log_name
 from dlogd.storage.files import Directory
-from dlogd.storage.homes import DirectoryUsage, Home, StorageSettings, is_disk_failure
+from dlogd.storage.homes import Home, StorageSettings, is_disk_failure
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.log_state import LogServices, LogState
@@ -95,10 +95,6 @@ class LogManager:
     def directory_ids(self) -> tuple[UUID, ...]:
         """Identities of the directories that are in service."""
         return tuple(home.directory_id for home in self._homes if home.failure is None)
-
-    def log(self, topic_id: TopicId, partition: int) -> PartitionLog | None:
-        """Return an open log."""
-        return self.logs.get((topic_id, PartitionId(partition)))
 
     def recovered_high_watermark(self, key: LogKey) -> Offset:
         """Return the high watermark that was saved last before this start; 0 when unknown."""
@@ -362,10 +358,6 @@ class LogManager:
             await self._services.engine.run(home.directory.release)
 
     # -- reports
-
-    def usage(self) -> list[DirectoryUsage]:
-        """Return the directories and the sizes of their logs, for DescribeLogDirs."""
-        return [home.usage() for home in self._homes]
 
     def status(self) -> dict[str, Any]:
         """Return what `/status` shows of storage."""

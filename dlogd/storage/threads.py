@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 IO_THREADS = 4
 """Threads for reads and writes: enough to keep a few disks busy, few enough for the GIL."""
-WORK_THREADS = 4
-"""Threads for `run`: they must not delay writes, so they are others."""
+WORK_THREADS = 8
+"""Threads for `run`, made as they are needed: they must not delay writes, so they are others."""
 
 JOB_COUNT_MAX = 1 << 17
 """Jobs that wait: more than there can be logs on a node."""

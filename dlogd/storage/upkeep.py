@@ -52,6 +52,7 @@ class Upkeep:
         self._services = services
         self._tasks = tasks
         self._saved: dict[str, dict[str, Offset]] = {}  # by directory: high watermarks on disk
+        self._unsaved: set[str] = set()  # directories where saving fails, said once
 
     async def start(self) -> None:
         """Measure all directories, then go on by timers."""
@@ -82,6 +83,8 @@ class Upkeep:
         except OSError as error:
             self._owner.on_home_error(home, error)
             return
+        memory = self._services.memory.pool.usage()
+        self._services.metrics.append_memory_bytes = memory.taken_bytes + memory.cached_bytes
         if home.measure(usage):
             log.warning(
                 "%s path=%s free_bytes=%d reserve_bytes=%d",
@@ -165,8 +168,11 @@ class Upkeep:
         try:
             await self._services.engine.run(partial(home.directory.save_high_watermarks, offsets))
             self._saved[home.path] = offsets
+            self._unsaved.discard(home.path)
         except OSError as error:
-            log.warning("High watermarks not saved path=%s error=%s", home.path, error)
+            if home.path not in self._unsaved:
+                log.warning("High watermarks not saved path=%s error=%s", home.path, error)
+                self._unsaved.add(home.path)
             self._owner.on_home_error(home, error)
 
 

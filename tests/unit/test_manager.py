@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import random
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -25,10 +26,10 @@ def key(number: int) -> tuple[UUID, PartitionId]:
     return (TOPIC_ID, PartitionId(number))
 
 
-async def until(condition: "object", seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
     """Wait until a condition holds."""
     for _ in range(int(seconds * 200)):
-        if condition():  # type: ignore[operator]
+        if condition():
             return
         await asyncio.sleep(0.005)
     raise AssertionError("It did not happen")
@@ -145,6 +146,7 @@ def test_what_was_flushed_survives(power_cut: bool) -> None:
         done = [(home.logs_done, home.logs_failed) for home in manager.progress.homes]
         assert sum(count for count, _ in done) == 10
         assert sum(home.scanned_bytes for home in manager.progress.homes) > 0
+        assert host.services.metrics.recovered_bytes_total > 0
         await host.stop()
 
     run(scenario)
@@ -414,8 +416,6 @@ def test_a_failed_disk_takes_its_own_logs_down_and_no_others() -> None:
             assert host.home_of(number) is not broken
         status = {item["path"]: item["online"] for item in host.manager.status()["directories"]}
         assert status[broken.path] is False and sum(status.values()) == 1
-        usage = {item.path: item.online for item in host.manager.usage()}
-        assert usage == status
         await host.manager.delete(partition(mine[0]), TOPIC_ID)
         await host.stop()
         host.machine.heal()
