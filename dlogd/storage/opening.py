@@ -246,7 +246,6 @@ class Opening:
             log.error("Log cannot be opened partition=%s error=%s", topic_partition, error)
             self._opener.on_home_error(home, error)
         progress.logs_done += 1
-        self._services.metrics.recovered_bytes_total += scanned.size_bytes
 
     async def _report(self) -> None:
         while True:
