@@ -28,6 +28,7 @@ from dlogd.storage.examine import Examined, examine, quick_look
 from dlogd.storage.files import Directory, File
 from dlogd.storage.log_config import FLUSH_BYTES_MAX, LogConfig
 from dlogd.storage.scan import (
+    WINDOW_BYTES,
     Window,
     find_batch,
     find_data_end,
@@ -283,11 +284,25 @@ class _Recovery:
             segment.size = segment.end_position
             must_sync = True
         if must_sync:
+            self._write_again(file, segment.mark, segment.end_position)
             file.sync()
             segment.mark = segment.end_position
         if not segment.files_are_current or must_sync:
             self._report.indexes_rebuilt += not segment.files_are_current
             self._to_index.append((segment, is_closed))
+
+    def _write_again(self, file: File, start: int, end: int) -> None:
+        """Make pages dirty that may count as clean without being on the disk.
+
+        A failed fsync leaves such pages, and a later one does not write them (rule 2.15). The bytes
+        stay the same, so that a torn write does no harm.
+        """
+        while start < end:
+            data = file.pread(min(WINDOW_BYTES, end - start), start)
+            if not data:
+                return
+            file.pwrite(data, start)
+            start += len(data)
 
     # -- leader epochs
 
