@@ -5,6 +5,7 @@ the failure does not need. Exit code 1 when any seed fails.
 """
 
 import argparse
+import faulthandler
 import gc
 import multiprocessing
 import sys
@@ -13,6 +14,8 @@ from collections.abc import Iterator
 
 from tests.simulation.plan import Plan, draw
 from tests.simulation.run import Verdict, simulate
+
+SEED_SECONDS_MAX = 60.0
 
 
 def main() -> int:
@@ -87,8 +90,10 @@ def _verdicts(seeds: range, jobs: int) -> Iterator[Verdict]:
 
 
 def run_seed(seed: int) -> Verdict:
-    """Run one seed as drawn."""
+    """Run one seed as drawn; tell where it is when it takes much too long."""
+    faulthandler.dump_traceback_later(SEED_SECONDS_MAX)
     verdict = simulate(draw(seed))
+    faulthandler.cancel_dump_traceback_later()
     gc.collect()
     return verdict
 

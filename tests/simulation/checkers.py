@@ -269,7 +269,7 @@ def _polls_in_order(view: _View, key: LogKey) -> Iterator[str]:
             continue
         end, when_ns = ends.get(poll.client, (offsets[0], 0))
         first = next((offset for offset in offsets if offset >= poll.fetch_offset), None)
-        ends[poll.client] = (offsets[-1] + 1, poll.completed_ns)
+        ends[poll.client] = (offsets[-1] + 1, poll.invoked_ns)
         if view.history.cut_between(key, when_ns, poll.completed_ns):
             continue
         if first is not None and first < end:

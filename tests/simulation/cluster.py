@@ -271,7 +271,7 @@ class LogWatch(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, ProcessDied):
             return
-        message = record.getMessage()
+        message = record.getMessage().replace("\n", " ")
         self._trace("log", record.levelname, message)
         if error is not None or message.startswith("Task failed"):
             place = ""

@@ -3,6 +3,7 @@
 Bounds of batches of work, sizes of buffers and pauses: none of them may matter for what is right.
 """
 
+import importlib
 import random
 import sys
 from collections.abc import Iterator, Mapping
@@ -34,7 +35,7 @@ _CHOICES: dict[str, tuple[str, tuple[Value, ...]]] = {
     "GATHER_BYTES_MAX": ("dlogd.server.replies", (100, 1 << 20)),
     "TRANSPORT_CHUNK_BYTES": ("dlogd.server.outlet", (700, 64 << 10)),
     "SMALL_FRAME_BYTES": ("dlogd.server.intake", (300, 64 << 10)),
-    "POOLED_FRAME_BYTES": ("dlogd.server.intake", (2000, 2 << 20)),
+    "POOLED_FRAME_BYTES": ("dlogd.server.intake", (300_000, 2 << 20)),
     "HELD_READ_COUNT_MAX": ("dlogd.server.listener", (1, 8)),
     "OUTCOMES_REMEMBERED": ("dlogd.metadata.machine", (5, 1000)),
 }
@@ -54,6 +55,15 @@ def draw_constants(rng: random.Random) -> dict[str, Value]:
     return drawn
 
 
+def missing() -> list[str]:
+    """Return the constants that their modules do not have any more."""
+    return [
+        f"{module}.{name}"
+        for name, (module, _) in _CHOICES.items()
+        if not hasattr(importlib.import_module(module), name)
+    ]
+
+
 @contextmanager
 def replaced(constants: Mapping[str, Value]) -> Iterator[None]:
     """Replace constants in all modules of the daemon that have them, for a while."""
@@ -63,11 +73,8 @@ def replaced(constants: Mapping[str, Value]) -> Iterator[None]:
     segments_before = OpenSegments.__init__.__defaults__
     modules = [module for name, module in sorted(sys.modules.items()) if name.startswith("dlogd.")]
     for name, value in constants.items():
-        home = _CHOICES.get(name)
-        if home is not None:
-            assert hasattr(sys.modules[home[0]], name), f"{home[0]} has no {name} any more"
         for module in modules:
-            if home is not None and hasattr(module, name):
+            if name in _CHOICES and hasattr(module, name):
                 undo.append((module, name, getattr(module, name)))
                 setattr(module, name, value)
     store_defaults["journal_bytes_max"] = constants["journal_bytes_max"]

@@ -332,8 +332,8 @@ class _Session:
         facts = around.history.facts_of(self._key)
         if facts.flush_policy == "always" and not facts.damaged:
             around.violation(
-                f"sequence: {batch.send.numbers} of {batch.send.client} refused as out of order,"
-                f" all before was acknowledged log={self._key}"
+                f"sequence: {batch.send.numbers} of {batch.send.client} as {batch.send.session}"
+                f" refused as out of order, all before was acknowledged log={self._key}"
             )
 
     def _abandon(self) -> None:
