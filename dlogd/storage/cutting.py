@@ -118,6 +118,7 @@ class Cutter:
         segment.written_offset = offset
         segment.allocated_end = min(segment.allocated_end, position)
         segment.extend_at = position
+        segment.zero_at = 1 << 62
         segment.prepared = True
         for fields in await self._reader.heads(segment, segment.indexed_position, position):
             newest = max(newest, fields[8])

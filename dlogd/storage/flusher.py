@@ -63,7 +63,7 @@ class Flusher:
         state: LogState,
         *,
         on_complete: Callable[[Segment], None],
-        on_progress: Callable[[Segment], None],
+        on_progress: Callable[[Segment, int], None],
     ) -> None:
         """`on_complete`: a rolled segment is written. `on_progress`: a segment was written to."""
         services = state.services
@@ -198,7 +198,8 @@ class Flusher:
         state, end, offset = self._state, self._end, self._offset
         metrics = self._metrics
         metrics.flush_seconds.observe((self._clock.now_us() - self._started_us) * 1e-6)
-        metrics.flush_bytes.observe(end - segment.written_position)
+        size = end - segment.written_position
+        metrics.flush_bytes.observe(size)
         segment.written_position = end
         segment.written_offset = offset
         flushed: int = state.flushed_offset
@@ -207,7 +208,7 @@ class Flusher:
             segment.index.mark(end)
             flushed = offset
         segment.tail.on_flushed(end)
-        self.on_progress(segment)
+        self.on_progress(segment, size)
         if self._retry is not None:
             self._on_space()
         if segment.tail.end != end or len(self.pending) > 1:

@@ -294,6 +294,7 @@ class PartitionLog(LogState):
             return
         old.end_offset = self.log_end_offset
         segment = self.begin_segment(self.log_end_offset)
+        segment.bytes_expected = old.tail.end
         self._flusher.pending.append(segment)
         self._maintenance.create_soon(segment)
         self._metrics.segments_rolled_total += 1

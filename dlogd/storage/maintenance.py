@@ -19,6 +19,7 @@ from dlogd.storage.entries import OpenedEntries
 from dlogd.storage.files import File
 from dlogd.storage.log_state import LogState
 from dlogd.storage.segment import Segment, SegmentState, close_files
+from dlogd.storage.zeros import zero_ahead
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,15 @@ PREALLOCATE_BYTES_MIN = 1 << 20
 """The first step of a segment; each next one doubles it up to `preallocate_bytes`, so that many
 small partitions do not fill a disk with nothing."""
 
-PREALLOCATE_DISTANCE_BYTES = 128 * 1024
-"""How far ahead of the tail a step begins: the writer goes on while space is prepared."""
+PREPARE_DISTANCE_BYTES = 16 * 1024
+"""How far ahead of the tail space is prepared at least: the writer goes on meanwhile."""
+
+ZERO_BYTES_MIN = 64 * 1024
+ZERO_BYTES_MAX = 1 << 20
+"""So much is zeroed at once: as much as the segment has, within these bounds."""
+
+ZERO_WRITES_BELOW_BYTES = 512 * 1024
+"""Zeros pay only for flushes below this size."""
 
 _NEVER = 1 << 62
 _BLOCK_MASK = ~(ALIGNMENT - 1)
@@ -77,13 +85,15 @@ class Maintenance:
 
     # -- after each write
 
-    def on_progress(self, segment: Segment) -> None:
-        """`segment` was written to: index what is durable, prepare what comes next."""
+    def on_progress(self, segment: Segment, size: int) -> None:
+        """`size` bytes of `segment` were written: index them, prepare what comes next."""
         position = segment.flushed_position
         if segment.index.due <= position:
             self._settle(segment, position)
         if segment.written_position > segment.extend_at:
             self._extend_soon(segment)
+        elif segment.written_position > segment.zero_at and size < ZERO_WRITES_BELOW_BYTES:
+            self._zero_soon(segment)
         if not segment.durable:
             if self._state.flush_waiters:
                 self.sync_soon()
@@ -116,8 +126,9 @@ class Maintenance:
             return
         await self.open_indexes(segment, writable=True)
         await self._blocking(segment.directory.sync)
-        segment.extend_at = segment.allocated_end - PREALLOCATE_BYTES_MIN // 2
-        self.on_progress(segment)
+        more_at = segment.allocated_end - PREALLOCATE_BYTES_MIN // 2
+        segment.extend_at = min(segment.extend_at, more_at)
+        self.on_progress(segment, 0)
 
     async def open_indexes(self, segment: Segment, *, writable: bool) -> None:
         """Map both index files, unless they are; the lock is held."""
@@ -136,7 +147,7 @@ class Maintenance:
         await self._blocking(partial(close_files, [file for file in old if file is not None]))
         await self.open_indexes(segment, writable=True)
         segment.index.mark(segment.flushed_position)
-        self.on_progress(segment)
+        self.on_progress(segment, 0)
 
     def create_soon(self, segment: Segment) -> None:
         """Make the file of a segment that was rolled to."""
@@ -147,6 +158,12 @@ class Maintenance:
             return
         made: list[File] = []
         await self._blocking(lambda: made.append(segment.create_file()))
+        config = self._state.config
+        if segment.durable and config.preallocate_bytes:
+            # Nothing can have been written yet, so the first step begins at the start.
+            length = max(segment.bytes_expected, PREALLOCATE_BYTES_MIN)
+            length = min(length, config.preallocate_bytes, config.segment_bytes) & _BLOCK_MASK
+            await self._preallocate(segment, made[0], 0, length)
         segment.file = made[0]
         segment.state = SegmentState.OPEN
         self._kick()
@@ -167,7 +184,7 @@ class Maintenance:
         if segment.state is not SegmentState.OPEN or file is None:
             return
         end = (segment.tail.end + ALIGNMENT - 1) & _BLOCK_MASK
-        start = max(segment.allocated_end, end + PREALLOCATE_DISTANCE_BYTES) & _BLOCK_MASK
+        start = max(segment.allocated_end, end + PREPARE_DISTANCE_BYTES) & _BLOCK_MASK
         step = min(config.preallocate_bytes, max(start, PREALLOCATE_BYTES_MIN))
         stop = min(start + step, config.segment_bytes) & _BLOCK_MASK
         if stop <= start:
@@ -175,16 +192,57 @@ class Maintenance:
         # What is prepared may be overwritten with zeros: no write may go there meanwhile.
         segment.wait_position = start
         try:
-            await self._blocking(partial(file.preallocate, start, stop - start))
-            segment.allocated_end = stop
-            segment.extend_at = stop - step // 2
+            await self._preallocate(segment, file, start, stop - start)
+        finally:
+            segment.wait_position = _NEVER
+            self._kick()
+
+    async def _preallocate(self, segment: Segment, file: File, start: int, length: int) -> None:
+        """Take space on the disk; a disk that has none is no error yet."""
+        if not length:
+            return
+        try:
+            await self._blocking(partial(file.preallocate, start, length))
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EOPNOTSUPP, errno.EDQUOT):
                 raise
             log.warning("No space was preallocated file=%s error=%s", file.path, error)
+            return
+        segment.allocated_end = start + length
+        segment.extend_at = segment.allocated_end - length // 2
+        segment.zeroed_end = start
+        segment.zero_at = -1 if file.direct else _NEVER
+
+    def _zero_soon(self, segment: Segment) -> None:
+        segment.zero_at = _NEVER
+        self._spawn("zero", partial(self._zero, segment))
+
+    async def _zero(self, segment: Segment) -> None:
+        """Write zeros over preallocated space: small durable writes there are faster then.
+
+        docs/decisions/0002-preallocation.md.
+        """
+        file = segment.file
+        if segment.state is not SegmentState.OPEN or file is None:
+            return
+        end = (segment.tail.end + ALIGNMENT - 1) & _BLOCK_MASK
+        start = max(segment.zeroed_end, end + PREPARE_DISTANCE_BYTES)
+        stop = min(start + min(max(end, ZERO_BYTES_MIN), ZERO_BYTES_MAX), segment.allocated_end)
+        if stop <= start:
+            return
+        future = self._state.services.loop.create_future()
+        segment.wait_position = start
+        try:
+            zero_ahead(self._state.services.engine, file, start, stop - start, future.set_result)
+            error = await asyncio.shield(future)
         finally:
             segment.wait_position = _NEVER
             self._kick()
+        if error is None:
+            segment.zeroed_end = stop
+            segment.zero_at = stop - (stop - start) // 2 - PREPARE_DISTANCE_BYTES
+        elif error.errno != errno.ENOSPC:
+            raise error
 
     # -- leader epochs
 

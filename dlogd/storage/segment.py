@@ -83,6 +83,7 @@ class Segment:
         "_references",
         "allocated_end",
         "base_offset",
+        "bytes_expected",
         "direct",
         "directory",
         "durable",
@@ -102,6 +103,8 @@ class Segment:
         "wait_position",
         "written_offset",
         "written_position",
+        "zero_at",
+        "zeroed_end",
     )
 
     def __init__(
@@ -129,8 +132,13 @@ class Segment:
         self.written_offset = base_offset
         self.flushed_position = end
         self.allocated_end = 0
+        self.bytes_expected = 0
         # More space is prepared when writes have passed this position.
         self.extend_at = 1 << 62
+        # Of what is allocated, this much has been overwritten with zeros; more is when writes
+        # have passed `zero_at`.
+        self.zeroed_end = 0
+        self.zero_at = 1 << 62
         # Writes must stay below: space beyond is being preallocated and zeroed at the moment.
         self.wait_position = 1 << 62
         self.prepared = False
