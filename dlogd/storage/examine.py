@@ -6,10 +6,11 @@ Blocks, run by the engine. Decides nothing: `dlogd.storage.recovery` does, seein
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
+from dlog.batch.header import HEADER_BYTES, decode_header
 from dlogd.storage import index, time_index
 from dlogd.storage.entries import EntryHeader, LoadedEntries, load_entries, store_entries
 from dlogd.storage.files import Directory, File
-from dlogd.storage.scan import Fields, Window, batch_at, plausible_head, scan
+from dlogd.storage.scan import Fields, Window, batch_at, scan
 from dlogd.storage.segment import IDX, TDX, file_name
 
 Entries = list[tuple[int, int]]
@@ -135,9 +136,8 @@ def examine(
         and loaded == (len(found.offsets), len(found.times))
         and loaded == (len(offsets.entries), len(times.entries))
     )
-    first = plausible_head(window, 0) if end.position else None
-    if first is not None:
-        found.first_timestamp_ms = first[8]
+    if end.position:
+        found.first_timestamp_ms = decode_header(file.pread(HEADER_BYTES, 0)).max_timestamp_ms
     found.bytes_read = window.bytes_read
     return found
 

@@ -138,6 +138,9 @@ class Maintenance:
         await self._blocking(lambda: opened.append(segment.open_indexes(writable=writable)))
         segment.index.attach(opened[0][0])
         segment.times.attach(opened[0][1])
+        if writable:
+            # Flushes that ended meanwhile could not note it.
+            segment.index.mark(segment.flushed_position)
 
     async def _grow(self, segment: Segment) -> None:
         self._growing = False
@@ -146,7 +149,6 @@ class Maintenance:
         old = [segment.index.detach(), segment.times.detach()]
         await self._blocking(partial(close_files, [file for file in old if file is not None]))
         await self.open_indexes(segment, writable=True)
-        segment.index.mark(segment.flushed_position)
         self.on_progress(segment, 0)
 
     def create_soon(self, segment: Segment) -> None:

@@ -108,6 +108,7 @@ class _Recovery:
         self._report = RecoveryReport()
         self._saved_epochs: list[EpochStart] | None = None
         self._to_index: list[tuple[Examined, bool]] = []
+        self._strays: list[tuple[int, str]] = []  # indexes without a segment
 
     def run(self) -> RecoveredLog:
         log_start = self._load_log_start()
@@ -125,6 +126,8 @@ class _Recovery:
         history.truncate_to(Offset(found[-1].end_offset))
         history.trim_to(log_start)
         self._save_history(history)
+        for base, suffix in self._strays:
+            self._directory.unlink(file_name(base, suffix))
         for segment, is_closed in self._to_index:
             segment.store_indexes(self._directory, durable=is_closed)
         active = found[-1]
@@ -153,13 +156,11 @@ class _Recovery:
             raise KafkaStorageError(f"{self._directory.path}/{LOG_START}: {error}") from error
 
     def _segment_bases(self, log_start: Offset) -> list[int]:
-        """Return the base offsets of the segments that count; remove what an old removal left."""
+        """Return the base offsets of the segments that count; end a removal of trimmed ones."""
         names = [parse_name(name) for name in self._directory.names()]
         parsed = [name for name in names if name is not None]
         bases = [base for base, suffix in parsed if suffix == LOG]
-        for base, suffix in parsed:
-            if suffix != LOG and base not in bases:
-                self._directory.unlink(file_name(base, suffix))
+        self._strays = [(base, suffix) for base, suffix in parsed if base not in bases]
         while len(bases) > 1 and bases[1] <= log_start:
             self._remove([bases.pop(0)])
         return bases

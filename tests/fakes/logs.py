@@ -1,4 +1,4 @@
-"""A partition log on the simulated disk or on real files, for tests: made, crashed, opened again."""
+"""A partition log for tests, on the simulated disk: made, crashed, damaged, opened again."""
 
 import asyncio
 import random
@@ -83,6 +83,12 @@ class LogHost:
         self.machine.crash()
         await self._forget()
         return await self.open()
+
+    async def kill(self) -> Directory:
+        """Kill the process; return the log's directory as it is on the disk, to be damaged."""
+        self.machine.crash()
+        await self._forget()
+        return self.machine.boot().open_directory("/data/t-0")
 
     async def power_cut(self, keep: float | None = None) -> PartitionLog:
         """Cut the power and start again."""
