@@ -43,6 +43,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
             f" {value:.2f} ", (value, place), va="center", ha=side, fontsize=8, color=BOUND
         )
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     axes.axvline(1, color="#888888", linewidth=1)
     axes.set_yticks(range(len(bars)), [label for label, *_ in bars], fontsize=8)
     axes.invert_yaxis()

@@ -123,4 +123,4 @@ def markdown(results: Results) -> str:
 
 
 def _machine(facts: Mapping[str, str]) -> str:
-    return "; ".join(f"{key}: {value}" for key, value in facts.items() if key != "commit")
+    return "; ".join(f"{key}: {value}" for key, value in sorted(facts.items()) if key != "commit")

@@ -1,8 +1,4 @@
-"""One-record requests one after the other on one connection, the server otherwise idle.
-
-With `--rate` requests start on a timetable instead (open loop, several connections by turns), and
-the time counts from when a request should have started: what a steady producer feels.
-"""
+"""One-record requests one after the other on one connection, the server otherwise idle."""
 
 import argparse
 import json
@@ -31,7 +27,6 @@ def main() -> int:
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--requests", type=int, required=True)
     parser.add_argument("--warm", type=int, default=300, help="requests before those that count")
-    parser.add_argument("--rate", type=float, default=0, help="requests per second; 0: closed loop")
     options = parser.parse_args()
     records = wire.batch(1, options.value_bytes)
     frames = [wire.produce(options.topic, p, records) for p in range(options.partitions)]
@@ -43,11 +38,6 @@ def main() -> int:
     started = time.perf_counter_ns()
     for index in range(options.requests):
         begin = time.perf_counter_ns()
-        if options.rate:
-            due = started + int(index * 1e9 / options.rate)
-            if due > begin:
-                time.sleep((due - begin) / 1e9)
-            begin = due
         _exchange(connection, frames[index % len(frames)], error_at)
         latencies.append(time.perf_counter_ns() - begin)
     seconds = (time.perf_counter_ns() - started) / 1e9

@@ -61,7 +61,7 @@ class ProduceBesideReadersRow(FilledRow):
     """A steady producer while readers go through old data at full speed."""
 
     name = "produce-beside-catch-up"
-    title = "one-record produce at 200/s while a catch-up read of old data runs"
+    title = "one-record produce at 200/s (8 connections) while a catch-up read of old data runs"
     targets = (Target(metric="p99_us", at_most=0.5),)
     RATE = 200
     SECONDS, QUICK_SECONDS = 15, 4
@@ -71,13 +71,13 @@ class ProduceBesideReadersRow(FilledRow):
         server = arena.servers[contender]
         seconds = arena.pick(self.SECONDS, self.QUICK_SECONDS)
         reading = (*self._where(contender), "--seconds", seconds + 4)
-        steady = ("--rate", self.RATE, "--requests", self.RATE * seconds, "--warm", 50)
+        steady = ("--rate", self.RATE, "--requests", self.RATE * seconds)
         with (
             arena.topic(server, PARTITIONS) as topic,
             arena.background("catchup", server, *reading, ready=False),
         ):
             where = ("--topic", topic, "--partitions", PARTITIONS, "--value-bytes", VALUE_BYTES)
-            return arena.load("roundtrip", server, *where, *steady)
+            return arena.load("paced", server, *where, *steady)
 
 
 def rows() -> list[Row]:
