@@ -203,10 +203,10 @@ def judge(ledger: Ledger, found: dict[int, list[tuple[int, int]]]) -> Verdict:
     """Compare what was acknowledged with what was read."""
     missing = out_of_order = unexpected = 0
     seen: dict[int, int] = defaultdict(int)
-    for partition, records in found.items():
-        by_offset = dict(records)
-        for offset, number in ledger.acknowledged[partition].items():
-            missing += by_offset.get(offset) != number
+    for partition, acknowledged in ledger.acknowledged.items():
+        by_offset = dict(found.get(partition, ()))
+        missing += sum(by_offset.get(offset) != number for offset, number in acknowledged.items())
+    for records in found.values():
         for (offset, number), (next_offset, next_number) in pairwise(records):
             out_of_order += next_offset != offset + 1 or next_number <= number
         for _, number in records:

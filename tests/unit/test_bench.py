@@ -1,0 +1,115 @@
+"""What the bench's numbers rest on: correct batches, honest bounds, medians."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from bench import plot, report
+from bench.load import latency, nats, wire
+from bench.rows.row import Target, medians_of
+from bench.run import all_rows
+from dlog.batch import header, records
+
+
+def test_batches_are_well_formed() -> None:
+    batch = wire.batch(64, 1024)
+    view = memoryview(batch)
+    found = header.decode_header(view)
+    assert (found.batch_bytes, found.record_count) == (len(batch), 64)
+    assert header.verify_crc(view, 0, len(batch))
+    decoded = records.decode(view)
+    assert [len(record.value or b"") for record in decoded] == [1024] * 64
+    assert all(record.key is None for record in decoded)
+    assert list(wire.batches(memoryview(batch + batch[:100]))) == [(64, 64)]
+
+
+def test_frames_say_their_length() -> None:
+    for frame in (
+        wire.produce("topic", 3, wire.batch(1, 100)),
+        wire.fetch("topic", 3, 7, bytes_max=1000),
+    ):
+        assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
+
+
+def test_percentiles() -> None:
+    found = latency.summary([n * 1000 for n in range(1, 1001)])
+    assert found == {"p50_us": 501, "p99_us": 991, "p999_us": 1000, "max_us": 1000}
+    assert latency.summary([])["p50_us"] == 0
+
+
+def test_targets() -> None:
+    medians = {"dlog": {"x": 3.0}, "kafka": {"x": 2.0}}
+    at_least = Target(metric="x", at_least=1.5)
+    assert at_least.value(medians) == 1.5
+    assert at_least.met(1.5)
+    assert not at_least.met(1.49)
+    at_most = Target(metric="x", theirs=None, at_most=2.9)
+    assert at_most.value(medians) == 3.0
+    assert not at_most.met(3.0)
+    assert Target(metric="x", theirs="nats", at_most=1).value(medians) is None
+
+
+def test_medians() -> None:
+    runs = {"dlog": [{"a": 1.0}, {"a": 9.0}, {"a": 2.0}], "nats": []}
+    assert medians_of(runs) == {"dlog": {"a": 2.0}}
+
+
+def test_every_row_has_a_name_a_place_in_the_table_and_metrics() -> None:
+    rows = all_rows()
+    assert [row.name for row in rows] == list(report.SHOWN)
+    for row in rows:
+        assert row.title
+        assert set(report.SHOWN[row.name]) <= set(report.METRICS)
+        assert {target.metric for target in row.targets} <= set(report.METRICS)
+
+
+@pytest.mark.parametrize("met", [True, False])
+def test_results_become_a_table_and_a_plot(tmp_path: Path, met: bool) -> None:
+    target = {
+        "metric": "mb_per_s",
+        "ours": "dlog",
+        "theirs": "kafka",
+        "bound": "≥ 1.5x",
+        "value": 2.0 if met else 1.0,
+        "met": met,
+    }
+    row = {
+        "name": "prebuilt",
+        "title": "prebuilt batches",
+        "date": "2026-01-01",
+        "runs": 5,
+        "quick": False,
+        "targets": [target],
+        "all": {},
+        "medians": {"dlog": {"mb_per_s": 600.0}, "kafka": {"mb_per_s": 300.0}},
+    }
+    results = report.load(tmp_path / "results.json")
+    report.merge(results, row, {"commit": "abc", "system": "Linux"}, "python -m bench")
+    report.save(results, tmp_path / "results.json")
+    plot.draw(results, tmp_path / "results.json")
+    text = (tmp_path / "results.md").read_text()
+    assert ("missed" in text) != met
+    assert "dlog: 600 MB/s" in text
+    for suffix in ("png", "svg"):
+        assert (tmp_path / f"results.{suffix}").stat().st_size > 1000
+    assert report.load(tmp_path / "results.json") == results
+
+
+def test_acknowledgements_of_jetstream_are_counted() -> None:
+    connection = nats.Connection.__new__(nats.Connection)
+    ack = b'MSG _INBOX.bench 1 30\r\n{"stream":"BENCH", "seq":12}\r\n'
+
+    class Socket:
+        """Gives the bytes of three acknowledgements, cut in the middle."""
+
+        def __init__(self) -> None:
+            self.parts = [ack + ack[:20], ack[20:] + ack]
+
+        def recv(self, _: int) -> bytes:
+            return self.parts.pop(0)
+
+    connection.socket = Socket()  # type: ignore[assignment]
+    connection._data = b""
+    assert connection.answers() == 1
+    assert connection.answers() == 2
