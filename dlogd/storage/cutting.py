@@ -209,7 +209,7 @@ class Cutter:
         """Remove a segment's files; who reads it may go on."""
         segment.state = SegmentState.DROPPED
         self._state.services.open_segments.discard(segment)
-        segment.tail.reset(segment.tail.end, bytes(segment.tail.end % ALIGNMENT))
+        segment.tail.forget_all()
         await self._blocking(partial(remove_segment, segment.directory, segment.base_offset))
         self._maintenance.close_soon(segment)
 

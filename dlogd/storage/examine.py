@@ -6,7 +6,7 @@ Blocks, run by the engine. Decides nothing: `dlogd.storage.recovery` does, seein
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from dlog.batch.header import HEADER_BYTES, decode_header
+from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES
 from dlogd.storage import index, time_index
 from dlogd.storage.entries import EntryHeader, LoadedEntries, load_entries, store_entries
 from dlogd.storage.files import Directory, File
@@ -137,7 +137,7 @@ def examine(
         and loaded == (len(offsets.entries), len(times.entries))
     )
     if end.position:
-        found.first_timestamp_ms = decode_header(file.pread(HEADER_BYTES, 0)).max_timestamp_ms
+        found.first_timestamp_ms = BATCH_STRUCT.unpack(file.pread(HEADER_BYTES, 0))[8]
     found.bytes_read = window.bytes_read
     return found
 

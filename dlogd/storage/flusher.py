@@ -188,6 +188,8 @@ class Flusher:
             self._on_error(segment, error)
         elif self._state.failed is None:
             self._advance(segment)
+        if self._state.failed is not None:
+            self._state.give_memory_back()
         if self._quiet is not None and not self.in_flight:
             quiet, self._quiet = self._quiet, None
             if not quiet.done():

@@ -173,16 +173,21 @@ class PartitionLog(LogState):
         self.end_waiting(KafkaStorageError(f"{self.topic_partition} was closed"))
         async with self._maintenance.lock:
             await self._flusher.freeze()
+            self.give_memory_back()
             files = []
             for segment in self.segments:
                 self.services.open_segments.discard(segment)
-                segment.tail.reset(segment.tail.end, bytes(segment.tail.end % 4096))
                 if segment.is_acquired:
                     self._maintenance.close_soon(segment)
                 else:
                     files += segment.detach_files()
             if files:
                 await self.services.engine.run(partial(close_files, files))
+
+    def give_memory_back(self) -> None:
+        if not self._flusher.in_flight:
+            for segment in self.segments:
+                segment.tail.forget_all()
 
     async def delete(self) -> None:
         """End the log without flushing; the caller removes the directory.
@@ -299,14 +304,6 @@ class PartitionLog(LogState):
         self._maintenance.create_soon(segment)
         self._metrics.segments_rolled_total += 1
         self._flusher.kick()
-
-    def maybe_roll(self, timestamp_ms: int) -> bool:
-        """Roll when the active segment has reached its age by the wall clock; tell whether."""
-        if not self.is_working or timestamp_ms <= self.active.roll_at_ms:
-            return False
-        old = self.active
-        self.roll()
-        return self.active is not old
 
     async def flush(self) -> None:
         """Return when everything appended so far is on stable storage; raise WireError if never."""

@@ -212,9 +212,14 @@ class LogState:
             f"{self.topic_partition} is out of service after an I/O error: {error}"
         )
         self.services.metrics.flush_failures_total += 1
+        self.give_memory_back()
         self.end_waiting(self.failed)
         self.on_promised(self)
         self.on_failure(self, error)
+
+    def give_memory_back(self) -> None:
+        """Drop all tails: what is only in memory is lost. For a log that has ended or failed."""
+        raise NotImplementedError
 
     def end_waiting(self, error: WireError) -> None:
         """Tell who waits for a flush that it will not come."""

@@ -69,7 +69,9 @@ class Maintenance:
         self._sync_timer: asyncio.TimerHandle | None = None
 
     def _spawn(self, name: str, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._state.services.tasks.spawn(f"{name} {self._state.topic_partition}", self._run(job))
+        if self._state.is_working:
+            name = f"{name} {self._state.topic_partition}"
+            self._state.services.tasks.spawn(name, self._run(job))
 
     async def _run(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async with self.lock:
@@ -341,11 +343,16 @@ class Maintenance:
             return
         segment.on_unused = None
         files = segment.detach_files()
-        if files:
+        if not files:
+            return
+        if self._state.is_working:
+            # Not here: giving back the space of an unlinked file can take long.
             engine = self._state.services.engine
             self._state.services.tasks.spawn(
                 f"close {segment.path}", engine.run(partial(close_files, files))
             )
+        else:
+            close_files(files)
 
     def stop(self) -> None:
         """Start no timer any more."""

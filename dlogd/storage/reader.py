@@ -7,6 +7,7 @@ are streamed by the caller, from memory or by the engine. Owner: the event loop'
 import errno
 from bisect import bisect_right
 from collections.abc import Awaitable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, LENGTH_OVERHEAD_BYTES
@@ -14,7 +15,7 @@ from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlogd.storage.engine import ReadBuffer
 from dlogd.storage.log_state import LogState
 from dlogd.storage.maintenance import Maintenance
-from dlogd.storage.segment import Segment, SegmentRange, SegmentState
+from dlogd.storage.segment import Segment, SegmentRange, SegmentState, close_files
 
 CURSORS_MAX = 32
 """Places remembered per log: a consumer that reads on finds its next batch without a search."""
@@ -246,18 +247,27 @@ class LogReader:
         """Open the files of a segment for reading, unless they are; counted in the node's LRU."""
         if segment.file is not None and segment.is_indexed:
             return
-        state, maintenance = self._state, self._maintenance
-        async with maintenance.lock:
-            if state.failed is not None:
-                raise state.failed.with_traceback(None)
+        if self._state.failed is not None:
+            raise self._state.failed.with_traceback(None)
+        if segment.state is SegmentState.SEALED:
+            await self._open_sealed(segment)
+            return
+        async with self._maintenance.lock:
             if segment.state is SegmentState.OPEN and not segment.is_indexed:
-                await self.guard(maintenance.open_indexes(segment, writable=True))
-            if segment.state is SegmentState.SEALED and segment.file is None:
-                opened = await self.guard(state.services.engine.run(segment.open_for_reading))
-                segment.file = opened.file
-                segment.index.attach(opened.index)
-                segment.times.attach(opened.times)
-                state.services.open_segments.add(segment, lambda: maintenance.close_soon(segment))
+                await self.guard(self._maintenance.open_indexes(segment, writable=True))
+
+    async def _open_sealed(self, segment: Segment) -> None:
+        state = self._state
+        opened = await self.guard(state.services.engine.run(segment.open_for_reading))
+        if segment.state is not SegmentState.SEALED or segment.file is not None or state.closed:
+            # Somebody else was faster, or the segment is being cut or dropped.
+            files = [opened.file, opened.index.file, opened.times.file]
+            await state.services.engine.run(partial(close_files, files))
+            return
+        segment.file = opened.file
+        segment.index.attach(opened.index)
+        segment.times.attach(opened.times)
+        state.services.open_segments.add(segment, partial(self._maintenance.close_soon, segment))
 
     async def heads(self, segment: Segment, start: int, end: int) -> list[tuple[int, ...]]:
         """Return the heads of the batches in [start, end)."""

@@ -147,10 +147,10 @@ class _Recovery:
     # -- which segments there are
 
     def _load_log_start(self) -> Offset:
-        data = checkpoint.load_file(self._directory, LOG_START)
-        if data is None:
-            return Offset(0)
         try:
+            data = checkpoint.load_file(self._directory, LOG_START)
+            if data is None:
+                return Offset(0)
             return Offset(int(checkpoint.decode(LOG_START, data)))
         except (MalformedFileError, ValueError) as error:
             raise KafkaStorageError(f"{self._directory.path}/{LOG_START}: {error}") from error

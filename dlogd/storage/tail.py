@@ -185,6 +185,10 @@ class Tail:
         self._flushed = end
         self.end = end
 
+    def forget_all(self) -> None:
+        """Give all memory back for good; the end stays, but nothing can be appended properly."""
+        self.reset(self.end, bytes(self.end % ALIGNMENT))
+
     @property
     def memory_bytes(self) -> int:
         """Chunk memory that this tail holds, evictable or not."""

@@ -1,0 +1,212 @@
+"""Sparse indexes: what is found, what settles when, what the file keeps and what it is trusted for."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlogd.storage import entries, index
+from dlogd.storage.entries import EntryHeader, load_entries, open_entries, store_entries
+from dlogd.storage.files import Directory
+from dlogd.storage.index import OffsetIndex
+from dlogd.storage.time_index import TimeIndex
+from tests.fakes.disk import Machine
+
+HEADER = EntryHeader(magic=index.MAGIC, base_offset=1000, durable=True)
+NAME = "1.idx"
+
+
+def directory() -> Directory:
+    return Machine(random.Random(1)).boot().open_directory("/data/a")
+
+
+def attached(place: Directory, table: OffsetIndex) -> OffsetIndex:
+    table.attach(open_entries(place, NAME, HEADER, table.settled, writable=True))
+    return table
+
+
+def filled(table: OffsetIndex, count: int, first: int = 1) -> OffsetIndex:
+    """Add entries: batch number n begins with offset 1000 + 10 n at position 100 n."""
+    for number in range(first, first + count):
+        table.add(10 * number, 100 * number, 100 * number + 100)
+    return table
+
+
+def loaded(place: Directory) -> list[tuple[int, int]]:
+    found = load_entries(place, NAME, HEADER, index.ENTRY)
+    return [] if found is None else found.entries
+
+
+def test_floor_and_next_of_offsets_and_positions() -> None:
+    table = filled(OffsetIndex(1000), 3)
+    assert [table.floor_offset(o) for o in (1000, 1009, 1010, 1029, 1030, 9999)] == [
+        (1000, 0),
+        (1000, 0),
+        (1010, 100),
+        (1020, 200),
+        (1030, 300),
+        (1030, 300),
+    ]
+    assert [table.floor_position(p) for p in (0, 99, 100, 250, 10**9)] == [
+        (1000, 0),
+        (1000, 0),
+        (1010, 100),
+        (1020, 200),
+        (1030, 300),
+    ]
+    assert table.after_position(100) == (1020, 200)
+    after_all = table.after_position(300)
+    assert after_all is not None and after_all[1] > 1 << 60
+
+
+def test_entries_settle_when_their_batch_is_on_stable_storage() -> None:
+    place = directory()
+    table = attached(place, filled(OffsetIndex(1000), 5))
+    assert table.due == 200
+    table.settle(199)
+    assert loaded(place) == []
+    table.settle(200)
+    assert loaded(place) == [(10, 100)]
+    table.settle(499)
+    assert loaded(place) == [(10, 100), (20, 200), (30, 300)]
+    assert (table.settled, table.count, table.due) == (3, 5, 500)
+
+
+def test_without_a_file_entries_wait_in_memory() -> None:
+    table = filled(OffsetIndex(1000), 5)
+    table.settle(10**9)
+    assert (table.settled, table.count) == (0, 5)
+    assert table.floor_offset(1039) == (1030, 300)
+
+
+def test_only_the_newest_settled_entries_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "RECENT_COUNT_MAX", 8)
+    table = attached(directory(), OffsetIndex(1000))
+    for number in range(1, 100):
+        filled(table, 1, number)
+        table.settle(100 * number + 100)
+        for offset in (1000, 1005, 1010 * 1, 1000 + 10 * (number // 2) + 3, 1000 + 10 * number):
+            expected = min((offset - 1000) // 10, number)
+            assert table.floor_offset(offset) == (1000 + 10 * expected, 100 * expected)
+    table.detach()
+    assert table.floor_offset(1005) is None, "that needs the file"
+    assert table.floor_offset(1990) == (1990, 9900)
+
+
+@given(st.lists(st.integers(1, 50), max_size=60), st.integers(0, 60), st.integers(0, 4000))
+def test_search_agrees_with_a_list(steps: list[int], settled: int, value: int) -> None:
+    place = directory()
+    table = attached(place, OffsetIndex(0))
+    known = [(0, 0)]
+    for step in steps:
+        known.append((known[-1][0] + step, known[-1][1] + 61 * step))
+        table.add(*known[-1], known[-1][1] + 61)
+    if settled < len(steps):
+        table.settle(known[settled][1] + 61)
+    if settled % 2:
+        table.forget_recent()
+    assert table.floor_offset(value) == max(k for k in known if k[0] <= value)
+    assert table.floor_position(value) == max(k for k in known if k[1] <= value)
+
+
+def test_a_cut_leaves_zeros_in_the_file() -> None:
+    place = directory()
+    table = attached(place, filled(OffsetIndex(1000), 9))
+    table.settle(700)
+    table.cut(3)
+    assert loaded(place) == [(10, 100), (20, 200), (30, 300)]
+    assert (table.settled, table.count) == (3, 3)
+    filled(table, 1, 4)
+    table.settle(10**6)
+    assert loaded(place)[-1] == (40, 400)
+    table.cut(0)
+    assert loaded(place) == []
+
+
+def test_a_full_mapping_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "MAP_BYTES_MIN", 4096)
+    place = directory()
+    table = attached(place, filled(OffsetIndex(1000), 1000))
+    table.settle(10**9)
+    assert table.is_full and table.settled == (4096 - 48) // 12
+    old = table.detach()
+    assert old is not None
+    old.close()
+    attached(place, table).settle(10**9)
+    assert not table.is_full
+    assert loaded(place) == [(10 * n, 100 * n) for n in range(1, 1001)]
+
+
+def test_opening_clears_what_is_not_trusted() -> None:
+    place = directory()
+    store_entries(place, NAME, HEADER, index.ENTRY, [(1, 61), (2, 122), (3, 183)], durable=True)
+    attached(place, OffsetIndex(1000, settled=1))
+    assert loaded(place) == [(1, 61)]
+
+
+def test_the_mark_is_kept_and_garbage_is_not_believed() -> None:
+    place = directory()
+    table = attached(place, OffsetIndex(1000))
+    table.mark(123_456)
+    found = load_entries(place, NAME, HEADER, index.ENTRY)
+    assert found is not None and found.header == replace(HEADER, mark=123_456)
+    for position in range(24, 40):
+        head = bytearray(entries.encode_header(replace(HEADER, mark=123_456)))
+        head[position] ^= 4
+        damaged = entries.decode_header(bytes(head), index.MAGIC)
+        assert damaged is not None and damaged.mark == 0
+
+
+def test_a_damaged_or_foreign_head_is_no_index() -> None:
+    good = entries.encode_header(HEADER)
+    assert entries.decode_header(good, index.MAGIC) == HEADER
+    assert entries.decode_header(good, b"DLTX") is None
+    assert entries.decode_header(good[:40], index.MAGIC) is None
+    for position in range(20):
+        head = bytearray(good)
+        head[position] ^= 1
+        assert entries.decode_header(bytes(head), index.MAGIC) is None
+
+
+@pytest.mark.parametrize(
+    ("stored", "kept"),
+    [
+        ([(1, 61), (2, 122), (2, 122), (3, 200)], 2),
+        ([(1, 61), (0, 0), (3, 200)], 1),
+        ([(5, 61), (4, 122)], 1),
+        ([(5, 61), (6, 60)], 1),
+        ([(0, 0)], 0),
+    ],
+)
+def test_entries_are_read_up_to_the_first_impossible_one(
+    stored: list[tuple[int, int]], kept: int
+) -> None:
+    place = directory()
+    store_entries(place, NAME, HEADER, index.ENTRY, stored, durable=False)
+    found = load_entries(place, NAME, HEADER, index.ENTRY)
+    assert found is not None
+    assert found.entries == stored[:kept]
+    assert not found.is_whole
+
+
+def test_index_of_another_segment_is_none() -> None:
+    place = directory()
+    other = replace(HEADER, base_offset=2000)
+    store_entries(place, NAME, other, index.ENTRY, [(1, 61)], durable=False)
+    assert load_entries(place, NAME, HEADER, index.ENTRY) is None
+
+
+def test_time_index_tells_where_to_begin() -> None:
+    table = TimeIndex(1000)
+    for timestamp_ms, relative in ((-1, 5), (50, 10), (50, 20), (80, 30)):
+        table.add(timestamp_ms, relative, 100 * relative)
+    assert [table.older_than(t) for t in (-1, 0, 50, 51, 80, 81)] == [
+        1000,
+        1005,
+        1005,
+        1020,
+        1020,
+        1030,
+    ]
