@@ -305,6 +305,11 @@ class PartitionLog(LogState):
         self._metrics.segments_rolled_total += 1
         self._flusher.kick()
 
+    def maybe_roll(self, timestamp_ms: int) -> None:
+        """Roll when the active segment has reached its age by the wall clock."""
+        if self.is_working and timestamp_ms > self.active.roll_at_ms:
+            self.roll()
+
     async def flush(self) -> None:
         """Return when everything appended so far is on stable storage; raise WireError if never."""
         future = self.flushed_to(self.log_end_offset)
