@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlog.types import LeaderEpoch, Offset
-from dlogd.storage import epochs
+from dlogd.storage import checkpoint, epochs
 from dlogd.storage.checkpoint import MalformedFileError
 from dlogd.storage.epochs import EpochHistory
 
@@ -104,4 +104,4 @@ def test_other_bytes_are_refused(noise: bytes, data: st.DataObject) -> None:
 @pytest.mark.parametrize("payload", ["2 10\n1 20\n", "1 10\n2 5\n", "x 1\n", "1\n", "-1 0\n"])
 def test_entries_that_no_history_has_are_refused(payload: str) -> None:
     with pytest.raises(MalformedFileError):
-        epochs.decode(epochs.checkpoint.encode(epochs.KIND, payload))
+        epochs.decode(checkpoint.encode(epochs.KIND, payload))

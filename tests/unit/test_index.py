@@ -1,4 +1,4 @@
-"""Sparse indexes: what is found, what settles when, what the file keeps and what it is trusted for."""
+"""Sparse indexes: what is found, what settles when, what the file keeps and what is believed."""
 
 import random
 from dataclasses import replace
