@@ -43,6 +43,8 @@ class World:
     def __init__(self, *, callbacks_per_instant_max: int = 200_000) -> None:
         self.now_ns = 0
         self.callback_count = 0
+        self._instant_ns = -1
+        self._instant_count = 0
         self._callbacks_per_instant_max = callbacks_per_instant_max
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[int, int, asyncio.Handle]] = []
@@ -95,7 +97,9 @@ class World:
         ready = self._ready
         set_running_loop = asyncio.events._set_running_loop
         current: asyncio.AbstractEventLoop | None = None
-        count = 0
+        if self._instant_ns != self.now_ns:
+            self._instant_ns, self._instant_count = self.now_ns, 0
+        count = self._instant_count
         while ready:
             handle = ready.popleft()
             loop: SimLoop = handle._loop  # type: ignore[attr-defined]
@@ -111,7 +115,8 @@ class World:
             count += 1
             if count > self._callbacks_per_instant_max:
                 raise StalledError(f"Time stands still: {count} callbacks at once, last {handle}")
-        self.callback_count += count
+        self.callback_count += count - self._instant_count
+        self._instant_count = count
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -147,14 +152,14 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # -- time
 
-    def elapsed_ns(self) -> int:
+    def elapsed_ns(self, world_ns: int | None = None) -> int:
         """Return the time since the world began, as this process's clock runs."""
-        now_ns = self.world.now_ns
+        now_ns = self.world.now_ns if world_ns is None else world_ns
         return now_ns + now_ns * self._drift_ppm // 1_000_000
 
-    def local_ns(self) -> int:
-        """Return this process's monotonic time."""
-        return self._offset_ns + self.elapsed_ns()
+    def local_ns(self, world_ns: int | None = None) -> int:
+        """Return this process's monotonic time, now or at another moment."""
+        return self._offset_ns + self.elapsed_ns(world_ns)
 
     def time(self) -> float:
         return self.local_ns() / NS
@@ -192,13 +197,23 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         if not self.dead:
-            # A thousandth of a nanosecond of rounding must not cost a whole one.
-            local_delay_ns = math.ceil(when * NS - 0.01) - self.local_ns()
-            delay_ns = local_delay_ns
-            if self._drift_ppm:
-                delay_ns = -(-local_delay_ns * 1_000_000 // (1_000_000 + self._drift_ppm))
-            self.world.push_timer(self.world.now_ns + max(0, delay_ns), timer)
+            self.world.push_timer(self._world_ns(when), timer)
         return timer
+
+    def _world_ns(self, when: float) -> int:
+        """Return the first moment at which `time()` is `when` or later, but not the past."""
+        # A hundredth of a nanosecond of rounding must not cost a whole one.
+        target_ns = math.ceil(when * NS - 0.01)
+        if target_ns / NS < when:
+            target_ns += 1
+        now_ns = self.world.now_ns
+        moment_ns = now_ns + target_ns - self.local_ns()
+        if self._drift_ppm:
+            delay_ns = (target_ns - self.local_ns()) * 1_000_000
+            moment_ns = now_ns + delay_ns // (1_000_000 + self._drift_ppm)
+            while self.local_ns(moment_ns) < target_ns:
+                moment_ns += 1
+        return max(now_ns, moment_ns)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         pass

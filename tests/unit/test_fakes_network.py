@@ -126,6 +126,35 @@ def test_clock_has_offset_and_drift_and_timers_agree_with_it() -> None:
     assert world.now_ns < loop.local_ns() - 5 * NS
 
 
+@pytest.mark.parametrize("drift_ppm", [0, 100, -100])
+def test_a_timer_never_fires_before_its_time(drift_ppm: int) -> None:
+    rng = random.Random(1)
+    loop = SimLoop(World(), offset_ns=617 * NS, drift_ppm=drift_ppm)
+    late: list[float] = []
+
+    def fire(when: float) -> None:
+        late.append(loop.time() - when)
+
+    for _ in range(300):
+        when = loop.time() + rng.random() * 10
+        loop.call_at(when, fire, when)
+    loop.run_until_complete(asyncio.sleep(11))
+    assert len(late) == 300
+    assert min(late) >= 0
+    assert max(late) < 3e-9
+
+
+def test_a_timer_that_sets_itself_again_is_seen() -> None:
+    loop = SimLoop(World(callbacks_per_instant_max=1000))
+
+    def again() -> None:
+        loop.call_at(loop.time(), again)
+
+    again()
+    with pytest.raises(StalledError, match="Time stands still"):
+        loop.run_until_complete(asyncio.sleep(1))
+
+
 def test_killed_and_paused_loops() -> None:
     world = World()
     first, second = SimLoop(world, "first"), SimLoop(world, "second")
