@@ -97,16 +97,14 @@ def test_no_star_import_and_nothing_but_the_version_from_a_package_root() -> Non
 
 def _is_entry_point(source: Source) -> bool:
     name = source.path.name
-    if source.name.startswith("tests/"):
-        return name.startswith("test_") or name in {"conftest.py", "__main__.py"}
-    # A file in scripts/, and a program of the bench, runs by itself.
+    if name.startswith("test_") or name in {"conftest.py", "__main__.py"}:
+        return source.name.startswith("tests/") or source.module in ENTRY_POINTS
+    # A file in scripts/, a program of the bench or of the tests runs by itself.
     runs = any(
         isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
         for node in source.tree.body
     )
-    return source.module in ENTRY_POINTS or (
-        runs and source.name.startswith(("scripts/", "bench/"))
-    )
+    return runs and source.name.startswith(("scripts/", "bench/", "tests/"))
 
 
 def test_every_file_is_reached_from_an_entry_point_or_a_test() -> None:
