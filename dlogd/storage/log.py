@@ -4,9 +4,9 @@
     base_offset = plog.append(batch, fields, leader_epoch=3)     # None: no memory, when_writable
     read = plog.read(offset, max_bytes, plog.promised_offset)    # None: await plog.locate(offset)
 
-Record batches are opaque: of each only the head is looked at, and two fields of the copy are
-patched. Here are the hot path and the public operations; flushing, background work, reading and
-cutting are parts of their own over the same `LogState`. Owner: the event loop's thread.
+Batches are opaque: only the head is looked at, and two fields of the copy are patched. Here are the
+hot path and the public operations; flushing, background work, reading and cutting are parts of
+their own over the same `LogState`. Owner: the event loop's thread.
 """
 
 import logging
@@ -378,10 +378,7 @@ class PartitionLog(LogState):
         await self._cutter.truncate_to(offset)
 
     async def start_at(self, offset: int) -> None:
-        """Drop everything and begin anew, empty, at `offset`; durable on return.
-
-        For a follower whose log has nothing in common with its leader's. Raises KafkaStorageError.
-        """
+        """Drop everything and begin anew, empty, at `offset`; durable on return."""
         await self._cutter.start_at(offset)
 
     async def trim_to(self, offset: int) -> None:

@@ -20,6 +20,7 @@ from dlog.batch.header import (
 from dlog.checksum import crc32c
 from dlogd.storage.files import File
 
+WINDOW_BYTES_MIN = 16 * 1024
 WINDOW_BYTES = 1 << 20
 SECTOR_BYTES = 512
 """What a disk writes whole or not at all; disks with larger sectors write several of these."""
@@ -33,12 +34,13 @@ Visit = Callable[[Fields, int], None]
 
 
 class Window:
-    """Part of a file in memory, moved forward as it is asked for."""
+    """Part of a file in memory, moved forward as it is asked for, in pieces that become larger."""
 
     def __init__(self, file: File, end: int) -> None:
         self._file = file
         self._data = b""
         self._start = 0
+        self._step = WINDOW_BYTES_MIN
         self.end = end
         self.bytes_read = 0
 
@@ -46,7 +48,8 @@ class Window:
         """Return (bytes, index of `position` in them); `length` bytes unless the file ends."""
         index = position - self._start
         if index < 0 or index + length > len(self._data):
-            want = min(max(length, WINDOW_BYTES), self.end - position)
+            want = min(max(length, self._step), self.end - position)
+            self._step = min(2 * self._step, WINDOW_BYTES)
             self._data = self._file.pread(want, position) if want > 0 else b""
             self._start = position
             self.bytes_read += len(self._data)
