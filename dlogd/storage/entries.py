@@ -7,7 +7,7 @@
     8-15    base offset of the segment u64
     16-19   CRC-32C of bytes 0-15
     20-23   zero
-    24-31   flushed mark u64: everything below this position of the segment is on stable storage
+    24-31   flushed mark u64, only in `.idx`: all below this position of the segment is durable
     32-39   the same with all bits inverted, so that garbage is not taken for a mark
     40-47   zero
     48-     entries of 12 bytes; the first that is all zero ends them

@@ -71,8 +71,9 @@ class Examined:
 
     def header(self, magic: bytes) -> EntryHeader:
         """Return the head that an index file should have."""
+        mark = self.mark if magic == index.MAGIC else 0
         return EntryHeader(
-            magic=magic, base_offset=self.base_offset, durable=self.durable, mark=self.mark
+            magic=magic, base_offset=self.base_offset, durable=self.durable, mark=mark
         )
 
     def store_indexes(self, directory: Directory, *, durable: bool) -> None:

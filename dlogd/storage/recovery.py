@@ -40,7 +40,7 @@ from dlogd.storage.segment import IDX, LOG, TDX, file_name, parse_name
 log = logging.getLogger(__name__)
 
 LOG_START = "log-start"
-"""Name and kind of the small file with the log start offset."""
+"""Name and kind of the small file with the log start offset; docs/formats/log-start.md."""
 
 WHAT_TO_DO = (
     "The partition is out of service and its files are untouched. Restore them from another replica"

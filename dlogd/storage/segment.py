@@ -256,15 +256,16 @@ class Segment:
     def headers(self) -> tuple[EntryHeader, EntryHeader]:
         """Return what should stand at the head of the two index files."""
 
-        def header(magic: bytes) -> EntryHeader:
-            return EntryHeader(
-                magic=magic,
-                base_offset=self.base_offset,
-                durable=self.durable,
+        base_offset, durable = self.base_offset, self.durable
+        return (
+            EntryHeader(
+                magic=index.MAGIC,
+                base_offset=base_offset,
+                durable=durable,
                 mark=self.flushed_position,
-            )
-
-        return header(index.MAGIC), header(time_index.MAGIC)
+            ),
+            EntryHeader(magic=time_index.MAGIC, base_offset=base_offset, durable=durable),
+        )
 
     def create_file(self) -> File:
         """Make the segment's file, so that it is there after a power cut. Blocks."""

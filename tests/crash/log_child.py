@@ -1,7 +1,7 @@
 """A process that appends to a partition log until it is killed; run by `test_log_kill`.
 
-Arguments: directory, engine, direct_io, flush policy. Reports each promised offset as 8 bytes on the
-standard output, the first one when the log is open. The value of a record follows from its offset.
+Arguments: directory, engine, direct_io, flush policy. Reports each promised offset as 8 bytes on
+standard output, the first when the log is open. The value of a record follows from its offset.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """A process that appends is killed again and again: what it promised is there, in order, once.
 
-On real files, with both engines, with and without O_DIRECT, under every flush policy. The page cache
-survives here; `tests/property/test_log_machine.py` cuts the power.
+On real files, with both engines, with and without O_DIRECT, under every flush policy. The page
+cache survives here; `tests/property/test_log_machine.py` cuts the power.
 """
 
 import asyncio
