@@ -122,7 +122,11 @@ def test_direct_io_can_be_required() -> None:
 
 
 def claim(path: str, **identity: object) -> Claim:
-    fields = {"cluster_id": "c", "node_id": NODE, "directory_id": UUID(bytes=path.encode().ljust(16))}
+    fields = {
+        "cluster_id": "c",
+        "node_id": NODE,
+        "directory_id": UUID(bytes=path.encode().ljust(16)),
+    }
     return Claim(path=path, identity=Identity(**{**fields, **identity}), has_logs=True)  # type: ignore[arg-type]
 
 
