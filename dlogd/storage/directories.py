@@ -149,6 +149,8 @@ class DataDirectory:
         From here on a crash means recovery, so this comes before the first log is opened.
         """
         complaints: list[str] = []
+        # A killed process may have made entries that only the system's memory holds.
+        self.topics.sync()
         clean_ends = self._load_offsets(checkpoint.CLEAN_SHUTDOWN, complaints)
         high_watermarks = self._load_offsets(checkpoint.HIGH_WATERMARKS, complaints)
         checkpoint.remove_file(self._root, checkpoint.CLEAN_SHUTDOWN)

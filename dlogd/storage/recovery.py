@@ -111,6 +111,9 @@ class _Recovery:
         self._strays: list[tuple[int, str]] = []  # indexes without a segment
 
     def run(self) -> RecoveredLog:
+        if not self._clean:
+            # A killed process may have made entries that only the system's memory holds.
+            self._directory.sync()
         log_start = self._load_log_start()
         bases = self._segment_bases(log_start)
         found = self._look_at(bases)
