@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 REGISTER_TIMEOUT_MS = 30_000
 META = "meta"
 LISTENER_NAME = "clients"
+LOST_DIRECTORIES_MAX = 64
 DRAIN_SHARE = 0.5
 """Part of the shutdown time-out that clients get to collect their answers."""
 
@@ -231,11 +232,16 @@ class Broker:
         advertised = self.config.advertised.address
         if advertised is not None:
             host, port = advertised.host, advertised.port or port
+        # A directory that is gone stays known: what may be on it is never made anew, however often
+        # the node starts without it (an unmounted disk looks like an empty directory).
+        present = logs.directory_ids
+        known = store.image.nodes.get(self.node_id)
+        lost = [each for each in known.directory_ids if each not in present] if known else []
         command = RegisterNode(
             command_id=UUID(int=self._rng.getrandbits(128), version=4),
             cluster_id=cluster_id,
             node_id=self.node_id,
-            directory_ids=logs.directory_ids,
+            directory_ids=(*present, *lost[-LOST_DIRECTORIES_MAX:]),
             addresses=(NodeAddress(listener=LISTENER_NAME, host=host, port=port),),
             rack=self.config.node.rack,
             version=version.VERSION,
@@ -305,8 +311,7 @@ class Broker:
         if self._fetch is not None:
             self._fetch.stop()
         drain_s = self.config.shutdown.timeout_ms / 1000 * DRAIN_SHARE
-        for listener in self.listeners:
-            await listener.stop(drain_s)
+        await asyncio.gather(*(listener.stop(drain_s) for listener in self.listeners))
         if self.replicas is not None:
             await self.replicas.stop()
         if self.logs is not None:
