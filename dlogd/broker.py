@@ -106,7 +106,8 @@ class Broker:
         self.phase = "opening data directories"
         logs = self.logs = self._make_logs()
         wanted_id = self.config.cluster.id or store.image.cluster_id or None
-        cluster_id = await logs.claim(self.node_id, wanted_id)
+        has_metadata = store.image.version > 0
+        cluster_id = await logs.claim(self.node_id, wanted_id, has_metadata=has_metadata)
         if store.image.cluster_id and store.image.cluster_id != cluster_id:
             raise ConfigError(
                 f"The metadata is of cluster {store.image.cluster_id}, the data directories are of"

@@ -15,7 +15,7 @@ from uuid import UUID
 from dlog.errors import ConfigError
 from dlog.types import NodeId
 from dlogd.storage.checkpoint import Identity
-from dlogd.storage.directories import Claim, agreed_cluster
+from dlogd.storage.directories import Claim, agreed_cluster, expect_no_logs
 from dlogd.storage.engine import Engine
 from dlogd.storage.homes import Home
 
@@ -63,7 +63,7 @@ class Claiming:
                 ]
             )
 
-    async def adopt(self, node_id: NodeId, cluster_id: str | None) -> str:
+    async def adopt(self, node_id: NodeId, cluster_id: str | None, *, has_metadata: bool) -> str:
         """Make the locked directories this node's; return the cluster's id, perhaps a new one.
 
         Raises ConfigError with every contradiction between directories and configuration.
@@ -73,6 +73,8 @@ class Claiming:
             for home, outcome in zip(self._homes, self._outcomes, strict=True)
             if isinstance(outcome, Claim)
         ]
+        if not has_metadata:
+            expect_no_logs([claim for _, claim in claims])
         agreed = agreed_cluster([claim for _, claim in claims], node_id, cluster_id)
         agreed = agreed or self._new_cluster_id()
         for home, claim in claims:

@@ -265,6 +265,19 @@ class DataDirectory:
 # -- agreement
 
 
+def expect_no_logs(claims: Sequence[Claim]) -> None:
+    """Raise ConfigError where logs are without the metadata that says whose they are."""
+    problems = [
+        f"{claim.path} holds logs of node {claim.identity.node_id}, but there is no metadata:"
+        " correct metadata.directory, or restore what is in it; to begin anew, move"
+        f" {claim.path}/{TOPICS} away"
+        for claim in claims
+        if claim.has_logs and claim.identity is not None
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
 def agreed_cluster(claims: Sequence[Claim], node_id: NodeId, cluster_id: str | None) -> str | None:
     """Return the one cluster id of all directories, `cluster_id` when all are new.
 

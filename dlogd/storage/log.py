@@ -100,17 +100,17 @@ class PartitionLog(LogState):
         services: LogServices,
         *,
         clean: bool,
+        stored_end: int = 0,
         on_progress: Callable[[int], None] = lambda _: None,
     ) -> Self:
         """Recover the log in `directory`; an empty directory becomes an empty log.
 
-        `clean`: the node was stopped in order. `on_progress` hears of bytes scanned, from another
+        `clean`, `stored_end`: see `recover`. `on_progress` hears of bytes scanned, from another
         thread. Raises KafkaStorageError for damaged data, OSError.
         """
         opened = cls(topic_partition, topic_id, directory, config, services)
-        work = partial(recover, directory, config, clean=clean, on_progress=on_progress)
-        recovered = await services.engine.run(work)
-        adopt(opened, recovered)
+        work = partial(recover, directory, config, clean=clean, stored_end=stored_end)
+        adopt(opened, await services.engine.run(partial(work, on_progress=on_progress)))
         opened._flusher.pending.append(opened.active)
         opened._maintenance.note_epoch()
         return opened

@@ -109,16 +109,21 @@ class LogManager:
 
     # -- start
 
-    async def claim(self, node_id: NodeId, cluster_id: str | None) -> str:
+    async def claim(
+        self, node_id: NodeId, cluster_id: str | None, *, has_metadata: bool = True
+    ) -> str:
         """Lock all directories and make them this node's; return the cluster's id.
 
+        Without metadata they may not hold logs: all of them would be set aside as strays.
         Raises ConfigError with every reason why this daemon must not run on them. A directory that
         does not work is left out, unless none works. Without any identity and `cluster_id` a new
         cluster begins.
         """
         try:
             await self._claiming.lock()
-            self.cluster_id = await self._claiming.adopt(node_id, cluster_id)
+            self.cluster_id = await self._claiming.adopt(
+                node_id, cluster_id, has_metadata=has_metadata
+            )
         except ConfigError:
             await self._release()
             raise
@@ -154,6 +159,8 @@ class LogManager:
     ) -> PartitionLog:
         """Open the log that is or belongs in `home`; raise WireError or OSError."""
         name = home.names[key]
+        # What is promised under `always` is on stable storage; of the others nobody knows.
+        stored_end = home.high_watermarks.get(name, 0) if config.durable else 0
         directory = await self._services.engine.run(lambda: home.directory.topics.directory(name))
         opened = await PartitionLog.open(
             topic_partition,
@@ -162,6 +169,7 @@ class LogManager:
             config,
             self._services,
             clean=clean,
+            stored_end=home.clean_ends.get(name, 0) if clean else stored_end,
             on_progress=on_progress,
         )
         if home.failure is not None:
@@ -212,6 +220,7 @@ class LogManager:
             self._check_not_elsewhere(key)
             home = self._roomiest()
             home.names[key] = log_name(topic_partition, key[0])
+            home.high_watermarks.pop(home.names[key], None)
         elif home.failure is not None:
             raise KafkaStorageError(f"{home.path} is out of service: {home.failure}")
         try:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from dlog.errors import ConfigError, WireError
 from dlog.types import TopicPartition
-from dlogd.storage.directories import LogKey, Survey
+from dlogd.storage.directories import LogKey, Survey, log_name
 from dlogd.storage.homes import Home
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
@@ -130,6 +130,7 @@ class Opening:
         for home, survey in found:
             self._take_over(home, survey)
         await self._settle_duplicates([home for home, _ in found])
+        self._report_missing()
         progress = self._opener.progress
         progress.homes = [HomeProgress(home.path, len(home.names)) for home, _ in found]
         report = self._services.tasks.spawn("report recovery", self._report())
@@ -195,6 +196,23 @@ class Opening:
                 places[key] = other if loser is home else home
         if problems:
             raise ConfigError(problems)
+
+    def _report_missing(self) -> None:
+        """Say which logs had records in the last run and are not there; forget them."""
+        homes = self._opener.homes
+        for key, (topic_partition, _) in self._wanted.items():
+            if any(key in home.names for home in homes):
+                continue
+            name = log_name(topic_partition, key[0])
+            for home in homes:
+                if home.high_watermarks.pop(name, 0) or home.clean_ends.pop(name, 0):
+                    log.error(
+                        "Log is gone partition=%s path=%s/topics/%s; its records are lost unless"
+                        " the node is stopped and that directory put back",
+                        topic_partition,
+                        home.path,
+                        name,
+                    )
 
     async def _empty_one(self, key: LogKey, *homes: Home) -> Home | None:
         for home in homes:

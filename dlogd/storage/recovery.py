@@ -4,6 +4,8 @@ After an unclean stop every segment is looked at from its last good index entry 
 place that is not the batch that must come there (docs/formats/segment.md has the reasons):
 
 - zeros to the end of the file: preallocated space, the log ends here;
+- before the end that the last run has noted, or before the first segment: files are missing, out of
+  service, nothing is changed;
 - below the flushed mark, or in a segment that was complete before later data was written:
   acknowledged data is damaged, so the partition goes out of service and nothing is changed;
 - nothing valid follows: the tail of the last write, never acknowledged, is cut;
@@ -83,14 +85,17 @@ def recover(
     config: LogConfig,
     *,
     clean: bool,
+    stored_end: int = 0,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> RecoveredLog:
     """Open the log in `directory`; an empty one is made when there is none.
 
-    `clean`: the node was stopped in order, so closed segments need no look. `on_progress` is told
-    bytes as they are read, from this thread. Raises KafkaStorageError for damaged data, OSError.
+    `clean`: the node was stopped in order, so closed segments need no look. `stored_end`: below it
+    all was on stable storage in the last run, without `clean` only under the policy `always`.
+    `on_progress` is told bytes as they are read, from this thread. Raises KafkaStorageError for
+    damaged data, OSError.
     """
-    return _Recovery(directory, config, clean, on_progress).run()
+    return _Recovery(directory, config, clean, stored_end, on_progress).run()
 
 
 class _Recovery:
@@ -99,11 +104,13 @@ class _Recovery:
         directory: Directory,
         config: LogConfig,
         clean: bool,
+        stored_end: int,
         on_progress: Callable[[int], None],
     ) -> None:
         self._directory = directory
         self._config = config
         self._clean = clean
+        self._stored_end = stored_end
         self._on_progress = on_progress
         self._report = RecoveryReport()
         self._saved_epochs: list[EpochStart] | None = None
@@ -116,7 +123,8 @@ class _Recovery:
             self._directory.sync()
         log_start = self._load_log_start()
         bases = self._segment_bases(log_start)
-        found = self._look_at(bases)
+        self._check_first(bases, log_start)
+        found = self._look_at(bases, log_start)
         if found and found[-1].end_offset < log_start:
             # Under a weak flush policy data was lost that had been trimmed already.
             self._remove([segment.base_offset for segment in found])
@@ -176,9 +184,27 @@ class _Recovery:
                     self._directory.unlink(file_name(base, suffix))
             self._directory.sync()
 
+    def _check_first(self, bases: list[int], log_start: Offset) -> None:
+        """Raise when the log does not reach back to its start: segments go only after it moved."""
+        if not bases:
+            self._check_end(log_start, is_strict=self._config.durable)
+        if bases and bases[0] > log_start:
+            raise KafkaStorageError(
+                f"{self._directory.path} begins with offset {bases[0]}, but the log starts at"
+                f" {log_start}: its first segments or `{LOG_START}` are missing. {WHAT_TO_DO}"
+            )
+
+    def _check_end(self, end: int, *, is_strict: bool) -> None:
+        """Raise when there is less than the last run had on stable storage."""
+        if end < self._stored_end and (is_strict or self._clean):
+            raise KafkaStorageError(
+                f"{self._directory.path} ends at offset {end}, but held all up to"
+                f" {self._stored_end} when the node ran last. {WHAT_TO_DO}"
+            )
+
     # -- one after the other
 
-    def _look_at(self, bases: list[int]) -> list[Examined]:
+    def _look_at(self, bases: list[int], log_start: Offset) -> list[Examined]:
         found: list[Examined] = []
         for number, base in enumerate(bases):
             following = bases[number + 1 :]
@@ -186,7 +212,7 @@ class _Recovery:
             try:
                 segment = self._quick(file, base, following)
                 if segment is None:
-                    segment, is_last = self._slow(file, base, following)
+                    segment, is_last = self._slow(file, base, following, log_start)
                     if is_last and following:
                         self._remove(following)
                         self._report.segments_removed += len(following)
@@ -204,7 +230,9 @@ class _Recovery:
             return None
         return quick_look(self._directory, file, base, following[0])
 
-    def _slow(self, file: File, base: int, following: list[int]) -> tuple[Examined, bool]:
+    def _slow(
+        self, file: File, base: int, following: list[int], log_start: int
+    ) -> tuple[Examined, bool]:
         """Return what the segment holds and whether the log ends in it."""
         segment = examine(
             self._directory,
@@ -225,6 +253,7 @@ class _Recovery:
             self._judge_gap(file, segment, data_end, following[0])
         else:
             self._judge_tail(file, segment, data_end)
+        self._check_end(max(segment.end_offset, log_start), is_strict=segment.durable)
         return segment, True
 
     def _has_data(self, bases: list[int]) -> bool:

@@ -57,6 +57,8 @@ class Upkeep:
     async def start(self) -> None:
         """Measure all directories, then go on by timers."""
         await asyncio.gather(*(self._measure(home) for home in self._working()))
+        # A log that is gone must not be missed again when it has begun anew.
+        await self._save_all()
         for home in self._working():
             self._tasks.spawn(f"measure {home.path}", self._measure_often(home))
         self._tasks.spawn("retention", self._retain_often())

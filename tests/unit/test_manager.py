@@ -5,12 +5,14 @@ import errno
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from dlog.errors import ConfigError, KafkaStorageError
 from dlog.types import NodeId, Offset, PartitionId
+from dlogd.config.choices import FlushPolicy
 from dlogd.config.units import DiskReserve
 from dlogd.service import exit_code_of
 from dlogd.storage.homes import GROWTH_BYTES, StorageSettings, is_disk_failure
@@ -179,11 +181,87 @@ def test_a_log_that_ends_elsewhere_than_the_marker_says_is_recovered() -> None:
         directory = host.boot().homes[0].directory
         directory.claim()
         name = f"t-0.{TOPIC_ID}"
-        directory.save_clean_shutdown({name: Offset(77)})
+        directory.save_clean_shutdown({name: Offset(0)})
         host.machine.crash()
         manager = await host.start(0)
         assert await values_of(manager.logs[key(0)]) == [(0, b"a")]
         await host.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.NEVER])
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("names", [[".log"], [".log", ".idx", ".tdx"]])
+def test_a_log_without_its_last_segment_is_out_of_service(
+    policy: FlushPolicy, is_clean: bool, names: list[str]
+) -> None:
+    """Else its offsets would be given to other records. After a weak policy nobody can know."""
+
+    async def scenario() -> None:
+        host = ManagerHost(1)
+        host.config = replace(CONFIG, flush_policy=policy)
+        await host.start()
+        await host.create_with(0, b"a", b"b")
+        await host.manager._upkeep._save_all()
+        await (host.stop() if is_clean else host.crash())
+        log_directory = host.machine.boot().open_directory(f"/disk0/dlog/topics/t-0.{TOPIC_ID}")
+        for suffix in names:
+            log_directory.unlink(f"{0:020}{suffix}")
+        manager = await host.start(0)
+        if is_clean or policy is FlushPolicy.ALWAYS:
+            with pytest.raises(KafkaStorageError, match="ends at offset 0, but held all up to 2"):
+                await host.create(0)
+            assert key(0) not in manager.logs
+        else:
+            assert manager.logs[key(0)].log_end_offset == 0
+        await host.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_log_directory_that_is_gone_is_missed_once(
+    is_clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To move it away is how an operator gives up a copy: the log begins anew, not in silence."""
+
+    async def scenario() -> None:
+        host = ManagerHost(1)
+        await host.start()
+        await host.create_with(0, b"a", b"b")
+        await host.manager._upkeep._save_all()
+        await (host.stop() if is_clean else host.crash())
+        name = f"t-0.{TOPIC_ID}"
+        host.machine.boot().open_directory("/disk0/dlog/topics").remove_tree(name)
+        await host.start(0)
+        assert "Log is gone partition=t-0" in caplog.text
+        caplog.clear()
+        await host.create_with(0, b"new")
+        await host.crash()
+        manager = await host.start(0)
+        assert await values_of(manager.logs[key(0)]) == [(0, b"new")]
+        assert "Log is gone" not in caplog.text
+        await host.stop()
+
+    run(scenario)
+
+
+def test_logs_without_metadata_are_not_set_aside() -> None:
+    """A wrong metadata.directory would make strays of all of them."""
+
+    async def scenario() -> None:
+        host = ManagerHost(1)
+        await host.start()
+        await host.create_with(0, b"a")
+        await host.stop()
+        with pytest.raises(ConfigError, match="but there is no metadata"):
+            await host.boot().claim(NODE, None, has_metadata=False)
+        manager = await host.start(0)
+        assert await values_of(manager.logs[key(0)]) == [(0, b"a")]
+        await host.stop()
+        empty = ManagerHost(1)
+        await empty.boot().claim(NODE, None, has_metadata=False)
 
     run(scenario)
 

@@ -347,6 +347,17 @@ def test_missing_segment_in_the_middle() -> None:
     run(scenario)
 
 
+def test_missing_first_segment() -> None:
+    async def scenario() -> None:
+        host = LogHost(config=segments_config())
+        bases = await several_segments(host)
+        directory = await host.kill()
+        directory.unlink(file_name(bases[0]))
+        assert f"begins with offset {bases[1]}" in await refused(host)
+
+    run(scenario)
+
+
 def test_damage_at_the_end_of_a_closed_segment() -> None:
     async def scenario() -> None:
         host = LogHost(config=segments_config())
