@@ -26,16 +26,17 @@ WINDOW_S = 10
 REPETITIONS_MAX = 1000  # lines with the same text in one window; debug lines are not counted
 TEXTS_MAX = 1000
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3}
-_PAIR = re.compile(r"""(?<=\s)([a-z][a-z0-9_.]*)=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S*)""")
+_NEXT = r"(?= [a-z][a-z0-9_.]*=|\Z)"
+# An unquoted value goes on to the next pair: the text of an error has spaces.
+_PAIR = re.compile(
+    r"""(?<=\s)([a-z][a-z0-9_.]*)=(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|(.*?))""" + _NEXT,
+    re.DOTALL,
+)
 
 
 def fields_of(message: str) -> dict[str, str]:
     """Return the `key=value` pairs of a message; quotes around values are taken off."""
-    found = {}
-    for name, value in _PAIR.findall(message):
-        quoted = len(value) >= 2 and value[0] in "'\"" and value[-1] == value[0]
-        found[name] = value[1:-1] if quoted else value
-    return found
+    return {name: one or two or plain for name, one, two, plain in _PAIR.findall(message)}
 
 
 def _debugging() -> bool:

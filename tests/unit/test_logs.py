@@ -90,6 +90,20 @@ def test_json_has_fields_and_a_traceback_only_when_debugging(pipe: Pipe) -> None
     assert debugged["traceback"].startswith("Traceback")
 
 
+def test_a_field_is_the_whole_text_of_an_error(pipe: Pipe) -> None:
+    logs.configure("json", "info", descriptor=pipe.writer)
+    error = OSError(5, "Input/output error", "/data/t-1/0.log")
+    log.error("Log failed partition=%s error=%s peer=%s", "t-1", error, "127.0.0.1:5")
+    log.error("Refused message=%s", "'x' is not one of 'a', 'b'")
+    failed, refused = map(json.loads, pipe.lines())
+    assert failed["fields"] == {
+        "partition": "t-1",
+        "error": "[Errno 5] Input/output error: '/data/t-1/0.log'",
+        "peer": "127.0.0.1:5",
+    }
+    assert refused["fields"] == {"message": "'x' is not one of 'a', 'b'"}
+
+
 def test_a_wrong_call_still_gives_a_line(pipe: Pipe) -> None:
     logs.configure("text", "info", descriptor=pipe.writer)
     log.info("Got %d", "text")
