@@ -57,6 +57,8 @@ class ProducerPlan:
     retries: int
     lanes: int
     timeout_ms: int
+    # All batches have one size, so that new ones fit exactly where lost ones were.
+    uniform: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def draw(seed: int) -> Plan:
         capacity_bytes=1 << 40,
         direct_supported=rng.random() < 0.7,
         pause_share=rng.choice((0.0, 0.0, 0.1, 0.5)),
-        disk_latency_us=(rng.choice((0, 50, 200)), rng.choice((50, 300, 3000))),
+        disk_latency_us=(rng.choice((0, 50, 200)), rng.choice((50, 300, 3000, 15_000))),
         drift_ppm=rng.choice((0, 0, 100, -100)),
         network=_network(rng),
         topics=_topics(rng, policies),
@@ -209,6 +211,7 @@ def _topics(rng: random.Random, policies: tuple[str, ...]) -> tuple[TopicPlan, .
 def _producers(rng: random.Random) -> tuple[ProducerPlan, ...]:
     producers = []
     count = rng.choice((2, 3, 4))
+    uniform = rng.random() < 0.3
     for number in range(count):
         idempotent = rng.random() < 0.5
         plan = ProducerPlan(
@@ -224,6 +227,7 @@ def _producers(rng: random.Random) -> tuple[ProducerPlan, ...]:
             retries=rng.choice((0, 2, 10)),
             lanes=rng.choice((1, 2, 3)),
             timeout_ms=rng.choice((300, 1500, 5000)),
+            uniform=uniform,
         )
         producers.append(plan)
     return tuple(producers)
@@ -247,9 +251,9 @@ def _consumers(rng: random.Random) -> tuple[ConsumerPlan, ...]:
 # Kinds of faults, each with how many at most a run has of it.
 _KINDS = {
     "crash": 5,
-    "power-cut": 4,
+    "power-cut": 5,
     "stop": 2,
-    "die": 4,
+    "die": 6,
     "pause": 2,
     "cut-connections": 4,
     "block": 2,
@@ -279,7 +283,7 @@ _AMOUNTS: dict[str, tuple[float, ...]] = {
     "set-clock": (-600_000, -1000, 1000, 600_000),
 }
 _DETAILS: dict[str, tuple[str, ...]] = {
-    "die": ("crash", "power-cut"),
+    "die": ("crash", "power-cut", "power-cut"),
     "block": ("in", "out", "both"),
     "disk-errors": _OPERATIONS,
     "disk-error-once": _OPERATIONS,

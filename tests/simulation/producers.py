@@ -66,11 +66,15 @@ class Producer:
     def batch(self, key: LogKey, session: tuple[int, int, int] | None) -> Batch:
         """Make a batch of new records, and note that it is wanted."""
         plan, rng, around = self.plan, self.rng, self.around
-        count = rng.randint(1, plan.records_max)
+        count = plan.records_max if plan.uniform else rng.randint(1, plan.records_max)
         numbers = tuple(next(around.numbers) for _ in range(count))
         records = []
         timestamp_ms = around.timestamp_ms()
         for number in numbers:
+            if plan.uniform:
+                value = make_value(number, max(20, plan.value_bytes_max // 4))
+                records.append(Record(None, value, (), timestamp_ms))
+                continue
             headers = (("h", b"x"),) if rng.random() < 0.2 else ()
             record_key = b"k%d" % (number % 7) if rng.random() < 0.5 else None
             value = make_value(number, rng.randint(1, plan.value_bytes_max))

@@ -1,0 +1,150 @@
+"""Known holes, opened again: each mutant replaces one function of the daemon by a wrong one.
+
+The simulation must see each of them within a stated number of seeds (`test_simulation`); else its
+workload or its faults are too tame.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from dlogd.metadata import journal
+from dlogd.metadata.archive import Archive
+from dlogd.replication import manager as replica_manager
+from dlogd.replication.partition import Partition
+from dlogd.replication.producers import ProducerStates
+from dlogd.server.handlers.fetch import FetchWork
+from dlogd.storage import cutting, recovery, scan
+from dlogd.storage.maintenance import Maintenance
+from dlogd.storage.reader import LogReader
+from tests.fakes.engine import MemoryEngine
+from tests.fakes.files import MemoryDirectory
+
+Make = Callable[[Any], Any]
+
+
+def _ack_before_flush(_: Any) -> Any:
+    def wait(self: Any, end: int, timeout_ms: int, waiter: Any, index: int = 0) -> None:
+        replies = waiter.on_acked(index, None)
+        if replies is not None:
+            replies.drain()
+
+    return wait
+
+
+def _flush_nothing(original: Any) -> Any:
+    def write(
+        self: Any, file: Any, position: int, buffers: Any, *, durable: bool, done: Any
+    ) -> None:
+        original(self, file, position, buffers, durable=False, done=done)
+
+    return write
+
+
+def _read_beyond_watermark(original: Any) -> Any:
+    def read(self: Any, partition: Any, *arguments: Any) -> Any:
+        watermark, partition.high_watermark = (
+            partition.high_watermark,
+            partition.log.log_end_offset,
+        )
+        try:
+            return original(self, partition, *arguments)
+        finally:
+            partition.high_watermark = watermark
+
+    return read
+
+
+def _leave_stale_tail(original: Any) -> Any:
+    def tidy(self: Any, file: Any, segment: Any, *, is_closed: bool) -> None:
+        segment.data_end = segment.end_position
+        original(self, file, segment, is_closed=is_closed)
+
+    return tidy
+
+
+def _rebuild_no_producers(_: Any) -> Any:
+    async def load_producers(*_: Any) -> bool:
+        return True
+
+    return load_producers
+
+
+def _journal_without_flush(_: Any) -> Any:
+    def append(self: Any, first_version: int, commands: list[bytes]) -> None:
+        live = self._live
+        data = journal.encode_frame(live.end_position, first_version, commands)
+        live.file.pwrite(data, live.end_position)
+        live.end_position += len(data)
+
+    return append
+
+
+def _index_before_data(original: Any) -> Any:
+    def settle(self: Any, segment: Any, position: int) -> None:
+        segment.index.mark(segment.tail.end)
+        original(self, segment, segment.tail.end)
+
+    return settle
+
+
+def _remember_across_rolls(_: Any) -> Any:
+    return lambda self, segment, offset: self._cursors.get(offset)
+
+
+def _forget_entries(original: Any) -> Any:
+    def sync(self: Any) -> None:
+        if "/topics/" not in self.path:
+            original(self)
+
+    return sync
+
+
+def _constant(value: Any) -> Make:
+    return lambda _: lambda *arguments, **options: value
+
+
+MUTANTS: dict[str, tuple[Any, str, Make]] = {
+    "acknowledge before the flush": (Partition, "wait", _ack_before_flush),
+    "flush nothing (H14)": (MemoryEngine, "write", _flush_nothing),
+    "read beyond the high watermark (H18)": (FetchWork, "_read", _read_beyond_watermark),
+    "accept a torn tail (H16)": (scan, "has_good_crc", _constant(True)),
+    "leave the stale tail (H17)": (recovery._Recovery, "_tidy", _leave_stale_tail),
+    "append duplicates": (ProducerStates, "check", _constant(None)),
+    "forget producers at a start": (
+        replica_manager,
+        "load_producers",
+        _rebuild_no_producers,
+    ),
+    "journal without flush (H15)": (Archive, "append", _journal_without_flush),
+    "index and mark before the data": (Maintenance, "_settle", _index_before_data),
+    "do not save the log start": (
+        cutting,
+        "encode_log_start",
+        lambda original: lambda _: original(0),
+    ),
+    "read at places of a rolled segment": (LogReader, "_known", _remember_across_rolls),
+    "no flush of a log's directory": (MemoryDirectory, "sync", _forget_entries),
+}
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """Open one hole for a while."""
+    owner, attribute, make = MUTANTS[name]
+    original = getattr(owner, attribute)
+    setattr(owner, attribute, make(original))
+    try:
+        yield
+    finally:
+        setattr(owner, attribute, original)
+
+
+def seeds_until_caught(name: str, simulate: Callable[[int], list[str]], limit: int) -> int | None:
+    """Return how many seeds it takes to see a mutant; None: more than `limit`."""
+    with mutated(name):
+        return next((seed for seed in range(1, limit + 1) if simulate(seed)), None)
+
+
+__all__ = ["MUTANTS", "mutated", "partial", "seeds_until_caught"]
