@@ -95,6 +95,7 @@ class ReplicaManager:
         self._failed: dict[Key, WireError] = {}
         self._topics: dict[TopicId, TopicImage] = {}  # as they were reconciled last
         self._cluster_configs: object = None
+        self._applied_config: object = None
         self._image = ClusterImage()
         self._reconciled_version = -1
         self._wake = asyncio.Event()
@@ -127,7 +128,6 @@ class ReplicaManager:
     def reconfigure(self, config: Config) -> None:
         """Take over a reloaded configuration."""
         self._config = config
-        self._topics = {topic_id: _stale(topic) for topic_id, topic in self._topics.items()}
         self._wake.set()
 
     def partition(self, topic: str, index: int) -> Partition:
@@ -181,11 +181,12 @@ class ReplicaManager:
 
     async def _run(self) -> None:
         while True:
-            if not self._failed:
+            retry = self._place.loop.call_later(RETRY_S, self._wake.set) if self._failed else None
+            try:
                 await self._wake.wait()
-            else:
-                self._place.loop.call_later(RETRY_S, self._wake.set)
-                await self._wake.wait()
+            finally:
+                if retry is not None:
+                    retry.cancel()
             self._wake.clear()
             await self._reconcile(self._image)
 
@@ -196,7 +197,8 @@ class ReplicaManager:
             for topic_id, topic in image.topics_by_id.items()
             if self._topics.get(topic_id) is not topic
         ]
-        if image.configs is not self._cluster_configs:
+        config = self._config
+        if image.configs is not self._cluster_configs or config is not self._applied_config:
             changed = list(image.topics_by_id.values())
         gone = [topic for key, topic in self._topics.items() if key not in image.topics_by_id]
         for topic in gone:
@@ -206,6 +208,7 @@ class ReplicaManager:
             await self._apply_topic(topic)
         self._topics = dict(image.topics_by_id)
         self._cluster_configs = image.configs
+        self._applied_config = config
         self._reconciled_version = image.version
         waiting, self._reconciled = self._reconciled, []
         for future in waiting:
@@ -345,13 +348,3 @@ class ReplicaManager:
             )
         self.by_name.clear()
         self.by_id.clear()
-
-
-def _stale(topic: TopicImage) -> TopicImage:
-    """Return a copy, so that the topic counts as changed."""
-    return TopicImage(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=topic.partitions,
-        configs=topic.configs,
-    )

@@ -6,6 +6,7 @@ before it is promised. Owner: the event loop's thread; made by `dlogd.replicatio
 """
 
 import asyncio
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -63,6 +64,7 @@ class Partition:
         "_fetches",
         "_loop",
         "_timer",
+        "_timer_at_s",
         "appended_bytes",
         "appended_records",
         "closed",
@@ -101,8 +103,9 @@ class Partition:
         self._loop = loop
         self._clock = clock
         self._acks: deque[tuple[int, float, AckWaiter, int]] = deque()
-        self._fetches: dict[FetchWaiter, None] = {}
+        self._fetches: dict[FetchWaiter, int] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = math.inf
         log.on_promised = self.on_promised
 
     def check_serving(self, current_leader_epoch: int = -1) -> None:
@@ -226,11 +229,17 @@ class Partition:
         """Call `waiter.on_acked` when all below `end_offset` is promised, or cannot be."""
         deadline_s = self._loop.time() + timeout_ms / 1000
         self._acks.append((end_offset, deadline_s, waiter, index))
-        if self._timer is None:
-            self._timer = self._loop.call_at(deadline_s, self._on_deadline)
+        if deadline_s < self._timer_at_s:
+            self._arm(deadline_s)
+
+    def _arm(self, deadline_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_s = deadline_s
+        self._timer = self._loop.call_at(deadline_s, self._on_deadline)
 
     def _on_deadline(self) -> None:
-        self._timer = None
+        self._disarm()
         now_s = self._loop.time()
         expired = [entry for entry in self._acks if entry[1] <= now_s]
         if expired:
@@ -238,8 +247,13 @@ class Partition:
             error = RequestTimedOutError("The batch was appended but not yet acknowledged in time")
             self._settle(expired, error)
         if self._acks:
-            nearest_s = min(entry[1] for entry in self._acks)
-            self._timer = self._loop.call_at(nearest_s, self._on_deadline)
+            self._arm(min(self._timer_at_s, *(entry[1] for entry in self._acks)))
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._timer_at_s = math.inf
 
     def _settle(
         self, entries: list[tuple[int, float, AckWaiter, int]], error: WireError | None
@@ -273,9 +287,9 @@ class Partition:
         if self._fetches:
             self.wake_fetches()
 
-    def add_fetch(self, waiter: FetchWaiter) -> None:
-        """Call `waiter.on_data` at every advance until it is removed."""
-        self._fetches[waiter] = None
+    def add_fetch(self, waiter: FetchWaiter, number: int) -> None:
+        """Call `waiter.on_data(number)` at every advance until it is removed."""
+        self._fetches[waiter] = number
 
     def remove_fetch(self, waiter: FetchWaiter) -> None:
         """Forget `waiter`."""
@@ -283,15 +297,13 @@ class Partition:
 
     def wake_fetches(self) -> None:
         """Let every waiting fetch look again."""
-        for waiter in list(self._fetches):
-            waiter.on_data()
+        for waiter, number in list(self._fetches.items()):
+            waiter.on_data(number)
 
     def close(self, error: WireError | None = None) -> None:
         """Serve no more; whoever waits hears `error`."""
         self.closed = error or NotLeaderOrFollowerError("The partition is closing on this node")
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._disarm()
         entries = list(self._acks)
         self._acks.clear()
         self._settle(entries, self.closed)

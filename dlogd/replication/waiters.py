@@ -22,5 +22,8 @@ class AckWaiter(Protocol):
 class FetchWaiter(Protocol):
     """A fetch request that waits for records."""
 
-    def on_data(self) -> None:
-        """More can be read, or the partition has failed: look again."""
+    def on_data(self, number: int) -> None:
+        """Of the partition that it waits for by `number` there is more, or it has failed.
+
+        Must not raise: others wait to be told.
+        """

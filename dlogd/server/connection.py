@@ -2,7 +2,8 @@
 
 Owner: the event loop's thread; made by `dlogd.server.listener`. Reading stops while the client may
 not send more (replies not taken, too many requests in flight, no memory for a large frame or for
-appends), so that a client's haste is felt by itself alone.
+appends), so that a client's haste is felt by itself alone. Once aborted, a connection takes nothing
+more: neither what has arrived behind the last request nor another log line.
 """
 
 import asyncio
@@ -82,6 +83,20 @@ class Owner(Protocol):
         """Forget a connection."""
 
 
+class Seen:
+    """What the sweep for idle connections has seen of one; times by `Clock.now_us`."""
+
+    __slots__ = ("received_bytes", "resumed_us", "sent_bytes", "sent_us", "slow_since_us")
+
+    def __init__(self, now_us: int) -> None:
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.sent_us = now_us
+        self.resumed_us = now_us
+        self.slow_since_us = 0
+        """Since when a large frame has come too slowly; 0: it has not."""
+
+
 class Connection(asyncio.BufferedProtocol):
     """A client's connection, from accept to close."""
 
@@ -91,16 +106,21 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = loop
         self._router = owner.router
         self._inflight_max = limits.inflight_requests_max
+        self._metrics = owner.metrics
         self._intake = Intake(limits.receive, limits.frames, limits.frame_bytes_max)
         self._frames = limits.frames
         self._transport: asyncio.Transport | None = None
         self._outlet: Outlet | None = None
-        self._reading = True
+        self.is_open = False
+        """Whether the connection still stands."""
+        self.is_reading = True
+        """Whether the client may send: it is to blame when nothing comes."""
         self._resume: Callable[[], None] | None = None
         self._frame_start = 0
         self._processing = False
         self._quiet = False
         self._idle: asyncio.Future[None] | None = None
+        self._charged = 0
         self.replies = Replies(owner.engine, limits.held, self._on_send_error, self._on_progress)
         self.peer = "?"
         self.peer_host = "?"
@@ -109,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._clock = owner.clock
         self.received_us = self._clock.now_us()
         """When bytes came last (`Clock.now_us`)."""
+        self.seen = Seen(self.received_us)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the socket up, or refuse it when the listener has enough."""
@@ -119,37 +140,50 @@ class Connection(asyncio.BufferedProtocol):
             self.peer_host, self.peer = str(name[0]), f"{name[0]}:{name[1]}"
         if not self._owner.on_open(self):
             self._transport = None
+            self.replies.close()
             transport.abort()
             return
-        sock = transport.get_extra_info("socket")
-        if sock is not None and transport.get_extra_info("sslcontext") is None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._outlet = SocketOutlet(self._loop, sock.fileno(), self.replies.on_writable)
-        else:
-            self._outlet = TransportOutlet(transport, self.replies.on_writable)
+        self.is_open = True
+        try:
+            self._outlet = self._make_outlet(transport)
+        except OSError:
+            self.abort(None)  # the client has gone already
+            return
         self.replies.attach(self._outlet)
+
+    def _make_outlet(self, transport: asyncio.Transport) -> Outlet:
+        sock = transport.get_extra_info("socket")
+        if sock is None or transport.get_extra_info("sslcontext") is not None:
+            return TransportOutlet(transport, self.replies.on_writable)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return SocketOutlet(self._loop, sock.fileno(), self.replies.on_writable)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give everything back."""
         if self._transport is None:
             return
+        self.is_open = False
+        self._set_reading(True)
         self._transport = None
         self._resume = None
+        self._outlet = None
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
-        self._intake.close()
         self.replies.close()
+        self._uncharge()
+        self._frames.forget(self._on_frame_memory)
+        self._intake.close()
         self._owner.on_close(self)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the connection still stands."""
-        return self._transport is not None
 
     @property
     def is_mid_frame(self) -> bool:
         """Whether the client owes the rest of a frame."""
         return self._intake.is_mid_frame
+
+    @property
+    def holds_frame_memory(self) -> bool:
+        """Whether a frame that is being received takes memory that others may wait for."""
+        return self._intake.holds_memory
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the transport reads into."""
@@ -170,18 +204,20 @@ class Connection(asyncio.BufferedProtocol):
     def _process(self) -> None:
         intake = self._intake
         handle = self._router.handle
-        replies = self.replies
+        is_full = self.replies.is_full
         inflight_max = self._inflight_max
         self._processing = True
         try:
-            while self._resume is None and self._transport is not None:
-                if len(replies) >= inflight_max or replies.is_backed_up:
+            while self._resume is None and self.is_open:
+                if is_full(inflight_max) or (self._charged and self._frames.is_over):
                     intake.park()
                     break
                 frame = intake.next_frame()
                 if frame is None:
                     if intake.is_starved:
-                        self._frames.when_available(self._on_frame_memory)
+                        self._frames.when_available(
+                            self._on_frame_memory, grows=intake.holds_memory
+                        )
                     break
                 buffer, self._frame_start, end = frame
                 handle(self, buffer, self._frame_start, end)
@@ -190,23 +226,43 @@ class Connection(asyncio.BufferedProtocol):
         self._update_reading()
 
     def _update_reading(self) -> None:
-        transport = self._transport
-        if transport is None:
-            return
-        replies = self.replies
         wanted = (
             self._resume is None
             and not self._quiet
-            and len(replies) < self._inflight_max
-            and not replies.is_backed_up
+            and not self.replies.is_full(self._inflight_max)
             and not self._intake.is_starved
+            and not (self._charged and self._frames.is_over)
         )
-        if wanted and not self._reading:
-            self._reading = True
-            transport.resume_reading()
-        elif not wanted and self._reading:
-            self._reading = False
+        if wanted is not self.is_reading:
+            self._set_reading(wanted)
+
+    def _set_reading(self, wanted: bool) -> None:
+        transport = self._transport
+        if wanted is self.is_reading or transport is None:
+            return
+        self.is_reading = wanted
+        if not wanted:
+            self._metrics.paused_connections += 1
             transport.pause_reading()
+            return
+        self._metrics.paused_connections -= 1
+        self.seen.resumed_us = self._clock.now_us()
+        if self.is_open:
+            transport.resume_reading()
+
+    def charge(self, size: int) -> None:
+        """Count a request of `size` bytes that waits for its answer.
+
+        Beyond inflight.bytes.max a connection with such requests may not send more of any kind.
+        """
+        self._charged += size
+        self._frames.charged_bytes += size
+        self._metrics.inflight_bytes += size
+
+    def _uncharge(self) -> None:
+        size, self._charged = self._charged, 0
+        self._frames.charged_bytes -= size
+        self._metrics.inflight_bytes -= size
 
     def stall(self, resume: Callable[[], None]) -> tuple[bytearray, int]:
         """Keep the present frame and stop reading until `unstall` calls `resume`.
@@ -222,16 +278,19 @@ class Connection(asyncio.BufferedProtocol):
     def unstall(self) -> None:
         """Let the stalled request go on, then what has arrived behind it."""
         resume, self._resume = self._resume, None
-        if resume is None or self._transport is None:
+        if resume is None or not self.is_open:
             return
 
         def go_on() -> None:
             resume()
+            if self._quiet:
+                return
             self._process()
 
-        self._guarded(go_on)
+        self.guard(go_on)
 
-    def _guarded(self, work: Callable[[], object]) -> None:
+    def guard(self, work: Callable[[], object]) -> None:
+        """Do `work` for this connection; what it raises ends the connection and nothing else."""
         try:
             work()
         except ProtocolError as error:
@@ -240,41 +299,43 @@ class Connection(asyncio.BufferedProtocol):
             self._on_bug(error)
 
     def _on_protocol_error(self, error: ProtocolError) -> None:
-        self._owner.metrics.connections_broken_total += 1
+        self._metrics.connections_broken_total += 1
         self.abort(f"Closed connection of a client that broke the protocol error={error}")
 
     def _on_bug(self, error: Exception) -> None:
-        self._owner.metrics.callback_errors_total += 1
+        self._metrics.callback_errors_total += 1
         log.debug("Traceback of a failed request", exc_info=True)
         self.abort(f"Closed connection after an unexpected error error={error!r}")
 
     def _on_progress(self) -> None:
-        if self._idle is not None and not len(self.replies) and not self._idle.done():
+        replies = self.replies
+        if self._charged and not replies.is_owing:
+            self._uncharge()
+        if self._idle is not None and not len(replies) and not self._idle.done():
             self._idle.set_result(None)
-        if self._processing or self._quiet or self._reading or self._resume is not None:
+        if self._processing or self._quiet or self.is_reading or self._resume is not None:
             return
-        if self._transport is not None:
-            self._guarded(self._process)
+        if self.is_open:
+            self.guard(self._process)
 
     def quiesce(self) -> None:
         """Take no further request; replies in flight still leave."""
         self._quiet = True
-        if self._reading and self._transport is not None:
-            self._reading = False
-            self._transport.pause_reading()
+        self._set_reading(False)
 
     async def wait_idle(self, timeout_s: float) -> None:
         """Return when no reply is owed, the connection is closed, or the time is over."""
-        if len(self.replies) and self._transport is not None:
+        if len(self.replies) and self.is_open:
             self._idle = self._loop.create_future()
             await asyncio.wait((self._idle,), timeout=timeout_s)
 
-    def _on_frame_memory(self) -> None:
-        if self._transport is not None and self._intake.is_starved:
-            self._intake.retry()
-            if self._intake.is_starved:
-                self._frames.when_available(self._on_frame_memory)
+    def _on_frame_memory(self) -> bool:
+        if not self.is_open:
+            return True
+        found = self._intake.retry()
+        if found:
             self._update_reading()
+        return found
 
     def pause_writing(self) -> None:
         """Transport's buffer is full."""
@@ -297,8 +358,9 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self, reason: str | None) -> None:
         """Close at once; one log line when there is a reason worth it."""
         transport = self._transport
-        if transport is None:
+        if transport is None or not self.is_open:
             return
+        self.is_open = False
         if reason is not None:
             log.warning("%s peer=%s client_id=%s", reason, self.peer, self.client_id)
         # Nothing may be sent on a descriptor that the transport is about to give up.

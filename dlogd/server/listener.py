@@ -6,6 +6,7 @@ import logging
 from dlogd.clock import Clock
 from dlogd.server.connection import Connection, ConnectionLimits, Router
 from dlogd.server.intake import RECEIVE_BYTES, FrameMemory
+from dlogd.server.pacing import Pacer
 from dlogd.server.replies import HeldReads
 from dlogd.storage.engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
@@ -15,6 +16,8 @@ log = logging.getLogger(__name__)
 BACKLOG = 1024
 FRAME_STALL_S = 30.0
 """How long a client may leave a begun frame without a byte (slow-loris)."""
+FRAME_BYTES_PER_S_MIN = 4096
+"""A large frame that comes slower for FRAME_STALL_S is given up: others wait for its memory."""
 HELD_READ_COUNT_MAX = 8
 
 
@@ -46,7 +49,7 @@ class Listener:
             inflight_requests_max=inflight_requests_max,
             receive=bytearray(RECEIVE_BYTES),
             frames=FrameMemory(inflight_bytes_max),
-            held=HeldReads(HELD_READ_COUNT_MAX),
+            held=HeldReads(HELD_READ_COUNT_MAX, Pacer(loop)),
         )
         self._count_max = connection_count_max
         self._per_ip_max = connection_per_ip_max
@@ -56,6 +59,7 @@ class Listener:
         self._server: asyncio.AbstractServer | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._accepting = False
+        self._swept_us = clock.now_us()
 
     @property
     def connection_count(self) -> int:
@@ -94,11 +98,9 @@ class Listener:
         """Account for a new connection; refuse it over a limit or while stopping."""
         host = connection.peer_host
         mine = self._per_ip.get(host, 0)
-        if (
-            not self._accepting
-            or len(self._connections) >= self._count_max
-            or mine >= self._per_ip_max
-        ):
+        if not self._accepting:
+            return False
+        if len(self._connections) >= self._count_max or mine >= self._per_ip_max:
             refused = self.metrics.connections_refused_total = (
                 self.metrics.connections_refused_total + 1
             )
@@ -123,8 +125,7 @@ class Listener:
         if self._connections.pop(connection, 0) == 0:
             return
         self.metrics.connections -= 1
-        self.metrics.received_bytes_total += connection.received_bytes
-        self.metrics.sent_bytes_total += connection.replies.bytes_sent
+        self._account(connection, self.clock.now_us())
         host = connection.peer_host
         left = self._per_ip.get(host, 1) - 1
         if left:
@@ -138,15 +139,51 @@ class Listener:
 
     def _close_idle(self) -> None:
         now_us = self.clock.now_us()
+        since_us, self._swept_us = self._swept_us, now_us
         for connection in list(self._connections):
-            quiet_s = (now_us - connection.received_us) / 1e6
-            if quiet_s > FRAME_STALL_S and connection.is_mid_frame and not len(connection.replies):
+            received = self._account(connection, now_us)
+            if self._is_stuck(connection, received, since_us, now_us):
                 self.metrics.connections_idle_total += 1
                 connection.abort("Closed connection that left a frame unfinished")
-            elif quiet_s > self._idle_timeout_s and not connection.replies.is_owing:
+            elif self._is_idle(connection, now_us):
                 self.metrics.connections_idle_total += 1
                 connection.abort(None)
         self._schedule_sweep()
+
+    def _account(self, connection: Connection, now_us: int) -> int:
+        """Count what went in and out since the last time; return how much came in."""
+        seen = connection.seen
+        received = connection.received_bytes - seen.received_bytes
+        sent = connection.replies.bytes_sent - seen.sent_bytes
+        seen.received_bytes += received
+        self.metrics.received_bytes_total += received
+        if sent:
+            seen.sent_bytes += sent
+            seen.sent_us = now_us
+            self.metrics.sent_bytes_total += sent
+        return received
+
+    def _is_stuck(self, connection: Connection, received: int, since_us: int, now_us: int) -> bool:
+        """Tell whether the client stopped, or nearly so, within a frame that we would read."""
+        seen = connection.seen
+        if not (connection.is_reading and connection.is_mid_frame):
+            seen.slow_since_us = 0
+            return False
+        stall_us = int(FRAME_STALL_S * 1e6)
+        quiet_us = now_us - max(connection.received_us, seen.resumed_us)
+        if quiet_us > stall_us and not len(connection.replies):
+            return True
+        bytes_min = FRAME_BYTES_PER_S_MIN * (now_us - since_us) / 1e6
+        if not connection.holds_frame_memory or received >= bytes_min:
+            seen.slow_since_us = 0
+        elif not seen.slow_since_us:
+            seen.slow_since_us = max(since_us, seen.resumed_us)
+        return bool(seen.slow_since_us) and now_us - seen.slow_since_us > stall_us
+
+    def _is_idle(self, connection: Connection, now_us: int) -> bool:
+        """Tell whether neither side has sent anything for long, and no answer is owed."""
+        quiet_us = now_us - max(connection.received_us, connection.seen.sent_us)
+        return quiet_us > self._idle_timeout_s * 1e6 and not connection.replies.is_owing
 
     async def stop(self, drain_s: float) -> None:
         """Stop accepting, let replies in flight leave for up to `drain_s`, then close the rest."""
@@ -159,7 +196,7 @@ class Listener:
         for connection in list(self._connections):
             connection.quiesce()
         while (left_s := deadline - self._loop.time()) > 0:
-            owing = [c for c in self._connections if len(c.replies)]
+            owing = [c for c in self._connections if c.is_open and len(c.replies)]
             if not owing:
                 break
             await owing[0].wait_idle(left_s)

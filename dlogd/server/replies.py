@@ -5,19 +5,18 @@ A reply is a list of pieces: bytes, and ranges of segments that are streamed fro
 from disk while the peer takes them, so that a fetch of any size costs at most one read buffer.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dlogd.server.outlet import Buffers, Outlet
+from dlogd.server.pacing import SLICE_BYTES, Pacer
 from dlogd.storage.engine import Engine, ReadBuffer
 from dlogd.storage.files import File
 
-log = logging.getLogger(__name__)
-
 GATHER_COUNT_MAX = 64
-GATHER_BYTES_MAX = 1024 * 1024
+WAITING_BYTES_MAX = 1024 * 1024
+"""Answers that wait behind an earlier one; beyond it no further request is taken."""
 
 
 class Source(Protocol):
@@ -65,15 +64,19 @@ class Slot:
             self.pieces = pieces
         return self.replies
 
+    def on_closed(self) -> None:
+        """The connection has ended before the reply was there; nobody wants it any more."""
+
 
 class HeldReads:
-    """How many read buffers connections may keep while their peer is slow; shared by all."""
+    """What all connections share: read buffers kept while peers are slow, turns for large sends."""
 
-    __slots__ = ("count_max", "count_now")
+    __slots__ = ("count_max", "count_now", "pacer")
 
-    def __init__(self, count_max: int) -> None:
+    def __init__(self, count_max: int, pacer: Pacer | None = None) -> None:
         self.count_max = count_max
         self.count_now = 0
+        self.pacer = pacer
 
 
 class Replies:
@@ -88,6 +91,7 @@ class Replies:
         "_engine",
         "_held",
         "_holding",
+        "_in_line",
         "_loaded",
         "_loaded_position",
         "_on_error",
@@ -96,6 +100,7 @@ class Replies:
         "_outlet",
         "_reading",
         "_slots",
+        "_waiting_bytes",
         "bytes_sent",
     )
 
@@ -119,6 +124,8 @@ class Replies:
         self._reading = False
         self._blocked = False
         self._closed = False
+        self._waiting_bytes = 0
+        self._in_line = False
         self.bytes_sent = 0
 
     def attach(self, outlet: Outlet) -> None:
@@ -134,10 +141,13 @@ class Replies:
         """Whether a request still waits for its answer."""
         return bool(self._slots)
 
-    @property
-    def is_backed_up(self) -> bool:
-        """Whether the peer does not take what is ready for it."""
-        return bool(self._out)
+    def is_full(self, count_max: int) -> bool:
+        """Whether no further request may be taken: too many wait, or the peer takes no answers."""
+        return (
+            bool(self._out)
+            or len(self._slots) >= count_max
+            or self._waiting_bytes > WAITING_BYTES_MAX
+        )
 
     @property
     def is_closed(self) -> bool:
@@ -157,10 +167,16 @@ class Replies:
     def reply(self, data: bytes) -> None:
         """Answer a request at once; the slot is implied."""
         if self._slots or self._out:
-            self.open().fill((data,)).drain()
+            self.settle(self.open(), data)
         elif not self._closed:
             self._out.append(data)
             self.pump()
+
+    def settle(self, slot: Slot, data: bytes) -> None:
+        """Fill `slot` with an answer that may be large; it leaves now or in its turn."""
+        slot.fill((data,))
+        self._waiting_bytes += len(data)
+        self.drain()
 
     def drain(self) -> None:
         """Send every reply whose turn it is. Call after filling slots."""
@@ -172,6 +188,8 @@ class Replies:
             slots.popleft()
             if len(pieces) == 1 and type(pieces[0]) is bytes:
                 small.append(pieces[0])
+                if self._waiting_bytes:
+                    self._waiting_bytes = max(0, self._waiting_bytes - len(pieces[0]))
                 continue
             if small:
                 self._out.append(b"".join(small))
@@ -179,6 +197,8 @@ class Replies:
             self._out.extend(pieces)
         if small:
             self._out.append(small[0] if len(small) == 1 else b"".join(small))
+        if not slots:
+            self._waiting_bytes = 0
         if not self._blocked and not self._reading:
             self.pump()
         self._on_progress()
@@ -197,34 +217,54 @@ class Replies:
             if not buffers:
                 self._start_read()
                 return
-            assert self._outlet is not None
-            try:
-                sent = self._outlet.send(buffers)
-            except OSError as error:
-                self._on_error(error)
+            if size >= SLICE_BYTES and self._held.pacer is not None:
+                if not self._in_line:
+                    self._in_line = True
+                    self._held.pacer.ask(self)
                 return
-            self.bytes_sent += sent
-            self._consume(sent)
-            if sent < size:
-                self._blocked = True
-                self._let_go()
+            if not self._send(buffers, size):
+                return
+
+    def on_turn(self) -> None:
+        """Send one slice of a large reply, then let others have their turn."""
+        self._in_line = False
+        if self._out and not self._blocked and not self._reading and not self._closed:
+            buffers, size = self._gather()
+            if buffers and self._send(buffers, size):
+                self.pump()
+            self._on_progress()
+
+    def _send(self, buffers: Buffers, size: int) -> bool:
+        """Send, and forget what was taken; False when the peer takes no more now."""
+        assert self._outlet is not None
+        try:
+            sent = self._outlet.send(buffers)
+        except OSError as error:
+            self._on_error(error)
+            return False
+        self.bytes_sent += sent
+        self._consume(sent)
+        if sent < size:
+            self._blocked = True
+            self._let_go()
+        return sent == size
 
     def _gather(self) -> tuple[Buffers, int]:
         buffers: Buffers = []
         size = 0
         for piece in self._out:
-            if isinstance(piece, RangePiece):
-                view = self._view(piece)
-                if view is None:
-                    break
-                buffers.append(view)
-                size += len(view)
-                if len(view) < piece.length:
-                    break
-            else:
-                buffers.append(piece)
-                size += len(piece)
-            if size >= GATHER_BYTES_MAX or len(buffers) >= GATHER_COUNT_MAX:
+            view = self._view(piece) if isinstance(piece, RangePiece) else piece
+            if view is None:
+                break
+            room = SLICE_BYTES - size
+            if len(view) > room:
+                buffers.append(memoryview(view)[:room])
+                return buffers, SLICE_BYTES
+            buffers.append(view)
+            size += len(view)
+            if isinstance(piece, RangePiece) and len(view) < piece.length:
+                break
+            if size == SLICE_BYTES or len(buffers) >= GATHER_COUNT_MAX:
                 break
         return buffers, size
 
@@ -324,6 +364,12 @@ class Replies:
         self._release_loaded()
         if self._outlet is not None:
             self._outlet.close()
+            self._outlet = None
+        # Without these there is no cycle: a closed connection needs no garbage collector.
+        self._on_error, self._on_progress = _ignore_error, _ignore_progress
+        for slot in list(self._slots):
+            if slot.pieces is None:
+                slot.on_closed()
         if not self._reading:
             self._finish_close()
 
@@ -341,3 +387,11 @@ def _release(pieces: Sequence[Piece] | deque[Piece]) -> None:
     for piece in pieces:
         if isinstance(piece, RangePiece):
             piece.segment.release()
+
+
+def _ignore_error(_: BaseException) -> None:
+    """Nobody is there any more."""
+
+
+def _ignore_progress() -> None:
+    """Nobody is there any more."""

@@ -1,6 +1,5 @@
 """From a frame to whoever handles it: Produce and Fetch by their own path, the rest by dispatch."""
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
@@ -67,14 +66,16 @@ class RequestRouter:
             connection.replies.reply(answer)
         else:
             slot = connection.replies.open()
+            connection.charge(end - header.body_position)
             self._tasks.spawn(f"request {name}", self._respond(connection, slot, answer))
 
     async def _respond(
         self, connection: Connection, slot: Slot, answer: Coroutine[Any, Any, bytes]
     ) -> None:
+        data: bytes | None = None
         try:
             data = await answer
-        except asyncio.CancelledError:
-            connection.abort(None)
-            raise
-        slot.fill((data,)).drain()
+        finally:
+            if data is None:
+                connection.abort(None)  # cut off by a stop, or a bug, which the task set logs
+        connection.guard(lambda: connection.replies.settle(slot, data))

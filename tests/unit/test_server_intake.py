@@ -81,10 +81,14 @@ def test_a_large_frame_waits_for_memory_and_goes_on() -> None:
     assert not first.is_starved
     assert second.is_starved
     woken: list[bool] = []
-    memory.when_available(lambda: woken.append(True))
+
+    def retry() -> bool:
+        woken.append(True)
+        return second.retry()
+
+    memory.when_available(retry, grows=False)
     feed(first, data[70_000:], 30_004, out)
     assert woken == [True]
-    second.retry()
     assert not second.is_starved
     feed(second, data[70_000:], 30_004, out)
     assert out == [frame, frame]

@@ -2,11 +2,14 @@
 
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dlogd.server import replies as module
 from dlogd.server.outlet import Buffers
+from dlogd.server.pacing import Turn
 from dlogd.server.replies import HeldReads, Piece, RangePiece, Replies
 
 
@@ -74,28 +77,41 @@ class FakeSegment:
         return RangePiece(self, position, length)
 
 
+def draw_pieces(rng: random.Random, segment: FakeSegment) -> list[Piece]:
+    pieces: list[Piece] = []
+    for _ in range(rng.randint(1, 3)):
+        if rng.random() < 0.5:
+            pieces.append(rng.randbytes(rng.randint(1, 50)))
+        else:
+            position = rng.randint(0, 19_000)
+            pieces.append(segment.piece(position, rng.randint(1, 20_000 - position)))
+    return pieces
+
+
+def expected_bytes(pieces: list[Piece], segment: FakeSegment) -> bytes:
+    return b"".join(
+        segment.file[each.position : each.position + each.length]
+        if isinstance(each, RangePiece)
+        else bytes(each)
+        for each in pieces
+    )
+
+
 @pytest.mark.parametrize("seed", range(60))
-def test_the_stream_is_what_was_asked_for_in_order(seed: int) -> None:
+def test_the_stream_is_what_was_asked_for_in_order(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(seed)
-    engine, peer, held = LateEngine(), Peer(rng), HeldReads(rng.choice([0, 1]))
+    monkeypatch.setattr(module, "SLICE_BYTES", rng.choice([100, 1500, 1 << 20]))
+    turns: list[Turn] = []
+    pacer = rng.choice([None, SimpleNamespace(ask=turns.append)])
+    engine, peer, held = LateEngine(), Peer(rng), HeldReads(rng.choice([0, 1]), pacer)
     errors: list[BaseException] = []
     replies = Replies(engine, held, errors.append, lambda: None)  # type: ignore[arg-type]
     replies.attach(peer)
     segment = FakeSegment(rng.randbytes(20_000), rng.choice([0, 10_000, 20_000]))
-    expected = bytearray()
-    slots = []
-    for _ in range(12):
-        pieces: list[Piece] = []
-        for _ in range(rng.randint(1, 3)):
-            if rng.random() < 0.5:
-                pieces.append(rng.randbytes(rng.randint(1, 50)))
-                expected += pieces[-1]  # type: ignore[operator]
-            else:
-                position = rng.randint(0, 19_000)
-                length = rng.randint(1, 20_000 - position)
-                pieces.append(segment.piece(position, length))
-                expected += segment.file[position : position + length]
-        slots.append((replies.open(), pieces))
+    slots = [(replies.open(), draw_pieces(rng, segment)) for _ in range(12)]
+    expected = b"".join(expected_bytes(pieces, segment) for _, pieces in slots)
     while slots or len(replies):
         steps: list[Callable[[], None]] = []
         if slots:
@@ -105,11 +121,15 @@ def test_the_stream_is_what_was_asked_for_in_order(seed: int) -> None:
             steps.append(engine.waiting[0])
         if peer.short:
             steps.append(replies.on_writable)
+        if turns:
+            steps.append(turns[0].on_turn)
         step = rng.choice(steps)
         if slots and step is steps[0]:
             slots = [entry for entry in slots if entry[0] is not slot]
         elif engine.waiting and step is engine.waiting[0]:
             engine.waiting.pop(0)
+        elif turns and step == turns[0].on_turn:
+            turns.pop(0)
         else:
             peer.short = False
         step()

@@ -1,8 +1,8 @@
 """Fetch: ranges of logs to consumers, at once or when there is enough (KIP-74, long poll).
 
 The hot path of reading. Nothing is copied: the answer names ranges of segments, which the
-connection streams. A request that finds too little is parked on its partitions and looks again at
-each advance of a high watermark. Sessions are declined (KIP-227): every answer has session id 0.
+connection streams. A request that finds too little is parked on its partitions and looks again when
+high watermarks have advanced far enough. Sessions are declined (KIP-227): the id is always 0.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ from dlog.errors import (
     FetchSessionIdNotFoundError,
     KafkaStorageError,
     NotLeaderOrFollowerError,
-    OffsetOutOfRangeError,
     WireError,
 )
 from dlog.types import TopicId
@@ -20,14 +19,16 @@ from dlog.wire import fetch
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.server.connection import Connection
-from dlogd.server.replies import Piece, RangePiece
+from dlogd.server.replies import Piece, RangePiece, Slot
 from dlogd.storage.reader import Read
 from dlogd.storage.segment import SegmentRange
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import Telemetry
 
-LOCATE_COUNT_MAX = 1000
-"""Disk searches of one request: one for each partition, or more where others push them out."""
+LOCATE_ROUNDS_MAX = 20
+"""How often one request searches the disk; once is enough, unless others push out what it found."""
+LOCATE_COUNT_MAX = 64
+"""Disk searches of one request at a time."""
 MAX_WAIT_MS_MAX = 5 * 60 * 1000
 """Longer waits are cut: a client that asks for more is answered empty and asks again."""
 
@@ -72,7 +73,7 @@ class FetchHandler:
         """Answer the request in `buffer[position:end]`, now or later. Raises ProtocolError."""
         request = fetch.parse_request(memoryview(buffer), position, end, version)
         self.api.requests += 1
-        FetchWork(self, connection, version, correlation_id, request).start()
+        FetchWork(self, connection, version, correlation_id, request).start(end - position)
 
     def stop(self) -> None:
         """Answer every parked request with what there is, and park no more."""
@@ -81,19 +82,30 @@ class FetchHandler:
             work.on_timeout()
 
 
-class FetchWork:
-    """One Fetch request from parse to answer."""
+class Watched:
+    """One partition that a parked request waits for, and how much of it there was."""
+
+    __slots__ = ("entry", "found_bytes", "partition")
+
+    def __init__(self, partition: Partition, entry: fetch.FetchPartition, found_bytes: int) -> None:
+        self.partition = partition
+        self.entry = entry
+        self.found_bytes = found_bytes
+
+
+class FetchWork(Slot):
+    """One Fetch request from parse to answer: the slot of its own reply."""
 
     __slots__ = (
         "_connection",
         "_correlation_id",
-        "_expired",
         "_handler",
-        "_locate_count",
-        "_locating",
+        "_is_expired",
+        "_is_locating",
+        "_locate_rounds",
         "_request",
-        "_slot",
         "_timer",
+        "_total",
         "_version",
         "_watched",
     )
@@ -106,97 +118,132 @@ class FetchWork:
         correlation_id: int,
         request: fetch.FetchRequest,
     ) -> None:
+        super().__init__(connection.replies)
         self._handler = handler
         self._connection = connection
         self._version = version
         self._correlation_id = correlation_id
         self._request = request
-        self._slot = connection.replies.open()
         self._timer: asyncio.TimerHandle | None = None
-        self._watched: list[Partition] = []
-        self._expired = request.max_wait_ms <= 0 or handler.is_stopping
-        self._locating = False
-        self._locate_count = 0
+        self._watched: list[Watched] = []
+        self._total = 0
+        self._is_expired = request.max_wait_ms <= 0
+        self._is_locating = False
+        self._locate_rounds = 0
 
-    def start(self) -> None:
+    def start(self, request_bytes: int) -> None:
         """Answer now, or park."""
+        self.replies.reserve(self)
         if self._request.session_id != 0 and self._request.session_epoch > 0:
             self._refuse(FetchSessionIdNotFoundError.code)
             return
-        if not self._look():
-            self._park()
+        self._look()
+        if self.pieces is None:
+            self._connection.charge(request_bytes)
 
-    def _park(self) -> None:
-        """Wait for data on every partition; their time began when the request first waited."""
+    # -- waiting
+
+    def _park(self, rows: list[list[fetch.FetchedPartition]], total: int) -> None:
+        """Wait for more of every partition; their time began when the request first waited."""
         handler = self._handler
-        if self in handler.parked:
-            return
-        for topic, partitions in self._request.topics:
-            for entry in partitions:
-                partition = handler.find(topic, entry[0])
-                partition.add_fetch(self)
-                self._watched.append(partition)
-        handler.parked[self] = None
-        handler.server.parked_fetches = len(handler.parked)
-        wait_ms = min(self._request.max_wait_ms, MAX_WAIT_MS_MAX)
-        self._timer = handler.loop.call_later(wait_ms / 1000, self.on_timeout)
+        self._total = total
+        found = [
+            Watched(handler.find(topic, entry[0]), entry, fetched.records_bytes)
+            for (topic, partitions), row in zip(self._request.topics, rows, strict=True)
+            for entry, fetched in zip(partitions, row, strict=True)
+        ]
+        self._unwatch()
+        self._watched = found
+        for number, watched in enumerate(found):
+            watched.partition.add_fetch(self, number)
+        if self._timer is None:
+            handler.parked[self] = None
+            handler.server.parked_fetches = len(handler.parked)
+            wait_ms = min(self._request.max_wait_ms, MAX_WAIT_MS_MAX)
+            self._timer = handler.loop.call_later(wait_ms / 1000, self.on_timeout)
 
-    def on_data(self) -> None:
-        """A partition has more, or has failed: look again."""
-        if not self._connection.is_open:
-            self._unpark()
-        elif not self._locating:
-            self._look()
-
-    def on_timeout(self) -> None:
-        """The client has waited long enough."""
-        self._expired = True
-        if not self._locating:
-            self._look()
+    def _unwatch(self) -> None:
+        for watched in self._watched:
+            watched.partition.remove_fetch(self)
+        self._watched = []
 
     def _unpark(self) -> None:
-        self._handler.parked.pop(self, None)
-        self._handler.server.parked_fetches = len(self._handler.parked)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for partition in self._watched:
-            partition.remove_fetch(self)
-        self._watched.clear()
+            self._handler.parked.pop(self, None)
+            self._handler.server.parked_fetches = len(self._handler.parked)
+        self._unwatch()
 
-    def _look(self) -> bool:
-        """Answer when there is enough, an error, or no time left; True unless it must wait."""
-        request = self._request
+    def on_closed(self) -> None:
+        """The connection has ended: wait no more."""
+        self._unpark()
+
+    def on_data(self, number: int) -> None:
+        """A partition has more, or has failed: look again when there may be enough now."""
+        if self._timer is not None and not self._is_locating:
+            self._connection.guard(lambda: self._look_if_enough(number))
+
+    def on_timeout(self) -> None:
+        """The client has waited long enough."""
+        self._is_expired = True
+        if not self._is_locating:
+            self._connection.guard(self._look)
+
+    def _look_if_enough(self, number: int) -> None:
+        """Look at one partition alone, so that waiting for many does not cost many each time."""
+        if len(self._watched) > 1 and self._request.min_bytes > 1:
+            watched = self._watched[number]
+            try:
+                read = self._read(watched.partition, watched.entry, self._request.max_bytes, True)
+            except WireError:
+                read = None
+            if read is not None:
+                self._total += read.bytes - watched.found_bytes
+                watched.found_bytes = read.bytes
+                if self._total < self._request.min_bytes and not _has_more(watched.partition, read):
+                    return
+        self._look()
+
+    # -- reading
+
+    def _look(self) -> None:
+        """Answer when there is enough, an error, or no time left; else park, or ask the disk."""
+        handler, request = self._handler, self._request
         rows: list[list[fetch.FetchedPartition]] = []
         ranges: list[SegmentRange] = []
+        unknown: list[tuple[Partition, int]] = []
         total = 0
-        failed = not request.topics
+        is_enough = not request.topics or self._is_expired or handler.is_stopping
         for topic, partitions in request.topics:
             row: list[fetch.FetchedPartition] = []
+            rows.append(row)
             for entry in partitions:
                 try:
-                    partition = self._handler.find(topic, entry[0])
+                    partition = handler.find(topic, entry[0])
                     read = self._read(partition, entry, request.max_bytes - total, total == 0)
                 except WireError as error:
-                    failed = True
-                    self._handler.api.on_error(error.name)
+                    is_enough = True
+                    handler.api.on_error(error.name)
                     row.append(fetch.FetchedPartition(entry[0], error.code, -1, -1, -1, 0))
                     continue
                 if read is None:
-                    self._locate(partition, entry[2])
-                    return True
+                    unknown.append((partition, entry[2]))
+                    continue
                 total += read.bytes
                 ranges += read.ranges
+                is_enough = is_enough or _has_more(partition, read)
                 watermark = partition.high_watermark
                 log_start = partition.log.log_start_offset
                 row.append(
                     fetch.FetchedPartition(entry[0], 0, watermark, watermark, log_start, read.bytes)
                 )
-            rows.append(row)
-        if not (failed or self._expired or total >= request.min_bytes):
-            return False
-        self._answer(rows, ranges, total)
-        return True
+        if unknown:
+            self._locate(unknown)
+        elif is_enough or total >= request.min_bytes:
+            self._answer(rows, ranges, total)
+        else:
+            self._park(rows, total)
 
     def _read(
         self, partition: Partition, entry: fetch.FetchPartition, bytes_max: int, is_first: bool
@@ -208,30 +255,35 @@ class FetchWork:
             raise NotLeaderOrFollowerError("Followers are not served yet")
         watermark = partition.high_watermark
         size = max(0, min(bytes_max, partition_bytes_max))
-        if offset == watermark or (size == 0 and not is_first):
-            # The offset is still checked, so that an impossible one is an error at once.
+        if offset >= watermark or (size == 0 and not is_first):
+            # Nothing; but the offset is checked, so that an impossible one is an error at once. One
+            # beyond the watermark is possible: what is there is not acknowledged yet.
             return partition.log.read(offset, 0, offset, minimum_one=False)
-        if offset > watermark:
-            raise OffsetOutOfRangeError(f"Offset {offset} is beyond the high watermark {watermark}")
-        return partition.log.read(offset, size, watermark, minimum_one=is_first)
+        read = partition.log.read(offset, size, watermark, minimum_one=is_first)
+        if read is None and self._locate_rounds > LOCATE_ROUNDS_MAX:
+            raise KafkaStorageError(f"Offset {offset} is not found by {self._locate_rounds} reads")
+        return read
 
-    def _locate(self, partition: Partition, offset: int) -> None:
-        self._locating = True
-        self._handler.tasks.spawn("locate offset", self._locate_then_look(partition, offset))
+    def _locate(self, unknown: list[tuple[Partition, int]]) -> None:
+        self._is_locating = True
+        self._locate_rounds += 1
+        self._handler.tasks.spawn("locate offsets", self._locate_then_look(unknown))
 
-    async def _locate_then_look(self, partition: Partition, offset: int) -> None:
-        self._locate_count += 1
+    async def _locate_then_look(self, unknown: list[tuple[Partition, int]]) -> None:
+        done = False
         try:
-            await partition.log.locate(offset)
-        except WireError:
-            pass  # the read that follows meets the same error and answers with it
-        self._locating = False
-        if not self._connection.is_open:
-            self._unpark()
-        elif self._locate_count > LOCATE_COUNT_MAX:
-            self._refuse(KafkaStorageError.code)
-        elif not self._look():
-            self._park()
+            for first in range(0, len(unknown), LOCATE_COUNT_MAX):
+                some = unknown[first : first + LOCATE_COUNT_MAX]
+                await asyncio.gather(*(_locate_one(*each) for each in some))
+            done = True
+        finally:
+            self._is_locating = False
+            if not done:
+                self._connection.abort(None)  # cut off by a stop, or a bug, which the tasks log
+        if not self.replies.is_closed:
+            self._connection.guard(self._look)
+
+    # -- answering
 
     def _answer(
         self, rows: list[list[fetch.FetchedPartition]], ranges: list[SegmentRange], total: int
@@ -252,10 +304,21 @@ class FetchWork:
                 each.segment.acquire()
                 pieces.append(RangePiece(each.segment, each.position, each.length))
                 left -= each.length
-        self._slot.fill(pieces).drain()
+        self.fill(pieces).drain()
 
     def _refuse(self, code: int) -> None:
         """Answer with an error for the whole request."""
-        self._unpark()
         parts = fetch.encode_response_parts(self._version, self._correlation_id, 0, code, 0, ())
-        self._slot.fill([part for part in parts if isinstance(part, bytes)]).drain()
+        self.fill([part for part in parts if isinstance(part, bytes)]).drain()
+
+
+def _has_more(partition: Partition, read: Read) -> bool:
+    """Tell whether a segment ends what was read: there is more, so nothing to wait for."""
+    return bool(read.ranges) and read.ranges[-1].segment is not partition.log.active
+
+
+async def _locate_one(partition: Partition, offset: int) -> None:
+    try:
+        await partition.log.locate(offset)
+    except WireError:
+        pass  # the read that follows meets the same error and answers with it

@@ -1,0 +1,308 @@
+"""The server's front on real sockets and real logs, without metadata: for tests of its parts.
+
+    async with Front.open(tmp_path, ["a", "b"]) as front:
+        client = await front.connect()
+        await client.send(produce_frame("a", batch_of(b"x")))
+
+Partitions are made by hand, so that a test can hold up, fail or delete each of them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+from dlog.checksum import Buffer
+from dlog.errors import UnknownTopicOrPartitionError
+from dlog.types import LeaderEpoch, PartitionId, TopicPartition
+from dlog.wire import fetch, fetch_client, produce_client
+from dlog.wire.frame import RequestHeader
+from dlogd.clock import SystemClock
+from dlogd.replication.manager import ReplicaManager
+from dlogd.replication.partition import Partition, PartitionSettings
+from dlogd.replication.producers import ProducerStates
+from dlogd.server.dispatch import Dispatcher
+from dlogd.server.exchange import Peer
+from dlogd.server.handlers.fetch import FetchHandler
+from dlogd.server.handlers.produce import ProduceHandler
+from dlogd.server.listener import Listener
+from dlogd.server.router import RequestRouter
+from dlogd.storage.log import PartitionLog
+from dlogd.storage.log_config import LogConfig
+from dlogd.storage.posix import PosixDirectory
+from dlogd.storage.threads import ThreadEngine
+from dlogd.tasks import Tasks
+from dlogd.telemetry.metrics import Telemetry
+from tests.fakes.logs import services_for
+
+PRODUCE_VERSION, FETCH_VERSION = 7, 11
+SETTINGS = PartitionSettings(
+    batch_bytes_max=1 << 20,
+    min_isr=1,
+    acks_floor=0,
+    stamps_append_time=False,
+    timestamp_before_ms_max=1 << 60,
+    timestamp_after_ms_max=1 << 60,
+)
+LIMITS: dict[str, Any] = {
+    "frame_bytes_max": 100 << 20,
+    "inflight_bytes_max": 256 << 20,
+    "inflight_requests_max": 1024,
+    "connection_count_max": 1000,
+    "connection_per_ip_max": 1000,
+    "idle_timeout_s": 600.0,
+}
+
+Answer = bytes | Coroutine[Any, Any, bytes]
+
+
+class Replicas:
+    """Partitions by name and id, as the handlers look them up."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[tuple[str, int], Partition] = {}
+        self.by_id: dict[tuple[UUID, int], Partition] = {}
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """Find or refuse."""
+        found = self.by_name.get((topic, index))
+        if found is None:
+            raise UnknownTopicOrPartitionError(f"This node knows no partition {topic}-{index}")
+        return found
+
+    def partition_by_id(self, topic_id: UUID, index: int) -> Partition:
+        """Find or refuse."""
+        found = self.by_id.get((topic_id, index))
+        if found is None:
+            raise UnknownTopicOrPartitionError(f"This node knows no partition {topic_id}-{index}")
+        return found
+
+
+class ScriptedDispatcher:
+    """Answers every request that is neither Produce nor Fetch as the test says."""
+
+    def __init__(self) -> None:
+        self.requests: list[RequestHeader] = []
+        self.answer: Callable[[RequestHeader], Answer] = lambda header: response_of(header, b"")
+
+    def respond(self, header: RequestHeader, _view: memoryview, _end: int, _peer: Peer) -> Answer:
+        """Answer one request."""
+        self.requests.append(header)
+        return self.answer(header)
+
+
+def response_of(header: RequestHeader, body: bytes) -> bytes:
+    """Return a response frame."""
+    return (4 + len(body)).to_bytes(4, "big") + header.correlation_id.to_bytes(4, "big") + body
+
+
+def request_frame(correlation_id: int = 1, body: bytes = b"", api_key: int = 3) -> bytes:
+    """Return a request for the dispatcher (Metadata 0)."""
+    head = api_key.to_bytes(2, "big") + b"\0\0" + correlation_id.to_bytes(4, "big") + b"\xff\xff"
+    return (len(head) + len(body)).to_bytes(4, "big") + head + body
+
+
+def produce_frame(
+    topic: str, batch: Buffer, *, acks: int = -1, correlation_id: int = 1, timeout_ms: int = 5000
+) -> bytes:
+    """Return a Produce request for partition 0."""
+    return produce_client.encode_request(
+        PRODUCE_VERSION, correlation_id, "test", acks, timeout_ms, [(topic, [(0, batch)])]
+    )
+
+
+def fetch_frame(
+    wanted: Iterable[tuple[str, int]],
+    *,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    partition_bytes: int = 1 << 20,
+    correlation_id: int = 1,
+    session: tuple[int, int] = (0, -1),
+) -> bytes:
+    """Return a Fetch request for partition 0 of topics, each from an offset."""
+    request = fetch.FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=0,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[(topic, [(0, -1, offset, -1, -1, partition_bytes)]) for topic, offset in wanted],
+        forgotten=[],
+        rack_id="",
+    )
+    return fetch_client.encode_request(FETCH_VERSION, correlation_id, "test", request)
+
+
+class Client:
+    """One raw connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, *frames: bytes) -> None:
+        """Send bytes."""
+        self.writer.write(b"".join(frames))
+        await self.writer.drain()
+
+    async def receive(self) -> memoryview:
+        """Return the next response without its length."""
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        return memoryview(await self.reader.readexactly(size))
+
+    async def produced(self) -> list[tuple[Any, list[Any]]]:
+        """Return the topics of the next response, which is of Produce."""
+        frame = await self.receive()
+        response = produce_client.parse_response(frame, 4, len(frame), PRODUCE_VERSION)
+        return list(response.topics)
+
+    async def fetched(self) -> dict[str, tuple[int, bytes]]:
+        """Return error code and records by topic of the next response, which is of Fetch."""
+        frame = await self.receive()
+        response = fetch_client.parse_response(frame, 4, len(frame), FETCH_VERSION)
+        return {
+            str(topic): (each.error_code, bytes(frame[start : start + each.records_bytes]))
+            for topic, partitions in response.topics
+            for each, start in partitions
+        }
+
+    async def is_closed_by_peer(self) -> bool:
+        """Wait for the end of the connection; bytes before it are dropped."""
+        try:
+            while await self.reader.read(1 << 16):
+                pass
+        except ConnectionError:
+            pass
+        return True
+
+    def close(self) -> None:
+        """Close without ado."""
+        self.writer.transport.abort()
+
+
+class Front:
+    """A listener with handlers over hand-made partitions."""
+
+    def __init__(self, folder: Path, **limits: Any) -> None:
+        loop = asyncio.get_running_loop()
+        self.folder = folder
+        self.clock = SystemClock()
+        self.engine = ThreadEngine(loop)
+        self.telemetry = Telemetry()
+        self.tasks = Tasks()
+        self.replicas = Replicas()
+        self.dispatcher = ScriptedDispatcher()
+        memory = {name: limits.pop(name) for name in list(limits) if name.endswith("_bytes")}
+        self.services = services_for(self.engine, **{"pool_bytes": 8 << 20, **memory})
+        replicas = cast(ReplicaManager, self.replicas)
+        self.fetch = FetchHandler(replicas, loop, self.tasks, self.telemetry)
+        self.router = RequestRouter(
+            ProduceHandler(replicas, self.clock, self.telemetry),
+            self.fetch,
+            cast(Dispatcher, self.dispatcher),
+            self.tasks,
+            self.telemetry,
+        )
+        self.listener = Listener(
+            loop,
+            self.engine,
+            self.router,
+            self.clock,
+            self.telemetry.server,
+            **{**LIMITS, **limits},
+        )
+        self.port = 0
+        self._clients: list[Client] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        folder: Path,
+        topics: Iterable[str] = ("t",),
+        *,
+        config: LogConfig | None = None,
+        **limits: Any,
+    ) -> AsyncIterator["Front"]:
+        """Serve partition 0 of each topic until the end of the block."""
+        front = cls(folder, **limits)
+        for topic in topics:
+            await front.add(topic, config)
+        front.port = await front.listener.bind("127.0.0.1", 0)
+        await front.listener.serve()
+        try:
+            yield front
+        finally:
+            for client in front._clients:
+                client.close()
+            await front.listener.stop(1.0)
+            for partition in front.replicas.by_name.values():
+                await partition.log.close(clean=False)
+            await front.tasks.close()
+            await front.services.tasks.close()
+            front.engine.close()
+
+    async def add(
+        self,
+        topic: str,
+        config: LogConfig | None = None,
+        settings: PartitionSettings = SETTINGS,
+    ) -> Partition:
+        """Make partition 0 of a topic."""
+        path = self.folder / f"{topic}-0"
+        path.mkdir(parents=True, exist_ok=True)
+        topic_id = UUID(int=len(self.replicas.by_name) + 1)
+        plog = await PartitionLog.open(
+            TopicPartition(topic, PartitionId(0)),
+            topic_id,
+            PosixDirectory(str(path)),
+            config or LogConfig(segment_bytes=1 << 20, preallocate_bytes=0),
+            self.services,
+            clean=False,
+        )
+        partition = Partition(
+            plog,
+            loop=asyncio.get_running_loop(),
+            clock=self.clock,
+            producers=ProducerStates(expiry_ms=1 << 40, producers_max=1000),
+            settings=settings,
+            leader_epoch=LeaderEpoch(3),
+        )
+        self.replicas.by_name[(topic, 0)] = partition
+        self.replicas.by_id[(topic_id, 0)] = partition
+        return partition
+
+    def partition(self, topic: str) -> Partition:
+        """Return partition 0 of a topic."""
+        return self.replicas.by_name[(topic, 0)]
+
+    async def connect(self) -> Client:
+        """Open a raw connection."""
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 16))
+        self._clients.append(client)
+        return client
+
+
+async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    """Wait until a condition holds."""
+    for _ in range(int(seconds * 500)):
+        if condition():
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError("It did not happen")
+
+
+def run_on(new_loop: Callable[[], asyncio.AbstractEventLoop], work: Awaitable[None]) -> None:
+    """Run a scenario on a fresh loop of a given kind, for at most 30 s."""
+
+    async def bounded() -> None:
+        await asyncio.wait_for(cast(Any, work), 30)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(bounded())

@@ -1,0 +1,322 @@
+"""Connections of clients on real sockets, by asyncio and uvloop: order, limits, what is given back.
+
+What a connection costs and does is seen from outside: by its bytes, its listener's counters and the
+descriptors of the process.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import socket
+import weakref
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from dlogd.server import listener as listener_module
+from dlogd.server.replies import WAITING_BYTES_MAX
+from tests.fakes.front import (
+    Front,
+    fetch_frame,
+    produce_frame,
+    request_frame,
+    response_of,
+    run_on,
+    until,
+)
+from tests.fakes.logs import batch_of
+
+Run = Callable[[Callable[[], Awaitable[None]]], None]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    return lambda scenario: run_on(request.param, scenario())
+
+
+def test_a_read_that_fills_the_buffer_and_then_finds_nothing_loses_nothing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvloop reads again after a full buffer: it asks for a buffer, and then nothing is there."""
+    monkeypatch.setattr(listener_module, "RECEIVE_BYTES", 8192)
+
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            one, other = await front.connect(), await front.connect()
+            frame = request_frame(7, bytes(1000))
+            data = frame * 9
+            await one.send(data[:8192])
+            for _ in range(8192 // len(frame)):
+                await one.receive()
+            await other.send(request_frame(2, b"\xff" * 5000))
+            await other.receive()
+            await one.send(data[8192:])
+            for _ in range(9 - 8192 // len(frame)):
+                assert (await one.receive())[:4] == (7).to_bytes(4, "big")
+
+    run(scenario)
+
+
+def test_nothing_is_taken_after_the_end_and_one_line_is_logged(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            client = await front.connect()
+            bad = bytearray(batch_of(b"x"))
+            bad[-1] ^= 1
+            good = batch_of(b"y")
+            frames = [produce_frame("t", bad, acks=0)] * 3 + [produce_frame("t", good, acks=0)] * 3
+            await client.send(*frames)
+            assert await client.is_closed_by_peer()
+            await until(lambda: not front.listener.connection_count)
+            assert front.partition("t").log.log_end_offset == 0
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    lines = [line for line in caplog.messages if "peer=" in line]
+    assert len(lines) == 1 and "acks=0" in lines[0], lines
+
+
+def test_garbage_behind_a_good_request_closes_after_its_answer_once(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            client = await front.connect()
+            await client.send(request_frame(5), (-7 & 0xFFFFFFFF).to_bytes(4, "big") * 10)
+            assert (await client.receive())[:4] == (5).to_bytes(4, "big")
+            assert await client.is_closed_by_peer()
+            await until(lambda: not front.listener.connection_count)
+            assert front.telemetry.server.connections_broken_total == 1
+
+    run(scenario)
+    assert len([line for line in caplog.messages if "peer=" in line]) == 1
+
+
+def test_a_closed_connection_gives_everything_back_at_once(run: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            warm = await front.connect()
+            await warm.send(request_frame())
+            await warm.receive()
+            before = len(os.listdir("/proc/self/fd"))
+            gc.collect()
+            gc.disable()
+            clients = [await front.connect() for _ in range(20)]
+            for number, client in enumerate(clients):
+                await client.send(fetch_frame([("t", 0)], max_wait_ms=60_000))
+                if number % 2:
+                    await client.send((1 << 20).to_bytes(4, "big") + bytes(100_000))
+            await until(lambda: len(front.fetch.parked) == 20)
+            await until(lambda: front.listener.limits.frames.used_bytes)
+            dead = [weakref.ref(each) for each in front.listener._connections]
+            for client in clients:
+                client.close()
+            await until(lambda: front.listener.connection_count == 1)
+            assert not front.fetch.parked
+            assert not front.partition("t")._fetches
+            assert front.listener.limits.frames.used_bytes == 0
+            assert front.listener.limits.frames.charged_bytes == 0
+            assert front.telemetry.server.parked_fetches == 0
+            assert front.telemetry.server.inflight_bytes == 0
+            assert front.telemetry.server.paused_connections == 0
+            del client, clients
+            await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+            await until(lambda: sum(each() is not None for each in dead) <= 1)
+
+    try:
+        run(scenario)
+    finally:
+        gc.enable()
+
+
+def test_answers_that_wait_behind_an_earlier_one_are_bounded(run: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            front.dispatcher.answer = lambda header: response_of(header, bytes(300_000))
+            client = await front.connect()
+            await client.send(fetch_frame([("t", 0)], max_wait_ms=60_000))
+            await client.send(*[request_frame(number) for number in range(500)])
+            await asyncio.sleep(0.1)
+            assert len(front.dispatcher.requests) <= 2 + WAITING_BYTES_MAX // 300_000
+            assert front.telemetry.server.paused_connections == 1
+            await (await front.connect()).send(produce_frame("t", batch_of(b"x")))
+            assert (await client.fetched())["t"][0] == 0
+            for number in range(500):
+                assert (await client.receive())[:4] == number.to_bytes(4, "big")
+            await until(lambda: front.telemetry.server.paused_connections == 0)
+
+    run(scenario)
+
+
+def test_requests_that_wait_for_answers_count_against_the_bound(run: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path, inflight_bytes_max=1 << 20) as front:
+            release = asyncio.Event()
+
+            async def later(header: Any) -> bytes:
+                await release.wait()
+                return response_of(header, b"")
+
+            front.dispatcher.answer = later
+            greedy, modest = await front.connect(), await front.connect()
+            sending = asyncio.ensure_future(
+                greedy.send(*[request_frame(number, bytes(50_000)) for number in range(200)])
+            )
+            await asyncio.sleep(0.1)
+            assert 20 <= len(front.dispatcher.requests) <= 23
+            assert front.telemetry.server.inflight_bytes > 1 << 20
+            front.dispatcher.answer = lambda header: response_of(header, b"")
+            await modest.send(request_frame(9))
+            assert (await modest.receive())[:4] == (9).to_bytes(4, "big")
+            release.set()
+            for number in range(200):
+                assert (await greedy.receive())[:4] == number.to_bytes(4, "big")
+            await sending
+            assert front.telemetry.server.inflight_bytes == 0
+
+    run(scenario)
+
+
+def test_who_waits_for_frame_memory_is_not_blamed_and_goes_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "FRAME_STALL_S", 0.3)
+
+    async def scenario() -> None:
+        async with Front.open(tmp_path, inflight_bytes_max=2 << 20) as front:
+            frame = request_frame(3, bytes(400_000))
+            holder, starved = await front.connect(), await front.connect()
+            await holder.send(frame[:300_000])
+            await until(lambda: front.listener.limits.frames.used_bytes)
+            await starved.send(frame[:300_000])
+            await until(lambda: front.telemetry.server.paused_connections == 1)
+            for start in range(300_000, 380_000, 8_000):
+                await asyncio.sleep(0.05)
+                await holder.send(frame[start : start + 8_000])
+            await holder.send(frame[380_000:])
+            assert (await holder.receive())[:4] == (3).to_bytes(4, "big")
+            await starved.send(frame[300_000:])
+            assert (await starved.receive())[:4] == (3).to_bytes(4, "big")
+            assert front.telemetry.server.connections_idle_total == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("begun", [100, 100_000])
+def test_who_leaves_a_frame_unfinished_is_closed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: int
+) -> None:
+    monkeypatch.setattr(listener_module, "FRAME_STALL_S", 0.1)
+
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            client = await front.connect()
+            await client.send(request_frame(3, bytes(400_000))[:begun])
+            assert await client.is_closed_by_peer()
+            await until(lambda: not front.listener.limits.frames.used_bytes)
+
+    run(scenario)
+
+
+def test_a_large_frame_that_drips_is_given_up(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "FRAME_STALL_S", 0.3)
+
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            client = await front.connect()
+            await client.send(request_frame(3, bytes(400_000))[:100_000])
+            with pytest.raises(ConnectionError):
+                for _ in range(100):
+                    await client.send(b"\0")
+                    await asyncio.sleep(0.02)
+            assert front.telemetry.server.connections_idle_total == 1
+
+    run(scenario)
+
+
+def test_a_reader_that_makes_progress_is_not_idle(run: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path, idle_timeout_s=0.3) as front:
+            front.dispatcher.answer = lambda header: response_of(header, bytes(16 << 20))
+            slow, stuck = await front.connect(), await front.connect()
+            for client in (slow, stuck):
+                sock = client.writer.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+                await client.send(request_frame())
+            left = 8 + (16 << 20)
+            while left > 12 << 20:
+                left -= len(await slow.reader.read(1 << 18))
+                await asyncio.sleep(0.03)
+            while left:
+                left -= len(await slow.reader.read(1 << 20))
+            assert await stuck.is_closed_by_peer()
+
+    run(scenario)
+
+
+def test_stop_answers_who_waits_and_does_not_wait_for_who_does_not_read(
+    run: Run, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            front.dispatcher.answer = lambda header: response_of(header, bytes(16 << 20))
+            waiting, stuck = await front.connect(), await front.connect()
+            await waiting.send(fetch_frame([("t", 0)], max_wait_ms=60_000))
+            await stuck.send(request_frame())
+            await until(lambda: front.fetch.parked)
+            front.fetch.stop()
+            started = asyncio.get_running_loop().time()
+            await front.listener.stop(0.5)
+            assert asyncio.get_running_loop().time() - started < 2
+            assert await waiting.fetched() == {"t": (0, b"")}
+            assert await stuck.is_closed_by_peer()
+            await until(lambda: not front.listener.connection_count)
+
+    run(scenario)
+
+
+def test_who_has_half_closed_is_closed(run: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            client = await front.connect()
+            await client.send(request_frame(4), fetch_frame([("t", 0)], max_wait_ms=60_000))
+            assert (await client.receive())[:4] == (4).to_bytes(4, "big")
+            client.writer.write_eof()
+            assert await client.is_closed_by_peer()
+            await until(lambda: not front.listener.connection_count)
+            assert not front.fetch.parked
+
+    run(scenario)
+
+
+def test_a_bug_in_a_waiting_fetch_costs_its_connection_alone(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            broken, whole, producer = [await front.connect() for _ in range(3)]
+            await broken.send(fetch_frame([("t", 0)], max_wait_ms=60_000))
+            await until(lambda: len(front.fetch.parked) == 1)
+            (work,) = front.fetch.parked
+            work._request = None  # type: ignore[assignment]
+            await whole.send(fetch_frame([("t", 0)], max_wait_ms=60_000))
+            await until(lambda: len(front.fetch.parked) == 2)
+            await producer.send(produce_frame("t", batch_of(b"x")))
+            assert (await producer.produced())[0][1][0][1] == 0
+            assert (await whole.fetched())["t"][1] != b""
+            assert await broken.is_closed_by_peer()
+
+    run(scenario)
+    assert front_errors(caplog) == 1
+
+
+def front_errors(caplog: pytest.LogCaptureFixture) -> int:
+    return sum("unexpected error" in line for line in caplog.messages)
