@@ -17,7 +17,7 @@ def adopt(state: LogState, recovered: RecoveredLog) -> None:
         segment = state.begin_segment(found.base_offset, end, prefix)
         segment.durable = found.durable
         segment.state = SegmentState.SEALED
-        segment.adopt_entries(len(found.offsets), len(found.times))
+        segment.adopt_entries(found.index_count, found.times_count)
         segment.indexed_position = found.indexed_position
         segment.end_offset = segment.written_offset = found.end_offset
         segment.max_timestamp_ms = found.max_timestamp_ms

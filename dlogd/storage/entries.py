@@ -304,6 +304,37 @@ def finish_entries(file: File, count: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class LastEntry:
+    """What the index file of a closed segment says at its two ends."""
+
+    header: EntryHeader
+    count: int
+    entry: tuple[int, int]
+    """(0, 0) when there is none."""
+
+
+def load_last_entry(
+    directory: Directory, name: str, header: EntryHeader, entry: struct.Struct
+) -> LastEntry | None:
+    """Read both ends of a closed segment's index file; None when it is no such file. Blocks."""
+    if not directory.exists(name):
+        return None
+    file = directory.open(name, read_only=True)
+    try:
+        count, rest = divmod(file.size() - HEADER_BYTES, ENTRY_BYTES)
+        found = decode_header(file.pread(HEADER_BYTES, 0), header.magic)
+        if found is None or rest or count < 0 or found.base_offset != header.base_offset:
+            return None
+        last = (0, 0)
+        if count:
+            data = file.pread(ENTRY_BYTES, HEADER_BYTES + ENTRY_BYTES * (count - 1))
+            last = entry.unpack(data)
+    finally:
+        file.close()
+    return LastEntry(found, count, last)
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedEntries:
     """What an index file holds: its header and the entries up to the first impossible one."""
 

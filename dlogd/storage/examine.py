@@ -5,15 +5,31 @@ Blocks, run by the engine. Decides nothing: `dlogd.storage.recovery` does, seein
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES
 from dlogd.storage import index, time_index
-from dlogd.storage.entries import EntryHeader, LoadedEntries, load_entries, store_entries
+from dlogd.storage.entries import (
+    EntryHeader,
+    LoadedEntries,
+    load_entries,
+    load_last_entry,
+    store_entries,
+)
 from dlogd.storage.files import Directory, File
 from dlogd.storage.scan import Fields, Window, batch_at, scan
 from dlogd.storage.segment import IDX, TDX, file_name
 
 Entries = list[tuple[int, int]]
+
+_FILES = ((IDX, index.MAGIC, index.ENTRY), (TDX, time_index.MAGIC, time_index.ENTRY))
+
+
+class Place(NamedTuple):
+    """Where a batch begins."""
+
+    offset: int
+    position: int
 
 
 @dataclass(slots=True)
@@ -31,8 +47,13 @@ class Examined:
     """Whether the segment was written under the flush policy `always`, as far as is known."""
     mark: int = 0
     """Everything below is on stable storage; 0: unknown."""
+    index_count: int = 0
+    times_count: int = 0
+    indexed_position: int = 0
+    """Of the last indexed batch."""
     offsets: Entries = field(default_factory=list)
     times: Entries = field(default_factory=list)
+    """All entries, unless a quick look was enough."""
     files_are_current: bool = False
     """Whether the index files hold exactly `offsets` and `times`."""
     max_timestamp_ms: int = time_index.NO_TIMESTAMP
@@ -42,11 +63,6 @@ class Examined:
     scanned_from: int = 0
     """Offset."""
     bytes_read: int = 0
-
-    @property
-    def indexed_position(self) -> int:
-        """Position of the last indexed batch."""
-        return self.offsets[-1][1] if self.offsets else 0
 
     @property
     def is_sealed(self) -> bool:
@@ -62,12 +78,14 @@ class Examined:
         relative = self.end_offset - self.base_offset
         if relative and (not self.times or self.times[-1][1] < relative):
             self.times.append((self.max_timestamp_ms, relative))
+            self.times_count = len(self.times)
             self.files_are_current = False
 
     def reopen_times(self) -> None:
         """Take the last time entry of a closed segment away: it will be appended to."""
         if self.times and self.times[-1][1] == self.end_offset - self.base_offset:
             self.times.pop()
+            self.times_count -= 1
 
     def header(self, magic: bytes) -> EntryHeader:
         """Return the head that an index file should have."""
@@ -78,33 +96,54 @@ class Examined:
 
     def store_indexes(self, directory: Directory, *, durable: bool) -> None:
         """Write both index files anew."""
-        name = file_name(self.base_offset, IDX)
-        header = self.header(index.MAGIC)
-        store_entries(directory, name, header, index.ENTRY, self.offsets, durable=durable)
-        name = file_name(self.base_offset, TDX)
-        header = self.header(time_index.MAGIC)
-        store_entries(directory, name, header, time_index.ENTRY, self.times, durable=durable)
+        for (suffix, magic, entry), entries in zip(_FILES, (self.offsets, self.times), strict=True):
+            name, header = file_name(self.base_offset, suffix), self.header(magic)
+            store_entries(directory, name, header, entry, entries, durable=durable)
         self.files_are_current = True
 
 
 def quick_look(
-    directory: Directory, file: File, base_offset: int, next_base: int
+    directory: Directory, file: File, base_offset: int, end_offset: int | None
 ) -> Examined | None:
-    """Return a closed segment by its indexes alone, when they say that it ends at `next_base`.
+    """Return a sealed segment by the ends of its indexes; None: the batches must be looked at.
 
-    Enough after a clean stop; None: the batches must be looked at.
+    `end_offset` is where it must end, if that is known.
     """
     found = Examined(base_offset=base_offset, size=file.size())
-    offsets, times = _load(directory, found)
-    if offsets is None or times is None or not (offsets.is_whole and times.is_whole):
+    offsets, times = (
+        load_last_entry(directory, file_name(base_offset, suffix), found.header(magic), entry)
+        for suffix, magic, entry in _FILES
+    )
+    if offsets is None or times is None or not times.count:
         return None
     found.mark, found.durable = offsets.header.mark, offsets.header.durable
-    found.offsets, found.times, found.files_are_current = offsets.entries, times.entries, True
-    found.end_position, found.end_offset = found.size, next_base
-    if not found.is_sealed or found.indexed_position >= found.size:
+    found.index_count, found.times_count = offsets.count, times.count
+    found.indexed_position = offsets.entry[1]
+    found.max_timestamp_ms = times.entry[0]
+    found.times = [times.entry]
+    found.end_position = found.data_end = found.size
+    found.end_offset = base_offset + times.entry[1]
+    found.files_are_current = True
+    if not found.is_sealed or end_offset not in (None, found.end_offset):
         return None
-    found.max_timestamp_ms = found.times[-1][0]
-    return found
+    if not found.indexed_position < found.size:
+        return None
+    found.first_timestamp_ms = _first_timestamp(file)
+    start = Place(base_offset + offsets.entry[0], found.indexed_position)
+    return found if _ends_well(file, found, start) else None
+
+
+def _ends_well(file: File, found: Examined, start: Place) -> bool:
+    """Return whether good batches lead from the last index entry to the end."""
+    window = Window(file, found.size)
+    end = scan(window, start.position, start.offset, lambda *_: None)
+    found.bytes_read = window.bytes_read
+    return (end.position, end.next_offset) == (found.end_position, found.end_offset)
+
+
+def _first_timestamp(file: File) -> int:
+    head = file.pread(HEADER_BYTES, 0)
+    return int(BATCH_STRUCT.unpack(head)[8]) if len(head) == HEADER_BYTES else -1
 
 
 def examine(
@@ -138,7 +177,9 @@ def examine(
         and loaded == (len(offsets.entries), len(times.entries))
     )
     if end.position:
-        found.first_timestamp_ms = BATCH_STRUCT.unpack(file.pread(HEADER_BYTES, 0))[8]
+        found.first_timestamp_ms = _first_timestamp(file)
+    found.index_count, found.times_count = len(found.offsets), len(found.times)
+    found.indexed_position = visit.indexed_position
     found.bytes_read = window.bytes_read
     return found
 
@@ -146,10 +187,10 @@ def examine(
 def _load(
     directory: Directory, found: Examined
 ) -> tuple[LoadedEntries | None, LoadedEntries | None]:
-    name = file_name(found.base_offset, IDX)
-    offsets = load_entries(directory, name, found.header(index.MAGIC), index.ENTRY)
-    name = file_name(found.base_offset, TDX)
-    times = load_entries(directory, name, found.header(time_index.MAGIC), time_index.ENTRY)
+    offsets, times = (
+        load_entries(directory, file_name(found.base_offset, suffix), found.header(magic), entry)
+        for suffix, magic, entry in _FILES
+    )
     return offsets, times
 
 
@@ -185,16 +226,16 @@ class _Visitor:
     def __init__(self, found: Examined, interval_bytes: int) -> None:
         self._found = found
         self._interval_bytes = interval_bytes
-        self._indexed = found.indexed_position
+        self.indexed_position = found.offsets[-1][1] if found.offsets else 0
         self._epoch = -1
         self.max_timestamp_ms = found.times[-1][0] if found.times else time_index.NO_TIMESTAMP
 
     def __call__(self, fields: Fields, position: int) -> None:
-        if position - self._indexed >= self._interval_bytes:
+        if position - self.indexed_position >= self._interval_bytes:
             relative = fields[0] - self._found.base_offset
             self._found.offsets.append((relative, position))
             self._found.times.append((self.max_timestamp_ms, relative))
-            self._indexed = position
+            self.indexed_position = position
         self.max_timestamp_ms = max(self.max_timestamp_ms, fields[8])
         if fields[2] != self._epoch:
             self._epoch = fields[2]

@@ -226,9 +226,20 @@ class _Recovery:
         return found
 
     def _quick(self, file: File, base: int, following: list[int]) -> Examined | None:
-        if not self._clean or not following:
+        """Return the segment if it is sealed; the last one can only be after a clean stop."""
+        if not following and not self._clean:
             return None
-        return quick_look(self._directory, file, base, following[0])
+        segment = quick_look(self._directory, file, base, following[0] if following else None)
+        if segment is not None:
+            self._note_read(segment)
+            if not following:
+                self._check_end(segment.end_offset, is_strict=True)
+                segment.reopen_times()
+        return segment
+
+    def _note_read(self, segment: Examined) -> None:
+        self._report.bytes_scanned += segment.bytes_read
+        self._on_progress(segment.bytes_read)
 
     def _slow(
         self, file: File, base: int, following: list[int], log_start: int
@@ -241,8 +252,7 @@ class _Recovery:
             durable=self._config.durable,
             interval_bytes=self._config.index_interval_bytes,
         )
-        self._report.bytes_scanned += segment.bytes_read
-        self._on_progress(segment.bytes_read)
+        self._note_read(segment)
         data_end = segment.data_end = find_data_end(file, segment.end_position, segment.size)
         is_whole = data_end == segment.end_position
         if following and is_whole and segment.end_offset == following[0]:
