@@ -5,7 +5,7 @@ import random
 import pytest
 
 from dlog.errors import ProtocolError
-from dlogd.server.intake import RECEIVE_BYTES, FrameMemory, Intake
+from dlogd.server.intake import RECEIVE_BYTES, SMALL_FRAME_BYTES, FrameMemory, Intake
 
 SHARED = bytearray(RECEIVE_BYTES)
 
@@ -128,3 +128,80 @@ def test_what_is_parked_outlives_the_shared_buffer() -> None:
     out: list[bytes] = []
     drain(intake, out)
     assert out == frames[1:]
+
+
+def test_a_buffer_that_nothing_was_read_into_changes_nothing() -> None:
+    one, other = (Intake(SHARED, FrameMemory(1 << 20), 1 << 20) for _ in range(2))
+    frame = random.Random(6).randbytes(500)
+    data = stream_of([frame])
+    out: list[bytes] = []
+    feed(one, data[:300], 300, out)
+    for _ in range(3):
+        assert len(one.buffer()) == RECEIVE_BYTES - 300
+        feed(other, stream_of([b"\xff" * 1000]), 1000, [])
+    feed(one, data[300:], 300, out)
+    assert out == [frame]
+
+
+def test_a_promised_length_alone_takes_no_memory() -> None:
+    memory = FrameMemory(1 << 30)
+    for _ in range(100):
+        intake = Intake(SHARED, memory, 100 << 20)
+        feed(intake, (90 << 20).to_bytes(4, "big") + bytes(SMALL_FRAME_BYTES - 10), 4096, [])
+        assert intake.is_mid_frame and not intake.holds_memory
+    assert memory.used_bytes == 0
+
+
+def test_a_large_frame_that_was_consumed_keeps_no_memory_while_its_answer_waits() -> None:
+    memory = FrameMemory(64 << 20)
+    intake = Intake(SHARED, memory, 100 << 20)
+    data = stream_of([bytes(500_000)])
+    position = 0
+    while position < len(data):
+        view = intake.buffer()
+        count = min(len(view), 100_000, len(data) - position)
+        view[:count] = data[position : position + count]
+        intake.received(count)
+        position += count
+        if position < len(data):
+            assert intake.next_frame() is None
+    assert intake.next_frame() is not None
+    assert memory.used_bytes
+    intake.park()
+    assert memory.used_bytes == 0
+    assert intake.next_frame() is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_large_frames_share_bounded_memory_and_all_arrive(seed: int) -> None:
+    """However their bytes interleave, and although each wants more than there is for all."""
+    rng = random.Random(seed)
+    bound = rng.choice([1, 3 << 20, 8 << 20])
+    memory = FrameMemory(bound)
+    largest = 12 << 20
+    senders = []
+    for number in range(6):
+        frames = [bytes([number]) * rng.choice([100, 90_000, 3 << 20, largest]) for _ in range(3)]
+        senders.append((Intake(SHARED, memory, 100 << 20), stream_of(frames), frames))
+    positions = [0] * len(senders)
+    outs: list[list[bytes]] = [[] for _ in senders]
+    while any(positions[i] < len(data) for i, (_, data, _) in enumerate(senders)):
+        ready = [
+            i
+            for i, (intake, data, _) in enumerate(senders)
+            if positions[i] < len(data) and not intake.is_starved
+        ]
+        assert ready, "all wait for each other"
+        i = rng.choice(ready)
+        intake, data, _ = senders[i]
+        view = intake.buffer()
+        count = min(len(view), rng.choice([1000, 200_000, 4 << 20]), len(data) - positions[i])
+        view[:count] = data[positions[i] : positions[i] + count]
+        positions[i] += count
+        intake.received(count)
+        drain(intake, outs[i])
+        if intake.is_starved:
+            memory.when_available(intake.retry, grows=intake.holds_memory)
+        assert memory.used_bytes <= max(bound, 2 << 20) + largest + 4
+    assert outs == [frames for _, _, frames in senders]
+    assert memory.used_bytes == 0
