@@ -62,8 +62,8 @@ def topic() -> None:
     "-r", "--replication-factor", type=click.IntRange(min=1), help="Default: the cluster's."
 )
 @click.option(
-    "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", callback=parse_pairs,
-    help="A topic config; may be given many times.",
+    "-c", "--config", "-s", "--set", "configs", multiple=True, metavar="KEY=VALUE",
+    callback=parse_pairs, help="A topic config; may be given many times.",
 )  # fmt: skip
 @click.option("--if-not-exists", is_flag=True, help="A topic that is there is no error.")
 @click.option("--dry-run", is_flag=True, help="Let the cluster check it, change nothing.")
@@ -153,7 +153,10 @@ async def _offsets(client: BlockingClient, view: TopicView) -> dict[int, dict[st
 
 
 async def _describe(client: BlockingClient, name: str) -> dict[str, Any]:
-    view = await client.admin.describe_topic(name)
+    try:
+        view = await client.admin.describe_topic(name)
+    except UnknownTopicOrPartitionError:
+        raise UnknownTopicOrPartitionError(f"there is no topic {name}") from None
     offsets = await _offsets(client, view)
     partitions: list[dict[str, Any]] = [
         {

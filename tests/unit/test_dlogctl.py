@@ -202,7 +202,7 @@ def test_a_topic_is_described(ctl: Ctl) -> None:
     assert ctl("topic", "describe", "t", "-o", "tsv", "--no-headers").out.count("\n") == 2
     missing = ctl("topic", "describe", "missing", "--timeout", "0.2")
     assert (missing.code, missing.out) == (1, "")
-    assert missing.err == "dlogctl: missing\n" or "UNKNOWN_TOPIC" in missing.err
+    assert missing.err == "dlogctl: there is no topic missing\n"
 
 
 def test_creating(ctl: Ctl, world: World) -> None:
@@ -212,6 +212,7 @@ def test_creating(ctl: Ctl, world: World) -> None:
     assert created.err == "next: dlogctl topic describe new\n"
     assert ctl("topic", "create", "new", "--dry-run").out == "topic new would be created\n"
     assert world.validated == [False, True]
+    assert ctl("topic", "create", "new", "--set", "a=b", "--dry-run").code == 0  # as for `alter`
     refused = ctl("topic", "create", "t")
     assert (refused.code, refused.err) == (1, "dlogctl: topic t exists\n")
     assert ctl("topic", "create", "t", "--if-not-exists").code == 0
