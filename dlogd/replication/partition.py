@@ -33,6 +33,10 @@ from dlogd.storage.log import PartitionLog
 _CODEC_MASK = 0x07
 _CODEC_MAX = 4  # zstd
 _TRANSACTIONAL = 0x10
+RECORD_BYTES_MIN = 7
+"""A record of nothing: length, attributes, two deltas, null key, null value, no headers."""
+EXPANSION_MAX = 64
+"""Records in a byte of compressed batch; a hundred thousand empty ones in zstd come to 1.7."""
 _CONTROL = 0x20
 
 Appended = tuple[int, int, int]
@@ -195,6 +199,10 @@ class Partition:
 
     def _check_attributes(self, fields: tuple[int, ...]) -> None:
         attributes = fields[5]
+        # Offsets are given out by this count; of compressed records only a bound is known.
+        bytes_each = RECORD_BYTES_MIN if attributes & _CODEC_MASK == 0 else 1 / EXPANSION_MAX
+        if fields[12] * bytes_each > fields[1]:
+            raise InvalidRecordError(f"{fields[12]} records do not fit into {fields[1]} bytes")
         if attributes & _CODEC_MASK > _CODEC_MAX:
             raise InvalidRecordError(f"Compression {attributes & _CODEC_MASK} is unknown")
         if attributes & _CONTROL:
