@@ -55,7 +55,9 @@ class Examined:
     times: Entries = field(default_factory=list)
     """All entries, unless a quick look was enough."""
     files_are_current: bool = False
-    """Whether the index files hold exactly `offsets` and `times`."""
+    """Whether the index files hold `offsets` and `times`."""
+    files_are_whole: bool = False
+    """Whether nothing else is in them, room to grow included."""
     max_timestamp_ms: int = time_index.NO_TIMESTAMP
     first_timestamp_ms: int = time_index.NO_TIMESTAMP
     epochs: list[tuple[int, int]] = field(default_factory=list)
@@ -169,13 +171,12 @@ def examine(
     if times is not None and closing[1] and times.entries[len(found.times) :] == [closing]:
         found.times.append(closing)
         loaded = (loaded[0], len(found.times))
-    found.files_are_current = (
-        offsets is not None
-        and times is not None
-        and (offsets.is_whole and times.is_whole)
-        and loaded == (len(found.offsets), len(found.times))
-        and loaded == (len(offsets.entries), len(times.entries))
-    )
+    if offsets is not None and times is not None:
+        found.files_are_whole = offsets.is_whole and times.is_whole
+        found.files_are_current = loaded == (len(found.offsets), len(found.times)) and loaded == (
+            len(offsets.entries),
+            len(times.entries),
+        )
     if end.position:
         found.first_timestamp_ms = _first_timestamp(file)
     found.index_count, found.times_count = len(found.offsets), len(found.times)

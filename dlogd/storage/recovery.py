@@ -330,7 +330,8 @@ class _Recovery:
             self._write_again(file, segment.mark, segment.end_position)
             file.sync()
             segment.mark = segment.end_position
-        if not segment.files_are_current or must_sync:
+        is_tidy = segment.files_are_current and (segment.files_are_whole or not is_closed)
+        if not is_tidy or must_sync:
             self._report.indexes_rebuilt += not segment.files_are_current
             self._to_index.append((segment, is_closed))
 
