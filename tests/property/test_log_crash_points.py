@@ -1,4 +1,4 @@
-"""The power is cut at each single operation of the disk while a log is rolled, cut, trimmed, closed.
+"""The power is cut at each operation of the disk while a log is rolled, cut, trimmed or closed.
 
 Whatever survives must be a whole log with everything promised, before or after the operation.
 """
@@ -71,8 +71,8 @@ async def crash_at(operation: Operation, point: int, seed: int, policy: FlushPol
     await settle()
     promised = [plog.flushed_offset]
     plog.on_promised = lambda log: promised.append(log.flushed_offset)
-    died = asyncio.get_running_loop().create_future()
-    host.machine.die_at(point, lambda: died.done() or died.set_result(None))
+    died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    host.machine.die_at(point, lambda: died.set_result(None))
     task = asyncio.ensure_future(operation.work(plog))
     await asyncio.wait([task, died], return_when=asyncio.FIRST_COMPLETED)
     for _ in range(3):
