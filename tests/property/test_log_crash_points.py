@@ -73,8 +73,9 @@ async def crash_at(operation: Operation, point: int, seed: int, policy: FlushPol
     plog.on_promised = lambda log: promised.append(log.flushed_offset)
     died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     host.machine.die_at(point, lambda: died.set_result(None))
-    task = asyncio.ensure_future(operation.work(plog))
-    await asyncio.wait([task, died], return_when=asyncio.FIRST_COMPLETED)
+    task: asyncio.Future[object] = asyncio.ensure_future(operation.work(plog))
+    while not task.done() and not died.done():
+        await asyncio.sleep(0)
     for _ in range(3):
         await asyncio.sleep(0)
     ended = not died.done()
