@@ -63,7 +63,14 @@ def message_of(record: logging.LogRecord) -> str:
         if "error=" not in message:
             message += f" error={f'{type(failure).__name__}: {failure}'!r}"
         message += f" at={_innermost_place(failure)}"
-    return message.replace("\r", "\\r").replace("\n", "\\n")
+    if message.isprintable():
+        return message
+    # What peers send ends up here: neither a line of its own nor a command to the terminal.
+    return "".join(each if each.isprintable() else _escaped(each) for each in message)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def _traceback_of(record: logging.LogRecord) -> str | None:

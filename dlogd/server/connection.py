@@ -23,6 +23,10 @@ from dlogd.telemetry.metrics import ServerMetrics
 log = logging.getLogger(__name__)
 
 
+CLIENT_ID_CHARACTERS_MAX = 100
+"""More of it is not logged: a peer may send 32 KiB."""
+
+
 class Router(Protocol):
     """Who handles requests."""
 
@@ -362,7 +366,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.is_open = False
         if reason is not None:
-            log.warning("%s peer=%s client_id=%s", reason, self.peer, self.client_id)
+            client_id = self.client_id[:CLIENT_ID_CHARACTERS_MAX]
+            log.warning("%s peer=%s client_id=%s", reason, self.peer, client_id)
         # Nothing may be sent on a descriptor that the transport is about to give up.
         self.replies.close()
         transport.abort()

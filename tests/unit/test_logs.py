@@ -71,6 +71,13 @@ def test_text_is_one_line_per_event(pipe: Pipe) -> None:
     assert "at=test_logs.py:" in lines[2]
 
 
+def test_what_peers_send_is_neither_a_line_nor_a_command(pipe: Pipe) -> None:
+    logs.configure("text", "info", descriptor=pipe.writer)
+    log.info("Closed connection client_id=%s", "a\x1b[31m\x85\u2028\x0b\0 größe")
+    (line,) = pipe.lines()
+    assert line.endswith("client_id=a\\x1b[31m\\x85\\u2028\\x0b\\x00 größe")
+
+
 def test_json_has_fields_and_a_traceback_only_when_debugging(pipe: Pipe) -> None:
     control = logs.configure("json", "info", descriptor=pipe.writer)
     log.info("Truncated log partition=t-3 from=812 to=790 reason=%r", "a b=c")
