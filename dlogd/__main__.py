@@ -11,6 +11,7 @@ import asyncio
 import faulthandler
 import gc
 import importlib
+import logging
 import os
 import random
 import resource
@@ -28,9 +29,12 @@ from dlogd.config.schema import Config
 from dlogd.notify import Notifier, watchdog_interval_ms
 from dlogd.service import Service, Surroundings, exit_code_of
 from dlogd.storage.engines import open_engine
+from dlogd.storage.open_segments import OPEN_SEGMENTS_MAX
 from dlogd.storage.posix import open_directory
 from dlogd.telemetry.delays import GcPauses
 from dlogd.version import VERSION
+
+log = logging.getLogger(__name__)
 
 DEFAULT_CONFIG = "/etc/dlog/dlog.yaml"
 # A thread that waits for the interpreter gets it after this long (the default is 5 ms, which is
@@ -39,6 +43,9 @@ SWITCH_INTERVAL_S = 0.0005
 # The heap after the start is frozen, so the young generation is all that is looked at; requests
 # make no cycles, so it need not be looked at often.
 GC_THRESHOLDS = (10_000, 20, 50)
+FILES_PER_SEGMENT = 3
+OTHER_FILES_MAX = 64
+"""Locks, the metadata journal, sockets of the node itself, and what is open for a moment."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -79,10 +86,29 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _raise_open_files_limit() -> None:
+def _raise_open_files_limit() -> int:
     """Use all the descriptors that the system grants: segments and connections need many."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def _check_open_files(limit: int, connection_count_max: int, partition_count: int) -> None:
+    """Warn when descriptors may run out: logs and connections then wait for each other."""
+    needed = (
+        connection_count_max
+        + FILES_PER_SEGMENT * (partition_count + OPEN_SEGMENTS_MAX)
+        + OTHER_FILES_MAX
+    )
+    if 0 <= limit < needed:  # -1: unlimited
+        log.warning(
+            "The hard limit of open files is small limit=%d needed=%d connections.max=%d"
+            " partitions=%d; raise it (LimitNOFILE, ulimit -Hn) or lower connections.max",
+            limit,
+            needed,
+            connection_count_max,
+            partition_count,
+        )
 
 
 def _settle() -> None:
@@ -95,7 +121,7 @@ def _settle() -> None:
 def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
     control = logs.configure(config.log.format, config.log.level)
     faulthandler.enable()  # the watchdog's SIGABRT leaves the stack on standard error
-    _raise_open_files_limit()
+    open_files_max = _raise_open_files_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     loop = _new_loop()
     asyncio.set_event_loop(loop)
@@ -111,6 +137,12 @@ def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
         # The service exists before anything of the broker runs.
         on_failure=lambda reason: service.fail(reason),
     )
+
+    def on_started() -> None:
+        partition_count = len(broker.replicas.by_id) if broker.replicas is not None else 0
+        _check_open_files(open_files_max, config.connections.max, partition_count)
+        _settle()
+
     pauses = GcPauses(clock, broker.telemetry.loop)
     pauses.install()
     around = Surroundings(
@@ -122,7 +154,7 @@ def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
         load_config=lambda: load_config(config_path, environ),
         set_log_level=control.set_level,
         log_lines_dropped=lambda: control.dropped_count,
-        on_started=_settle,
+        on_started=on_started,
     )
     service = Service(broker, config, around)
     try:

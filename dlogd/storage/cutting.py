@@ -35,7 +35,7 @@ class Cutter:
         self._reader = reader
 
     async def _blocking(self, work: Callable[[], None]) -> None:
-        await self._state.services.engine.run(work)
+        await self._maintenance.shortage.run(work)
 
     def _check(self) -> None:
         if self._state.failed is not None:
@@ -98,7 +98,7 @@ class Cutter:
         if segment.state is SegmentState.SEALED:
             state.services.open_segments.discard(segment)
             await self._blocking(partial(close_files, segment.detach_files()))
-            opened = await state.services.engine.run(segment.open_file)
+            opened = await self._maintenance.shortage.run(segment.open_file)
             segment.file = opened
             segment.state = SegmentState.OPEN
             segment.allocated_end = segment.tail.end
@@ -162,7 +162,7 @@ class Cutter:
         self._maintenance.note_epoch()
         await self._maintenance.save_epochs()
         segment = state.begin_segment(offset)
-        segment.file = await state.services.engine.run(segment.create_file)
+        segment.file = await self._maintenance.shortage.run(segment.create_file)
         segment.state = SegmentState.OPEN
         state.log_start_offset = state.log_end_offset = Offset(offset)
         state.flushed_offset = state.promised_offset = Offset(offset)
@@ -175,6 +175,8 @@ class Cutter:
     async def trim_to(self, offset: int) -> None:
         """Raise the log start offset, and drop the segments that lie wholly below it."""
         state = self._state
+        # Whoever trims many logs must not wait for one.
+        self._maintenance.shortage.check()
         async with self._maintenance.lock:
             self._check()
             if offset <= state.log_start_offset:

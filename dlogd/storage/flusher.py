@@ -17,6 +17,7 @@ from dlogd.storage.engine import ALIGNMENT
 from dlogd.storage.log_config import FLUSH_BYTES_MAX
 from dlogd.storage.log_state import LogState
 from dlogd.storage.segment import Segment, SegmentState
+from dlogd.storage.shortage import NO_DESCRIPTOR
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,9 @@ SYNCHRONOUS_BYTES_MAX = 64 * 1024
 """Buffered writes up to this size are done in the event loop: 5 us, less than a thread costs."""
 
 FULL_DISK_RETRY_SECONDS = 1.0
+
+_SHORTAGES = (errno.ENOSPC, errno.ENOMEM)
+_HOLD = "write"
 
 _BLOCK_MASK = ~(ALIGNMENT - 1)
 
@@ -222,18 +226,26 @@ class Flusher:
     # -- errors
 
     def _on_error(self, segment: Segment, error: OSError) -> None:
-        """A full disk is waited for where nothing was lost; anything else ends the log."""
+        """A shortage is waited for where nothing was lost; anything else ends the log."""
+        state = self._state
         is_direct = segment.file is not None and segment.file.direct
-        if error.errno != errno.ENOSPC or (segment.durable and not is_direct):
-            self._state.fail(error)
-            return
-        if self._state.failed is not None or self._retry is not None:
-            return
-        log.warning("Disk is full, waiting for space partition=%s", self._state.topic_partition)
-        self._state.blocked = KafkaStorageError(
-            f"The disk of {self._state.topic_partition} is full"
+        # Without a descriptor nothing was tried; an error of a durable buffered write may be that
+        # of its flush, which is not repeated.
+        may_retry = error.errno in NO_DESCRIPTOR or (
+            error.errno in _SHORTAGES and (is_direct or not segment.durable)
         )
-        loop = self._state.services.loop
+        if not may_retry:
+            state.fail(error)
+            return
+        if state.failed is not None or self._retry is not None:
+            return
+        if error.errno == errno.ENOSPC:
+            text = f"The disk of {state.topic_partition} is full"
+        else:
+            text = f"Nothing can be written to {state.topic_partition} for now: {error}"
+        log.warning("Writes wait partition=%s error=%s", state.topic_partition, error)
+        state.hold(_HOLD, KafkaStorageError(text))
+        loop = state.services.loop
         self._retry = loop.call_later(FULL_DISK_RETRY_SECONDS, self._try_again)
 
     def _try_again(self) -> None:
@@ -245,11 +257,11 @@ class Flusher:
         assert self._retry is not None
         self._retry.cancel()
         self._retry = None
-        self._state.blocked = None
+        self._state.resume(_HOLD)
 
     @property
     def waits_for_space(self) -> bool:
-        """Whether a full disk holds up the log."""
+        """Whether writes wait for space, descriptors or memory."""
         return self._retry is not None
 
     # -- stopping

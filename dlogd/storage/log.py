@@ -139,7 +139,8 @@ class PartitionLog(LogState):
         """
         if self.closed:
             return
-        self.blocked = self.blocked or KafkaStorageError(f"{self.topic_partition} is closing")
+        self.hold("closing", KafkaStorageError(f"{self.topic_partition} is closing"))
+        self._maintenance.shortage.hurry()
         failure: WireError | None = None
         if clean and self.failed is None:
             try:
@@ -153,7 +154,7 @@ class PartitionLog(LogState):
 
     async def _finish(self) -> None:
         if self._flusher.waits_for_space:
-            raise KafkaStorageError(f"The disk of {self.topic_partition} is full")
+            raise self.blocked or KafkaStorageError(f"{self.topic_partition} cannot be written")
         await self.flush()
         async with self._maintenance.lock:
             if self.failed is not None:

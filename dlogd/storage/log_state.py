@@ -48,6 +48,7 @@ class LogState:
     """
 
     __slots__ = (
+        "_holds",
         "active",
         "bases",
         "blocked",
@@ -95,9 +96,10 @@ class LogState:
         self.promised_offset = Offset(0)
         # Set once, never cleared: the log neither appends nor reads any more.
         self.failed: WireError | None = None
-        # Set while nothing may be appended: by the log itself (failed, closed, disk full), and by
-        # its manager (the disk's reserve is touched).
+        # Set while nothing may be appended: by the log itself (failed, closed, what `hold` says),
+        # and by its manager (the disk's reserve is touched).
         self.blocked: WireError | None = None
+        self._holds: dict[str, WireError] = {}
         self.refusal: WireError | None = None
         self.closed = False
         self.on_promised: Callable[[Any], None] = _ignore
@@ -202,6 +204,17 @@ class LogState:
         for offset, future in waiting:
             if offset <= self.flushed_offset and not future.done():
                 future.set_result(None)
+
+    def hold(self, reason: str, error: WireError) -> None:
+        """Refuse appends with `error` until `resume(reason)`."""
+        self._holds[reason] = error
+        self.blocked = self.blocked or error
+
+    def resume(self, reason: str) -> None:
+        """Take appends again, unless something else holds them up."""
+        error = self._holds.pop(reason, None)
+        if error is not None and self.blocked is error:
+            self.blocked = next(iter(self._holds.values()), None)
 
     def fail(self, error: OSError) -> None:
         """Take the log out of service for good, and tell who waits; only the first error counts."""

@@ -2,7 +2,8 @@
 
 Making and opening files, preallocating, sealing, syncing under weak flush policies, saving leader
 epochs. Jobs run as tasks under one lock per log, so each sees a log that no other job is changing;
-appends, flushes and reads go on meanwhile. An I/O error of a job takes the log out of service.
+appends, flushes and reads go on meanwhile. An I/O error of a job takes the log out of service; a
+job that lacks descriptors or memory waits for them (`dlogd.storage.shortage`).
 """
 
 import asyncio
@@ -15,10 +16,10 @@ from typing import Any
 from dlogd.config.choices import FlushPolicy
 from dlogd.storage import checkpoint, epochs
 from dlogd.storage.engine import ALIGNMENT
-from dlogd.storage.entries import OpenedEntries
 from dlogd.storage.files import File
 from dlogd.storage.log_state import LogState
 from dlogd.storage.segment import Segment, SegmentState, close_files
+from dlogd.storage.shortage import Shortage
 from dlogd.storage.zeros import zero_ahead
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Maintenance:
         "_sync_timer",
         "_syncing",
         "lock",
+        "shortage",
     )
 
     def __init__(self, state: LogState, kick: Callable[[], None]) -> None:
@@ -61,6 +63,7 @@ class Maintenance:
         self._state = state
         self._kick = kick
         self.lock = asyncio.Lock()
+        self.shortage = Shortage(state)
         self._epochs_saved = True
         self._saving = False
         self._growing = False
@@ -83,7 +86,7 @@ class Maintenance:
                 self._state.fail(error)
 
     async def _blocking(self, work: Callable[[], None]) -> None:
-        await self._state.services.engine.run(work)
+        await self.shortage.run(work)
 
     # -- after each write
 
@@ -132,14 +135,16 @@ class Maintenance:
         segment.extend_at = min(segment.extend_at, more_at)
         self.on_progress(segment, 0)
 
-    async def open_indexes(self, segment: Segment, *, writable: bool) -> None:
+    async def open_indexes(
+        self, segment: Segment, *, writable: bool, is_patient: bool = True
+    ) -> None:
         """Map both index files, unless they are; the lock is held."""
         if segment.index.is_open:
             return
-        opened: list[tuple[OpenedEntries, OpenedEntries]] = []
-        await self._blocking(lambda: opened.append(segment.open_indexes(writable=writable)))
-        segment.index.attach(opened[0][0])
-        segment.times.attach(opened[0][1])
+        run = self.shortage.run if is_patient else self._state.services.engine.run
+        opened = await run(partial(segment.open_indexes, writable=writable))
+        segment.index.attach(opened[0])
+        segment.times.attach(opened[1])
         if writable:
             # Flushes that ended meanwhile could not note it.
             segment.index.mark(segment.flushed_position)
@@ -160,15 +165,14 @@ class Maintenance:
     async def _create(self, segment: Segment) -> None:
         if segment.state is not SegmentState.CREATING:
             return
-        made: list[File] = []
-        await self._blocking(lambda: made.append(segment.create_file()))
+        made = await self.shortage.run(segment.create_file)
         config = self._state.config
         if segment.durable and config.preallocate_bytes:
             # Nothing can have been written yet, so the first step begins at the start.
             length = max(segment.bytes_expected, PREALLOCATE_BYTES_MIN)
             length = min(length, config.preallocate_bytes, config.segment_bytes) & _BLOCK_MASK
-            await self._preallocate(segment, made[0], 0, length)
-        segment.file = made[0]
+            await self._preallocate(segment, made, 0, length)
+        segment.file = made
         segment.state = SegmentState.OPEN
         self._kick()
 
@@ -355,7 +359,8 @@ class Maintenance:
             close_files(files)
 
     def stop(self) -> None:
-        """Start no timer any more."""
+        """Start no timer any more, and wait for nothing."""
+        self.shortage.hurry()
         if self._sync_timer is not None:
             self._sync_timer.cancel()
             self._sync_timer = None

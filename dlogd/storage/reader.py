@@ -4,7 +4,6 @@ Only places are found here, by the indexes and by the heads of a few batches; th
 are streamed by the caller, from memory or by the engine. Owner: the event loop's thread.
 """
 
-import errno
 from bisect import bisect_right
 from collections.abc import Awaitable
 from functools import partial
@@ -16,13 +15,12 @@ from dlogd.storage.engine import ReadBuffer
 from dlogd.storage.log_state import LogState
 from dlogd.storage.maintenance import Maintenance
 from dlogd.storage.segment import Segment, SegmentRange, SegmentState, close_files
+from dlogd.storage.shortage import OF_THE_PROCESS
 
 CURSORS_MAX = 32
 """Places remembered per log: a consumer that reads on finds its next batch without a search."""
 
 _PEEK_BYTES = 8 * 1024
-# Errors that say nothing about the disk.
-_OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 T = TypeVar("T")
 
@@ -252,9 +250,11 @@ class LogReader:
         if segment.state is SegmentState.SEALED:
             await self._open_sealed(segment)
             return
-        async with self._maintenance.lock:
+        maintenance = self._maintenance
+        maintenance.shortage.check()
+        async with maintenance.lock:
             if segment.state is SegmentState.OPEN and not segment.is_indexed:
-                await self.guard(self._maintenance.open_indexes(segment, writable=True))
+                await self.guard(maintenance.open_indexes(segment, writable=True, is_patient=False))
 
     async def _open_sealed(self, segment: Segment) -> None:
         state = self._state
@@ -338,6 +338,6 @@ class LogReader:
         try:
             return await work
         except OSError as error:
-            if error.errno not in _OF_THE_PROCESS:
+            if error.errno not in OF_THE_PROCESS:
                 self._state.fail(error)
             raise KafkaStorageError(f"{self._state.topic_partition}: {error}") from error

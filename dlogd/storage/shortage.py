@@ -1,0 +1,118 @@
+"""What to do when the process or the system lacks descriptors or memory: wait, and try again.
+
+EMFILE, ENFILE and ENOMEM say nothing about the disk, and pass. Meanwhile the log takes no appends
+(what it has taken stays in memory, unacknowledged), readers are served as far as they can be.
+Owner: the event loop's thread.
+"""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from dlog.errors import KafkaStorageError
+from dlogd.storage.log_state import LogState
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+WARN_INTERVAL_MS = 60_000
+STOP_TRIES = 3
+"""Tries that are left when the log is being closed: a stop gives descriptors back, but must end."""
+STOP_RETRY_S = 0.2
+
+NO_DESCRIPTOR = frozenset((errno.EMFILE, errno.ENFILE))
+OF_THE_PROCESS = NO_DESCRIPTOR | {errno.ENOMEM}
+"""Errors that say nothing about the disk."""
+
+T = TypeVar("T")
+
+
+class Shortage:
+    """Runs the blocking steps of one log, patiently; the caller holds the lock of maintenance."""
+
+    __slots__ = ("_pause", "_state", "_tries_left", "_warned_ms", "is_on")
+
+    def __init__(self, state: LogState) -> None:
+        self.is_on = False
+        self._state = state
+        self._pause: asyncio.Future[None] | None = None
+        self._tries_left: int | None = None  # None: as often as it takes
+        self._warned_ms = -WARN_INTERVAL_MS
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work` by the engine until it is not short of anything; it must bear repetition.
+
+        Raises OSError: any other, or that of a shortage when the log ends meanwhile.
+        """
+        while True:
+            try:
+                result = await self._state.services.engine.run(work)
+            except OSError as error:
+                if error.errno not in OF_THE_PROCESS or not self._may_wait():
+                    raise
+                self._begin(error)
+                await self._sleep()
+            else:
+                self._end()
+                return result
+
+    def check(self) -> None:
+        """Raise KafkaStorageError while a step waits: the lock is not to be had."""
+        if self.is_on:
+            raise KafkaStorageError(_MESSAGE.format(self._state.topic_partition))
+
+    def hurry(self) -> None:
+        """The log is being closed: try a few times more, then give up."""
+        if self._tries_left is None:
+            self._tries_left = STOP_TRIES
+        if self._pause is not None and not self._pause.done():
+            self._pause.set_result(None)
+
+    def _may_wait(self) -> bool:
+        if not self._state.is_working:
+            return False
+        if self._tries_left is not None:
+            self._tries_left -= 1
+            return self._tries_left >= 0
+        return True
+
+    def _begin(self, error: OSError) -> None:
+        state = self._state
+        now_ms = state.services.clock.now_ms()
+        if now_ms - self._warned_ms >= WARN_INTERVAL_MS:
+            self._warned_ms = now_ms
+            log.warning(
+                "Log waits for descriptors or memory partition=%s error=%s",
+                state.topic_partition,
+                error,
+            )
+        self.is_on = True
+        state.hold(_HOLD, KafkaStorageError(_MESSAGE.format(state.topic_partition)))
+
+    def _end(self) -> None:
+        if self.is_on:
+            self.is_on = False
+            self._state.resume(_HOLD)
+            log.info("Log goes on partition=%s", self._state.topic_partition)
+
+    async def _sleep(self) -> None:
+        loop = self._state.services.loop
+        pause = self._pause = loop.create_future()
+        delay_s = RETRY_S if self._tries_left is None else STOP_RETRY_S
+        timer = loop.call_later(delay_s, _wake, pause)
+        try:
+            await pause
+        finally:
+            timer.cancel()
+            self._pause = None
+
+
+_HOLD = "shortage"
+_MESSAGE = "{} waits: the node is short of file descriptors or memory"
+
+
+def _wake(pause: "asyncio.Future[None]") -> None:
+    if not pause.done():
+        pause.set_result(None)

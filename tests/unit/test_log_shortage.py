@@ -1,0 +1,120 @@
+"""A partition log on the simulated disk that lacks descriptors or memory: it waits."""
+
+import asyncio
+import errno
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlog.errors import KafkaStorageError
+from dlogd.config.choices import DirectIo, FlushPolicy
+from dlogd.storage import flusher, shortage
+from dlogd.storage.log import PartitionLog
+from dlogd.storage.log_config import LogConfig
+from tests.fakes.faults import DiskFault
+from tests.fakes.logs import LogHost, append, append_waiting, run, settle, values_of
+
+CONFIG = LogConfig(
+    segment_bytes=1000, preallocate_bytes=1 << 16, index_interval_bytes=256, segment_ms=10**9
+)
+
+
+async def opened(host: LogHost, count: int) -> PartitionLog:
+    """Open the log and append and flush some batches of one record."""
+    plog = await host.open()
+    for number in range(count):
+        await append_waiting(plog, b"%03d" % number + b"x" * 97)
+    await plog.flush()
+    await quiet(plog)
+    return plog
+
+
+async def quiet(plog: PartitionLog) -> None:
+    """Wait until no background job is left."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+    async with plog._maintenance.lock:
+        pass
+
+
+@pytest.mark.parametrize("operation", ["create", "open", "map", "sync_directory"])
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOMEM])
+def test_jobs_wait_for_descriptors_and_lose_nothing(
+    operation: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shortage, "RETRY_S", 0.001)
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await opened(host, 3)
+        disk = host.machine.disks["/data"]
+        disk.faults.append(DiskFault((operation,), code))
+        taken = 3
+        for _ in range(40):
+            try:
+                append(plog, b"x" * 100)
+            except KafkaStorageError:
+                break
+            taken += 1
+            await settle()
+        assert plog.failed is None and plog.blocked is not None, "the roll is held up"
+        with pytest.raises(KafkaStorageError, match="short of"):
+            append(plog, b"refused")
+        assert await asyncio.wait_for(values_of(plog, taken - 1), 5), "the newest is readable"
+        disk.heal()
+        await asyncio.wait_for(plog.flush(), 5)
+        await quiet(plog)
+        assert plog.failed is None and plog.blocked is None
+        assert append(plog, b"accepted") == taken == plog.log_end_offset - 1
+        plog = await host.reopen()
+        assert len(await values_of(plog)) == taken + 1
+        assert not host.process.misuses
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("ends", [PartitionLog.close, PartitionLog.delete])
+def test_a_log_that_waits_for_descriptors_can_be_closed(
+    ends: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(shortage, "STOP_RETRY_S", 0.001)
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await opened(host, 3)
+        host.machine.disks["/data"].faults.append(DiskFault(("create",), errno.EMFILE))
+        for _ in range(10):
+            append(plog, b"x" * 200)
+        await settle()
+        assert plog.blocked is not None
+        try:
+            await asyncio.wait_for(ends(plog), 5)
+        except KafkaStorageError:
+            assert ends is PartitionLog.close, "what was not written is told"
+        assert plog.closed
+        warnings = [line for line in caplog.messages if "waits for descriptors" in line]
+        assert len(warnings) == 1
+        plog = await host.crash()
+        assert len(await values_of(plog)) >= 3
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("durable", [FlushPolicy.ALWAYS, FlushPolicy.NEVER])
+def test_a_write_without_a_descriptor_is_tried_again(
+    durable: FlushPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "FULL_DISK_RETRY_SECONDS", 0.001)
+
+    async def scenario() -> None:
+        host = LogHost(config=replace(CONFIG, flush_policy=durable, direct_io=DirectIo.OFF))
+        plog = await opened(host, 3)
+        faults = host.machine.disks["/data"].faults
+        faults.append(DiskFault(("write",), errno.EMFILE, count=3))
+        append(plog, b"waits")
+        await asyncio.wait_for(plog.flush(), 5)
+        assert plog.failed is None and plog.blocked is None
+        assert len(await values_of(plog)) == 4
+
+    run(scenario)
