@@ -508,6 +508,7 @@ def test_a_held_segment_stays_readable_when_it_is_dropped() -> None:
     async def scenario() -> None:
         host = LogHost(config=config(segment_bytes=1000))
         plog = await opened(host, 40)
+        await plog.locate(0)
         found = plog.read(0, 10**6, 40)
         assert found is not None
         expected = await bytes_of(plog, *found.ranges[0])
