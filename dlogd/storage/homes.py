@@ -29,6 +29,8 @@ _NO_DISK_FAILURE = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
         *(errno.EAGAIN, errno.EINTR, errno.EINVAL, errno.EBADF, errno.EEXIST, errno.ENOTEMPTY),
+        # Somebody has put a directory in the place of a file, or the other way round.
+        *(errno.EISDIR, errno.ENOTDIR),
     }
 )
 

@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import stat
 import weakref
 from typing import Self
 
@@ -250,6 +251,10 @@ class PosixDirectory:
             if fd is not None:
                 return PosixFile(path, fd, direct=True, read_only=read_only)
         fd = os.open(path, flags, FILE_MODE)
+        if read_only and stat.S_ISDIR(os.fstat(fd).st_mode):
+            # The system refuses that only for writing.
+            os.close(fd)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return PosixFile(path, fd, direct=False, read_only=read_only)
 
     def rename(self, name: str, new_name: str) -> None:
@@ -291,9 +296,9 @@ class PosixDirectory:
 
     def usage(self) -> DiskUsage:
         """Return the space of the file system; free is what an unprivileged process may use."""
-        stat = os.statvfs(self.path)
+        space = os.statvfs(self.path)
         return DiskUsage(
-            total_bytes=stat.f_blocks * stat.f_frsize, free_bytes=stat.f_bavail * stat.f_frsize
+            total_bytes=space.f_blocks * space.f_frsize, free_bytes=space.f_bavail * space.f_frsize
         )
 
     def lock(self, name: str) -> PosixLock:

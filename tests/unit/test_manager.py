@@ -462,6 +462,30 @@ def test_a_damaged_log_is_out_of_service_alone_and_can_be_deleted() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("suffix", [".log", ".idx", ".tdx"])
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_directory_in_the_place_of_a_file_stops_one_log(suffix: str, clean: bool) -> None:
+    async def scenario() -> None:
+        host = ManagerHost(1)
+        await host.start()
+        await host.create_with(0, b"a" * 100)
+        await host.create_with(1, b"fine")
+        if clean:
+            await host.stop()
+        else:
+            await host.crash()
+        root = host.machine.boot().open_directory(f"/disk0/dlog/topics/t-0.{TOPIC_ID}")
+        root.unlink("00000000000000000000" + suffix)
+        root.directory("00000000000000000000" + suffix, create=True)
+        manager = await host.start(0, 1)
+        assert list(manager.logs) == [key(1)] and not host.failed
+        with pytest.raises(KafkaStorageError, match="(?i)directory"):
+            await host.create(0)
+        await host.stop()
+
+    run(scenario)
+
+
 # -- failed directories
 
 
@@ -578,7 +602,7 @@ def test_without_any_working_directory_the_start_ends() -> None:
 def test_errors_that_say_nothing_about_the_disk() -> None:
     for code in (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENOENT, errno.ESTALE):
         assert is_disk_failure(OSError(code, "x"))
-    for code in (errno.ENOSPC, errno.EMFILE, errno.ENOMEM):
+    for code in (errno.ENOSPC, errno.EMFILE, errno.ENOMEM, errno.EISDIR):
         assert not is_disk_failure(OSError(code, "x"))
 
 

@@ -169,6 +169,18 @@ def test_directories(directory: PosixDirectory) -> None:
     assert 0 < usage.free_bytes <= usage.total_bytes
 
 
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_directory_is_not_opened_as_a_file(
+    directory: PosixDirectory, direct: bool, read_only: bool
+) -> None:
+    directory.directory("child", create=True)
+    count = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(IsADirectoryError, match="child"):
+        directory.open("child", direct=direct, read_only=read_only)
+    assert len(os.listdir("/proc/self/fd")) == count
+
+
 def test_move_between_directories(directory: PosixDirectory) -> None:
     one = directory.directory("one", create=True)
     two = directory.directory("two", create=True)
