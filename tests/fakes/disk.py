@@ -83,9 +83,8 @@ class Process:
         machine.operation_count += 1
         if machine.trace is not None:
             machine.trace(operation, path, position, length)
-        if machine.operation_count == machine.death_at and machine.on_death is not None:
+        if machine.is_deadly(operation, path):
             self.alive = False
-            machine.on_death()
             raise ProcessDied(f"{operation} {path}")
         disk.strike(operation, path)
 
@@ -120,7 +119,7 @@ class Machine:
     """A host's disks, which outlive its processes. All processes end together.
 
     `operation_count` counts file operations; with `die_at(n, callback)` the process dies at the
-    n-th from now, in the middle of whatever it does.
+    n-th from now (of a kind, on some files), in the middle of whatever it does.
     """
 
     def __init__(
@@ -135,8 +134,9 @@ class Machine:
         self.disks = {mount: Disk(mount, rng, capacity_bytes) for mount in mounts}
         self.trace = trace
         self.operation_count = 0
-        self.death_at = -1
-        self.on_death: Callable[[], None] | None = None
+        self._death_in = 0
+        self._deadly = ("", "")
+        self._on_death: Callable[[], None] | None = None
         self.processes: list[Process] = []
         self.locks: dict[tuple[int, str], object] = {}
 
@@ -157,18 +157,41 @@ class Machine:
         self.processes.append(process)
         return process
 
-    def die_at(self, operation_count: int, on_death: Callable[[], None]) -> None:
-        """End the process at the n-th operation from now.
+    def die_at(
+        self,
+        operation_count: int,
+        on_death: Callable[[], None],
+        operation: str = "",
+        path_part: str = "",
+    ) -> None:
+        """End the process at the n-th operation from now, of one kind when that is given.
 
         `on_death` may only take note, since it is called in the middle of anything; whoever takes
         note then calls `crash` or `power_cut`.
         """
-        self.death_at = self.operation_count + operation_count
-        self.on_death = on_death
+        self._death_in = operation_count
+        self._deadly = (operation, path_part)
+        self._on_death = on_death
+
+    def spare(self) -> None:
+        """Take `die_at` back."""
+        self._on_death = None
+
+    def is_deadly(self, operation: str, path: str) -> bool:
+        """Count an operation; return whether the process dies at it."""
+        on_death, (wanted, path_part) = self._on_death, self._deadly
+        if on_death is None or (wanted and operation != wanted) or path_part not in path:
+            return False
+        self._death_in -= 1
+        if self._death_in > 0:
+            return False
+        self._on_death = None
+        on_death()
+        return True
 
     def crash(self) -> None:
         """Kill the process (kill -9): what the system was handed stays."""
-        self.death_at = -1
+        self.spare()
         for process in self.processes:
             process.kill()
         self.processes.clear()

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from dlog.client.node import NodeClient, open_node
-from dlog.errors import DlogError
 from dlog.transport import Address, ConnectionOptions
 from dlog.wire.topics import TopicKey
 from tests.simulation.history import History, LogKey
@@ -127,16 +126,6 @@ class Link:
                 self._opening.set_result(None)
                 self._opening = None
         return self._node
-
-    async def get_patiently(self, rng: random.Random, deadline_s: float) -> NodeClient | None:
-        """Return the open connection, None when there is none until the loop's time."""
-        while True:
-            try:
-                return await self.get()
-            except DlogError:
-                if self._loop.time() >= deadline_s:
-                    return None
-                await asyncio.sleep(0.02 + 0.2 * rng.random())
 
     def close(self) -> None:
         """Close the connection."""

@@ -8,6 +8,7 @@ that no destructor runs in its middle.
 import asyncio
 import logging
 import random
+from functools import partial
 from typing import Any
 
 from dlogd.broker import Broker
@@ -158,9 +159,12 @@ class Host:
         self.broker = None
         return self.loop
 
-    def die_at(self, operation_count: int, how: str, downtime_ns: int) -> None:
+    def die_at(
+        self, count: int, how: str, downtime_ns: int, operation: str, path_part: str
+    ) -> None:
         """Let the process end in the middle of the n-th file operation from now."""
-        self.machine.die_at(operation_count, lambda: self._on_death(how, downtime_ns))
+        on_death = partial(self._on_death, how, downtime_ns)
+        self.machine.die_at(count, on_death, operation, path_part)
 
     def _on_death(self, how: str, downtime_ns: int) -> None:
         # In the middle of anything, perhaps in a worker's thread: only take note.

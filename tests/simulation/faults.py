@@ -48,7 +48,7 @@ class Saboteur:
         self._over = True
         host = self._host
         host.trace("heal")
-        host.machine.death_at = -1
+        host.machine.spare()
         host.network.unblock_all()
         host.network.config.slow_probability = 0.0
         host.machine.heal()
@@ -79,7 +79,9 @@ class Saboteur:
         self._host.stop(fault.length_ms * MS)
 
     def _die(self, fault: Fault) -> None:
-        self._host.die_at(int(fault.amount), fault.detail, fault.length_ms * MS)
+        how, operation, path_part = (*fault.detail.split(), "", "")[:3]
+        downtime_ns = fault.length_ms * MS
+        self._host.die_at(int(fault.amount), how, downtime_ns, operation, path_part)
 
     def _pause(self, fault: Fault) -> None:
         self._host.pause(fault.length_ms * MS)

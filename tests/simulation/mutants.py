@@ -6,7 +6,6 @@ workload or its faults are too tame.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from dlogd.metadata import journal
@@ -26,9 +25,7 @@ Make = Callable[[Any], Any]
 
 def _ack_before_flush(_: Any) -> Any:
     def wait(self: Any, end: int, timeout_ms: int, waiter: Any, index: int = 0) -> None:
-        replies = waiter.on_acked(index, None)
-        if replies is not None:
-            replies.drain()
+        self._loop.call_soon(self._settle, [(end, 0.0, waiter, index)], None)
 
     return wait
 
@@ -56,9 +53,9 @@ def _read_beyond_watermark(original: Any) -> Any:
     return read
 
 
-def _leave_stale_tail(original: Any) -> Any:
+def _append_behind_torn_tail(original: Any) -> Any:
     def tidy(self: Any, file: Any, segment: Any, *, is_closed: bool) -> None:
-        segment.data_end = segment.end_position
+        segment.end_position = max(segment.data_end, segment.end_position)
         original(self, file, segment, is_closed=is_closed)
 
     return tidy
@@ -110,7 +107,7 @@ MUTANTS: dict[str, tuple[Any, str, Make]] = {
     "flush nothing (H14)": (MemoryEngine, "write", _flush_nothing),
     "read beyond the high watermark (H18)": (FetchWork, "_read", _read_beyond_watermark),
     "accept a torn tail (H16)": (scan, "has_good_crc", _constant(True)),
-    "leave the stale tail (H17)": (recovery._Recovery, "_tidy", _leave_stale_tail),
+    "append behind a torn tail (H17)": (recovery._Recovery, "_tidy", _append_behind_torn_tail),
     "append duplicates": (ProducerStates, "check", _constant(None)),
     "forget producers at a start": (
         replica_manager,
@@ -145,6 +142,3 @@ def seeds_until_caught(name: str, simulate: Callable[[int], list[str]], limit: i
     """Return how many seeds it takes to see a mutant; None: more than `limit`."""
     with mutated(name):
         return next((seed for seed in range(1, limit + 1) if simulate(seed)), None)
-
-
-__all__ = ["MUTANTS", "mutated", "partial", "seeds_until_caught"]

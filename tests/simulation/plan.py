@@ -59,6 +59,8 @@ class ProducerPlan:
     timeout_ms: int
     # All batches have one size, so that new ones fit exactly where lost ones were.
     uniform: bool = False
+    # How often an idempotent producer loses its connection while it waits for answers.
+    hangup_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,15 +221,16 @@ def _producers(rng: random.Random) -> tuple[ProducerPlan, ...]:
             idempotent=idempotent,
             acks=-1 if idempotent else rng.choice((-1, -1, 1, 1, 0)),
             inflight=rng.choice((1, 2, 5)),
-            interval_ms=rng.choice((20, 60, 150)) * count // 2,
+            interval_ms=rng.choice((5, 20, 60, 150)) * count // 2,
             records_max=rng.choice((1, 3, 10)),
-            value_bytes_max=rng.choice((20, 200, 200, 2000, 12000)),
+            value_bytes_max=rng.choice((20, 200, 800, 2000, 12000)),
             codec=rng.choice((0, 0, 0, 1, 2, 3, 4)),
             version=rng.choice((3, 5, 7, 8, 9, 11, 12, 13)),
             retries=rng.choice((0, 2, 10)),
             lanes=rng.choice((1, 2, 3)),
             timeout_ms=rng.choice((300, 1500, 5000)),
             uniform=uniform,
+            hangup_share=rng.choice((0.0, 0.05, 0.2)),
         )
         producers.append(plan)
     return tuple(producers)
@@ -253,7 +256,7 @@ _KINDS = {
     "crash": 5,
     "power-cut": 5,
     "stop": 2,
-    "die": 6,
+    "die": 8,
     "pause": 2,
     "cut-connections": 4,
     "block": 2,
@@ -273,7 +276,7 @@ _DISK_KINDS = (
 )  # fmt: skip
 _OPERATIONS = ("write", "sync", "read", "write sync", "open create", "sync_directory")
 _AMOUNTS: dict[str, tuple[float, ...]] = {
-    "die": (1, 5, 20, 60, 200),  # file operations until then
+    "die": (1, 1, 2, 5, 20, 60),  # file operations until then
     "power-cut": (-1, -1, 0, 0.5, 1),  # share of sectors that survive; -1: any
     "cut-connections": (0.2, 1),
     "slow-disk": (10, 100),
@@ -283,7 +286,23 @@ _AMOUNTS: dict[str, tuple[float, ...]] = {
     "set-clock": (-600_000, -1000, 1000, 600_000),
 }
 _DETAILS: dict[str, tuple[str, ...]] = {
-    "die": ("crash", "power-cut", "power-cut"),
+    "die": (
+        "crash",
+        "power-cut",
+        "crash write .log",
+        "power-cut write .log",
+        "power-cut write .log",
+        "power-cut sync .log",
+        "crash truncate",
+        "power-cut truncate",
+        "power-cut rename",
+        "crash unlink",
+        "power-cut unlink",
+        "power-cut mkdir",
+        "crash sync_directory",
+        "power-cut sync_directory",
+        "power-cut write .journal",
+    ),
     "block": ("in", "out", "both"),
     "disk-errors": _OPERATIONS,
     "disk-error-once": _OPERATIONS,
@@ -294,13 +313,17 @@ _DETAILS: dict[str, tuple[str, ...]] = {
 def _faults(rng: random.Random, active_ms: int, directories: tuple[str, ...]) -> tuple[Fault, ...]:
     share = rng.choice((0.1, 0.25, 0.25, 0.4))
     kinds = [kind for kind in _KINDS if rng.random() < share]
-    if rng.random() < 0.7 and not any(kind in _RESTARTS for kind in kinds):
-        kinds.append(rng.choice(_RESTARTS))
     faults = []
     for kind in kinds:
         for _ in range(rng.randint(1, _KINDS[kind])):
             at_ms = rng.randrange(200, active_ms - 200)
             faults.append(_fault(rng, kind, at_ms, rng.choice(directories)))
+    if rng.random() < 0.7:
+        # What a run is mostly about: to end in the middle of a write of records.
+        for _ in range(rng.randint(1, 4)):
+            at_ms = rng.randrange(active_ms // 4, active_ms - 200)
+            how = rng.choice(("crash write .log", "power-cut write .log"))
+            faults.append(Fault(at_ms, "die", rng.choice((0, 50)), float(rng.choice((1, 3))), how))
     return tuple(sorted(faults, key=lambda fault: fault.at_ms))
 
 

@@ -182,7 +182,7 @@ class Producer:
                     self._finish(batch, Outcome.UNKNOWN, "gave up")
                 return
             if batches:
-                await self.around.sleep_ms(20 + 100 * self.rng.random())
+                await self.around.sleep_ms(10 + 50 * self.rng.random())
 
     def _settle(self, batch: Batch, error: str) -> bool:
         """Finish a plain batch if it is over; else it is sent again."""
@@ -280,7 +280,7 @@ class _Session:
                 return
             if whole:
                 deadline_s = producer.loop.time() + PATIENCE_S
-            await around.sleep_ms(plan.interval_ms * 2 * rng.random() if whole else 100)
+            await around.sleep_ms(plan.interval_ms * 2 * rng.random() if whole else 30)
 
     def _topic_is_going(self) -> bool:
         topics = self._producer.around.topics.live
@@ -303,6 +303,8 @@ class _Session:
         except DlogError:
             return False
         tasks = [loop.create_task(self._producer._exchange(node, [batch])) for batch in batches]
+        if self._producer.rng.random() < self._producer.plan.hangup_share:
+            loop.call_later(self._producer.rng.random() * 0.01, node.close)
         failed = False
         over = False
         for batch, task in zip(batches, tasks, strict=True):
