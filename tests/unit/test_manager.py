@@ -479,7 +479,7 @@ def test_a_directory_in_the_place_of_a_file_stops_one_log(suffix: str, clean: bo
         root.directory("00000000000000000000" + suffix, create=True)
         manager = await host.start(0, 1)
         assert list(manager.logs) == [key(1)] and not host.failed
-        with pytest.raises(KafkaStorageError, match="(?i)directory"):
+        with pytest.raises(KafkaStorageError, match=r"(?i)directory"):
             await host.create(0)
         await host.stop()
 
