@@ -2,6 +2,7 @@
 
     metadata-<version, 20 digits>.snapshot    the image of that version
     metadata-<version, 20 digits>.journal     the commands after that version
+    metadata-version                          a version that was reached (small-files.md)
     *.tmp                                     not finished; removed at start
 
 There is one live journal, the newest; older files go once the newer ones are on stable storage.
@@ -18,6 +19,8 @@ from dlogd.metadata import journal, machine, snapshot
 from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage
 from dlogd.metadata.journal import Journal
+from dlogd.storage import checkpoint
+from dlogd.storage.checkpoint import MalformedFileError
 from dlogd.storage.files import Directory, File, Lock
 
 log = logging.getLogger(__name__)
@@ -55,6 +58,7 @@ class Archive:
         self._directory = directory
         self._lock: Lock | None = None
         self._live: _Live | None = None
+        self._noted_version = 0
 
     @property
     def journal_bytes(self) -> int:
@@ -83,6 +87,7 @@ class Archive:
         for name in names:
             if name.endswith(_TEMPORARY):
                 self._directory.unlink(name)
+        self._noted_version = self._read_note()
         found = sorted(match.groups() for name in names if (match := _NAME.match(name)))
         snapshots = [int(version) for version, kind in found if kind == "snapshot"]
         journals = [int(version) for version, kind in found if kind == "journal"]
@@ -90,6 +95,7 @@ class Archive:
         if not journals:
             if snapshots:
                 raise self._corrupt(_name(snapshots[-1], "journal"), "is missing")
+            self._expect_noted(image.version, _name(0, "journal"))
             self._begin_journal(image.version)
             return image
         image = self._replay(image, journals[-1])
@@ -101,6 +107,38 @@ class Archive:
             f"{self._directory.path}/{name} {reason}. "
             "Restore the metadata directory from a backup; nothing was changed"
         )
+
+    def _read_note(self) -> int:
+        try:
+            data = checkpoint.load_file(self._directory, checkpoint.METADATA_VERSION)
+            return 0 if data is None else checkpoint.decode_metadata_version(data)
+        except MalformedFileError as error:
+            log.warning(
+                "Small file ignored: %s/%s is not used: %s",
+                self._directory.path,
+                checkpoint.METADATA_VERSION,
+                error,
+            )
+            return 0
+
+    def _expect_noted(self, version: int, name: str) -> None:
+        """Refuse files that have lost changes: a journal cut anywhere reads like a torn end."""
+        if version < self._noted_version:
+            raise self._corrupt(
+                name,
+                f"ends with version {version}, but version {self._noted_version} was reached: the "
+                "file was cut or replaced by an older one, and topics made since would vanish",
+            )
+
+    def note(self, version: int) -> None:
+        """Note that `version` was reached, so that a start with less is refused.
+
+        `version` is on stable storage. Raises OSError, which does no harm.
+        """
+        if version > self._noted_version:
+            data = checkpoint.encode_metadata_version(version)
+            checkpoint.replace_file(self._directory, checkpoint.METADATA_VERSION, data)
+            self._noted_version = version
 
     def _read(self, file: File) -> bytes:
         return file.pread(file.size(), 0)
@@ -133,6 +171,7 @@ class Archive:
             raise self._corrupt(_name(base_version, "snapshot"), "is missing")
         snapshot_version = image.version
         image = self._apply(image, content, name)
+        self._expect_noted(image.version, name)
         self._cut_torn(content)
         # After a failed fsync the system may hold bytes that count as flushed and are not on the
         # disk (rule 2.15): what was read is written again, to be flushed with the next frame.

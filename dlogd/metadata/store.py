@@ -38,6 +38,9 @@ FRAME_COMMANDS_MAX = 16
 FRAME_BYTES_MAX = 4 << 20
 """The same in bytes; a single command may be larger."""
 
+NOTE_INTERVAL_S = 5.0
+"""How long after a change its version is noted outside the journal."""
+
 WAITING_MAX = 1_000
 """Proposals that may wait; further ones are refused."""
 
@@ -77,6 +80,8 @@ class MetadataStore:
         self._subscriber_next = 0
         self._tasks = Tasks(self._on_task_failed)
         self._writer: asyncio.Task[None] | None = None
+        self._note_timer: asyncio.TimerHandle | None = None
+        self._noting: asyncio.Task[None] | None = None
         self._closed = True
         self.failed: Exception | None = None
         """Why nothing can be proposed any more; the process must be restarted."""
@@ -105,6 +110,7 @@ class MetadataStore:
         )
         store._image = await engine.run(store._archive.open)
         store._closed = False
+        await store._note()
         log.info(
             "Opened metadata path=%s version=%d topics=%d",
             directory.path,
@@ -209,6 +215,10 @@ class MetadataStore:
                 _settle(batch, [Unknown(message=str(error))] * len(batch))
                 raise
             self._install(image)
+            if self._note_timer is None:
+                self._note_timer = asyncio.get_running_loop().call_later(
+                    NOTE_INTERVAL_S, self._note_soon
+                )
         _settle(batch, outcomes)
 
     def _install(self, image: ClusterImage) -> None:
@@ -219,6 +229,19 @@ class MetadataStore:
         loop = asyncio.get_running_loop()
         for subscriber in self._subscribers.values():
             loop.call_soon(subscriber, old, image, delta)
+
+    def _note_soon(self) -> None:
+        self._note_timer = None
+        if not self._closed and self.failed is None:
+            self._noting = self._tasks.spawn("note metadata version", self._note())
+
+    async def _note(self) -> None:
+        """Note the newest version outside the journal, to know a journal that lost its end."""
+        version = self._image.version
+        try:
+            await self._engine.run(lambda: self._archive.note(version))
+        except OSError as error:
+            log.warning("Could not note the metadata version error=%s", error)
 
     async def _compact(self) -> None:
         image = self._image
@@ -250,8 +273,11 @@ class MetadataStore:
         if self._closed:
             return
         self._closed = True
-        if self._writer is not None:
-            await asyncio.wait([self._writer])
+        if self._note_timer is not None:
+            self._note_timer.cancel()
+        for task in (self._writer, self._noting):
+            if task is not None:
+                await asyncio.wait([task])
         await self._tasks.close()
         await self._engine.run(self._close_archive)
 
@@ -259,6 +285,7 @@ class MetadataStore:
         try:
             if self.failed is None:
                 self._archive.seal(self._image.version + 1)
+                self._archive.note(self._image.version)
         except OSError as error:
             log.warning("Could not seal metadata journal error=%s", error)
         finally:

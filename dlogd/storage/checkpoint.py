@@ -20,6 +20,7 @@ from dlogd.storage.files import Directory
 IDENTITY = "identity"
 CLEAN_SHUTDOWN = "clean-shutdown"
 HIGH_WATERMARKS = "high-watermarks"
+METADATA_VERSION = "metadata-version"
 VERSION = 1
 
 SIZE_MAX = 64 * 1024 * 1024
@@ -138,6 +139,22 @@ def decode_identity(data: bytes) -> Identity:
         )
     except (KeyError, ValueError) as error:
         raise MalformedFileError(f"{IDENTITY} file lacks or garbles a field: {error}") from error
+
+
+# -- the metadata's version
+
+
+def encode_metadata_version(version: int) -> bytes:
+    """Return the bytes of the note of a metadata version that was reached."""
+    return encode(METADATA_VERSION, f"{version}\n")
+
+
+def decode_metadata_version(data: bytes) -> int:
+    """Parse the note of a metadata version; raise MalformedFileError."""
+    text = decode(METADATA_VERSION, data).strip()
+    if not text.isdecimal() or len(text) > 20:
+        raise MalformedFileError(f"{METADATA_VERSION} file has a line {text!r}")
+    return int(text)
 
 
 # -- offsets of many logs, by the names of their directories

@@ -9,8 +9,10 @@ from dlogd.storage.checkpoint import (
     HIGH_WATERMARKS,
     Identity,
     decode_identity,
+    decode_metadata_version,
     decode_offsets,
     encode_identity,
+    encode_metadata_version,
     encode_offsets,
 )
 
@@ -25,6 +27,7 @@ CLEAN_SHUTDOWN_BYTES = b"dlog clean-shutdown 1 50 5da81327\n" + f"42 {LOG_NAME}\
 HIGH_WATERMARKS_BYTES = b"dlog high-watermarks 1 34 2fc29653\n" + (
     b"9223372036854775807 a-0.x\n0 b-0.x\n"
 )
+METADATA_VERSION_BYTES = b"dlog metadata-version 1 5 020e95a5\n1234\n"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "formats" / "small-files.md"
 
 
@@ -50,7 +53,12 @@ def test_high_watermarks() -> None:
     assert decode_offsets(HIGH_WATERMARKS, HIGH_WATERMARKS_BYTES) == offsets
 
 
+def test_metadata_version() -> None:
+    assert encode_metadata_version(1234) == METADATA_VERSION_BYTES
+    assert decode_metadata_version(METADATA_VERSION_BYTES) == 1234
+
+
 def test_the_document_shows_these_bytes() -> None:
     text = DOCUMENT.read_text()
-    for data in (IDENTITY_BYTES, CLEAN_SHUTDOWN_BYTES):
+    for data in (IDENTITY_BYTES, CLEAN_SHUTDOWN_BYTES, METADATA_VERSION_BYTES):
         assert f"```\n{data.decode()}```" in text

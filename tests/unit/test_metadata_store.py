@@ -23,6 +23,7 @@ from dlogd.metadata.commands import AlterConfigs, Command, ConfigChange, CreateT
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused, Unknown
 from dlogd.metadata.store import WAITING_MAX, MetadataStore
+from dlogd.storage.checkpoint import METADATA_VERSION
 from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault, Latency, ProcessDied
 
@@ -297,6 +298,61 @@ def test_damage_in_the_middle_is_refused_wherever_it_is() -> None:
                 await host.open()
             host.machine.crash()
             assert host.data() == bytes(damaged)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_journal_that_was_cut_is_no_torn_end(
+    orderly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All frames before the cut are whole: only the version noted elsewhere tells."""
+    monkeypatch.setattr("dlogd.metadata.store.NOTE_INTERVAL_S", 0.001)
+
+    async def scenario() -> None:
+        host = Host()
+        store = await filled(host)
+        version = store.image.version
+        if orderly:
+            await store.close()
+        else:
+            await asyncio.sleep(0.05)
+        host.machine.crash()
+        whole = host.data()
+        frames = journal.decode(whole).frames
+        end = whole.rindex(journal.FRAME_MAGIC)
+        while frames and frames[-1].next_version > version:
+            shorter = whole[:end]
+            frames, end = journal.decode(shorter).frames, shorter.rindex(journal.FRAME_MAGIC)
+        for data in (shorter, shorter + whole[len(shorter) : len(shorter) + 9]):
+            host.replace(data)
+            with pytest.raises(MetadataCorruptError, match=f"version {version} was reached"):
+                await host.reopen()
+            assert host.data() == data, "nothing was changed"
+        host.machine.crash()
+        host.machine.boot().open_directory(PATH).unlink(JOURNAL_0)
+        with pytest.raises(MetadataCorruptError, match=f"version {version} was reached"):
+            await host.reopen()
+        host.replace(whole)
+        assert (await host.reopen()).image.version == version
+
+    run(scenario)
+
+
+def test_a_damaged_or_missing_note_does_not_stop_a_start() -> None:
+    async def scenario() -> None:
+        host = Host()
+        store = await filled(host)
+        await store.close()
+        host.replace(b"nonsense", METADATA_VERSION)
+        assert (await host.reopen()).image.version == store.image.version
+        host.machine.disks["/data"].faults.append(
+            DiskFault(("create",), errno.ENOSPC, path_part=METADATA_VERSION)
+        )
+        host.machine.boot().open_directory(PATH).unlink(METADATA_VERSION)
+        again = await host.reopen()
+        assert again.image.version == store.image.version
+        await again.close()
 
     run(scenario)
 
