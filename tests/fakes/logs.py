@@ -21,6 +21,7 @@ from dlogd.storage.tail import AppendMemory
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import StorageMetrics
 from tests.fakes.disk import Machine, Process
+from tests.simulation.loop import SimLoop, run_alone
 
 TOPIC_PARTITION = TopicPartition("t", PartitionId(0))
 
@@ -109,6 +110,15 @@ def run(scenario: Callable[[], Awaitable[Any]]) -> Any:
     return asyncio.run(main())
 
 
+def run_virtual(scenario: Callable[[], Awaitable[Any]]) -> Any:
+    """Run a scenario in virtual time: other load on the machine changes nothing."""
+
+    async def main() -> Any:
+        return await scenario()
+
+    return run_alone(main())
+
+
 def batch_of(
     *values: bytes, timestamp_ms: int = 1000, producer_id: int = -1, step_ms: int = 0
 ) -> bytearray:
@@ -142,10 +152,15 @@ async def append_waiting(
         await future
 
 
+TICK_S = 0.00001
+
+
 async def settle() -> None:
-    """Let everything that is ready happen."""
+    """Let everything happen that takes no time."""
+    # In virtual time a timer of no delay runs only when nothing else is ready.
+    pause_s = TICK_S if isinstance(asyncio.get_running_loop(), SimLoop) else 0
     for _ in range(20):
-        await asyncio.sleep(0)
+        await asyncio.sleep(pause_s)
 
 
 async def read_batches(

@@ -13,7 +13,7 @@ from dlogd.config.choices import FlushPolicy
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from tests.fakes.faults import ProcessDied
-from tests.fakes.logs import LogHost, append_waiting, run, settle, values_of
+from tests.fakes.logs import TICK_S, LogHost, append_waiting, run_virtual, settle, values_of
 
 RECORDS = 40
 POINTS_MAX = 400
@@ -75,9 +75,9 @@ async def crash_at(operation: Operation, point: int, seed: int, policy: FlushPol
     host.machine.die_at(point, lambda: died.set_result(None))
     task: asyncio.Future[object] = asyncio.ensure_future(operation.work(plog))
     while not task.done() and not died.done():
-        await asyncio.sleep(0)
+        await asyncio.sleep(TICK_S)
     for _ in range(3):
-        await asyncio.sleep(0)
+        await asyncio.sleep(TICK_S)
     ended = not died.done()
     if task.done() and not ended:
         assert task.exception() is None or isinstance(task.exception(), ProcessDied)
@@ -110,4 +110,4 @@ def test_power_cut_at_every_disk_operation(name: str, policy: FlushPolicy) -> No
                     return
         raise AssertionError("the operation has no end")
 
-    run(scenario)
+    run_virtual(scenario)

@@ -28,7 +28,7 @@ from tests.fakes.logs import (
     batch_of,
     bytes_of,
     read_batches,
-    run,
+    run_virtual,
     settle,
     values_in,
     values_of,
@@ -56,8 +56,8 @@ async def opened(host: LogHost, count: int = 0) -> PartitionLog:
 
 async def quiet(plog: PartitionLog) -> None:
     """Wait until no background job is left."""
-    for _ in range(200):
-        await asyncio.sleep(0)
+    for _ in range(10):
+        await settle()
     async with plog._maintenance.lock:
         pass
 
@@ -78,7 +78,7 @@ def test_appends_of_one_iteration_are_one_flush() -> None:
         assert promised == [7]
         assert plog.flushed_offset == plog.promised_offset == 7
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_new_flush_starts_only_when_the_last_has_ended() -> None:
@@ -98,7 +98,7 @@ def test_a_new_flush_starts_only_when_the_last_has_ended() -> None:
         assert promised == [1, 6], "what waited went out together"
         assert not host.process.misuses
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_always_is_on_the_disk_when_it_is_promised() -> None:
@@ -111,7 +111,7 @@ def test_always_is_on_the_disk_when_it_is_promised() -> None:
         plog = await host.power_cut(keep=0.0)
         assert plog.log_end_offset == kept == 11
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 @pytest.mark.parametrize("policy", [FlushPolicy.INTERVAL, FlushPolicy.NEVER])
@@ -129,7 +129,7 @@ def test_weak_policies_survive_the_process_but_not_the_power(policy: FlushPolicy
         plog = await host.power_cut(keep=0.0)
         assert plog.log_end_offset == 1
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_interval_syncs_in_the_background_and_never_does_not() -> None:
@@ -143,7 +143,7 @@ def test_interval_syncs_in_the_background_and_never_does_not() -> None:
             await plog.flush()
             assert plog.flushed_offset == 1
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_large_weak_writes_go_through_the_engine() -> None:
@@ -158,7 +158,7 @@ def test_large_weak_writes_go_through_the_engine() -> None:
         assert plog.promised_offset == 3
         assert len(await values_of(plog)) == 3
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_policy_changes_with_the_next_segment() -> None:
@@ -179,7 +179,7 @@ def test_a_policy_changes_with_the_next_segment() -> None:
         await settle()
         assert (plog.promised_offset, plog.flushed_offset) == (3, 2)
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_an_empty_segment_takes_over_a_new_policy_as_it_is() -> None:
@@ -192,7 +192,7 @@ def test_an_empty_segment_takes_over_a_new_policy_as_it_is() -> None:
         await quiet(plog)
         assert (plog.promised_offset, plog.flushed_offset) == (1, 0)
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 # -- appends
@@ -214,7 +214,7 @@ def test_offsets_and_epochs_are_patched_into_the_copy() -> None:
         assert [(head[0], head[2]) for head in heads] == [(0, 9), (2, 9), (4, 9)]
         assert [offset for offset, _ in values_in(data)] == list(range(6))
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_followers_append_verbatim_and_only_what_comes_next() -> None:
@@ -236,7 +236,7 @@ def test_followers_append_verbatim_and_only_what_comes_next() -> None:
         assert await read_batches(copy, 0) == data
         assert copy.epochs.entries == source.epochs.entries == [(3, 0), (5, 4)]
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_refusals_change_nothing() -> None:
@@ -252,7 +252,7 @@ def test_refusals_change_nothing() -> None:
         plog.refusal = None
         assert append(plog, b"x") == 3
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_without_memory_an_append_waits_its_turn() -> None:
@@ -271,7 +271,7 @@ def test_without_memory_an_append_waits_its_turn() -> None:
         assert called and called[0] > 0
         assert append(plog, b"x" * 3000) == count
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_batch_that_can_never_fit_is_refused() -> None:
@@ -284,7 +284,7 @@ def test_a_batch_that_can_never_fit_is_refused() -> None:
         await plog.flush()
         assert len((await values_of(plog))[0][1]) == 20_000
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 # -- rolls
@@ -303,7 +303,7 @@ def test_roll_by_size() -> None:
         assert [segment.base_offset for segment in plog.segments[-2:]] == [20, 21]
         assert len(await values_of(plog)) == 22
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_roll_by_age_of_the_first_record() -> None:
@@ -325,7 +325,7 @@ def test_roll_by_age_of_the_first_record() -> None:
         plog.maybe_roll(8003)
         assert plog.active.base_offset == 7, "the age is known after a restart"
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_roll_before_relative_offsets_overflow() -> None:
@@ -340,7 +340,7 @@ def test_roll_before_relative_offsets_overflow() -> None:
             plog.append(memoryview(batch), tuple(fields), leader_epoch=LeaderEpoch(0))
         assert [segment.base_offset for segment in plog.segments] == [0, 11 + (1 << 31)]
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_appends_go_on_while_the_next_file_is_made() -> None:
@@ -361,7 +361,7 @@ def test_appends_go_on_while_the_next_file_is_made() -> None:
         states = [segment.state for segment in plog.segments]
         assert set(states[:-1]) == {SegmentState.SEALED} and states[-1] is SegmentState.OPEN
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_closed_segment_is_as_short_as_its_data() -> None:
@@ -375,7 +375,7 @@ def test_a_closed_segment_is_as_short_as_its_data() -> None:
             assert file.size() == segment.end_position
             file.close()
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_an_idle_log_owns_no_space() -> None:
@@ -389,7 +389,7 @@ def test_an_idle_log_owns_no_space() -> None:
         await quiet(host.log)
         assert host.machine.disks["/data"].used_bytes() >= 65536
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_indexes_grow_with_the_segment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,7 +410,7 @@ def test_indexes_grow_with_the_segment(monkeypatch: pytest.MonkeyPatch) -> None:
         assert host.services.metrics.recovered_bytes_total < 20_000
         assert len(await values_of(host.log, 2900)) == 100
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 # -- reads
@@ -433,7 +433,7 @@ def test_read_respects_its_limits() -> None:
         few = plog.read(7, 10**9, 12)
         assert few is not None and few.bytes == 5 * BATCH_BYTES
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_offset_equal_to_the_end_is_empty_and_beyond_is_out_of_range() -> None:
@@ -454,7 +454,7 @@ def test_offset_equal_to_the_end_is_empty_and_beyond_is_out_of_range() -> None:
         with pytest.raises(OffsetOutOfRangeError):
             plog.read(2, 1000, 10)
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_read_in_the_middle_of_a_batch_begins_with_the_batch() -> None:
@@ -466,7 +466,7 @@ def test_a_read_in_the_middle_of_a_batch_begins_with_the_batch() -> None:
         found = plog.read(16, 1, 30)
         assert found is not None and found.base_offset == 15
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_old_data_is_found_by_asking_the_disk_once() -> None:
@@ -486,7 +486,7 @@ def test_old_data_is_found_by_asking_the_disk_once() -> None:
         rest = plog.read(following, 10**6, 500)
         assert rest is not None and rest.bytes + len(data) == (500 - 123) * BATCH_BYTES
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_closed_segments_are_opened_for_readers_and_closed_again() -> None:
@@ -501,7 +501,7 @@ def test_closed_segments_are_opened_for_readers_and_closed_again() -> None:
         assert sum(segment.file is not None for segment in plog.segments[:-1]) <= 2
         assert len(host.services.open_segments) <= 2
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_held_segment_stays_readable_when_it_is_dropped() -> None:
@@ -523,7 +523,7 @@ def test_a_held_segment_stays_readable_when_it_is_dropped() -> None:
         await settle()
         assert segment.file is None
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_reads_of_unflushed_records_come_from_memory() -> None:
@@ -535,10 +535,13 @@ def test_reads_of_unflushed_records_come_from_memory() -> None:
             append(plog, b"%03d" % number + b"x" * 97)
         await settle()
         assert plog.flushed_offset == 5
+        for end in (5, 3):
+            found = plog.read(0, 10**6, end)
+            assert found is not None and found.bytes == end * BATCH_BYTES
         assert [offset for offset, _ in await values_of(plog, 3)] == list(range(3, 30))
         host.machine.heal()
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 # -- errors
@@ -574,7 +577,7 @@ def test_an_error_of_a_flush_ends_the_log(code: int) -> None:
         plog = await host.crash()
         assert len(await values_of(plog)) == 5
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_failed_log_gives_its_memory_back() -> None:
@@ -589,8 +592,15 @@ def test_a_failed_log_gives_its_memory_back() -> None:
         await asyncio.sleep(0.02)
         usage = host.services.memory.pool.usage()
         assert usage.taken_bytes == usage.cached_bytes == 0
+        plog = await host.crash()
+        append(plog, b"x" * 1000)
+        await plog.flush()
+        assert host.services.memory.pool.usage().taken_bytes > 0
+        plog.fail(OSError(errno.EIO, "while nothing is in flight"))
+        usage = host.services.memory.pool.usage()
+        assert usage.taken_bytes == usage.cached_bytes == 0
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_a_full_disk_holds_up_and_does_not_lose() -> None:
@@ -609,7 +619,7 @@ def test_a_full_disk_holds_up_and_does_not_lose() -> None:
         await asyncio.wait_for(plog.flush(), 5)
         assert append(plog, b"accepted") == 6
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_no_space_to_preallocate_is_no_error() -> None:
@@ -623,7 +633,7 @@ def test_no_space_to_preallocate_is_no_error() -> None:
         await plog.flush()
         assert plog.failed is None and plog.flushed_offset == 20
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 @pytest.mark.parametrize("operation", ["create", "sync_directory", "map", "truncate"])
@@ -641,7 +651,7 @@ def test_an_error_of_a_background_job_ends_the_log(operation: str) -> None:
             await settle()
         assert plog.failed is not None
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_an_error_of_a_read_takes_the_log_out_of_service() -> None:
@@ -654,7 +664,7 @@ def test_an_error_of_a_read_takes_the_log_out_of_service() -> None:
             await plog.locate(3)
         assert plog.failed is not None
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_lack_of_descriptors_says_nothing_about_the_disk() -> None:
@@ -669,7 +679,7 @@ def test_lack_of_descriptors_says_nothing_about_the_disk() -> None:
         await plog.locate(3)
         assert plog.read(3, 100, 50) is not None
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 # -- time
@@ -699,7 +709,7 @@ def test_timestamps_find_the_first_record_at_or_after() -> None:
         await plog.trim_to(100)
         assert await plog.offset_for_timestamp(0) == (3330, 100, 2)
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_records_without_timestamps() -> None:
@@ -711,7 +721,7 @@ def test_records_without_timestamps() -> None:
         assert await plog.offset_for_timestamp(0) is None
         assert await plog.offset_of_max_timestamp() is None
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 # -- ends
@@ -733,7 +743,7 @@ def test_closing_twice_and_appending_after() -> None:
         plog = await host.crash()
         assert plog.log_end_offset == 6
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_who_waits_for_a_flush_hears_of_the_close() -> None:
@@ -748,7 +758,7 @@ def test_who_waits_for_a_flush_hears_of_the_close() -> None:
         with pytest.raises(KafkaStorageError):
             await waiting
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_deleting_does_not_wait_for_data() -> None:
@@ -762,7 +772,7 @@ def test_deleting_does_not_wait_for_data() -> None:
         assert not host.process.open_files
         assert not host.process.misuses
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 @pytest.mark.parametrize("direct", [DirectIo.AUTO, DirectIo.OFF])
@@ -776,4 +786,4 @@ def test_direct_io_is_used_for_durable_writes_only(direct: DirectIo) -> None:
             assert plog.active.file.direct is wanted
             assert len(await values_of(plog)) == 3
 
-    run(scenario)
+    run_virtual(scenario)

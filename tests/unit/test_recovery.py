@@ -15,7 +15,7 @@ from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.recovery import LOG_START, encode_log_start
 from dlogd.storage.segment import IDX, TDX, file_name
-from tests.fakes.logs import LogHost, append_waiting, batch_of, run, settle, values_of
+from tests.fakes.logs import LogHost, append_waiting, batch_of, run_virtual, settle, values_of
 
 LOG_0 = file_name(0)
 CONFIG = LogConfig(
@@ -92,7 +92,7 @@ def test_nothing_is_lost_by_a_killed_process() -> None:
         assert await offsets(plog) == list(range(20))
         assert plog.flushed_offset == 20
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_zero_filled_preallocated_tail_is_not_data() -> None:
@@ -110,7 +110,7 @@ def test_zero_filled_preallocated_tail_is_not_data() -> None:
         await fill(plog, 3)
         assert await offsets(await host.crash()) == list(range(23))
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 @pytest.mark.parametrize("cut", [1, 60, 61, 100, 161])
@@ -125,7 +125,7 @@ def test_torn_tail_without_anything_behind_it(cut: int) -> None:
         assert await offsets(plog) == list(range(20))
         assert set(content(host.directory)[end:]) <= {0}
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_what_is_cut_never_comes_back() -> None:
@@ -146,7 +146,7 @@ def test_what_is_cut_never_comes_back() -> None:
         plog = await host.crash()
         assert [value for _, value in await values_of(plog, 20)] == [b"other"]
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def lost_sector(end: int) -> bytes:
@@ -167,7 +167,7 @@ def test_torn_sector_in_the_last_write(caplog: pytest.LogCaptureFixture) -> None
         assert "Cut a torn tail" in caplog.text
         assert set(content(host.directory)[end:]) <= {0}
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_first_sector_of_the_last_write_lost() -> None:
@@ -181,7 +181,7 @@ def test_first_sector_of_the_last_write_lost() -> None:
         overwrite(await host.kill(), LOG_0, end, bytes(rest) + written[rest:])
         assert await offsets(await host.open()) == list(range(20))
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_bit_flip_in_the_middle_of_flushed_data() -> None:
@@ -194,7 +194,7 @@ def test_bit_flip_in_the_middle_of_flushed_data() -> None:
         text = await refused(host)
         assert LOG_0 in text and "flushed reaches to" in text and "out of service" in text
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_bit_flip_in_the_last_flushed_batch() -> None:
@@ -206,7 +206,7 @@ def test_bit_flip_in_the_last_flushed_batch() -> None:
         flip(await host.kill(), LOG_0, end - 10)
         await refused(host)
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_bit_flip_beyond_the_mark_with_good_batches_behind_it() -> None:
@@ -219,7 +219,7 @@ def test_bit_flip_beyond_the_mark_with_good_batches_behind_it() -> None:
         flip(directory, LOG_0, end + 300)
         assert "a good batch follows" in await refused(host)
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_torn_region_larger_than_any_write_is_damage() -> None:
@@ -231,7 +231,7 @@ def test_torn_region_larger_than_any_write_is_damage() -> None:
         overwrite(directory, LOG_0, end + (12 << 20), raw_batch(500, b"far away"))
         assert "more than one write" in await refused(host)
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_file_cut_below_the_flushed_mark() -> None:
@@ -244,7 +244,7 @@ def test_file_cut_below_the_flushed_mark() -> None:
         file.sync()
         assert "flushed reaches to" in await refused(host)
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 @pytest.mark.parametrize("suffixes", [(IDX,), (TDX,), (IDX, TDX)])
@@ -261,7 +261,7 @@ def test_missing_index(suffixes: tuple[str, ...]) -> None:
         assert plog.segments[0].index.count == plog.segments[0].times.count
         assert (await plog.offset_for_timestamp(1000)) == (1000, 0, 0)
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff" * 9000, bytes(9000), b"DLIX" + bytes(5000)])
@@ -279,7 +279,7 @@ def test_garbage_index(suffix: str, garbage: bytes) -> None:
         assert await offsets(plog) == list(range(200))
         assert plog.segments[0].index.count > 50
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_index_entries_that_name_no_batch_are_stepped_over() -> None:
@@ -296,7 +296,7 @@ def test_index_entries_that_name_no_batch_are_stepped_over() -> None:
         plog = await host.open()
         assert await offsets(plog) == list(range(200))
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_garbage_in_the_flushed_mark_is_not_believed() -> None:
@@ -306,7 +306,7 @@ def test_garbage_in_the_flushed_mark_is_not_believed() -> None:
         overwrite(await host.kill(), file_name(0, IDX), 24, b"\xee" * 8)
         assert await offsets(await host.open()) == list(range(20))
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def segments_config(policy: FlushPolicy = FlushPolicy.ALWAYS) -> LogConfig:
@@ -333,7 +333,7 @@ def test_index_of_a_closed_segment_is_rebuilt() -> None:
         assert await offsets(plog) == list(range(100))
         assert host.directory.exists(file_name(bases[1], IDX))
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_missing_segment_in_the_middle() -> None:
@@ -344,7 +344,7 @@ def test_missing_segment_in_the_middle() -> None:
         directory.unlink(file_name(bases[1]))
         assert f"begins with offset {bases[2]}" in await refused(host)
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_missing_first_segment() -> None:
@@ -355,7 +355,7 @@ def test_missing_first_segment() -> None:
         directory.unlink(file_name(bases[0]))
         assert f"begins with offset {bases[1]}" in await refused(host)
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_damage_at_the_end_of_a_closed_segment() -> None:
@@ -367,7 +367,7 @@ def test_damage_at_the_end_of_a_closed_segment() -> None:
         flip(directory, name, len(content(directory, name)) - 5)
         assert name in await refused(host)
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_segment_that_was_rolled_to_and_never_written() -> None:
@@ -383,7 +383,7 @@ def test_segment_that_was_rolled_to_and_never_written() -> None:
         assert [segment.base_offset for segment in plog.segments] == [0]
         assert not host.directory.exists(file_name(21))
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_lost_page_of_a_closed_segment_under_a_weak_policy() -> None:
@@ -408,7 +408,7 @@ def test_lost_page_of_a_closed_segment_under_a_weak_policy() -> None:
         assert found == list(range(len(found)))
         assert [segment.base_offset for segment in plog.segments] == bases[:2]
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 @pytest.mark.parametrize("damage", ["missing", "garbage"])
@@ -428,7 +428,7 @@ def test_leader_epochs_are_found_again(damage: str) -> None:
         plog = await host.open()
         assert plog.epochs.entries == expected
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_log_that_ends_before_its_start_begins_anew() -> None:
@@ -444,7 +444,7 @@ def test_log_that_ends_before_its_start_begins_anew() -> None:
         await plog.flush()
         assert await offsets(await host.crash()) == [500]
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_damaged_log_start_is_not_guessed() -> None:
@@ -454,7 +454,7 @@ def test_damaged_log_start_is_not_guessed() -> None:
         replace_file(await host.kill(), LOG_START, b"nonsense")
         assert LOG_START in await refused(host)
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_clean_start_needs_no_scan_and_an_unclean_one_little() -> None:
@@ -468,7 +468,7 @@ def test_clean_start_needs_no_scan_and_an_unclean_one_little() -> None:
         assert len(plog.segments) == len(bases)
         assert host.services.metrics.recovered_bytes_total <= len(bases) * 1024
 
-    run(scenario)
+    run_virtual(scenario)
 
 
 def test_stray_index_files_are_removed() -> None:
@@ -482,4 +482,4 @@ def test_stray_index_files_are_removed() -> None:
         assert not host.directory.exists(file_name(777, IDX))
         assert host.directory.exists("notes.txt")
 
-    run(scenario)
+    run_virtual(scenario)
