@@ -179,6 +179,15 @@ class ReplicaManager:
                 found[partition.topic_partition] = error
         return found
 
+    def damages(self) -> list[str]:
+        """Say what reads have found damaged in partitions that are in service."""
+        return [
+            f"partition {partition.topic_partition}: {text}"
+            for partition in self.by_id.values()
+            if partition.log.failed is None
+            for text in partition.log.damage.problems(partition.log.log_start_offset)
+        ]
+
     async def _run(self) -> None:
         while True:
             retry = self._place.loop.call_later(RETRY_S, self._wake.set) if self._failed else None

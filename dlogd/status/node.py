@@ -64,6 +64,7 @@ class NodeReport:
                     found.append(f"data directory {home.path} is nearly full: appends are refused")
         if node.replicas is not None:
             found += [f"partition {tp}: {why}" for tp, why in node.replicas.offline().items()]
+            found += node.replicas.damages()
         if node.store is not None and node.store.failed is not None:
             found.append(f"metadata cannot be written: {node.store.failed}")
         return found

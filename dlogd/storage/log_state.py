@@ -14,6 +14,7 @@ from typing import Any
 from dlog.errors import KafkaStorageError, WireError
 from dlog.types import LeaderEpoch, Offset, TopicId, TopicPartition
 from dlogd.clock import Clock
+from dlogd.storage.damage import Damage
 from dlogd.storage.engine import Engine
 from dlogd.storage.epochs import EpochHistory
 from dlogd.storage.files import Directory
@@ -54,6 +55,7 @@ class LogState:
         "blocked",
         "closed",
         "config",
+        "damage",
         "directory",
         "epochs",
         "failed",
@@ -99,6 +101,7 @@ class LogState:
         # Set while nothing may be appended: by the log itself (failed, closed, what `hold` says),
         # and by its manager (the disk's reserve is touched).
         self.blocked: WireError | None = None
+        self.damage = Damage()
         self._holds: dict[str, WireError] = {}
         self.refusal: WireError | None = None
         self.closed = False

@@ -9,8 +9,10 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, LENGTH_OVERHEAD_BYTES
+from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, verify_crc
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
+from dlog.types import Offset
+from dlogd.storage.cursors import Cursor, cursor_of
 from dlogd.storage.engine import ReadBuffer
 from dlogd.storage.log_state import LogState
 from dlogd.storage.maintenance import Maintenance
@@ -33,29 +35,22 @@ class Read(NamedTuple):
     bytes: int
 
 
-class _Cursor(NamedTuple):
-    """A batch, and where the batches after it begin as far as that is known; ends with an end."""
-
-    segment: Segment
-    base_offset: int
-    position: int
-    offsets: list[int]
-    positions: list[int]
-
-
 class LogReader:
     """Reads of one log."""
 
-    __slots__ = ("_cursors", "_maintenance", "_state")
+    __slots__ = ("_cursors", "_cut_count", "_maintenance", "_state")
 
     def __init__(self, state: LogState, maintenance: Maintenance) -> None:
         self._state = state
         self._maintenance = maintenance
-        self._cursors: dict[int, _Cursor] = {}
+        self._cursors: dict[int, Cursor] = {}
+        self._cut_count = 0
 
     def forget(self) -> None:
         """Forget all remembered places: the log was cut."""
         self._cursors.clear()
+        self._state.damage.forget()
+        self._cut_count += 1
 
     # -- reads
 
@@ -80,8 +75,9 @@ class LogReader:
         segment = state.segment_of(offset)
         if segment.file is None and segment.state is not SegmentState.CREATING:
             return None
-        cursor = self._known(segment, offset) or self._find(segment, offset)
+        cursor = self._known(segment, offset) or self._look_up(segment, offset)
         if cursor is None:
+            state.damage.check(offset)
             return None
         start = cursor.position
         end = self._end(segment, cursor, start + max_bytes, end_offset, minimum_one)
@@ -92,12 +88,21 @@ class LogReader:
         state.services.open_segments.touch(segment)
         return Read([SegmentRange(segment, start, end - start)], cursor.base_offset, end - start)
 
-    def _known(self, segment: Segment, offset: int) -> _Cursor | None:
+    def _known(self, segment: Segment, offset: int) -> Cursor | None:
         """Return the remembered place of `offset`, unless the log has rolled there since."""
         cursor = self._cursors.get(offset)
         return cursor if cursor is not None and cursor.segment is segment else None
 
-    def _find(self, segment: Segment, offset: int) -> _Cursor | None:
+    def _look_up(self, segment: Segment, offset: int) -> Cursor | None:
+        """Find the batch that holds `offset`; None as well when it has been sent in vain."""
+        cursor = self._find(segment, offset)
+        if cursor is not None and cursor.position < segment.written_position:
+            is_on_disk = segment.tail.batch_fields(cursor.position) is None
+            if is_on_disk and self._state.damage.is_doubtful(offset):
+                return None
+        return cursor
+
+    def _find(self, segment: Segment, offset: int) -> Cursor | None:
         """Find the batch that holds `offset` by the index and the batches in memory."""
         place = segment.index.floor_offset(offset)
         if place is None:
@@ -111,10 +116,10 @@ class LogReader:
             if offset < next_offset:
                 break
             base_offset, position = next_offset, position + fields[1] + LENGTH_OVERHEAD_BYTES
-        return _Cursor(segment, base_offset, position, [], [])
+        return Cursor(segment, base_offset, position, [], [])
 
     def _end(
-        self, segment: Segment, cursor: _Cursor, target: int, end_offset: int, minimum_one: bool
+        self, segment: Segment, cursor: Cursor, target: int, end_offset: int, minimum_one: bool
     ) -> int | None:
         """Return the largest known batch boundary that the limits allow.
 
@@ -142,7 +147,7 @@ class LogReader:
             return min(place[1], limit)
         return self._few(segment, cursor, target, limit, minimum_one)
 
-    def _boundary(self, segment: Segment, cursor: _Cursor, end_offset: int) -> int | None:
+    def _boundary(self, segment: Segment, cursor: Cursor, end_offset: int) -> int | None:
         """Return the position where `end_offset` begins, or a boundary before it."""
         known = self._known(segment, end_offset)
         if known is not None:
@@ -172,7 +177,7 @@ class LogReader:
         return cursor.positions[number] if number >= 0 else cursor.position
 
     def _few(
-        self, segment: Segment, cursor: _Cursor, target: int, limit: int, minimum_one: bool
+        self, segment: Segment, cursor: Cursor, target: int, limit: int, minimum_one: bool
     ) -> int | None:
         """Return where the batches end that fit before `target`, all between two index entries."""
         position = end = cursor.position
@@ -195,9 +200,9 @@ class LogReader:
 
     def _remember(self, segment: Segment, offset: int, position: int) -> None:
         """Note where the batch with `offset` begins or will begin: the next read asks for it."""
-        self._add(offset, _Cursor(segment, offset, position, [], []))
+        self._add(offset, Cursor(segment, offset, position, [], []))
 
-    def _add(self, offset: int, cursor: _Cursor) -> None:
+    def _add(self, offset: int, cursor: Cursor) -> None:
         cursors = self._cursors
         cursors.pop(offset, None)
         while len(cursors) >= CURSORS_MAX:
@@ -226,20 +231,38 @@ class LogReader:
         end = segment.tail.end
         if following is not None and following[1] < end:
             end = following[1]
-        batches = await self.heads(segment, place[1], end)
-        at = None
-        for number, fields in enumerate(batches):
-            if fields[0] <= offset <= fields[0] + fields[6]:
-                at = number
-        if at is None or state.segment_of(offset) is not segment:
+        next_offset = state.end_offset_of(segment)
+        if following is not None and following[1] == end:
+            next_offset = Offset(following[0])
+        cut_count = self._cut_count
+        segment.acquire()  # so that its file stays open
+        try:
+            batches, bad_position = await self._walk_strictly(segment, place, end)
+        finally:
+            segment.release()
+        if state.segment_of(offset) is not segment or cut_count != self._cut_count:
             return
-        position = place[1] + sum(f[1] + LENGTH_OVERHEAD_BYTES for f in batches[:at])
-        cursor = _Cursor(segment, batches[at][0], position, [], [])
-        for fields in batches[at:]:
-            position += fields[1] + LENGTH_OVERHEAD_BYTES
-            cursor.offsets.append(fields[0] + fields[6] + 1)
-            cursor.positions.append(position)
-        self._add(offset, cursor)
+        if bad_position is not None:
+            if segment.file is None or end > segment.written_position or not state.is_working:
+                raise self._changed(segment, bad_position)
+            first_offset = batches[-1][0] + batches[-1][6] + 1 if batches else place[0]
+            state.damage.note(segment.path, bad_position, first_offset, next_offset)
+        cursor = cursor_of(segment, place[1], batches, offset)
+        if cursor is not None:
+            self._add(offset, cursor)
+
+    async def _walk_strictly(
+        self, segment: Segment, place: tuple[int, int], end: int
+    ) -> tuple[list[tuple[int, ...]], int | None]:
+        """Do as `_walk`; a batch that leads astray by a wrong length counts as none."""
+        batches, bad_position = await self._walk(segment, place[1], end, place[0])
+        if bad_position is not None and batches:
+            size = batches[-1][1] + LENGTH_OVERHEAD_BYTES
+            data = await self.bytes_of(segment, bad_position - size, size)
+            if len(data) < size or not verify_crc(data, 0, size):
+                batches.pop()
+                bad_position -= size
+        return batches, bad_position
 
     async def open(self, segment: Segment) -> None:
         """Open the files of a segment for reading, unless they are; counted in the node's LRU."""
@@ -270,8 +293,20 @@ class LogReader:
         state.services.open_segments.add(segment, partial(self._maintenance.close_soon, segment))
 
     async def heads(self, segment: Segment, start: int, end: int) -> list[tuple[int, ...]]:
-        """Return the heads of the batches in [start, end)."""
-        heads = []
+        """Return the heads of the batches in [start, end), both of which are boundaries."""
+        heads, damaged_position = await self._walk(segment, start, end)
+        if damaged_position is not None:
+            raise self._changed(segment, damaged_position)
+        return heads
+
+    async def _walk(
+        self, segment: Segment, start: int, end: int, expected: int | None = None
+    ) -> tuple[list[tuple[int, ...]], int | None]:
+        """Return the heads of the batches in [start, end), and where there is none but should be.
+
+        With `expected`, the offset at `start`, also one that leaves a gap counts as none.
+        """
+        heads: list[tuple[int, ...]] = []
         position = start
         data, data_start = b"", start
         while end - position >= HEADER_BYTES:
@@ -280,13 +315,18 @@ class LogReader:
                 data = await self.bytes_of(segment, position, min(_PEEK_BYTES, end - position))
                 data_start, index = position, 0
                 if len(data) < HEADER_BYTES:
-                    raise self._changed(segment, position)
+                    break
             fields = BATCH_STRUCT.unpack_from(data, index)
-            if fields[1] < HEADER_BYTES - LENGTH_OVERHEAD_BYTES or fields[3] != 2:
-                raise self._changed(segment, position)
+            size = fields[1] + LENGTH_OVERHEAD_BYTES
+            if not HEADER_BYTES <= size <= end - position or fields[3] != 2:
+                return heads, position
+            if expected is not None:
+                if fields[0] != expected or fields[6] < 0:
+                    return heads, position
+                expected = fields[0] + fields[6] + 1
             heads.append(fields)
-            position += fields[1] + LENGTH_OVERHEAD_BYTES
-        return heads
+            position += size
+        return heads, position if position < end else None
 
     async def bytes_of(self, segment: Segment, position: int, length: int) -> bytes:
         """Return bytes of a segment from memory or from the file; shorter only at its end."""

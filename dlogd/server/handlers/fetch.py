@@ -103,6 +103,7 @@ class FetchWork(Slot):
         "_is_expired",
         "_is_locating",
         "_locate_rounds",
+        "_refused",
         "_request",
         "_timer",
         "_total",
@@ -130,6 +131,7 @@ class FetchWork(Slot):
         self._is_expired = request.max_wait_ms <= 0
         self._is_locating = False
         self._locate_rounds = 0
+        self._refused: list[tuple[Partition, WireError]] = []
 
     def start(self, request_bytes: int) -> None:
         """Answer now, or park."""
@@ -260,9 +262,18 @@ class FetchWork(Slot):
             # beyond the watermark is possible: what is there is not acknowledged yet.
             return partition.log.read(offset, 0, offset, minimum_one=False)
         read = partition.log.read(offset, size, watermark, minimum_one=is_first)
+        if read is None:
+            self._check_refused(partition)
         if read is None and self._locate_rounds > LOCATE_ROUNDS_MAX:
             raise KafkaStorageError(f"Offset {offset} is not found by {self._locate_rounds} reads")
         return read
+
+    def _check_refused(self, partition: Partition) -> None:
+        """Raise what the last search of the disk met, when it was not the first one."""
+        if self._locate_rounds > 1:
+            for refused, error in self._refused:
+                if refused is partition:
+                    raise error.with_traceback(None)
 
     def _locate(self, unknown: list[tuple[Partition, int]]) -> None:
         self._is_locating = True
@@ -271,10 +282,14 @@ class FetchWork(Slot):
 
     async def _locate_then_look(self, unknown: list[tuple[Partition, int]]) -> None:
         done = False
+        self._refused = []
         try:
             for first in range(0, len(unknown), LOCATE_COUNT_MAX):
                 some = unknown[first : first + LOCATE_COUNT_MAX]
-                await asyncio.gather(*(_locate_one(*each) for each in some))
+                errors = await asyncio.gather(*(_locate_one(*each) for each in some))
+                for (partition, _), error in zip(some, errors, strict=True):
+                    if error is not None:
+                        self._refused.append((partition, error))
             done = True
         finally:
             self._is_locating = False
@@ -317,8 +332,9 @@ def _has_more(partition: Partition, read: Read) -> bool:
     return bool(read.ranges) and read.ranges[-1].segment is not partition.log.active
 
 
-async def _locate_one(partition: Partition, offset: int) -> None:
+async def _locate_one(partition: Partition, offset: int) -> WireError | None:
     try:
         await partition.log.locate(offset)
-    except WireError:
-        pass  # the read that follows meets the same error and answers with it
+    except WireError as error:
+        return error
+    return None

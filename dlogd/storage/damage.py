@@ -1,0 +1,79 @@
+"""What reads have found to be damaged: offsets that cannot be served until somebody repairs them.
+
+Recovery takes a partition with damage out of service; here is what rots later, or where recovery
+need not look (before the last good index entry). The rest of the log is served.
+Owner: the event loop's thread.
+"""
+
+import logging
+from typing import NamedTuple
+
+from dlog.errors import CorruptMessageError
+
+log = logging.getLogger(__name__)
+
+PLACES_MAX = 64
+"""Damaged places remembered per log; the oldest is found again when it is asked for."""
+REPEATS_MAX = 2
+"""How often a batch is sent again from the disk before its head is looked at."""
+OFFSETS_MAX = 32
+
+
+class _Place(NamedTuple):
+    first_offset: int
+    next_offset: int
+    error: CorruptMessageError
+
+
+class Damage:
+    """The damaged places of one log."""
+
+    __slots__ = ("_places", "_sent")
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, int], _Place] = {}
+        self._sent: dict[int, int] = {}
+
+    def note(self, path: str, position: int, first_offset: int, next_offset: int) -> None:
+        """There is no batch at `position`: offsets in [first, next) cannot be found."""
+        key = (path, position)
+        if key in self._places:
+            return
+        error = CorruptMessageError(
+            f"{path} is damaged: no batch at position {position}, so offsets from {first_offset}"
+            f" to {next_offset - 1} cannot be read"
+        )
+        log.error("Damaged log file=%s position=%d error=%s", path, position, error)
+        while len(self._places) >= PLACES_MAX:
+            del self._places[next(iter(self._places))]
+        self._places[key] = _Place(first_offset, next_offset, error)
+
+    def check(self, offset: int) -> None:
+        """Raise CorruptMessageError when `offset` lies in a damaged place."""
+        for place in self._places.values():
+            if place.first_offset <= offset < place.next_offset:
+                raise place.error.with_traceback(None)
+
+    def is_doubtful(self, offset: int) -> bool:
+        """Count that `offset` is sent unseen; tell whether that was too often.
+
+        A consumer that gets a batch whose length is damaged asks for it again and again.
+        """
+        count = self._sent.pop(offset, 0) + 1
+        while len(self._sent) >= OFFSETS_MAX:
+            del self._sent[next(iter(self._sent))]
+        self._sent[offset] = count
+        return count > REPEATS_MAX
+
+    def forget(self) -> None:
+        """The log was cut."""
+        self._places.clear()
+        self._sent.clear()
+
+    def problems(self, log_start_offset: int) -> list[str]:
+        """Return the damage that is still part of the log, in sentences."""
+        return [
+            str(place.error)
+            for place in self._places.values()
+            if place.next_offset > log_start_offset
+        ]
