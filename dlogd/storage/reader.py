@@ -281,7 +281,7 @@ class LogReader:
 
     async def _open_sealed(self, segment: Segment) -> None:
         state = self._state
-        opened = await self.guard(state.services.engine.run(segment.open_for_reading))
+        opened = await self.guard(state.services.engine.run(segment.open_for_reading), segment)
         if segment.state is not SegmentState.SEALED or segment.file is not None or state.closed:
             # Somebody else was faster, or the segment is being cut or dropped.
             files = [opened.file, opened.index.file, opened.times.file]
@@ -373,11 +373,15 @@ class LogReader:
             f"{segment.path} has no batch at {position} ({segment.state.name})"
         )
 
-    async def guard(self, work: Awaitable[T]) -> T:
-        """Await I/O; its errors become ours, and those of the disk take the log out of service."""
+    async def guard(self, work: Awaitable[T], segment: Segment | None = None) -> T:
+        """Await I/O; its errors become ours, and those of the disk take the log out of service.
+
+        That files are missing of a `segment` which was dropped meanwhile says nothing of the disk.
+        """
         try:
             return await work
         except OSError as error:
-            if error.errno not in OF_THE_PROCESS:
+            is_dropped = segment is not None and segment.state is SegmentState.DROPPED
+            if error.errno not in OF_THE_PROCESS and not is_dropped:
                 self._state.fail(error)
             raise KafkaStorageError(f"{self._state.topic_partition}: {error}") from error
