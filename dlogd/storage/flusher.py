@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from dlog.errors import KafkaStorageError
+from dlog.types import Offset
 from dlogd.storage.engine import ALIGNMENT
 from dlogd.storage.log_config import FLUSH_BYTES_MAX
 from dlogd.storage.log_state import LogState
@@ -102,24 +103,34 @@ class Flusher:
         if self.in_flight:
             return
         self.busy = False
+        state = self._state
+        promised = state.promised_offset
+        # Small weak writes are done at once; the last one promises for all of them.
+        while self._start():
+            promised = Offset(max(promised, self._offset))
+        if promised > state.promised_offset and state.failed is None:
+            state.advance(state.flushed_offset, promised)
+
+    def _start(self) -> bool:
+        """Start the next write; return whether it has ended already, so that more may wait."""
         if self._frozen or self._state.failed is not None:
-            return
+            return False
         segment = self.pending[0]
         while len(self.pending) > 1 and segment.written_position == segment.tail.end:
             if segment.state is SegmentState.CREATING:
-                return
+                return False
             self.pending.popleft()
             self.on_complete(segment)
             segment = self.pending[0]
         start = segment.written_position
         if start == segment.tail.end or not self._may_start(segment):
-            return
+            return False
         if not self._choose_end(segment, start):
-            return
+            return False
         if segment.durable:
             self._write_durably(segment, start)
-        else:
-            self._write_buffered(segment, start)
+            return False
+        return self._write_buffered(segment, start)
 
     def _may_start(self, segment: Segment) -> bool:
         if segment.file is None:
@@ -163,7 +174,8 @@ class Flusher:
         self._started_us = self._clock.now_us()
         self._engine.write(file, start, buffers, durable=True, done=self._on_written)
 
-    def _write_buffered(self, segment: Segment, start: int) -> None:
+    def _write_buffered(self, segment: Segment, start: int) -> bool:
+        """Write through the page cache; return whether that has ended well."""
         file, end = segment.file, self._end
         assert file is not None
         buffers = segment.tail.buffers(start, end)
@@ -171,15 +183,16 @@ class Flusher:
         if end - start > SYNCHRONOUS_BYTES_MAX and not file.direct:
             self.busy = self.in_flight = True
             self._engine.write(file, start, buffers, durable=False, done=self._on_written)
-            return
+            return False
         try:
             for buffer in buffers:
                 file.pwrite(buffer, start)
                 start += len(buffer)
         except OSError as error:
             self._on_error(segment, error)
-        else:
-            self._advance(segment)
+            return False
+        self._account(segment)
+        return True
 
     def on_written(self, error: OSError | None) -> None:
         """A write by the engine has ended; may come after the log failed or was closed."""
@@ -200,28 +213,33 @@ class Flusher:
                 quiet.set_result(None)
 
     def _advance(self, segment: Segment) -> None:
-        """Account for a write that ended well, and start the next."""
+        """Account for a write by the engine that ended well, and start the next."""
         state, end, offset = self._state, self._end, self._offset
+        self._account(segment)
+        if segment.tail.end != end or len(self.pending) > 1:
+            # First, so that the disk works while the acknowledgements go out.
+            self.run()
+        flushed = offset if segment.durable else state.flushed_offset
+        if offset >= state.promised_offset or flushed > state.flushed_offset:
+            # What went on synchronously may have promised more.
+            state.advance(flushed, max(offset, state.promised_offset))
+
+    def _account(self, segment: Segment) -> None:
+        """Note that the write up to `_end` has ended well."""
+        end, offset = self._end, self._offset
         metrics = self._metrics
         metrics.flush_seconds.observe((self._clock.now_us() - self._started_us) * 1e-6)
         size = end - segment.written_position
         metrics.flush_bytes.observe(size)
         segment.written_position = end
         segment.written_offset = offset
-        flushed: int = state.flushed_offset
         if segment.durable:
             segment.flushed_position = end
             segment.index.mark(end)
-            flushed = offset
         segment.tail.on_flushed(end)
         self.on_progress(segment, size)
         if self._retry is not None:
             self._on_space()
-        if segment.tail.end != end or len(self.pending) > 1:
-            # First, so that the disk works while the acknowledgements go out.
-            self.run()
-        if offset >= state.promised_offset:  # else that went on synchronously
-            state.advance(flushed, offset)
 
     # -- errors
 
