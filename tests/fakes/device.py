@@ -105,8 +105,11 @@ class Disk:
         self._when_unstuck.clear()
 
     def flip_bit(self, name_part: str = ".log") -> str | None:
-        """Flip one bit at rest in a random file; return what was hit."""
-        files = [(path, inode) for path, inode in self.root.files() if inode.content]
+        """Flip one bit at rest in a random file; return what was hit.
+
+        A file that is mapped lies in the system's memory, where the disk cannot reach it.
+        """
+        files = [item for item in self.root.files() if item[1].content and not item[1].mapped]
         files = [item for item in files if name_part in item[0]]
         if not files:
             return None

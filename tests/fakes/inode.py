@@ -221,6 +221,11 @@ class Inode:
             raise AssertionError("A file grew beyond its live mapping; map it longer instead")
         self.content.extend(bytes(missing))
 
+    @property
+    def mapped(self) -> bool:
+        """Whether a mapping is alive."""
+        return self._mapping_count > 0
+
     # -- what the disk holds
 
     @property

@@ -236,7 +236,8 @@ class _Run:
     async def _catch_up(self, finals: dict[LogKey, FinalLog]) -> None:
         for consumer in self.consumers:
             if consumer.plan.tails:
-                consumer.plan = replace(consumer.plan, min_bytes=1)
+                size = max(consumer.plan.partition_bytes_max, 20_000)
+                consumer.plan = replace(consumer.plan, min_bytes=1, partition_bytes_max=size)
                 for key, final in finals.items():
                     if key in consumer.positions:
                         work = consumer.catch_up(key, final.high_watermark)
