@@ -1,0 +1,338 @@
+"""The partitions of a node follow the image: opened, changed, deleted, tried again, found again."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from dlog.batch.records import Record, encode
+from dlog.errors import (
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    OutOfOrderSequenceNumberError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from dlog.types import NodeId
+from dlogd.clock import SystemClock
+from dlogd.config.schema import Config, build
+from dlogd.config.units import DiskReserve
+from dlogd.metadata import machine
+from dlogd.metadata.commands import (
+    AlterConfigs,
+    Command,
+    ConfigChange,
+    CreateTopic,
+    DeleteTopic,
+    RegisterNode,
+)
+from dlogd.metadata.commands import (
+    encode as encode_command,
+)
+from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
+from dlogd.replication import manager as manager_module
+from dlogd.replication.manager import Placement, ReplicaManager
+from dlogd.replication.partition import Partition
+from dlogd.replication.producer_snapshots import SNAPSHOT
+from dlogd.storage.homes import StorageSettings
+from dlogd.storage.manager import LogManager
+from dlogd.storage.posix import PosixDirectory
+from dlogd.storage.threads import ThreadEngine
+from tests.fakes.front import until
+from tests.fakes.logs import services_for, values_of
+
+NODE = NodeId(1)
+
+
+class Host:
+    """A node's partitions on real files, with an image that the test changes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config: Config = build({})
+        self.image = ClusterImage()
+        self.number = 0
+        self.manager: ReplicaManager
+        self.logs: LogManager
+        self.do(
+            RegisterNode(
+                command_id=self.new_id(),
+                cluster_id="c",
+                node_id=NODE,
+                directory_ids=(),
+                addresses=(NodeAddress(listener="clients", host="h", port=1),),
+                rack=None,
+                version="1",
+            )
+        )
+
+    def new_id(self) -> UUID:
+        self.number += 1
+        return UUID(int=self.number)
+
+    def do(self, command: Command) -> None:
+        """Change the image, without telling the manager."""
+        self.image, outcome = machine.apply(self.image, encode_command(command))
+        assert isinstance(outcome, Applied), outcome
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> UUID:
+        topic_id = self.new_id()
+        named = {key.replace("_", "."): value for key, value in configs.items()}
+        self.do(
+            CreateTopic(
+                command_id=self.new_id(),
+                name=name,
+                topic_id=topic_id,
+                assignments=((NODE,),) * partitions,
+                configs=named,
+            )
+        )
+        return topic_id
+
+    def delete(self, topic_id: UUID) -> None:
+        self.do(DeleteTopic(command_id=self.new_id(), topic_id=topic_id))
+
+    def alter(self, topic_id: UUID | None, key: str, value: str | None) -> None:
+        changes = (ConfigChange(key=key, value=value),)
+        self.do(AlterConfigs(command_id=self.new_id(), topic_id=topic_id, changes=changes))
+
+    async def follow(self) -> None:
+        """Tell the manager of the image and wait until it has followed."""
+        self.manager.on_image(self.image)
+        await self.manager.await_partitions(())
+
+    @asynccontextmanager
+    async def running(self, *, clean: bool = True) -> AsyncIterator[ReplicaManager]:
+        """Start the node; stop it at the end, in order or not."""
+        loop = asyncio.get_running_loop()
+        engine = ThreadEngine(loop)
+        services = services_for(engine, pool_bytes=4 << 20)
+        directory = PosixDirectory(str(self.folder))
+        settings = StorageSettings(reserve=DiskReserve(bytes=0))
+        self.logs = LogManager(
+            [directory], services=services, rng=random.Random(1), settings=settings
+        )
+        await self.logs.claim(NODE, "c")
+        place = Placement(node_id=NODE, loop=loop, clock=SystemClock(), engine=engine)
+        self.manager = ReplicaManager(self.logs, self.config, place)
+        await self.manager.start(self.image)
+        try:
+            yield self.manager
+        finally:
+            if clean:
+                await self.manager.stop()
+                await self.logs.close()
+            else:
+                await self.manager._tasks.close()
+                for plog in self.manager.logs():
+                    await plog.close(clean=False)
+                await self.logs._tasks.close()
+                for home in self.logs.homes:
+                    home.directory.release()
+            await services.tasks.close()
+            engine.close()
+
+
+def check(scenario: Callable[[Host], Awaitable[None]], folder: Path) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(scenario(Host(folder)), 30)
+
+    asyncio.run(bounded())
+
+
+async def append(partition: Partition, value: bytes, **fields: Any) -> int:
+    data = bytearray(encode([Record(value=value, timestamp_ms=1000)], **fields))
+    appended = partition.append_as_leader(data, 0, len(data), -1)
+    assert appended is not None
+    await partition.log.flush()
+    return appended[0]
+
+
+def test_partitions_come_and_go_with_the_image(tmp_path: Path) -> None:
+    async def scenario(host: Host) -> None:
+        async with host.running() as manager:
+            topic_id = host.create("t", partitions=3)
+            with pytest.raises(UnknownTopicOrPartitionError):
+                manager.partition("t", 0)
+            await host.follow()
+            assert manager.partition("t", 2) is manager.partition_by_id(topic_id, 2)
+            assert len(manager.by_id) == len(manager.by_name) == 3
+            with pytest.raises(UnknownTopicOrPartitionError):
+                manager.partition("t", 3)
+            with pytest.raises(UnknownTopicOrPartitionError):
+                manager.partition_by_id(topic_id, -1)
+            with pytest.raises(UnknownTopicIdError):
+                manager.partition_by_id(UUID(int=999), 0)
+            old = manager.partition("t", 0)
+            await append(old, b"old")
+            host.delete(topic_id)
+            again = host.create("t")
+            await host.follow()
+            assert isinstance(old.closed, UnknownTopicOrPartitionError)
+            new = manager.partition("t", 0)
+            assert new is not old and new.topic_id == again and new.log.log_end_offset == 0
+            with pytest.raises(UnknownTopicIdError):
+                manager.partition_by_id(topic_id, 0)
+            assert len(manager.by_id) == len(manager.by_name) == 1
+
+    check(scenario, tmp_path)
+
+
+def test_what_was_created_and_deleted_before_it_was_opened_leaves_nothing(tmp_path: Path) -> None:
+    async def scenario(host: Host) -> None:
+        async with host.running() as manager:
+            topic_id = host.create("t", partitions=5)
+            manager.on_image(host.image)
+            await asyncio.sleep(0)
+            host.delete(topic_id)
+            await host.follow()
+            await host.follow()
+            assert not manager.by_id and not manager.by_name and not manager.failures
+            assert not host.logs.logs
+
+    check(scenario, tmp_path)
+
+
+def test_configs_reach_open_partitions(tmp_path: Path) -> None:
+    async def scenario(host: Host) -> None:
+        async with host.running() as manager:
+            topic_id = host.create("t", max_message_bytes="5000")
+            host.create("u")
+            await host.follow()
+            t, u = manager.partition("t", 0), manager.partition("u", 0)
+            assert t.settings.batch_bytes_max == 5000
+            host.alter(topic_id, "max.message.bytes", "6000")
+            await host.follow()
+            assert (t.settings.batch_bytes_max, u.settings.batch_bytes_max) == (6000, 1048588)
+            host.alter(None, "min.insync.replicas", "2")
+            await host.follow()
+            assert t.settings.min_isr == u.settings.min_isr == 2
+            manager.reconfigure(build({"message.bytes.max": 7000}, host.config))
+            await until(lambda: u.settings.batch_bytes_max == 7000)
+            assert t.settings.batch_bytes_max == 6000
+            assert u.log.config.max_message_bytes == 7000
+
+    check(scenario, tmp_path)
+
+
+def test_a_reload_while_partitions_are_opened_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(host: Host) -> None:
+        async with host.running() as manager:
+            host.create("t")
+            await host.follow()
+            gate, real = asyncio.Event(), host.logs.create
+
+            async def late(*arguments: Any) -> Any:
+                await gate.wait()
+                return await real(*arguments)
+
+            monkeypatch.setattr(host.logs, "create", late)
+            host.create("u")
+            manager.on_image(host.image)
+            await asyncio.sleep(0.01)
+            manager.reconfigure(build({"message.bytes.max": 7000}, host.config))
+            gate.set()
+            await until(lambda: manager.partition("t", 0).settings.batch_bytes_max == 7000)
+            assert manager.partition("u", 0).settings.batch_bytes_max == 7000
+
+    check(scenario, tmp_path)
+
+
+def test_what_cannot_be_opened_is_tried_again_at_its_pace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager_module, "RETRY_S", 0.1)
+
+    async def scenario(host: Host) -> None:
+        async with host.running() as manager:
+            real, attempts = host.logs.create, 0
+
+            async def broken(*arguments: Any) -> Any:
+                nonlocal attempts
+                attempts += 1
+                raise KafkaStorageError("the disk is on fire")
+
+            monkeypatch.setattr(host.logs, "create", broken)
+            topic_id = host.create("t")
+            await host.follow()
+            with pytest.raises(KafkaStorageError, match="on fire"):
+                manager.partition("t", 0)
+            assert [str(name) for name in manager.failures] == [
+                str(host.image.topics["t"].topic_partition(0))
+            ]
+            for number in range(20):
+                host.alter(topic_id, "max.message.bytes", str(5000 + number))
+                await host.follow()
+            attempts = 0
+            await asyncio.sleep(0.55)
+            assert 3 <= attempts <= 6, "one timer, however often the image has changed"
+            monkeypatch.setattr(host.logs, "create", real)
+            await until(lambda: not manager.failures)
+            assert manager.partition("t", 0).settings.batch_bytes_max == 5019
+
+    check(scenario, tmp_path)
+
+
+def test_who_waits_for_partitions_is_let_go_at_the_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(host: Host) -> None:
+        async with host.running() as manager:
+            host.create("t")
+
+            async def never(*_: Any) -> Any:
+                await asyncio.Event().wait()
+
+            monkeypatch.setattr(host.logs, "create", never)
+            manager.on_image(host.image)
+            waiting = asyncio.ensure_future(manager.await_partitions(["t"]))
+            await asyncio.sleep(0.01)
+            with pytest.raises(NotLeaderOrFollowerError):
+                manager.partition("t", 0)
+            assert not waiting.done()
+        await waiting
+
+    check(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("damage", [None, b"", b"nonsense", "older"])
+def test_producers_are_known_again_after_a_restart(
+    tmp_path: Path, clean: bool, damage: bytes | str | None
+) -> None:
+    async def scenario(host: Host) -> None:
+        host.create("t")
+        fields = {"producer_id": 5, "producer_epoch": 0}
+        older = b""
+        async with host.running(clean=clean) as manager:
+            partition = manager.partition("t", 0)
+            for sequence in range(4):
+                await append(partition, b"%d" % sequence, base_sequence=sequence, **fields)
+                if sequence == 1:
+                    await manager._snapshot(partition)
+                    older = snapshot_of(tmp_path).read_bytes()
+        if damage is not None:
+            snapshot_of(tmp_path).write_bytes(older if isinstance(damage, str) else damage)
+        async with host.running() as manager:
+            partition = manager.partition("t", 0)
+            assert await append(partition, b"2", base_sequence=2, **fields) == 2
+            with pytest.raises(OutOfOrderSequenceNumberError):
+                await append(partition, b"x", base_sequence=9, **fields)
+            assert await append(partition, b"4", base_sequence=4, **fields) == 4
+            assert [value for _, value in await values_of(partition.log)] == [
+                b"0", b"1", b"2", b"3", b"4",
+            ]  # fmt: skip
+
+    check(scenario, tmp_path)
+
+
+def snapshot_of(folder: Path) -> Path:
+    (found,) = folder.rglob(SNAPSHOT)
+    return found
