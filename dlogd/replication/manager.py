@@ -93,6 +93,8 @@ class ReplicaManager:
         self._place = placement
         self._tasks = Tasks(task_count_max=OPENING_COUNT_MAX + 8)
         self._failed: dict[Key, WireError] = {}
+        # Topics that are gone from the image, and not yet from the disk.
+        self._undeleted: dict[TopicId, TopicImage] = {}
         self._topics: dict[TopicId, TopicImage] = {}  # as they were reconciled last
         self._cluster_configs: object = None
         self._applied_config: object = None
@@ -190,7 +192,8 @@ class ReplicaManager:
 
     async def _run(self) -> None:
         while True:
-            retry = self._place.loop.call_later(RETRY_S, self._wake.set) if self._failed else None
+            is_rest = self._failed or self._undeleted
+            retry = self._place.loop.call_later(RETRY_S, self._wake.set) if is_rest else None
             try:
                 await self._wake.wait()
             finally:
@@ -210,7 +213,7 @@ class ReplicaManager:
         if image.configs is not self._cluster_configs or config is not self._applied_config:
             changed = list(image.topics_by_id.values())
         gone = [topic for key, topic in self._topics.items() if key not in image.topics_by_id]
-        for topic in gone:
+        for topic in [*self._undeleted.values(), *gone]:
             await self._delete_topic(topic)
         await self._retry_failed(image, changed)
         for topic in changed:
@@ -303,6 +306,7 @@ class ReplicaManager:
         self.by_id[key] = partition
 
     async def _delete_topic(self, topic: TopicImage) -> None:
+        first_time = self._undeleted.pop(topic.topic_id, None) is None
         for index in self._mine(topic):
             key = (topic.topic_id, index)
             self._failed.pop(key, None)
@@ -314,7 +318,14 @@ class ReplicaManager:
             try:
                 await self._logs.delete(topic.topic_partition(index), topic.topic_id)
             except (WireError, OSError) as error:
-                log.error("Cannot delete log partition=%s-%d error=%s", topic.name, index, error)
+                self._undeleted[topic.topic_id] = topic
+                if first_time:
+                    log.error(
+                        "Cannot delete log, trying again partition=%s-%d error=%s",
+                        topic.name,
+                        index,
+                        error,
+                    )
 
     async def _snapshot_often(self) -> None:
         while True:

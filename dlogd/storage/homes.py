@@ -95,11 +95,6 @@ class Home:
         if self._refusal is not None:
             opened.refusal = self._refusal
 
-    def remove(self, key: LogKey) -> str:
-        """Forget a log; return its directory's name."""
-        self.logs.pop(key, None)
-        return self.names.pop(key)
-
     # -- space
 
     def measure(self, usage: DiskUsage) -> bool:

@@ -262,7 +262,7 @@ class LogManager:
     async def delete(self, topic_partition: TopicPartition, topic_id: TopicId) -> None:
         """Remove a log for good; readers that hold it may finish. Nothing when there is none.
 
-        On return no start will open it again. Raises OSError.
+        On return no start will open it again. Raises OSError: to be tried again.
         """
         key = (topic_id, topic_partition.partition)
         while key in self._creating:
@@ -273,16 +273,19 @@ class LogManager:
         home = self._home_of(key)
         if home is None:
             return
-        name = home.remove(key)
+        name = home.names[key]
+        home.logs.pop(key, None)
         if opened is not None:
             await opened.delete()
         if home.failure is not None:
+            home.names.pop(key, None)
             return  # the topic is gone from the image, so the next start sets the log aside
         try:
             await home.deletions.do(name)
         except OSError as error:
             self.on_home_error(home, error)
             raise
+        home.names.pop(key, None)
         self.remove_soon(home, [home.directory.deleted_name(name)])
 
     def remove_soon(self, home: Home, names: Sequence[str]) -> None:

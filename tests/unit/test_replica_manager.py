@@ -1,8 +1,9 @@
 """The partitions of a node follow the image: opened, changed, deleted, tried again, found again."""
 
 import asyncio
+import errno
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from dlogd.replication import manager as manager_module
 from dlogd.replication.manager import Placement, ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import SNAPSHOT
+from dlogd.storage.directories import DataDirectory
 from dlogd.storage.homes import StorageSettings
 from dlogd.storage.manager import LogManager
 from dlogd.storage.posix import PosixDirectory
@@ -336,3 +338,36 @@ def test_producers_are_known_again_after_a_restart(
 def snapshot_of(folder: Path) -> Path:
     (found,) = folder.rglob(SNAPSHOT)
     return found
+
+
+def test_a_failed_deletion_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(manager_module, "RETRY_S", 0.01)
+    mark = DataDirectory.mark_deleted
+    tries: list[Sequence[str]] = []
+
+    def mark_deleted(self: DataDirectory, names: Sequence[str]) -> None:
+        tries.append(names)
+        if len(tries) <= 3:
+            raise OSError(errno.EMFILE, "Too many open files")
+        mark(self, names)
+
+    monkeypatch.setattr(DataDirectory, "mark_deleted", mark_deleted)
+
+    async def scenario() -> None:
+        host = Host(tmp_path)
+        topic_id = host.create("t")
+        async with host.running():
+            host.delete(topic_id)
+            await host.follow()
+            await until(lambda: len(tries) >= 4)
+            await until(lambda: not list(tmp_path.glob(f"**/topics/*{topic_id}*")))
+            other_id = host.create("t")
+            await host.follow()
+            assert list(tmp_path.glob(f"**/topics/*{other_id}*"))
+            await asyncio.sleep(0.05)
+            assert len(tries) == 4
+        assert len([line for line in caplog.messages if "Cannot delete log" in line]) == 1
+
+    asyncio.run(scenario())
