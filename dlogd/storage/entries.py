@@ -22,6 +22,7 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dlog.checksum import crc32c
@@ -46,7 +47,6 @@ _MARK_POSITION = 24
 _MASK = (1 << 64) - 1
 MARK_MAX = 1 << 40
 _NEVER = 1 << 62
-_pack_mark = _MARK.pack_into
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,21 +150,28 @@ class EntryTable:
         self._ends.append(end)
 
     def settle(self, position: int) -> None:
-        """Write the entries to the file whose batches end at or before `position`."""
-        view = self._view
-        if view is None:
+        """Write the entries to the file whose batches end at or before `position`.
+
+        By a write, not by a store into the mapping: on a disk that fails or is full a store would
+        end the process (SIGBUS). What cannot be written waits in memory; the next flush tells.
+        """
+        file = self._file
+        if file is None:
             return
         ends = self._ends
         at = self.settled - self._recent
         limit = min(len(ends), self.capacity - self._recent)
         if at >= limit or ends[at] > position:
             return
-        pack, firsts, seconds = self._entry.pack_into, self._firsts, self._seconds
-        target = HEADER_BYTES + ENTRY_BYTES * self.settled
+        pack, firsts, seconds = self._entry.pack, self._firsts, self._seconds
+        written = bytearray()
         while at < limit and ends[at] <= position:
-            pack(view, target, firsts[at], seconds[at])
-            target += ENTRY_BYTES
+            written += pack(firsts[at], seconds[at])
             at += 1
+        try:
+            file.pwrite(written, HEADER_BYTES + ENTRY_BYTES * self.settled)
+        except OSError:
+            return
         self.settled = self._recent + at
         if at > RECENT_COUNT_MAX:
             drop = at - RECENT_COUNT_MAX // 2
@@ -172,15 +179,18 @@ class EntryTable:
             self._recent += drop
 
     def mark(self, position: int) -> None:
-        """Note in the file that everything below `position` is on stable storage."""
-        view = self._view
-        if view is not None:
-            _pack_mark(view, _MARK_POSITION, position, position ^ _MASK)
+        """Note in the file that everything below `position` is on stable storage.
+
+        A lower bound: what cannot be written is left at its old value.
+        """
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.pwrite(_MARK.pack(position, position ^ _MASK), _MARK_POSITION)
 
     def set_header(self, header: bytes) -> None:
-        """Replace the head of the mapped file."""
-        if self._view is not None:
-            self._view[:HEADER_BYTES] = header
+        """Replace the head of the file. Raises OSError."""
+        if self._file is not None:
+            self._file.pwrite(header, 0)
 
     def entry(self, number: int) -> tuple[int, int] | None:
         """Return an entry, or None when the file that holds it is not mapped."""
@@ -221,18 +231,14 @@ class EntryTable:
         )
 
     def cut(self, count: int) -> None:
-        """Forget all entries from number `count` on; the mapped file has zeros there."""
+        """Forget all entries from number `count` on; the file has zeros there. Raises OSError."""
         at = max(0, count - self._recent)
         del self._firsts[at:], self._seconds[at:], self._ends[at:]
         if count < self._recent:
             self._recent = count
-        view = self._view
-        if view is not None and count < self.settled:
-            start, end = (
-                HEADER_BYTES + ENTRY_BYTES * count,
-                HEADER_BYTES + ENTRY_BYTES * self.settled,
-            )
-            view[start:end] = bytes(end - start)
+        if self._file is not None and count < self.settled:
+            zeros = bytes(ENTRY_BYTES * (self.settled - count))
+            self._file.pwrite(zeros, HEADER_BYTES + ENTRY_BYTES * count)
         self.settled = min(self.settled, count)
 
     # -- the file; blocking, run by the engine
@@ -278,23 +284,21 @@ def open_entries(
             length = MAP_BYTES_MIN
             while length < used + ENTRY_BYTES:
                 length *= MAP_GROWTH
-        size = file.size()
-        view = file.map(length)
         if writable:
-            # What the mapping has added is zeros already: to look would make it resident.
-            _prepare(view[: max(used, min(size, length))], header, used)
+            _prepare(file, header, used)
+        view = file.map(length)
     except (OSError, ValueError):
         file.close()
         raise
     return OpenedEntries(file, view, (length - HEADER_BYTES) // ENTRY_BYTES)
 
 
-def _prepare(view: memoryview, header: EntryHeader, used: int) -> None:
-    view[:HEADER_BYTES] = encode_header(header)
-    rest = view[used:]
-    zeros = bytes(len(rest))
-    if rest != zeros:
-        rest[:] = zeros
+def _prepare(file: File, header: EntryHeader, used: int) -> None:
+    """Write the header; what follows the good entries becomes zeros."""
+    file.pwrite(encode_header(header), 0)
+    rest = max(0, file.size() - used)
+    if file.pread(rest, used).strip(b"\0"):
+        file.pwrite(bytes(rest), used)
 
 
 def finish_entries(file: File, count: int) -> None:

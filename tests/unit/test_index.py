@@ -1,5 +1,6 @@
 """Sparse indexes: what is found, what settles when, what the file keeps and what is believed."""
 
+import errno
 import random
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlogd.storage import entries, index
 from dlogd.storage.entries import EntryHeader, load_entries, open_entries, store_entries
-from dlogd.storage.files import Directory
+from dlogd.storage.files import Directory, File
 from dlogd.storage.index import OffsetIndex
 from dlogd.storage.time_index import TimeIndex
 from tests.fakes.disk import Machine
@@ -210,3 +211,33 @@ def test_time_index_tells_where_to_begin() -> None:
         1020,
         1030,
     ]
+
+
+class FailingFile:
+    """An index file on a disk that takes nothing any more."""
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.is_broken = True
+
+    def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        if self.is_broken:
+            raise OSError(errno.EIO, "Input/output error")
+        self.file.pwrite(data, position)
+
+
+def test_a_disk_that_fails_makes_entries_wait_and_ends_nothing() -> None:
+    place = directory()
+    table = attached(place, OffsetIndex(1000))
+    file = table.file
+    assert file is not None
+    broken = FailingFile(file)
+    table._file = broken  # type: ignore[assignment]
+    filled(table, 2)
+    table.settle(1000)
+    table.mark(1000)
+    assert (table.settled, table.count, table.floor_offset(1025)) == (0, 2, (1020, 200))
+    broken.is_broken = False
+    table.settle(1000)
+    assert table.settled == 2
+    assert loaded(place) == [(10, 100), (20, 200)]
