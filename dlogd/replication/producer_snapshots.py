@@ -6,6 +6,7 @@ more than the log holds, so what is loaded is always a prefix of the log's own h
 
 import logging
 
+from dlog.types import Offset
 from dlogd.clock import Clock
 from dlogd.replication.producers import CorruptSnapshotError, ProducerStates
 from dlogd.storage.checkpoint import load_file, remove_file, replace_file
@@ -52,14 +53,18 @@ async def load_producers(
     log_end_offset = plog.log_end_offset
     directory = plog.directory
     found = await engine.run(lambda: _load(directory, producers, log_end_offset))
-    if found is not None and found < plog.log_start_offset:
-        # What the producers sent between the snapshot and the log's start was trimmed away: they
-        # would seem to skip sequences. Unknown producers may go on where they are.
-        producers.clear()
-    start = plog.log_start_offset if found is None else max(found, plog.log_start_offset)
     now_ms = clock.timestamp_ms()
-    async for header in plog.replay(start):
-        producers.replay(header, now_ms)
+    start = plog.log_start_offset if found is None else Offset(found)
+    while True:
+        if start < plog.log_start_offset:
+            # Behind the snapshot, or while the log was read, batches were trimmed away: producers
+            # would seem to skip sequences. Unknown ones may go on where they are.
+            producers.clear()
+            start = plog.log_start_offset
+        async for header in plog.replay(start):
+            producers.replay(header, now_ms)
+        if plog.log_start_offset <= start:
+            break
     return found == log_end_offset or log_end_offset == 0
 
 

@@ -53,6 +53,8 @@ class Upkeep:
         self._tasks = tasks
         self._saved: dict[str, dict[str, Offset]] = {}  # by directory: high watermarks on disk
         self._unsaved: set[str] = set()  # directories where saving fails, said once
+        # Two at once would take the temporary file away from each other.
+        self._saving = asyncio.Lock()
 
     async def start(self) -> None:
         """Measure all directories, then go on by timers."""
@@ -152,8 +154,9 @@ class Upkeep:
             await self._save_all()
 
     async def _save_all(self) -> None:
-        for home in self._working():
-            await self._save(home)
+        async with self._saving:
+            for home in self._working():
+                await self._save(home)
 
     async def _save(self, home: Home) -> None:
         # A log that is out of service keeps what was known of it.
