@@ -1,5 +1,6 @@
 """What recovery makes of a log that was not closed: each kind of damage by its name."""
 
+import asyncio
 import logging
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 
 from dlog.batch.header import patch
 from dlog.errors import KafkaStorageError
+from dlog.types import LeaderEpoch
 from dlogd.config.choices import DirectIo, FlushPolicy
 from dlogd.storage.checkpoint import replace_file
 from dlogd.storage.entries import HEADER_BYTES
@@ -427,6 +429,43 @@ def test_leader_epochs_are_found_again(damage: str) -> None:
             overwrite(directory, "leader-epochs", 20, b"\xff\xff")
         plog = await host.open()
         assert plog.epochs.entries == expected
+
+    run_virtual(scenario)
+
+
+def test_epochs_found_by_one_recovery_are_known_to_the_next() -> None:
+    """It completes the index, so the next one does not see the first batch of the epoch again."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await host.open()
+        await fill(plog, 3)
+        for _ in range(20):
+            await append_waiting(plog, b"x" * 100, epoch=5)
+        while plog.promised_offset < 23:
+            await asyncio.sleep(0)
+        assert host.directory.names()[-1] != "leader-epochs" or plog.active.index.settled < 5
+        for _ in range(2):
+            plog = await host.crash()
+            assert plog.epochs.entries == [(0, 0), (5, 3)]
+        assert plog.active.index.settled > 5
+
+    run_virtual(scenario)
+
+
+def test_truncation_forgets_later_epochs_for_good() -> None:
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await host.open()
+        for epoch in (1, 2, 4):
+            await fill(plog, 10, epoch=epoch)
+        await plog.truncate_to(20)
+        assert plog.end_offset_for_epoch(LeaderEpoch(4)) == (-1, -1)
+        assert plog.end_offset_for_epoch(LeaderEpoch(2)) == (2, 20)
+        plog = await host.power_cut(keep=0.0)
+        assert plog.epochs.entries == [(1, 0), (2, 10)]
+        await append_waiting(plog, b"x", epoch=3)
+        assert plog.epochs.entries == [(1, 0), (2, 10), (3, 20)]
 
     run_virtual(scenario)
 
