@@ -5,6 +5,7 @@ import contextlib
 import random
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -16,13 +17,13 @@ CONNECTION_COUNT = 100
 
 
 class Attacker:
-    """Attacks one address; everything that is random comes from `seed`."""
+    """Attacks one address, randomly by `seed`; counts its connections by their own address."""
 
     def __init__(self, address: tuple[str, int], seed: int) -> None:
         self.address = address
         self.rng = random.Random(seed)
         self.frames = Frames(self.rng)
-        self.connection_count = 0
+        self.opened: Counter[str] = Counter()
         self.answer_count = 0
 
     async def open(self) -> socket.socket:
@@ -30,7 +31,7 @@ class Attacker:
         sock = socket.socket()
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, self.address)
-        self.connection_count += 1
+        self.opened["{}:{}".format(*sock.getsockname())] += 1
         return sock
 
     async def send(self, sock: socket.socket, data: bytes) -> None:
