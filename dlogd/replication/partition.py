@@ -295,6 +295,11 @@ class Partition:
         if self._fetches:
             self.wake_fetches()
 
+    @property
+    def waiting_count(self) -> int:
+        """How many produce requests wait for their acknowledgement."""
+        return len(self._acks)
+
     def add_fetch(self, waiter: FetchWaiter, number: int) -> None:
         """Call `waiter.on_data(number)` at every advance until it is removed."""
         self._fetches[waiter] = number

@@ -124,7 +124,11 @@ class NodeReport:
         yield Sample(metrics.PARTITIONS, (), len(replicas.by_id) + len(replicas.failures))
         yield Sample(metrics.PARTITIONS_LED, (), len(replicas.by_id) - offline)
         yield Sample(metrics.PARTITIONS_OFFLINE, (), offline)
-        for partition in list(replicas.by_id.values()):
+        partitions = list(replicas.by_id.values())
+        # One of the counters, but nobody counts on the hot path what can be added up here.
+        server = self._node.telemetry.server
+        server.parked_produces = sum(each.waiting_count for each in partitions)
+        for partition in partitions:
             name = partition.topic_partition
             labels = (name.topic, str(name.partition))
             plog = partition.log

@@ -114,8 +114,9 @@ def test_acknowledgements_come_with_the_flush_once_for_each_owner(tmp_path: Path
             _, end, _ = append(partition, batch(count=2))
             partition.wait(end, 5000, (first, second)[number % 2], number)
         assert partition.high_watermark == 0 and not first.settled
+        assert partition.waiting_count == 4
         await partition.log.flush()
-        assert partition.high_watermark == 8
+        assert partition.high_watermark == 8 and partition.waiting_count == 0
         assert first.settled == [(0, None), (2, None)]
         assert second.settled == [(1, None), (3, None)]
         assert first.drains == second.drains == 1
