@@ -6,7 +6,6 @@ the failure does not need. Exit code 1 when any seed fails.
 
 import argparse
 import faulthandler
-import gc
 import multiprocessing
 import sys
 import time
@@ -94,7 +93,6 @@ def run_seed(seed: int) -> Verdict:
     faulthandler.dump_traceback_later(SEED_SECONDS_MAX)
     verdict = simulate(draw(seed))
     faulthandler.cancel_dump_traceback_later()
-    gc.collect()
     return verdict
 
 

@@ -8,6 +8,7 @@ reach the ends, everything is read once, and once again after a clean stop and a
 import gc
 import random
 import sys
+import warnings
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -55,12 +56,12 @@ def simulate(plan: Plan, print_line: Callable[[str], None] | None = None) -> Ver
     gc.disable()
     try:
         with replaced(plan.constants):
-            run = _Run(plan, print_line)
-            try:
-                return run.carry_out()
-            finally:
-                run.bury()
+            return _Run(plan, print_line).carry_out_and_bury()
     finally:
+        with warnings.catch_warnings():
+            # A killed process leaves coroutines that nobody will await.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            gc.collect()
         if collecting:
             gc.enable()
         sys.unraisablehook = hook
@@ -96,6 +97,13 @@ class _Run:
 
     def _loop_of(self, number: int) -> SimLoop:
         return self.loops[number % len(self.loops)]
+
+    def carry_out_and_bury(self) -> Verdict:
+        """Run to the end, judge, and let go of everything."""
+        try:
+            return self.carry_out()
+        finally:
+            self.bury()
 
     def carry_out(self) -> Verdict:
         """Run to the end and judge."""
