@@ -9,6 +9,7 @@ call got the lower offset. nonmonotonic-poll, poll-skip: a consumer was led back
 unseen: a tailing consumer never got to the end. resurrected: below an acknowledged DeleteRecords.
 vanished: below the log start although nobody asked for it. watermark: the high watermark moved
 back, or was behind an acknowledged record. epoch: a leader epoch moved back. offsets-chain.
+timestamp: a search by time found the wrong record.
 
 Under a weak flush policy a power cut may take the end of a log, and only the end.
 """
@@ -341,6 +342,23 @@ def _epochs(view: _View, key: LogKey) -> Iterator[str]:
                 return
 
 
+def _times(view: _View, key: LogKey) -> Iterator[str]:
+    final = view.final(key)
+    for answer in view.history.times if final is not None else ():
+        if answer.key != key or view.history.cut_between(key, answer.invoked_ns, 1 << 62):
+            continue
+        for seen in final.records if final is not None else ():
+            wrong = seen.offset < answer.offset and seen.timestamp_ms >= answer.asked_ms
+            if seen.offset == answer.offset:
+                wrong = seen.timestamp_ms != answer.timestamp_ms < answer.asked_ms
+            if wrong:
+                yield (
+                    f"timestamp: {answer.asked_ms} is found at {answer.offset}"
+                    f" ({answer.timestamp_ms}), but {seen.timestamp_ms} is at {seen.offset}"
+                )
+                return
+
+
 def _final_is_whole(view: _View, key: LogKey) -> Iterator[str]:
     final = view.final(key)
     if final is None:
@@ -368,6 +386,7 @@ CHECKERS: tuple[Checker, ...] = (
     _watermarks,
     _trims,
     _epochs,
+    _times,
     _final_is_whole,
 )
 

@@ -58,8 +58,11 @@ class Topics:
         """
         if version >= first_with_id:
             return key.topic_id
-        churns = any(topic.topic_id == key.topic_id and topic.churns for topic in self.live)
-        return None if churns or not self.has(key) else key.topic
+        return None if self.churning(key) or not self.has(key) else key.topic
+
+    def churning(self, key: LogKey) -> bool:
+        """Return whether a log's topic is one that is made again and again."""
+        return any(topic.topic_id == key.topic_id and topic.churns for topic in self.live)
 
     def has(self, key: LogKey) -> bool:
         """Return whether a log's topic is there."""

@@ -8,11 +8,13 @@ that no destructor runs in its middle.
 import asyncio
 import logging
 import random
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from dlogd.broker import Broker
 from dlogd.config.load import load_config
+from dlogd.reload import plan_reload
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import Latency, ProcessDied
 from tests.simulation.history import History
@@ -230,6 +232,13 @@ class Host:
             self.trace("pause", loop.name)
             loop.pause()
             self.world.at(length_ns, loop.resume)
+
+    def reload(self, changes: dict[str, str]) -> None:
+        """Change the configuration file and let a running node take it over (SIGHUP)."""
+        self.config = load_config(replace(self.plan, config=self.plan.config | changes).yaml(), {})
+        loop, broker = self.loop, self.broker
+        if loop is not None and broker is not None and self.state == "up":
+            loop.call_soon(broker.reconfigure, plan_reload(broker.config, self.config).config)
 
     def set_clock(self, change_ms: int) -> None:
         """Move the wall clock."""

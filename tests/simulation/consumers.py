@@ -10,19 +10,20 @@ import random
 from dlog.batch.header import iter_headers
 from dlog.batch.records import decode
 from dlog.client.node import NodeClient
-from dlog.client.partitions import EARLIEST, LATEST, list_offsets
+from dlog.client.partitions import EARLIEST, LATEST, MAX_TIMESTAMP, list_offsets
 from dlog.errors import (
     CorruptMessageError,
     DlogError,
     OffsetOutOfRangeError,
     ProtocolError,
+    WireError,
     error_for,
 )
 from dlog.wire.apis import ApiKey
 from dlog.wire.fetch import TOPIC_ID_VERSION, FetchedPartition, FetchRequest
 from dlog.wire.fetch_client import encode_request, parse_response
 from tests.simulation.clients import Link, Surroundings, number_of
-from tests.simulation.history import FinalLog, LogKey, Poll, Seen
+from tests.simulation.history import FinalLog, LogKey, Poll, Seen, TimeSeen
 from tests.simulation.loop import SimLoop
 from tests.simulation.plan import ConsumerPlan
 
@@ -44,38 +45,68 @@ class Consumer:
 
     async def run(self) -> None:
         """Poll until the plan's time is over."""
-        around = self.around
+        around, rng = self.around, self.rng
         while around.active:
-            key = around.topics.pick(self.rng)
-            if key is None:
+            keys = self._pick()
+            if not keys:
                 await around.sleep_ms(50)
                 continue
-            turns = self.rng.choice((1, 5, 20))
+            if not self.plan.tails and rng.random() < 0.2:
+                await self._search_time(keys[0])
+            turns = rng.choice((1, 5, 20))
             for _ in range(turns):
-                if not around.active or not await self._turn(key):
+                if not around.active or not await self._turn(keys):
                     break
         self.link.close()
 
-    async def _turn(self, key: LogKey) -> bool:
-        """Poll once; return whether to go on with this log."""
-        offset = self.positions.get(key, 0)
+    def _pick(self) -> list[LogKey]:
+        picked = [self.around.topics.pick(self.rng) for _ in range(self.plan.partitions)]
+        return list(dict.fromkeys(key for key in picked if key is not None))
+
+    async def _turn(self, keys: list[LogKey]) -> bool:
+        """Poll once; return whether to go on with these logs."""
+        offsets = {key: self.positions.get(key, 0) for key in keys}
         if not self.plan.tails:
-            offset = self.rng.randint(0, max(0, offset))
+            offsets = {key: self.rng.randint(0, max(0, at)) for key, at in offsets.items()}
         try:
-            poll = await self.poll(key, offset)
-        except OffsetOutOfRangeError:
-            return await self._reset(key)
+            answers = await self.poll(offsets)
         except DlogError:
             await self.around.sleep_ms(30 + 100 * self.rng.random())
             return False
-        if self.plan.tails:
-            self._advance(key, poll)
-        else:
-            self.positions[key] = max(poll.high_watermark - 1, 0)
+        whole = True
+        count = 0
+        for key, answer in answers.items():
+            if isinstance(answer, OffsetOutOfRangeError):
+                whole = await self._reset(key) and whole
+            elif isinstance(answer, WireError):
+                whole = False
+            else:
+                count += len(answer.records)
+                if self.plan.tails:
+                    self._advance(key, answer)
+                else:
+                    self.positions[key] = max(answer.high_watermark - 1, 0)
         # Small answers would make a run long without making it more telling.
-        pause_ms = 20 if not poll.records else 5 if len(poll.records) < 5 else 1
+        pause_ms = 30 if not whole else 20 if not count else 5 if count < 5 else 1
         await self.around.sleep_ms(pause_ms * (1 + self.rng.random()))
-        return True
+        return whole
+
+    async def _search_time(self, key: LogKey) -> None:
+        """Ask which record is the first of a time, or the newest."""
+        around = self.around
+        asked_ms = around.timestamp_ms() - self.rng.randrange(2000)
+        asked_ms = self.rng.choice((asked_ms, asked_ms, MAX_TIMESTAMP))
+        invoked_ns = around.now_ns()
+        try:
+            node = await self.link.get()
+            found = await list_offsets(node, key.topic, {key.partition: asked_ms})
+        except DlogError:
+            return
+        offset, timestamp_ms = found[key.partition]
+        if asked_ms >= 0 and offset >= 0 and not around.topics.churning(key):
+            around.history.times.append(
+                TimeSeen(key, invoked_ns, around.now_ns(), asked_ms, offset, timestamp_ms)
+            )
 
     def _advance(self, key: LogKey, poll: Poll) -> None:
         if poll.records:
@@ -105,50 +136,63 @@ class Consumer:
             found.append(offsets[key.partition][0])
         return found[0], found[1]
 
-    async def poll(self, key: LogKey, offset: int) -> Poll:
-        """Fetch once and write down what came; raise DlogError."""
+    async def poll(self, offsets: dict[LogKey, int]) -> dict[LogKey, Poll | WireError]:
+        """Fetch once and write down what came of each log; raise DlogError for the whole."""
         around, plan = self.around, self.plan
         version = plan.version
-        name = around.topics.wire_key(key, version, TOPIC_ID_VERSION)
-        if name is None:
-            version, name = TOPIC_ID_VERSION, key.topic_id
-        wanted = (key.partition, -1, offset, -1, -1, plan.partition_bytes_max)
-        request = FetchRequest(
+        if any(around.topics.wire_key(key, version, TOPIC_ID_VERSION) is None for key in offsets):
+            version = max(version, TOPIC_ID_VERSION)
+        request = self._request(version, offsets)
+        node = await self.link.get()
+        invoked_ns = around.now_ns()
+        answers = await self._exchange(node, version, request)
+        if [answer[0].partition for answer in answers] != [key.partition for key in offsets]:
+            raise ProtocolError(f"{len(answers)} answers to {len(offsets)} partitions")
+        found: dict[LogKey, Poll | WireError] = {}
+        for (key, offset), (fetched, data) in zip(offsets.items(), answers, strict=True):
+            if fetched.error_code:
+                found[key] = error_for(fetched.error_code, str(key))
+                continue
+            log_start = max(0, fetched.log_start_offset, self._starts.get(key, 0))
+            poll = Poll(
+                plan.name,
+                key,
+                invoked_ns,
+                around.now_ns(),
+                offset,
+                fetched.high_watermark,
+                log_start,
+                tuple(self._records(key, offset, data)),
+                plan.tails,
+            )
+            found[key] = poll
+            around.history.polls.append(poll)
+            count = len(poll.records)
+            around.trace("poll", plan.name, key, offset, count, fetched.high_watermark)
+        return found
+
+    def _request(self, version: int, offsets: dict[LogKey, int]) -> FetchRequest:
+        size = self.plan.partition_bytes_max
+        topics = []
+        for key, offset in offsets.items():
+            name = self.around.topics.wire_key(key, version, TOPIC_ID_VERSION)
+            topics.append((name or key.topic, [(key.partition, -1, offset, -1, -1, size)]))
+        return FetchRequest(
             replica_id=-1,
-            max_wait_ms=plan.max_wait_ms,
-            min_bytes=plan.min_bytes,
+            max_wait_ms=self.plan.max_wait_ms,
+            min_bytes=self.plan.min_bytes,
             max_bytes=1 << 20,
             isolation_level=0,
             session_id=0,
             session_epoch=-1,
-            topics=[(name, [wanted])],
+            topics=topics,
             forgotten=[],
             rack_id="",
         )
-        node = await self.link.get()
-        invoked_ns = around.now_ns()
-        fetched, data = await self._exchange(node, version, request)
-        if fetched.error_code:
-            raise error_for(fetched.error_code, str(key))
-        records = self._records(key, offset, data)
-        poll = Poll(
-            plan.name,
-            key,
-            invoked_ns,
-            around.now_ns(),
-            offset,
-            fetched.high_watermark,
-            max(0, fetched.log_start_offset, self._starts.get(key, 0)),
-            tuple(records),
-            plan.tails,
-        )
-        around.history.polls.append(poll)
-        around.trace("poll", plan.name, key, offset, len(records), fetched.high_watermark)
-        return poll
 
     async def _exchange(
         self, node: NodeClient, version: int, request: FetchRequest
-    ) -> tuple[FetchedPartition, memoryview]:
+    ) -> list[tuple[FetchedPartition, memoryview]]:
         name = self.plan.name
         frame, position = await node.exchange(
             ApiKey.FETCH,
@@ -158,11 +202,11 @@ class Consumer:
         response = parse_response(frame, position, len(frame), version)
         if response.error_code:
             raise error_for(response.error_code)
-        answers = [answer for _, partitions in response.topics for answer in partitions]
-        if len(answers) != 1:
-            raise ProtocolError(f"{len(answers)} partitions in the answer")
-        fetched, start = answers[0]
-        return fetched, frame[start : start + max(0, fetched.records_bytes)]
+        return [
+            (fetched, frame[start : start + max(0, fetched.records_bytes)])
+            for _, partitions in response.topics
+            for fetched, start in partitions
+        ]
 
     def _records(self, key: LogKey, offset: int, data: memoryview) -> list[Seen]:
         seen = []
@@ -196,7 +240,7 @@ class Consumer:
                 at = self.positions.get(key, 0)
                 self.around.violation(f"unseen: {self.plan.name} is at {at} of {end} log={key}")
                 return
-            await self._turn(key)
+            await self._turn([key])
 
     async def read_whole(self, key: LogKey) -> FinalLog | None:
         """Read all of a log; None when that is not possible for long."""
@@ -214,7 +258,9 @@ class Consumer:
         records: list[Seen] = []
         offset = start
         while offset < end:
-            poll = await self.poll(key, offset)
+            poll = (await self.poll({key: offset}))[key]
+            if isinstance(poll, WireError):
+                raise poll
             if not poll.records:
                 raise ProtocolError(f"nothing at {offset} of {end}")
             records += poll.records

@@ -3,9 +3,11 @@
 What each kind means stands in `ACTIONS`; what is drawn for it in `tests.simulation.plan`.
 """
 
+import errno
 import random
 import re
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from tests.fakes.device import Disk
@@ -48,6 +50,7 @@ class Saboteur:
         self._over = True
         host = self._host
         host.trace("heal")
+        host.reload({})
         host.machine.spare()
         host.network.unblock_all()
         host.network.config.slow_probability = 0.0
@@ -88,6 +91,12 @@ class Saboteur:
 
     def _set_clock(self, fault: Fault) -> None:
         self._host.set_clock(int(fault.amount))
+
+    def _reload(self, fault: Fault) -> None:
+        """Change the configuration file and send SIGHUP; back again after a while."""
+        name, value = fault.detail.split()
+        self._host.reload({name: value})
+        self._later(fault, partial(self._host.reload, {}))
 
     # -- network
 
@@ -145,8 +154,8 @@ class Saboteur:
         disk, _ = self._disk(fault)
         self._add(disk, fault, read_only())
 
-    def _add(self, disk: Disk, fault: Fault, error: DiskFault) -> None:
-        self._host.disturbed = True
+    def _add(self, disk: Disk, fault: Fault, error: DiskFault, disturbs: bool = True) -> None:
+        self._host.disturbed = self._host.disturbed or disturbs
         disk.faults.append(error)
 
         def remove() -> None:
@@ -154,6 +163,12 @@ class Saboteur:
                 disk.faults.remove(error)
 
         self._later(fault, remove)
+
+    def _no_descriptors(self, fault: Fault) -> None:
+        """Nothing can be opened for a while; a node waits, for no disk is to blame."""
+        disk, _ = self._disk(fault)
+        error = DiskFault(("open",), errno=errno.EMFILE, probability=fault.amount)
+        self._add(disk, fault, error, disturbs=False)
 
     def _full_disk(self, fault: Fault) -> None:
         disk, _ = self._disk(fault)
@@ -195,5 +210,7 @@ ACTIONS: dict[str, Callable[[Saboteur, Fault], None]] = {
     "disk-error-once": Saboteur._disk_error_once,
     "read-only": Saboteur._read_only,
     "full-disk": Saboteur._full_disk,
+    "no-descriptors": Saboteur._no_descriptors,
+    "reload": Saboteur._reload,
     "flip-bit": Saboteur._flip_bit,
 }

@@ -93,6 +93,18 @@ class EpochSeen:
     leader_epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class TimeSeen:
+    """An answer to "which record is the first that is not older than `asked_ms`?"."""
+
+    key: LogKey
+    invoked_ns: int
+    completed_ns: int
+    asked_ms: int
+    offset: int
+    timestamp_ms: int
+
+
 @dataclass(slots=True)
 class LogFacts:
     """What may happen to a log by its topic's configuration and by the faults of the run."""
@@ -122,6 +134,7 @@ class History:
     polls: list[Poll] = field(default_factory=list)
     trims: list[Trim] = field(default_factory=list)
     epochs: list[EpochSeen] = field(default_factory=list)
+    times: list[TimeSeen] = field(default_factory=list)
     power_cuts_ns: list[int] = field(default_factory=list)
     facts: dict[LogKey, LogFacts] = field(default_factory=dict)
     finals: dict[LogKey, FinalLog] = field(default_factory=dict)

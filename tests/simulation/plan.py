@@ -73,6 +73,8 @@ class ConsumerPlan:
     max_wait_ms: int
     min_bytes: int
     partition_bytes_max: int
+    # Logs that one request asks for.
+    partitions: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,7 @@ def _consumers(rng: random.Random) -> tuple[ConsumerPlan, ...]:
             max_wait_ms=rng.choice((0, 50, 500)),
             min_bytes=rng.choice((1, 1, 500, 10000)),
             partition_bytes_max=rng.choice((1, 300, 5000, 1 << 20)),
+            partitions=rng.choice((1, 1, 2, 4)),
         )
         consumers.append(plan)
     return tuple(consumers)
@@ -266,13 +269,16 @@ _KINDS = {
     "disk-errors": 2,
     "disk-error-once": 2,
     "read-only": 1,
-    "full-disk": 1,
+    "full-disk": 3,
+    "no-descriptors": 2,
+    "reload": 3,
     "flip-bit": 1,
     "set-clock": 2,
 }
 _RESTARTS = ("crash", "power-cut", "stop", "die")
 _DISK_KINDS = (
     "slow-disk", "stuck-disk", "disk-errors", "disk-error-once", "read-only", "full-disk",
+    "no-descriptors",
 )  # fmt: skip
 _OPERATIONS = ("write", "sync", "read", "write sync", "open create", "sync_directory")
 _AMOUNTS: dict[str, tuple[float, ...]] = {
@@ -282,7 +288,8 @@ _AMOUNTS: dict[str, tuple[float, ...]] = {
     "slow-disk": (10, 100),
     "disk-errors": (0.05, 0.3, 1),
     "disk-error-once": (0.05, 0.3, 1),
-    "full-disk": (0, 4096, 100_000),  # bytes left
+    "full-disk": (0, 4096, 20_000, 100_000),  # bytes left
+    "no-descriptors": (0.3, 1),
     "set-clock": (-600_000, -1000, 1000, 600_000),
 }
 _DETAILS: dict[str, tuple[str, ...]] = {
@@ -307,6 +314,17 @@ _DETAILS: dict[str, tuple[str, ...]] = {
     "disk-errors": _OPERATIONS,
     "disk-error-once": _OPERATIONS,
     "flip-bit": (".log", ".log", ".idx", ".tdx"),
+    "reload": (
+        "segment.bytes 8192",
+        "segment.ms 100ms",
+        "retention.check.interval 20ms",
+        "flush.interval 10ms",
+        "disk.reserve.bytes 32KiB",
+        "connections.max 3",
+        "connections.per_ip.max 2",
+        "connections.idle.timeout 300ms",
+        "producer_id.per_partition.max 3",
+    ),
 }
 
 
