@@ -1,5 +1,6 @@
 """A partition log that is truncated, trimmed, begun anew: what stays, what is forgotten."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,9 @@ from dlogd.config.choices import FlushPolicy
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.segment import SegmentState
+from tests.fakes.faults import Latency
 from tests.fakes.logs import (
+    TICK_S,
     LogHost,
     append_waiting,
     read_batches,
@@ -143,18 +146,33 @@ def test_a_sealed_segment_is_written_again_under_the_present_policy() -> None:
     run_virtual(scenario)
 
 
-def test_a_sealed_segment_is_durable_under_every_policy() -> None:
+@pytest.mark.parametrize("policy", [FlushPolicy.INTERVAL, FlushPolicy.NEVER])
+def test_what_counts_as_flushed_is_durable_under_every_policy(policy: FlushPolicy) -> None:
     async def scenario() -> None:
-        host = LogHost(config=replace(CONFIG, flush_policy=FlushPolicy.NEVER))
-        plog = await host.open()
-        for _ in range(60):
-            await append_waiting(plog, b"x" * 100)
-            await settle()
-        sealed = [s for s in plog.segments if s.state is SegmentState.SEALED]
-        assert len(sealed) > 2
-        assert plog.flushed_offset == sealed[-1].end_offset
-        plog = await host.power_cut(keep=0.0)
-        assert plog.log_end_offset >= sealed[-1].end_offset
+        for advances in range(1, 5):
+            config = replace(CONFIG, flush_policy=policy, flush_interval_ms=60_000)
+            host = LogHost(advances, config)
+            plog = await host.open()
+            host.machine.disks["/data"].latency = Latency(fixed=0.0001)
+            seen = [0]
+            while len(seen) <= advances:  # segments are sealed in the background
+                await append_waiting(plog, b"x" * 100)
+                await asyncio.sleep(TICK_S)
+                if plog.flushed_offset != seen[-1]:
+                    seen.append(plog.flushed_offset)
+            plog = await host.power_cut(keep=0.0)
+            assert plog.log_end_offset >= seen[-1]
+
+    run_virtual(scenario)
+
+
+@pytest.mark.parametrize("offset", [0, 4, 31, 60])
+def test_replay_gives_the_heads_of_all_batches_from_an_offset_on(offset: int) -> None:
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await filled(host, 60, per_batch=3)
+        found = [header.base_offset async for header in plog.replay(offset)]
+        assert found == list(range(offset - offset % 3, 60, 3))
 
     run_virtual(scenario)
 
