@@ -90,9 +90,10 @@ class PreallocateConfig:
         "preallocate.bytes",
         keys.BYTES,
         "64MiB",
-        "Longest step in which an active segment takes space ahead of its tail, so that a flush need "
-        "not change the file's extents; steps begin at 1 MiB and double. At most `segment.bytes` is "
-        "used; 0 switches it off. Default of the topic config `preallocate.bytes`.",
+        "Longest step in which an active segment takes space ahead of its tail, so that a flush "
+        "need not change the file's extents; steps begin at 1 MiB and double. At most "
+        "`segment.bytes` is used; 0 switches it off. "
+        "Default of the topic config `preallocate.bytes`.",
         low=0,
         high=INT32_MAX,
         reloadable=True,

@@ -116,7 +116,7 @@ class Partition:
         """Raise when this node may not serve the partition, or the caller's epoch is another."""
         error = self.closed or self.log.failed
         if error is not None:
-            raise error
+            raise error.with_traceback(None)
         if current_leader_epoch != -1 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise FencedLeaderEpochError(f"The leader epoch is {self.leader_epoch}")
@@ -133,7 +133,7 @@ class Partition:
         """
         error = self.closed or self.log.failed
         if error is not None:
-            raise error
+            raise error.with_traceback(None)
         settings = self.settings
         fields = self._check_batch(buffer, start, end)
         if settings.min_isr > 1 and (acks == -1 or settings.acks_floor == -1):

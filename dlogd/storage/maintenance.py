@@ -166,15 +166,22 @@ class Maintenance:
         if segment.state is not SegmentState.CREATING:
             return
         made = await self.shortage.run(segment.create_file)
+        try:
+            await self._preallocate_first(segment, made)
+        except OSError:
+            made.close()  # a disk that failed: whoever looks after it wants to unmount it
+            raise
+        segment.file = made
+        segment.state = SegmentState.OPEN
+        self._kick()
+
+    async def _preallocate_first(self, segment: Segment, made: File) -> None:
         config = self._state.config
         if segment.durable and config.preallocate_bytes:
             # Nothing can have been written yet, so the first step begins at the start.
             length = max(segment.bytes_expected, PREALLOCATE_BYTES_MIN)
             length = min(length, config.preallocate_bytes, config.segment_bytes) & _BLOCK_MASK
             await self._preallocate(segment, made, 0, length)
-        segment.file = made
-        segment.state = SegmentState.OPEN
-        self._kick()
 
     # -- space ahead of the tail
 

@@ -5,6 +5,7 @@ Needs root, loop devices, mkfs.ext4, mkfs.xfs and xfs_io; skipped where they are
 
 import asyncio
 import errno
+import gc
 import os
 import random
 import shutil
@@ -63,6 +64,8 @@ class Mounted:
 
     def remount(self) -> None:
         """Mount again, with the recovery of the file system."""
+        # The tracebacks of what failed may still hold mappings.
+        gc.collect()
         run("umount", str(self.path))
         run("mount", self.device, str(self.path))
 
