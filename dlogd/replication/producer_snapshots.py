@@ -54,17 +54,16 @@ async def load_producers(
     directory = plog.directory
     found = await engine.run(lambda: _load(directory, producers, log_end_offset))
     now_ms = clock.timestamp_ms()
-    start = plog.log_start_offset if found is None else Offset(found)
-    while True:
-        if start < plog.log_start_offset:
-            # Behind the snapshot, or while the log was read, batches were trimmed away: producers
-            # would seem to skip sequences. Unknown ones may go on where they are.
+    expected = plog.log_start_offset if found is None else found
+    async for header in plog.replay(Offset(expected)):
+        if header.base_offset > expected:
+            # Batches between were trimmed away, behind the snapshot or while the log was read:
+            # producers would seem to skip sequences. Unknown ones may go on where they are.
             producers.clear()
-            start = plog.log_start_offset
-        async for header in plog.replay(start):
-            producers.replay(header, now_ms)
-        if plog.log_start_offset <= start:
-            break
+        producers.replay(header, now_ms)
+        expected = header.next_offset
+    if expected < log_end_offset:
+        producers.clear()
     return found == log_end_offset or log_end_offset == 0
 
 
