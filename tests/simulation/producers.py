@@ -336,7 +336,9 @@ class _Session:
         """All before the batch was acknowledged, so the node must know it."""
         around = self._producer.around
         facts = around.history.facts_of(self._key)
-        if facts.flush_policy == "always" and not facts.damaged:
+        # A node that is killed may forget producers whose batches are all trimmed away.
+        trimmed = facts.retention or any(trim.key == self._key for trim in around.history.trims)
+        if facts.flush_policy == "always" and not facts.damaged and not trimmed:
             around.violation(
                 f"sequence: {batch.send.numbers} of {batch.send.client} as {batch.send.session}"
                 f" refused as out of order, all before was acknowledged log={self._key}"

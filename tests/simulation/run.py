@@ -213,7 +213,7 @@ class _Run:
 
     async def _probe(self) -> None:
         """Append one record to every log: each must take it."""
-        plan = ProducerPlan("probe", False, -1, 1, 0, 1, 50, 0, 13, 20, 1, 3000)
+        plan = ProducerPlan("probe", False, -1, 1, 0, 1, 50, 0, 13, 10_000, 1, 3000)
         producer = Producer(self.around, plan, self.loop)
         for key in self._whole_logs():
             batch = producer.batch(key, None)
