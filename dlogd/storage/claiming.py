@@ -18,6 +18,7 @@ from dlogd.storage.checkpoint import Identity
 from dlogd.storage.directories import Claim, agreed_cluster, expect_no_logs
 from dlogd.storage.engine import Engine
 from dlogd.storage.homes import Home
+from dlogd.storage.shortage import OF_THE_PROCESS
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class Claiming:
         except ConfigError as error:
             return error
         except OSError as error:
-            self._on_error(home, error)
+            self._blame(home, error)
             return None
 
     async def _adopt(self, home: Home, claim: Claim, cluster_id: str, node_id: NodeId) -> None:
@@ -103,7 +104,14 @@ class Claiming:
         try:
             await self._engine.run(adopt)
         except OSError as error:
-            self._on_error(home, error)
+            self._blame(home, error)
+
+    def _blame(self, home: Home, error: OSError) -> None:
+        """Go on without a directory that does not work; re-raise what is not its fault."""
+        if error.errno in OF_THE_PROCESS:
+            # Until the next start its partitions would be missed for nothing: better start again.
+            raise error
+        self._on_error(home, error)
 
     def _new_uuid(self) -> UUID:
         return UUID(int=self._rng.getrandbits(128), version=4)

@@ -210,8 +210,9 @@ class LogState:
 
     def hold(self, reason: str, error: WireError) -> None:
         """Refuse appends with `error` until `resume(reason)`."""
-        self._holds[reason] = error
-        self.blocked = self.blocked or error
+        # The first error of a reason stays: `resume` knows it by its identity.
+        held = self._holds.setdefault(reason, error)
+        self.blocked = self.blocked or held
 
     def resume(self, reason: str) -> None:
         """Take appends again, unless something else holds them up."""
