@@ -6,6 +6,7 @@ that no destructor runs in its middle.
 """
 
 import asyncio
+import errno
 import logging
 import random
 from dataclasses import replace
@@ -111,7 +112,9 @@ class Host:
             self.trace("up", loop.name)
             return
         self.trace("start-failed", loop.name, repr(error))
-        if not self.disturbed:
+        # Without descriptors no node starts; the service manager tries again.
+        excused = isinstance(error, OSError) and error.errno == errno.EMFILE
+        if not self.disturbed and not excused:
             self.history.violations.append(f"start: the node did not start: {error!r}")
         self.world.at(0, self._give_up, loop)
 
