@@ -19,7 +19,7 @@ from tests.simulation.run import simulate
 ROOT = Path(__file__).parents[2]
 SEEDS = 100
 SEEDS_PER_TEST = 5
-MUTANT_SEEDS = 60
+MUTANT_SEEDS = 150
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
