@@ -30,6 +30,7 @@ from dlogd.server.handlers.produce import ProduceHandler
 from dlogd.server.listener import Listener
 from dlogd.server.router import RequestRouter
 from dlogd.status.node import NodeReport
+from dlogd.status.pages import ACTIVE
 from dlogd.storage.buffers import BufferPool
 from dlogd.storage.engine import Engine
 from dlogd.storage.files import Directory
@@ -123,7 +124,7 @@ class Broker:
         await replicas.start(store.image, known.directory_ids if known is not None else ())
         for listener in self.listeners:
             await listener.serve()
-        self.phase = "serving"
+        self.phase = ACTIVE
         log.info(
             "Serving clients node=%d cluster=%s listeners=%s partitions=%d",
             self.node_id,
@@ -225,6 +226,7 @@ class Broker:
             partition_by_id=replicas.partition_by_id,
             log_dirs=self._log_dirs,
             await_partitions=replicas.await_partitions,
+            offline=replicas.offline_keys,
         )
 
     async def _register(self, store: MetadataStore, logs: LogManager, cluster_id: str) -> None:

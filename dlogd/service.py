@@ -20,7 +20,7 @@ from dlogd.config.units import Address
 from dlogd.notify import Notifier
 from dlogd.reload import plan_reload
 from dlogd.status.http_server import HttpServer
-from dlogd.status.pages import NodeView, RunBlocking, pages_of
+from dlogd.status.pages import ACTIVE, NodeView, RunBlocking, pages_of
 from dlogd.tasks import Tasks
 from dlogd.telemetry.delays import LoopDelay
 
@@ -168,7 +168,7 @@ class Service:
             return os.EX_OK
         self._started = True
         self._around.on_started()
-        self._around.notifier.ready("serving", http=self.http_address)
+        self._around.notifier.ready(ACTIVE, http=self.http_address)
         log.info("Ready node=%d", self._config.node.id)
         if self._reload_wanted:
             self._reload()
@@ -233,7 +233,7 @@ class Service:
                 len(plan.applied),
                 len(plan.needs_restart),
             )
-        self._around.notifier.ready("serving", http=self.http_address)
+        self._around.notifier.ready(ACTIVE, http=self.http_address)
 
     def _tick(self) -> None:
         """Tell the service manager that we live, and what we do, when that has changed."""
@@ -241,7 +241,7 @@ class Service:
         if around.notifier.enabled:
             around.notifier.watchdog()
             doing = "stopping" if self._stop_asked.is_set() else self._node.not_ready_reason()
-            doing = doing or "serving"
+            doing = doing or ACTIVE
             if doing != self._said and around.notifier.status(doing):
                 if not self._started or self._stop_asked.is_set():
                     # By progress: a node that recovers its logs is not failing, a stuck one is.

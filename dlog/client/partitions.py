@@ -11,7 +11,7 @@ from typing import Any
 from dlog.checksum import Buffer
 from dlog.client.node import NodeClient, raise_for
 from dlog.client.views import FetchedView, ProducedView
-from dlog.errors import ProtocolError
+from dlog.errors import NONE, ProtocolError, WireError, error_for
 from dlog.wire import fetch_client, produce_client
 from dlog.wire.apis import ApiKey
 from dlog.wire.fetch import FetchRequest
@@ -121,6 +121,18 @@ async def list_offsets(
 
     (-1, -1) where no record is that young. Raises the first error of a partition.
     """
+    found: dict[int, tuple[int, int]] = {}
+    for partition, each in (await try_list_offsets(node, topic, timestamps_ms)).items():
+        if isinstance(each, WireError):
+            raise each
+        found[partition] = each
+    return found
+
+
+async def try_list_offsets(
+    node: NodeClient, topic: str, timestamps_ms: Mapping[int, int]
+) -> dict[int, tuple[int, int] | WireError]:
+    """Do what `list_offsets` does, but give the error of a partition in its place."""
 
     def build(module: Any) -> Any:
         partitions = tuple(
@@ -134,11 +146,15 @@ async def list_offsets(
         )
 
     response = await node.call(ApiKey.LIST_OFFSETS, build)
-    found: dict[int, tuple[int, int]] = {}
+    found: dict[int, tuple[int, int] | WireError] = {}
     for answered in response.topics:
         for each in answered.partitions:
-            raise_for(int(each.error_code), f"{topic}-{each.partition_index}")
-            found[int(each.partition_index)] = (int(each.offset), int(each.timestamp))
+            code = int(each.error_code)
+            found[int(each.partition_index)] = (
+                error_for(code, f"{topic}-{each.partition_index}")
+                if code != NONE
+                else (int(each.offset), int(each.timestamp))
+            )
     return found
 
 

@@ -25,6 +25,7 @@ from dlogctl.output import Column, Output, format_bytes, format_duration
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
 
+REASONS_SHOWN = 20
 WILDCARDS = ("0.0.0.0", "::", "")
 
 NODE_COLUMNS = (
@@ -112,7 +113,8 @@ def _node_document(found: _Found, node: NodeView) -> dict[str, Any]:
         "rack": node.rack,
         "role": "controller" if node.node_id == found.view.controller_id else "broker",
         "http": found.http[node.node_id] or None,
-        "state": status.get("state", "unknown"),
+        # The metadata lists only nodes that are not fenced.
+        "state": status.get("state", "active"),
         "status": found.statuses[node.node_id],
     }
 
@@ -186,8 +188,11 @@ def _show(document: Mapping[str, Any], settings: Settings) -> None:
         return
     healthy = document["healthy"]
     output.line("healthy" if healthy else "unhealthy", good=healthy)
-    for reason in document["reasons"]:
+    reasons = document["reasons"]
+    for reason in reasons[:REASONS_SHOWN]:
         output.line(f"  - {reason}")
+    if len(reasons) > REASONS_SHOWN:
+        output.line(f"  - and {len(reasons) - REASONS_SHOWN} more: dlogctl status -o json")
     partitions = document["partitions"]
     pairs: list[tuple[str, Any]] = [
         ("cluster", document["cluster_id"]),

@@ -6,9 +6,15 @@ import click
 
 from dlog.client.admin import Admin, Resource, describe_error
 from dlog.client.blocking import BlockingClient
-from dlog.client.partitions import EARLIEST, LATEST, list_offsets
+from dlog.client.partitions import EARLIEST, LATEST, try_list_offsets
 from dlog.client.views import ConfigEntry, TopicView
-from dlog.errors import NONE, DlogError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from dlog.errors import (
+    NONE,
+    DlogError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    WireError,
+)
 from dlogctl import exit_codes
 from dlogctl.output import Column, Output
 from dlogctl.session import connected
@@ -130,26 +136,38 @@ def list_topics(context: click.Context, internal: bool) -> int:
 
 
 async def _offsets(client: BlockingClient, view: TopicView) -> dict[int, dict[str, Any]]:
-    """Return first and end offset of each partition that has a leader, or its error."""
-    led: dict[int, list[int]] = {}
+    """Return first and end offset of each partition, or its error.
+
+    A partition that nobody leads is asked of its first replica, which knows why.
+    """
+    asked: dict[int, list[int]] = {}
     for each in view.partitions:
-        if each.leader >= 0:
-            led.setdefault(each.leader, []).append(each.partition)
+        for node_id in (each.leader, *each.replicas):
+            if node_id >= 0:
+                asked.setdefault(node_id, []).append(each.partition)
+                break
     found: dict[int, dict[str, Any]] = {}
-    for leader, partitions in led.items():
+    for node_id, partitions in asked.items():
         try:
-            node = await client.cluster.node(leader)
-            start = await list_offsets(node, view.name, dict.fromkeys(partitions, EARLIEST))
-            end = await list_offsets(node, view.name, dict.fromkeys(partitions, LATEST))
+            node = await client.cluster.node(node_id)
+            start = await try_list_offsets(node, view.name, dict.fromkeys(partitions, EARLIEST))
+            end = await try_list_offsets(node, view.name, dict.fromkeys(partitions, LATEST))
         except DlogError as error:
             found |= {partition: {"error": str(error)} for partition in partitions}
             continue
         for number in partitions:
-            found[number] = {
-                "log_start_offset": start[number][0],
-                "high_watermark": end[number][0],
-            }
+            found[number] = _offset_fields(start.get(number), end.get(number))
     return found
+
+
+def _offset_fields(
+    start: tuple[int, int] | WireError | None, end: tuple[int, int] | WireError | None
+) -> dict[str, Any]:
+    for each in (start, end):
+        if isinstance(each, WireError):
+            return {"error": each.name}
+    fields = {"log_start_offset": start, "high_watermark": end}
+    return {key: each[0] for key, each in fields.items() if isinstance(each, tuple)}
 
 
 async def _describe(client: BlockingClient, name: str) -> dict[str, Any]:
@@ -182,6 +200,13 @@ async def _describe(client: BlockingClient, name: str) -> dict[str, Any]:
     }
 
 
+def _partition_columns(rows: list[dict[str, Any]]) -> tuple[Column, ...]:
+    """Return the columns; where there is an error, it is shown in every format."""
+    if not any(row["error"] for row in rows):
+        return PARTITION_COLUMNS
+    return (*PARTITION_COLUMNS[:-1], Column("ERROR", "error"))
+
+
 @topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @common_options
@@ -195,13 +220,17 @@ def describe(context: click.Context, names: tuple[str, ...]) -> int:
     if settings.output in ("json", "yaml"):
         output.document(found if len(found) > 1 else found[0])
         return exit_codes.OK
+    damaged = False
     for each in found:
         if output.for_people:
             output.pairs([("topic", each["topic"]), ("id", each["topic_id"])])
             configs = [{"name": key, "value": value} for key, value in each["configs"].items()]
             if configs:
                 output.rows(configs, CONFIG_COLUMNS)
-        output.rows(each["partitions"], PARTITION_COLUMNS)
+        output.rows(each["partitions"], _partition_columns(each["partitions"]))
+        damaged = damaged or any(row["error"] for row in each["partitions"])
+    if damaged:
+        settings.suggest("dlogctl status")
     return exit_codes.OK
 
 

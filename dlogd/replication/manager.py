@@ -93,6 +93,8 @@ class ReplicaManager:
         self._place = placement
         self._tasks = Tasks(task_count_max=OPENING_COUNT_MAX + 8)
         self._failed: dict[Key, WireError] = {}
+        self._offline: frozenset[Key] = frozenset()
+        self._offline_counted = 0  # failures of logs that `_offline` knows; -1: count anew
         # Topics that are gone from the image, and not yet from the disk.
         self._undeleted: dict[TopicId, TopicImage] = {}
         self._topics: dict[TopicId, TopicImage] = {}  # as they were reconciled last
@@ -180,6 +182,21 @@ class ReplicaManager:
             if error is not None:
                 found[partition.topic_partition] = error
         return found
+
+    def offline_keys(self) -> frozenset[Key]:
+        """Return what is out of service here; the same object until that changes."""
+        if self._offline_counted != self._logs.log_failures_total:
+            self._offline_counted = self._logs.log_failures_total
+            failed = [key for key, each in self.by_id.items() if each.log.failed is not None]
+            found = frozenset([*self._failed, *failed])
+            if found != self._offline:
+                self._offline = found
+        return self._offline
+
+    @property
+    def led_count(self) -> int:
+        """Partitions that are led here, and in service."""
+        return sum(each.log.failed is None for each in self.by_id.values())
 
     def damages(self) -> list[str]:
         """Say what reads have found damaged in partitions that are in service."""
@@ -284,13 +301,15 @@ class ReplicaManager:
             is_current = await load_producers(place.engine, place.clock, plog, producers)
         except (WireError, OSError) as error:
             first_time = key not in self._failed
+            self._offline_counted = -1
             self._failed[key] = (
                 error if isinstance(error, WireError) else KafkaStorageError(str(error))
             )
             if first_time:
                 log.error("Cannot open partition partition=%s error=%s", name, error)
             return
-        self._failed.pop(key, None)
+        if self._failed.pop(key, None) is not None:
+            self._offline_counted = -1
         if key in self.by_id or topic.topic_id not in self._image.topics_by_id:
             return
         partition = Partition(

@@ -19,6 +19,8 @@ from dlogd.metadata.commands import Command
 from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused
 from dlogd.replication.partition import Partition
 
+NOTHING_OFFLINE: frozenset[tuple[TopicId, int]] = frozenset()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDir:
@@ -49,6 +51,8 @@ class ServerContext:
     log_dirs: Callable[[], Awaitable[Sequence[LogDir]]]
     await_partitions: Callable[[Sequence[str]], Awaitable[None]]
     """Return when all partitions of some topics that belong on this node have opened or failed."""
+    offline: Callable[[], frozenset[tuple[TopicId, int]]] = lambda: NOTHING_OFFLINE
+    """Return the partitions out of service on this node, the same object until that changes."""
 
     def new_id(self) -> UUID:
         """Return a fresh id for a topic or a command."""

@@ -9,11 +9,14 @@ from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.metadata.store import MetadataStore
 from dlogd.replication.manager import ReplicaManager
+from dlogd.status.pages import ACTIVE
 from dlogd.storage.manager import LogManager
 from dlogd.telemetry import metrics
 from dlogd.telemetry.metrics import Sample, Telemetry
 
-SERVING = "serving"
+RECOVERING, STARTING = "recovering", "starting"
+# What an operator reads; every other phase of the broker belongs to the start.
+STATES = {"recovering logs": RECOVERING, ACTIVE: ACTIVE, "stopping": "draining", "stopped": "down"}
 
 
 class Node(Protocol):
@@ -37,12 +40,17 @@ class NodeReport:
         self._clock = clock
         self._started_ms = clock.now_ms()
 
+    @property
+    def state(self) -> str:
+        """In one word: starting, recovering, active, draining, down."""
+        return STATES.get(self._node.phase, STARTING)
+
     def not_ready_reason(self) -> str | None:
         """Say in one line why the node does not serve clients, None when it does."""
         node = self._node
-        if node.phase == SERVING:
+        if node.phase == ACTIVE:
             return None
-        if node.logs is not None and node.phase == "recovering logs":
+        if node.logs is not None and self.state == RECOVERING:
             done = sum(home.logs_done for home in node.logs.progress.homes)
             total = sum(home.logs_total for home in node.logs.progress.homes)
             size = sum(home.scanned_bytes for home in node.logs.progress.homes)
@@ -80,7 +88,7 @@ class NodeReport:
             "node_id": int(node.node_id),
             "rack": node.config.node.rack,
             "cluster_id": image.cluster_id if image is not None else "",
-            "state": node.phase,
+            "state": self.state,
             "healthy": not problems,
             "problems": problems,
             "uptime_s": round((self._clock.now_ms() - self._started_ms) / 1000, 1),
@@ -99,7 +107,7 @@ class NodeReport:
         replicas = self._node.replicas
         if replicas is None:
             return {"led": 0, "offline": 0}
-        return {"led": len(replicas.by_id), "offline": len(replicas.offline())}
+        return {"led": replicas.led_count, "offline": len(replicas.offline())}
 
     def samples(self) -> Iterable[Sample]:
         """Yield the gauges that are known elsewhere."""
@@ -108,7 +116,7 @@ class NodeReport:
         cluster_id = image.cluster_id if image is not None else ""
         info = (version.VERSION, str(node.node_id), cluster_id)
         yield Sample(metrics.NODE_INFO, info, 1)
-        yield Sample(metrics.NODE_READY, (), float(node.phase == SERVING))
+        yield Sample(metrics.NODE_READY, (), float(node.phase == ACTIVE))
         yield Sample(metrics.TOPICS, (), len(image.topics) if image is not None else 0)
         if node.replicas is not None:
             yield from self._partition_samples(node.replicas)
@@ -122,7 +130,7 @@ class NodeReport:
     def _partition_samples(self, replicas: ReplicaManager) -> Iterable[Sample]:
         offline = len(replicas.offline())
         yield Sample(metrics.PARTITIONS, (), len(replicas.by_id) + len(replicas.failures))
-        yield Sample(metrics.PARTITIONS_LED, (), len(replicas.by_id) - offline)
+        yield Sample(metrics.PARTITIONS_LED, (), replicas.led_count)
         yield Sample(metrics.PARTITIONS_OFFLINE, (), offline)
         partitions = list(replicas.by_id.values())
         # One of the counters, but nobody counts on the hot path what can be added up here.

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 from dlogd.status.http_server import Page, Request, Response, text_response
 from dlogd.telemetry.metrics import Source, Telemetry
 
+ACTIVE = "active"
+"""The state of a node that serves clients, as operators read it everywhere."""
 COLLECTOR_MODULE = "dlogd.telemetry.collector"
 
 

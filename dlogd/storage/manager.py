@@ -55,6 +55,7 @@ class LogManager:
         self.logs: dict[LogKey, PartitionLog] = {}
         # Logs that could not be opened, and why; not tried again before the next start.
         self.failures: dict[LogKey, WireError] = {}
+        self.log_failures_total = 0  # of logs that were in service
         self.cluster_id = ""
         self.progress = OpenProgress()
         self.on_directory_failed: Callable[[Home, OSError], None] = _ignore
@@ -308,6 +309,7 @@ class LogManager:
 
     def _on_log_failure(self, home: Home, state: LogState, error: OSError) -> None:
         """A log has failed: perhaps it is its disk. The others hear of it a moment later."""
+        self.log_failures_total += 1
         if is_disk_failure(error):
             asyncio.get_running_loop().call_soon(self._fail_home, home, error)
 

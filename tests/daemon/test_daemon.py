@@ -86,7 +86,7 @@ def test_its_pages(node: DaemonProcess) -> None:
     assert node.get("/readyz") == (200, "ready\n")
     assert node.get("/nothing")[0] == 404
     status = node.status()
-    assert (status["version"], status["node_id"], status["state"]) == (VERSION, 1, "serving")
+    assert (status["version"], status["node_id"], status["state"]) == (VERSION, 1, "active")
     assert status["healthy"]
     code, metrics = node.get("/metrics")
     assert code == 200

@@ -90,7 +90,7 @@ def test_a_cluster_of_one_is_operated(sandbox: SandboxProcess) -> None:
     code, out, error = sandbox.ctl("status")
     assert (code, error) == (0, "")
     assert out.startswith("healthy\n")
-    assert "serving" in out
+    assert " active " in out
     assert sandbox.ctl("topic", "create", "events", "-p", "3", "-c", "retention.ms=1000000")[0] == 0
     assert sandbox.ctl("topic", "create", "events")[0] == 1
     code, out, _ = sandbox.ctl("topic", "describe", "events", "-o", "json")

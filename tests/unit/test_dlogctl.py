@@ -36,7 +36,7 @@ class World:
         del self.nodes.peers[2]
         self.peer = self.nodes.peers[1]
         self.nodes.leaders = [1, 1]
-        self.status: dict[str, Any] = {"state": "serving", "version": "0.1.0", "uptime_s": 7200.0}
+        self.status: dict[str, Any] = {"state": "active", "version": "0.1.0", "uptime_s": 7200.0}
         self.http_address = ""
         self.deleted: list[str] = []
         self.altered: list[tuple[str, int, str | None]] = []
@@ -259,7 +259,7 @@ def test_status_of_a_healthy_and_of_a_sick_cluster(ctl: Ctl, world: World) -> No
     assert "50 %" in healthy.out
     document = json.loads(ctl("status", "-o", "json").out)
     assert document["healthy"]
-    assert document["nodes"][0]["status"]["state"] == "serving"
+    assert document["nodes"][0]["status"]["state"] == "active"
     assert ctl("status", "--watch", "--exit-when-healthy").code == 0
     world.status["problems"] = ["data directory /d failed: I/O error"]
     world.status["storage"]["directories"][0]["online"] = False
@@ -275,8 +275,9 @@ def test_status_without_the_http_endpoint_says_so(ctl: Ctl, world: World) -> Non
     partial = ctl("status")
     assert partial.code == 0
     assert "note: node 1 tells no details" in partial.err
-    assert "unknown" in partial.out
-    assert "serving" in ctl("status", "--http", there).out
+    assert " active " in partial.out
+    assert "2 h" not in partial.out
+    assert "2 h" in ctl("status", "--http", there).out
 
 
 def test_nobody_there(ctl: Ctl) -> None:

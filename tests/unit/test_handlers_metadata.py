@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from dlog.types import NO_NODE, NodeId
+from dlog.errors import LeaderNotAvailableError
+from dlog.types import NO_NODE, NodeId, TopicId
 from dlog.wire import messages
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlogd.config.schema import build
@@ -259,7 +260,7 @@ def test_entries_of_deleted_topics_are_dropped() -> None:
         entries = metadata.TopicEntries()
         for number in range(50):
             topic = await node.create(f"t{number}")
-            entries.entry(node.image, topic, 9, False)
+            entries.entry(topology.Topology(node.context), topic, 9, False)
             command = {"topic_names": [topic.name], "timeout": 100}
             await node.ask(ApiKey.DELETE_TOPICS, 4, **command)
         assert len(entries._kept[9, False]) <= 2
@@ -396,5 +397,37 @@ def test_two_nodes_at_once_keep_apart() -> None:
             assert len((await ask(node, 9, "t")).topics[0].partitions) == count
         assert isinstance(first.commands[0], CreateTopic)
         assert isinstance(first.image.topics["t"], TopicImage)
+
+    run(test())
+
+
+def test_what_is_out_of_service_is_led_by_nobody_and_healthy_partitions_are() -> None:
+    async def test() -> None:
+        node = FakeNode()
+        topic = await node.create("t", 3)
+        offline: frozenset[tuple[TopicId, int]] = frozenset()
+        node.context.offline = lambda: offline
+
+        async def leaders(version: int) -> list[tuple[int, int, list[int]]]:
+            answer = await node.ask(ApiKey.METADATA, version, topics=None)
+            return [
+                (int(each.error_code), each.leader_id, list(each.offline_replicas))
+                for each in answer.topics[0].partitions
+            ]
+
+        healthy: tuple[int, int, list[int]] = (0, 1, [])
+        failed = (LeaderNotAvailableError.code, -1, [1])
+        for version in (5, 13):
+            offline = frozenset()
+            assert await leaders(version) == [healthy] * 3
+            offline = frozenset([(topic.topic_id, 1)])
+            assert await leaders(version) == [healthy, failed, healthy]
+        wanted = {"topics": [{"name": "t"}], "response_partition_limit": 9, "cursor": None}
+        pages = await node.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, **wanted)
+        assert [each.leader_id for each in pages.topics[0].partitions] == [1, -1, 1]
+        # Another node's failures are not known here.
+        node.context.node_id = NodeId(2)
+        offline = frozenset([*offline, (topic.topic_id, 9)])
+        assert await leaders(13) == [healthy] * 3
 
     run(test())

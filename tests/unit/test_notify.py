@@ -43,18 +43,18 @@ def manager(address: str) -> Iterator[Manager]:
 def test_every_message_arrives_as_the_protocol_wants(address: str, manager: Manager) -> None:
     notifier = Notifier(address)
     notifier.status("recovering 3/10")
-    notifier.ready("serving", http="127.0.0.1:9644")
+    notifier.ready("active", http="127.0.0.1:9644")
     notifier.reloading(1234)
-    notifier.ready("serving")
+    notifier.ready("active")
     notifier.watchdog()
     notifier.extend_timeout(1500)
     notifier.stopping("draining")
     notifier.close()
     assert manager.received() == [
         "STATUS=recovering 3/10",
-        "READY=1\nSTATUS=serving\nX_DLOG_HTTP=127.0.0.1:9644",
+        "READY=1\nSTATUS=active\nX_DLOG_HTTP=127.0.0.1:9644",
         "RELOADING=1\nMONOTONIC_USEC=1234",
-        "READY=1\nSTATUS=serving",
+        "READY=1\nSTATUS=active",
         "WATCHDOG=1",
         "EXTEND_TIMEOUT_USEC=1500000",
         "STOPPING=1\nSTATUS=draining",
@@ -68,17 +68,17 @@ def test_a_manager_that_does_not_read_never_blocks_and_loses_no_state(
     while notifier.watchdog():
         pass
     assert notifier.dropped_count == 1
-    notifier.ready("serving")
+    notifier.ready("active")
     assert not notifier.status("lost")
     manager.received()
     assert notifier.watchdog()
-    assert manager.received() == ["READY=1\nSTATUS=serving", "WATCHDOG=1"]
+    assert manager.received() == ["READY=1\nSTATUS=active", "WATCHDOG=1"]
 
 
 def test_without_a_manager_nothing_happens(tmp_path: Path) -> None:
     for address in (None, "", "relative", str(tmp_path / "nobody")):
         notifier = Notifier(address)
-        notifier.ready("serving")
+        notifier.ready("active")
         assert not notifier.watchdog()
         notifier.close()
     assert not Notifier(None).enabled

@@ -272,12 +272,36 @@ def test_what_cannot_be_opened_is_tried_again_at_its_pace(
             for number in range(20):
                 host.alter(topic_id, "max.message.bytes", str(5000 + number))
                 await host.follow()
+            key = (topic_id, 0)
+            assert (manager.offline_keys(), manager.led_count) == (frozenset([key]), 0)
+            assert manager.offline_keys() is manager.offline_keys()
             attempts = 0
             await asyncio.sleep(0.55)
             assert 3 <= attempts <= 6, "one timer, however often the image has changed"
             monkeypatch.setattr(host.logs, "create", real)
             await until(lambda: not manager.failures)
             assert manager.partition("t", 0).settings.batch_bytes_max == 5019
+            assert (manager.offline_keys(), manager.led_count) == (frozenset(), 1)
+
+    check(scenario, tmp_path)
+
+
+def test_a_log_that_fails_in_service_is_offline_and_not_led(tmp_path: Path) -> None:
+    async def scenario(host: Host) -> None:
+        async with host.running() as manager:
+            topic_id = host.create("t", partitions=3)
+            await host.follow()
+            before = manager.offline_keys()
+            assert (before, manager.led_count) == (frozenset(), 3)
+            manager.partition("t", 1).log.fail(OSError(errno.EINVAL, "not the disk's fault"))
+            assert manager.offline_keys() == frozenset([(topic_id, 1)])
+            assert (list(manager.offline()), manager.led_count) == (
+                [manager.partition("t", 1).topic_partition],
+                2,
+            )
+            host.delete(topic_id)
+            await host.follow()
+            assert manager.led_count == 0
 
     check(scenario, tmp_path)
 

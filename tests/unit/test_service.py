@@ -137,7 +137,7 @@ def test_start_serve_and_stop_by_signal(run: Run) -> None:
     assert run.node.calls == ["start", "started", "on_started", "stop", "stopped"]
     messages = run.messages()
     assert messages[0:2] == ["WATCHDOG=1", "STATUS=recovering logs done=0 total=2"]
-    assert any(m.startswith("READY=1\nSTATUS=serving\nX_DLOG_HTTP=127.0.0.1:") for m in messages)
+    assert any(m.startswith("READY=1\nSTATUS=active\nX_DLOG_HTTP=127.0.0.1:") for m in messages)
     assert "STOPPING=1\nSTATUS=stopping" in messages
 
 

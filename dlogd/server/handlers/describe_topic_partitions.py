@@ -14,7 +14,8 @@ PARTITION_COUNT_MAX = 2_000
 
 def answer(context: ServerContext, request: Request) -> Fields:
     """Describe topics in order of name from the cursor on; say where the next page begins."""
-    image = context.image()
+    seen = topology.Topology(context)
+    image = seen.image
     body = request.body
     names = _names(image, request)
     first_name, first_index = "", 0
@@ -32,7 +33,7 @@ def answer(context: ServerContext, request: Request) -> Fields:
             continue
         start = first_index if name == first_name else 0
         end = min(start + left, len(topic.partitions))
-        topics.append(_described(image, topic, start, end))
+        topics.append(_described(seen, topic, start, end))
         if end < len(topic.partitions):
             return {"topics": topics, "next_cursor": _cursor(name, end)}
         left -= max(end - start, 0)
@@ -58,10 +59,10 @@ def _names(image: ClusterImage, request: Request) -> list[str]:
     return sorted(name for name in asked if name >= first)
 
 
-def _described(image: ClusterImage, topic: TopicImage, start: int, end: int) -> Fields:
+def _described(seen: topology.Topology, topic: TopicImage, start: int, end: int) -> Fields:
     partitions = [
         {
-            **topology.partition_fields(image, index, topic.partitions[index]),
+            **topology.partition_fields(seen, topic, index),
             # Unlike Metadata, a missing leader is no error here.
             "error_code": 0,
             "eligible_leader_replicas": (),

@@ -30,19 +30,22 @@ AUTO_CREATE_TIMEOUT_MS = 30_000
 class TopicEntries:
     """Encoded entries of topics in Metadata responses, per version. Owner: one dispatcher.
 
-    Invariant: an entry is only used for the very topic image and nodes that it was made of.
+    Invariant: an entry is only used for the very topic image and nodes that it was made of, and
+    while the same partitions are out of service.
     """
 
     def __init__(self) -> None:
         self._nodes: Mapping[NodeId, NodeRegistration] | None = None
+        self._offline: frozenset[tuple[TopicId, int]] | None = None
         self._kept: dict[tuple[int, bool], dict[str, tuple[TopicImage, bytes]]] = {}
 
     def entry(
-        self, image: ClusterImage, topic: TopicImage, version: int, with_operations: bool
+        self, seen: topology.Topology, topic: TopicImage, version: int, with_operations: bool
     ) -> bytes:
-        """Return the encoded entry of a topic of `image`."""
-        if self._nodes is not image.nodes:
-            self._nodes = image.nodes
+        """Return the encoded entry of a topic of the image."""
+        image = seen.image
+        if self._nodes is not image.nodes or self._offline is not seen.offline:
+            self._nodes, self._offline = image.nodes, seen.offline
             self._kept.clear()
         kept = self._kept.setdefault((version, with_operations), {})
         found = kept.get(topic.name)
@@ -50,7 +53,7 @@ class TopicEntries:
             return found[1]
         if len(kept) > len(image.topics):
             self._drop_deleted(kept, image)
-        encoded = _encode_topic(_topic_fields(image, topic, version, with_operations), version)
+        encoded = _encode_topic(_topic_fields(seen, topic, version, with_operations), version)
         kept[topic.name] = (topic, encoded)
         return encoded
 
@@ -65,12 +68,14 @@ def _encode_topic(fields: Fields, version: int) -> bytes:
 
 
 def _topic_fields(
-    image: ClusterImage, topic: TopicImage, version: int, with_operations: bool
+    seen: topology.Topology, topic: TopicImage, version: int, with_operations: bool
 ) -> Fields:
     partitions: list[Fields] = []
     for index, partition in enumerate(topic.partitions):
-        fields = topology.partition_fields(image, index, partition)
-        partitions.append(topology.alive_only(image, fields, partition) if version == 0 else fields)
+        fields = topology.partition_fields(seen, topic, index)
+        partitions.append(
+            topology.alive_only(seen.image, fields, partition) if version == 0 else fields
+        )
     return {
         "error_code": 0,
         "name": topic.name,
@@ -127,14 +132,15 @@ class MetadataHandler:
         wanted: list[str | TopicId] | None,
         failed_names: Mapping[str, WireError],
     ) -> EncodedBody:
-        image = context.image()
+        seen = topology.Topology(context)
+        image = seen.image
         with_operations = request.get("include_topic_authorized_operations", False)
         failed: list[Fields] = []
         topics: Iterable[TopicImage] = image.topics.values()
         if wanted is not None:
             topics, failed = _select(image, wanted, failed_names)
         entries = [
-            self._entries.entry(image, topic, request.version, with_operations) for topic in topics
+            self._entries.entry(seen, topic, request.version, with_operations) for topic in topics
         ]
         entries.extend(_encode_topic(fields, request.version) for fields in failed)
         return _assemble(context, request, image, entries)

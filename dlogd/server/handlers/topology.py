@@ -1,7 +1,9 @@
 """Nodes and topics of an image as responses describe them; shared by the APIs that do.
 
-Pure. What clients may do is everything, until access is restricted: the operations of a resource
-are those that Kafka knows for it (`AclOperation` codes as bits).
+What the image cannot know: a partition whose log failed on this node is offline and led by nobody,
+as with Kafka's failed log directories, so that clients choose others. What clients may do is
+everything, until access is restricted: the operations of a resource are those that Kafka knows for
+it (`AclOperation` codes as bits).
 """
 
 from dlog.errors import (
@@ -11,9 +13,16 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
     WireError,
 )
-from dlog.types import NO_NODE, NodeId
+from dlog.types import NO_NODE, NodeId, TopicId
 from dlogd.metadata import topic_names
-from dlogd.metadata.image import ClusterImage, NodeAddress, NodeRegistration, PartitionImage
+from dlogd.metadata.image import (
+    ClusterImage,
+    NodeAddress,
+    NodeRegistration,
+    PartitionImage,
+    TopicImage,
+)
+from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 
 OPERATIONS_UNKNOWN = -(2**31)
@@ -65,11 +74,27 @@ def controller_id(image: ClusterImage, node_id: NodeId) -> NodeId:
     return node_id if is_alive(image, node_id) else NO_NODE
 
 
-def partition_fields(
-    image: ClusterImage, index: int, partition: PartitionImage
-) -> dict[str, object]:
-    """Describe one partition; a leader that cannot be reached is none."""
-    has_leader = is_alive(image, partition.leader)
+class Topology:
+    """An image and what is out of service on the node that tells of it."""
+
+    __slots__ = ("image", "node_id", "offline")
+
+    def __init__(self, context: ServerContext) -> None:
+        self.image = context.image()
+        self.node_id = context.node_id
+        self.offline = context.offline()
+
+    def has(self, node_id: NodeId, topic_id: TopicId, index: int) -> bool:
+        """Return whether a replica can be reached, and is in service as far as is known here."""
+        if node_id == self.node_id and (topic_id, index) in self.offline:
+            return False
+        return is_alive(self.image, node_id)
+
+
+def partition_fields(seen: Topology, topic: TopicImage, index: int) -> dict[str, object]:
+    """Describe one partition; a leader that cannot be reached, or whose log failed, is none."""
+    partition = topic.partitions[index]
+    has_leader = seen.has(partition.leader, topic.topic_id, index)
     return {
         "error_code": 0 if has_leader else LeaderNotAvailableError.code,
         "partition_index": index,
@@ -77,7 +102,9 @@ def partition_fields(
         "leader_epoch": partition.leader_epoch,
         "replica_nodes": partition.replicas,
         "isr_nodes": partition.isr,
-        "offline_replicas": [n for n in partition.replicas if not is_alive(image, n)],
+        "offline_replicas": [
+            n for n in partition.replicas if not seen.has(n, topic.topic_id, index)
+        ],
     }
 
 
