@@ -139,6 +139,7 @@ class AioEngine:
         self._free_slots = list(range(events))
         self._queue: deque[_Write | _Read] = deque()
         self._ended: deque[tuple[_Write | _Read, int]] = deque()
+        self._deferred: deque[Callable[[], None]] = deque()
         self._scheduled = False
         self._reads = ReadPool(read_memory_bytes, loop.call_soon)
         self._threads = ThreadEngine(loop, reads=self._reads)
@@ -174,6 +175,11 @@ class AioEngine:
                 return
         self._threads.write(file, position, buffers, durable=durable, done=done)
 
+    def defer(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once in the next iteration of the loop, before what is queued is sent."""
+        self._deferred.append(callback)
+        self._schedule()
+
     def read(self, file: File, position: int, length: int, done: ReadDone) -> None:
         """Read up to `length` bytes into pooled memory."""
         self._reads.start(file, position, length, done, self._submit_read)
@@ -203,6 +209,8 @@ class AioEngine:
 
     def _submit(self) -> None:
         """Send what is queued, as far as there are slots; completions bring the rest."""
+        if self._deferred:
+            self._call_deferred()
         self._scheduled = False
         queue, free, operations = self._queue, self._free_slots, self._operations
         context = self._context
@@ -229,6 +237,17 @@ class AioEngine:
         if self._ended:
             self._finish()
 
+    def _call_deferred(self) -> None:
+        deferred, ended = self._deferred, False
+        try:
+            while deferred:
+                deferred.popleft()()
+            ended = True
+        finally:
+            if not ended:
+                # What it raised is reported by the loop; the others still have their turn.
+                self._loop.call_soon(self._submit)
+
     def _take_back(self, slots: list[int]) -> None:
         """Queue operations again that the kernel had no room for."""
         for slot in reversed(slots):
@@ -249,9 +268,12 @@ class AioEngine:
             return
         for slot, result in self._context.completions():
             self._end(slot, result)
-        if self._queue:
-            self._schedule()
-        self._finish()
+        # What the callbacks write goes out together at once, not with the loop's next iteration.
+        self._scheduled = True
+        try:
+            self._finish()
+        finally:
+            self._submit()
 
     def _end(self, slot: int, result: int) -> None:
         operation = self._operations[slot]

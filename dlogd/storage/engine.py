@@ -57,6 +57,12 @@ class Engine(Protocol):
         A short write is an error (ENOSPC or EIO), never a success.
         """
 
+    def defer(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once in the next iteration of the loop; what it writes is submitted there.
+
+        All that is deferred in one iteration is called in its order, then submitted together.
+        """
+
     def read(self, file: File, position: int, length: int, done: ReadDone) -> None:
         """Read up to `length` bytes (at most `read_length_max`) into pooled memory.
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dlog.errors import KafkaStorageError
 from dlog.types import Offset
 from dlogd.storage.engine import ALIGNMENT
+from dlogd.storage.errnos import NO_DESCRIPTOR
 from dlogd.storage.log_config import FLUSH_BYTES_MAX
 from dlogd.storage.log_state import LogState
 from dlogd.storage.segment import Segment, SegmentState
-from dlogd.storage.shortage import NO_DESCRIPTOR
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class Flusher:
 
     __slots__ = (
         "_block",
-        "_call_soon",
         "_clock",
+        "_defer",
         "_end",
         "_engine",
         "_frozen",
@@ -77,7 +77,7 @@ class Flusher:
         self._memory = services.memory
         self._metrics = services.metrics
         self._clock = services.clock
-        self._call_soon = services.loop.call_soon
+        self._defer = services.engine.defer
         self._on_written = self.on_written
         self.on_complete = on_complete
         self.on_progress = on_progress
@@ -96,7 +96,7 @@ class Flusher:
         """Let a flush start in the next iteration of the loop, unless one is under way."""
         if not self.busy:
             self.busy = True
-            self._call_soon(self.run)
+            self._defer(self.run)
 
     def run(self) -> None:
         """Start the next write if there is something to write and it may start."""
@@ -191,7 +191,7 @@ class Flusher:
         except OSError as error:
             self._on_error(segment, error)
             return False
-        self._account(segment)
+        self._note(segment, self._end, self._account(segment))
         return True
 
     def on_written(self, error: OSError | None) -> None:
@@ -215,7 +215,7 @@ class Flusher:
     def _advance(self, segment: Segment) -> None:
         """Account for a write by the engine that ended well, and start the next."""
         state, end, offset = self._state, self._end, self._offset
-        self._account(segment)
+        size = self._account(segment)
         if segment.tail.end != end or len(self.pending) > 1:
             # First, so that the disk works while the acknowledgements go out.
             self.run()
@@ -223,9 +223,11 @@ class Flusher:
         if offset >= state.promised_offset or flushed > state.flushed_offset:
             # What went on synchronously may have promised more.
             state.advance(flushed, max(offset, state.promised_offset))
+        # Last, because it costs system calls and nobody waits for it.
+        self._note(segment, end, size)
 
-    def _account(self, segment: Segment) -> None:
-        """Note that the write up to `_end` has ended well."""
+    def _account(self, segment: Segment) -> int:
+        """Count a write up to `_end` that has ended well; return its bytes."""
         end, offset = self._end, self._offset
         metrics = self._metrics
         metrics.flush_seconds.observe((self._clock.now_us() - self._started_us) * 1e-6)
@@ -235,11 +237,16 @@ class Flusher:
         segment.written_offset = offset
         if segment.durable:
             segment.flushed_position = end
-            segment.index.mark(end)
         segment.tail.on_flushed(end)
-        self.on_progress(segment, size)
         if self._retry is not None:
             self._on_space()
+        return size
+
+    def _note(self, segment: Segment, end: int, size: int) -> None:
+        """Bring what follows from a write up to `end` to the indexes; prepare the next."""
+        if segment.durable:
+            segment.index.mark(end)
+        self.on_progress(segment, size)
 
     # -- errors
 

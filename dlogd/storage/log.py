@@ -50,8 +50,8 @@ class PartitionLog(LogState):
     """
 
     __slots__ = (
-        "_call_soon",
         "_cutter",
+        "_defer",
         "_flusher",
         "_interval_bytes",
         "_maintenance",
@@ -73,7 +73,7 @@ class PartitionLog(LogState):
     ) -> None:
         super().__init__(topic_partition, topic_id, directory, config, services)
         self._metrics = services.metrics
-        self._call_soon = services.loop.call_soon
+        self._defer = services.engine.defer
         self._maintenance = Maintenance(self, lambda: self._flusher.kick())
         self._flusher = Flusher(
             self,
@@ -243,7 +243,7 @@ class PartitionLog(LogState):
         flusher = self._flusher
         if not flusher.busy:
             flusher.busy = True
-            self._call_soon(self._run_flusher)
+            self._defer(self._run_flusher)
         metrics = self._metrics
         metrics.append_batches_total += 1
         metrics.append_bytes_total += size

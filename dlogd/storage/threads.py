@@ -248,6 +248,10 @@ class ThreadEngine:
                 check_alignment(file, position, buffer.nbytes)
         self._io.submit(WriteJob(file, position, buffers, durable, done))
 
+    def defer(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once in the next iteration of the loop."""
+        self._loop.call_soon(callback)
+
     def read(self, file: File, position: int, length: int, done: ReadDone) -> None:
         """Read up to `length` bytes into pooled memory."""
         self._reads.start(file, position, length, done, self.submit_read)

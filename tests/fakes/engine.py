@@ -199,6 +199,9 @@ class MemoryEngine:
 
     # -- reads
 
+    def defer(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(callback)
+
     def read(self, file: File, position: int, length: int, done: ReadDone) -> None:
         if length > self.read_length_max:
             self.process.misuse(f"A read of {length} bytes of {file.path}")
