@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from dlog.batch.header import BatchHeader
 from dlogd.storage import index, time_index
-from dlogd.storage.entries import EntryHeader, load_entries
+from dlogd.storage.entries import EntryHeader
 from dlogd.storage.files import Directory, File
+from dlogd.storage.index_files import load_entries
 from dlogd.storage.scan import (
     Window,
     find_batch,

@@ -22,6 +22,8 @@ WAITING_BYTES_MAX = 1024 * 1024
 class Source(Protocol):
     """A segment as the stream sees it."""
 
+    on_read_error: Callable[[OSError], object]  # hears that the file could not be read
+
     @property
     def file(self) -> File | None:
         """The file that holds what memory does not; there as long as the segment is acquired."""
@@ -336,7 +338,10 @@ class Replies:
 
     def _on_read(self, result: ReadBuffer | OSError) -> None:
         self._reading = False
+        piece = self._out[0]
+        assert isinstance(piece, RangePiece)
         if isinstance(result, OSError):
+            piece.segment.on_read_error(result)
             if not self._closed:
                 self._on_error(result)
             self._finish_close()
@@ -349,8 +354,6 @@ class Replies:
             result.release()
             self._on_error(OSError("A segment ended before the range that a fetch was promised"))
             return
-        piece = self._out[0]
-        assert isinstance(piece, RangePiece)
         self._loaded = result
         self._loaded_position = piece.position
         self.pump()

@@ -17,8 +17,8 @@ from dlog.types import NodeId
 from dlogd.storage.checkpoint import Identity
 from dlogd.storage.directories import Claim, agreed_cluster, expect_no_logs
 from dlogd.storage.engine import Engine
+from dlogd.storage.errnos import OF_THE_PROCESS
 from dlogd.storage.homes import Home
-from dlogd.storage.shortage import OF_THE_PROCESS
 
 log = logging.getLogger(__name__)
 

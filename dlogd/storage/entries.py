@@ -1,4 +1,4 @@
-"""A sparse index: 12-byte entries of two ascending numbers, in memory first, then in a mapped file.
+"""A sparse index: 12-byte entries of two ascending numbers, in memory first, then in a file.
 
     bytes   field
     0-3     magic, `DLIX` or `DLTX`
@@ -15,9 +15,11 @@
 Little-endian; docs/formats/index.md. What the two numbers of an entry mean is the business of
 `dlogd.storage.index` and `dlogd.storage.time_index`. An entry waits in memory until it is settled:
 the bytes before it and the batch that it names are on stable storage. Only then does it reach the
-file, so recovery may trust what stands there and start its scan at the last entry.
+file, so recovery may trust what stands there and start its scan at the last entry. The file is
+searched by reads, not by a mapping: a dying disk must not end the process (docs/decisions/0010).
 """
 
+import errno
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
@@ -26,16 +28,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from dlog.checksum import crc32c
-from dlogd.storage.files import Directory, File
+from dlogd.storage.files import File
 
 HEADER_BYTES = 48
 ENTRY_BYTES = 12
 VERSION = 1
 FLAG_DURABLE = 1
 
-# Mapped first, then four times as much whenever it is full: 64 KiB cover 21 MiB of small batches.
-MAP_BYTES_MIN = 64 * 1024
-MAP_GROWTH = 4
+# Entries read at once where a search ends, and kept: one block of the file system.
+PAGE_COUNT = 340
 
 # So many settled entries stay in memory as well: readers of the tail find them by a bisect in C.
 RECENT_COUNT_MAX = 4096
@@ -90,7 +91,8 @@ class EntryTable:
     """The entries of one file: `first` and `second` ascend together.
 
     Entries [0, settled) are in the file; [recent, count) are in memory; recent <= settled <= count.
-    Owner: the event loop's thread; `open_file` and what takes a File blocks and runs in the engine.
+    Owner: the event loop's thread. Reads and writes of the file are small and go through the page
+    cache; they are done in place.
     """
 
     __slots__ = (
@@ -98,10 +100,10 @@ class EntryTable:
         "_entry",
         "_file",
         "_firsts",
+        "_page",
+        "_page_first",
         "_recent",
         "_seconds",
-        "_view",
-        "capacity",
         "settled",
     )
 
@@ -113,9 +115,10 @@ class EntryTable:
         self._ends = array("Q")
         self._recent = settled
         self._file: File | None = None
-        self._view: memoryview | None = None
+        # The entries from number `_page_first` on, as they stand in the file.
+        self._page = b""
+        self._page_first = 0
         self.settled = settled
-        self.capacity = 0
 
     @property
     def count(self) -> int:
@@ -130,18 +133,13 @@ class EntryTable:
 
     @property
     def file(self) -> File | None:
-        """The mapped file."""
+        """The open file."""
         return self._file
 
     @property
     def is_open(self) -> bool:
-        """Whether the file is mapped."""
-        return self._view is not None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether entries wait for a larger mapping."""
-        return self._view is not None and self.settled >= self.capacity
+        """Whether the file is open."""
+        return self._file is not None
 
     def add(self, first: int, second: int, end: int) -> None:
         """Append an entry that settles when the segment is on stable storage up to `end`."""
@@ -152,26 +150,25 @@ class EntryTable:
     def settle(self, position: int) -> None:
         """Write the entries to the file whose batches end at or before `position`.
 
-        By a write, not by a store into the mapping: on a disk that fails or is full a store would
-        end the process (SIGBUS). What cannot be written waits in memory; the next flush tells.
+        What cannot be written waits in memory, and is tried again with the next ones.
         """
+        with suppress(OSError):
+            self.settle_all(position)
+
+    def settle_all(self, position: int) -> None:
+        """Do as `settle`, but raise OSError when not all could be written."""
         file = self._file
-        if file is None:
-            return
         ends = self._ends
         at = self.settled - self._recent
-        limit = min(len(ends), self.capacity - self._recent)
-        if at >= limit or ends[at] > position:
+        count = len(ends)
+        if file is None or at >= count or ends[at] > position:
             return
         pack, firsts, seconds = self._entry.pack, self._firsts, self._seconds
         written = bytearray()
-        while at < limit and ends[at] <= position:
+        while at < count and ends[at] <= position:
             written += pack(firsts[at], seconds[at])
             at += 1
-        try:
-            file.pwrite(written, HEADER_BYTES + ENTRY_BYTES * self.settled)
-        except OSError:
-            return
+        file.pwrite(written, HEADER_BYTES + ENTRY_BYTES * self.settled)
         self.settled = self._recent + at
         if at > RECENT_COUNT_MAX:
             drop = at - RECENT_COUNT_MAX // 2
@@ -193,45 +190,74 @@ class EntryTable:
             self._file.pwrite(header, 0)
 
     def entry(self, number: int) -> tuple[int, int] | None:
-        """Return an entry, or None when the file that holds it is not mapped."""
+        """Return an entry, or None when the file that holds it is not open. May raise OSError."""
         at = number - self._recent
         if at >= 0:
             return self._firsts[at], self._seconds[at]
-        if self._view is None:
+        if self._file is None:
             return None
-        first, second = self._entry.unpack_from(self._view, HEADER_BYTES + ENTRY_BYTES * number)
+        at = number - self._page_first
+        if 0 <= at < len(self._page) // ENTRY_BYTES:
+            first, second = self._entry.unpack_from(self._page, ENTRY_BYTES * at)
+        else:
+            first, second = self._entry.unpack(self._load(number, 1))
         return first, second
 
     def count_up_to(self, value: int, *, column: int) -> int | None:
-        """Return how many entries have `column` <= value; None when that needs the mapped file."""
+        """Return how many entries have `column` <= value; None when that needs the file, which is
+        not open. May raise OSError.
+        """
         recent = self._seconds if column else self._firsts
         if recent and recent[0] <= value:
             return self._recent + bisect_right(recent, value)
         return self._bisect(value, column, bisect_right)
 
     def count_below(self, value: int, *, column: int) -> int | None:
-        """Return how many entries have `column` < value; None when that needs the mapped file."""
+        """Return how many entries have `column` < value; None when that needs the file, which is
+        not open. May raise OSError.
+        """
         recent = self._seconds if column else self._firsts
         if recent and recent[0] < value:
             return self._recent + bisect_left(recent, value)
         return self._bisect(value, column, bisect_left)
 
     def _bisect(self, value: int, column: int, bisect: Callable[..., int]) -> int | None:
-        """Search the entries that are only in the file."""
+        """Search the entries that are only in the file: in the last page, else by its first."""
         if not self._recent:
             return 0
-        view = self._view
-        if view is None:
+        if self._file is None:
             return None
-        unpack = self._entry.unpack_from
-        return bisect(
-            range(self._recent),
-            value,
-            key=lambda number: unpack(view, HEADER_BYTES + ENTRY_BYTES * number)[column],
-        )
+        count = len(self._page) // ENTRY_BYTES
+        found = self._bisect_page(value, column, bisect)
+        if 0 < found < count:
+            return self._page_first + found
+        unpack = self._entry.unpack
+        pages = range(0, self._recent, PAGE_COUNT)
+        number = bisect(pages, value, key=lambda first: unpack(self._load(first, 1))[column])
+        if not number:
+            return 0
+        first = pages[number - 1]
+        self._page = self._load(first, min(PAGE_COUNT, self._recent - first))
+        self._page_first = first
+        return first + self._bisect_page(value, column, bisect)
+
+    def _bisect_page(self, value: int, column: int, bisect: Callable[..., int]) -> int:
+        unpack, page = self._entry.unpack_from, self._page
+        entries = range(0, len(page), ENTRY_BYTES)
+        return bisect(entries, value, key=lambda at: unpack(page, at)[column])
+
+    def _load(self, number: int, count: int) -> bytes:
+        """Read entries from the file; from the page cache that takes about a microsecond."""
+        assert self._file is not None
+        data = self._file.pread(ENTRY_BYTES * count, HEADER_BYTES + ENTRY_BYTES * number)
+        if len(data) < ENTRY_BYTES * count:
+            # Not a disk that fails: somebody has cut the file.
+            raise OSError(errno.EINVAL, "An index has lost its end", self._file.path)
+        return data
 
     def cut(self, count: int) -> None:
         """Forget all entries from number `count` on; the file has zeros there. Raises OSError."""
+        self._page = b""
         at = max(0, count - self._recent)
         del self._firsts[at:], self._seconds[at:], self._ends[at:]
         if count < self._recent:
@@ -241,16 +267,16 @@ class EntryTable:
             self._file.pwrite(zeros, HEADER_BYTES + ENTRY_BYTES * count)
         self.settled = min(self.settled, count)
 
-    # -- the file; blocking, run by the engine
+    # -- the file
 
-    def attach(self, opened: "OpenedEntries") -> None:
+    def attach(self, file: File) -> None:
         """Use a file that `open_entries` brought; on the loop's thread."""
-        self._file, self._view, self.capacity = opened.file, opened.view, opened.capacity
+        self._file = file
 
     def detach(self) -> File | None:
         """Stop using the file and return it, to be closed; what is settled stays in it."""
-        found, self._file, self._view = self._file, None, None
-        self.capacity = 0
+        found, self._file = self._file, None
+        self._page = b""
         return found
 
     def forget_recent(self) -> None:
@@ -258,142 +284,3 @@ class EntryTable:
         drop = self.settled - self._recent
         del self._firsts[:drop], self._seconds[:drop], self._ends[:drop]
         self._recent = self.settled
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedEntries:
-    """A mapped index file."""
-
-    file: File
-    view: memoryview
-    capacity: int
-
-
-def open_entries(
-    directory: Directory, name: str, header: EntryHeader, settled: int, *, writable: bool
-) -> OpenedEntries:
-    """Open and map an index file with `settled` good entries. Blocks.
-
-    A writable one is made when missing; it gets `header`, zeros after its entries, room to grow.
-    """
-    used = HEADER_BYTES + ENTRY_BYTES * settled
-    file = directory.open(name, create=writable)
-    try:
-        length = used
-        if writable:
-            length = MAP_BYTES_MIN
-            while length < used + ENTRY_BYTES:
-                length *= MAP_GROWTH
-        if writable:
-            _prepare(file, header, used)
-        view = file.map(length)
-    except (OSError, ValueError):
-        file.close()
-        raise
-    return OpenedEntries(file, view, (length - HEADER_BYTES) // ENTRY_BYTES)
-
-
-def _prepare(file: File, header: EntryHeader, used: int) -> None:
-    """Write the header; what follows the good entries becomes zeros."""
-    file.pwrite(encode_header(header), 0)
-    rest = max(0, file.size() - used)
-    if file.pread(rest, used).strip(b"\0"):
-        file.pwrite(bytes(rest), used)
-
-
-def finish_entries(file: File, count: int) -> None:
-    """Cut the file to its entries and bring it to stable storage. Blocks."""
-    file.truncate(HEADER_BYTES + ENTRY_BYTES * count)
-    file.sync()
-
-
-@dataclass(frozen=True, slots=True)
-class LastEntry:
-    """What the index file of a closed segment says at its two ends."""
-
-    header: EntryHeader
-    count: int
-    entry: tuple[int, int]
-    """(0, 0) when there is none."""
-
-
-def load_last_entry(
-    directory: Directory, name: str, header: EntryHeader, entry: struct.Struct
-) -> LastEntry | None:
-    """Read both ends of a closed segment's index file; None when it is no such file. Blocks."""
-    if not directory.exists(name):
-        return None
-    file = directory.open(name, read_only=True)
-    try:
-        count, rest = divmod(file.size() - HEADER_BYTES, ENTRY_BYTES)
-        found = decode_header(file.pread(HEADER_BYTES, 0), header.magic)
-        if found is None or rest or count < 0 or found.base_offset != header.base_offset:
-            return None
-        last = (0, 0)
-        if count:
-            data = file.pread(ENTRY_BYTES, HEADER_BYTES + ENTRY_BYTES * (count - 1))
-            last = entry.unpack(data)
-    finally:
-        file.close()
-    return LastEntry(found, count, last)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedEntries:
-    """What an index file holds: its header and the entries up to the first impossible one."""
-
-    header: EntryHeader
-    entries: list[tuple[int, int]]
-    is_whole: bool
-    """Whether nothing else is in the file."""
-
-
-def load_entries(
-    directory: Directory, name: str, header: EntryHeader, entry: struct.Struct
-) -> LoadedEntries | None:
-    """Read an index file; None when it is missing or does not belong to the segment. Blocks.
-
-    In each entry the second number is above that of the one before, the first not below.
-    """
-    if not directory.exists(name):
-        return None
-    file = directory.open(name, read_only=True)
-    try:
-        data = file.pread(file.size(), 0)
-    finally:
-        file.close()
-    found = decode_header(data[:HEADER_BYTES], header.magic)
-    if found is None or found.base_offset != header.base_offset:
-        return None
-    body = memoryview(data)[HEADER_BYTES:]
-    body = body[: len(body) - len(body) % ENTRY_BYTES]
-    entries: list[tuple[int, int]] = []
-    previous = (-(1 << 63), 0)
-    for first, second in entry.iter_unpack(body):
-        if first < previous[0] or second <= previous[1]:
-            break
-        previous = (first, second)
-        entries.append(previous)
-    is_whole = len(data) == HEADER_BYTES + ENTRY_BYTES * len(entries)
-    return LoadedEntries(found, entries, is_whole)
-
-
-def store_entries(
-    directory: Directory,
-    name: str,
-    header: EntryHeader,
-    entry: struct.Struct,
-    entries: list[tuple[int, int]],
-    *,
-    durable: bool,
-) -> None:
-    """Write a whole index file over what is there. Blocks."""
-    data = encode_header(header) + b"".join([entry.pack(*numbers) for numbers in entries])
-    file = directory.open(name, create=True)
-    try:
-        file.pwrite(data, 0)
-        file.truncate(len(data))
-        if durable:
-            file.sync()
-    finally:
-        file.close()

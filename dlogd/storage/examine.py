@@ -9,14 +9,9 @@ from typing import NamedTuple
 
 from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES
 from dlogd.storage import index, time_index
-from dlogd.storage.entries import (
-    EntryHeader,
-    LoadedEntries,
-    load_entries,
-    load_last_entry,
-    store_entries,
-)
+from dlogd.storage.entries import EntryHeader
 from dlogd.storage.files import Directory, File
+from dlogd.storage.index_files import LoadedEntries, load_entries, load_last_entry, store_entries
 from dlogd.storage.scan import Fields, Window, batch_at, scan
 from dlogd.storage.segment import IDX, TDX, file_name
 

@@ -49,11 +49,8 @@ class File(Protocol):
     def sync(self) -> None:
         """Return when data and size are on stable storage (fdatasync)."""
 
-    def map(self, length: int) -> memoryview:
-        """Map [0, length) shared and writable; extends the file with zeros when shorter."""
-
     def close(self) -> None:
-        """Give the descriptor and the mapping back. Idempotent."""
+        """Give the descriptors back. Idempotent."""
 
 
 class Lock(Protocol):

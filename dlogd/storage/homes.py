@@ -4,7 +4,6 @@ The blocking half is `dlogd.storage.directories`; what happens to homes is decid
 `dlogd.storage.manager`.
 """
 
-import errno
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -23,21 +22,6 @@ from dlogd.tasks import Tasks
 GROWTH_BYTES = 64 << 20
 """What a log is expected to take at least: keeps many new, empty logs from going to one disk."""
 _GROWTH_AGE_MS = 5_000
-
-# What says nothing about the disk: no space, no descriptors, no memory, a wrong call of ours.
-_NO_DISK_FAILURE = frozenset(
-    {
-        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
-        *(errno.EAGAIN, errno.EINTR, errno.EINVAL, errno.EBADF, errno.EEXIST, errno.ENOTEMPTY),
-        # Somebody has put a directory in the place of a file, or the other way round.
-        *(errno.EISDIR, errno.ENOTDIR),
-    }
-)
-
-
-def is_disk_failure(error: OSError) -> bool:
-    """Return whether the whole directory must be mistrusted (EIO, read-only, vanished, ...)."""
-    return error.errno not in _NO_DISK_FAILURE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ Place = tuple[int, int]
 
 
 class OffsetIndex(EntryTable):
-    """The offset index of a segment; answers None where the file is needed and not mapped."""
+    """The offset index of a segment; answers None where the file is needed and not open."""
 
     __slots__ = ("_base_offset",)
 

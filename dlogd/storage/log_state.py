@@ -17,6 +17,7 @@ from dlogd.clock import Clock
 from dlogd.storage.damage import Damage
 from dlogd.storage.engine import Engine
 from dlogd.storage.epochs import EpochHistory
+from dlogd.storage.errnos import OF_THE_PROCESS
 from dlogd.storage.files import Directory
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.open_segments import OpenSegments
@@ -126,6 +127,7 @@ class LogState:
             end=end,
             prefix=prefix,
         )
+        segment.on_read_error = self.fail_read
         self.segments.append(segment)
         self.bases.append(base_offset)
         self.active = segment
@@ -233,6 +235,12 @@ class LogState:
         self.end_waiting(self.failed)
         self.on_promised(self)
         self.on_failure(self, error)
+
+    def fail_read(self, error: OSError) -> KafkaStorageError:
+        """Let an error of a read have its effect on the log; return what the reader is told."""
+        if error.errno not in OF_THE_PROCESS:
+            self.fail(error)
+        return KafkaStorageError(f"{self.topic_partition}: {error}")
 
     def give_memory_back(self) -> None:
         """Drop all tails: what is only in memory is lost. For a log that has ended or failed."""

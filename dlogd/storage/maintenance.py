@@ -48,7 +48,6 @@ class Maintenance:
     __slots__ = (
         "_epochs_saved",
         "_extending",
-        "_growing",
         "_kick",
         "_saving",
         "_state",
@@ -66,7 +65,6 @@ class Maintenance:
         self.shortage = Shortage(state)
         self._epochs_saved = True
         self._saving = False
-        self._growing = False
         self._extending = False
         self._syncing = False
         self._sync_timer: asyncio.TimerHandle | None = None
@@ -115,9 +113,6 @@ class Maintenance:
                 self._spawn("save epochs", self.save_epochs)
             return
         segment.settle(position)
-        if segment.needs_growth and not self._growing:
-            self._growing = True
-            self._spawn("grow index", partial(self._grow, segment))
 
     # -- making and opening files
 
@@ -138,7 +133,7 @@ class Maintenance:
     async def open_indexes(
         self, segment: Segment, *, writable: bool, is_patient: bool = True
     ) -> None:
-        """Map both index files, unless they are; the lock is held."""
+        """Open both index files, unless they are; the lock is held."""
         if segment.index.is_open:
             return
         run = self.shortage.run if is_patient else self._state.services.engine.run
@@ -148,15 +143,6 @@ class Maintenance:
         if writable:
             # Flushes that ended meanwhile could not note it.
             segment.index.mark(segment.flushed_position)
-
-    async def _grow(self, segment: Segment) -> None:
-        self._growing = False
-        if segment.state is not SegmentState.OPEN or not segment.needs_growth:
-            return
-        old = [segment.index.detach(), segment.times.detach()]
-        await self._blocking(partial(close_files, [file for file in old if file is not None]))
-        await self.open_indexes(segment, writable=True)
-        self.on_progress(segment, 0)
 
     def create_soon(self, segment: Segment) -> None:
         """Make the file of a segment that was rolled to."""
@@ -340,8 +326,6 @@ class Maintenance:
         await self.save_epochs()
         await self.open_indexes(segment, writable=True)
         self._on_synced(segment, segment.tail.end, self._state.end_offset_of(segment))
-        while segment.needs_growth:
-            await self._grow(segment)
         index_file, times_file = segment.close_indexes(self._state.end_offset_of(segment))
         await self._blocking(partial(segment.finish_files, index_file, times_file))
 

@@ -22,8 +22,9 @@ from dlog.errors import ConfigError, KafkaStorageError, WireError
 from dlog.types import NodeId, Offset, TopicId, TopicPartition
 from dlogd.storage.claiming import Claiming
 from dlogd.storage.directories import DataDirectory, LogKey, log_name
+from dlogd.storage.errnos import is_disk_failure
 from dlogd.storage.files import Directory
-from dlogd.storage.homes import Home, StorageSettings, is_disk_failure
+from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.log_state import LogServices, LogState

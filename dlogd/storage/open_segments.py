@@ -1,6 +1,6 @@
 """Which closed segments have their files open for readers: the most recently used ones.
 
-A bound on descriptors and mappings over all logs of a node. Owner: the event loop's thread.
+A bound on descriptors over all logs of a node. Owner: the event loop's thread.
 """
 
 from collections.abc import Callable

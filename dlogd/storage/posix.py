@@ -12,7 +12,6 @@ import mmap
 import os
 import shutil
 import stat
-import weakref
 from typing import Self
 
 from dlogd.storage.engine import ALIGNMENT
@@ -29,35 +28,6 @@ _STATX_DIO_OFFSET_ALIGN = 156
 _AT_EMPTY_PATH = 0x1000
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
-    *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int),
-    ctypes.c_long,
-)
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-_MAP_FAILED = ctypes.c_void_p(-1).value
-
-
-def _map_shared(fd: int, length: int, *, writable: bool) -> memoryview:
-    """Map [0, length) of a file; unmapped when the last view of it is gone.
-
-    Not by the module `mmap`, which keeps a second descriptor for each mapping: thousands of index
-    files would need twice the descriptors.
-    """
-    access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
-    address = _libc.mmap(None, length, access, mmap.MAP_SHARED, fd, 0)
-    if address == _MAP_FAILED:
-        code = ctypes.get_errno()
-        raise OSError(code, f"mmap: {os.strerror(code)}")
-    # Without this one read of a sparsely used index makes 64 KiB around it resident.
-    _libc.madvise(address, length, mmap.MADV_RANDOM)
-    memory = (ctypes.c_char * length).from_address(address)
-    weakref.finalize(memory, _libc.munmap, address, length).atexit = False
-    view = memoryview(memory).cast("B")
-    return view if writable else view.toreadonly()
 
 
 def direct_alignment(fd: int) -> int | None:
@@ -110,7 +80,7 @@ class PosixFile:
     dirty pages and would report success (fsyncgate; correctness rule 2.15).
     """
 
-    __slots__ = ("_buffered_fd", "_fd", "_maps", "_read_only", "_sync_error", "direct", "path")
+    __slots__ = ("_buffered_fd", "_fd", "_read_only", "_sync_error", "direct", "path")
 
     def __init__(self, path: str, fd: int, *, direct: bool, read_only: bool) -> None:
         self.path = path
@@ -118,7 +88,6 @@ class PosixFile:
         self._fd = fd
         self._read_only = read_only
         self._buffered_fd = -1 if direct else fd
-        self._maps: list[memoryview] = []
         self._sync_error: OSError | None = None
 
     def __repr__(self) -> str:
@@ -194,22 +163,9 @@ class PosixFile:
             self._sync_error = error
             raise
 
-    def map(self, length: int) -> memoryview:
-        size = self.size()
-        if size < length:
-            # Real blocks, not a hole: a store into a hole of a full disk would be a SIGBUS.
-            os.posix_fallocate(self._fd, size, length - size)
-        view = _map_shared(self._fd, length, writable=not self._read_only)
-        self._maps.append(view)
-        return view
-
     def close(self) -> None:
         fds = {self._fd, self._buffered_fd} - {-1}
         self._fd = self._buffered_fd = -1
-        maps, self._maps = self._maps, []
-        for view in maps:
-            # The mapping goes with the last slice of the view.
-            view.release()
         for fd in sorted(fds):
             os.close(fd)
 

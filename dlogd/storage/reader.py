@@ -17,7 +17,6 @@ from dlogd.storage.engine import ReadBuffer
 from dlogd.storage.log_state import LogState
 from dlogd.storage.maintenance import Maintenance
 from dlogd.storage.segment import Segment, SegmentRange, SegmentState, close_files
-from dlogd.storage.shortage import OF_THE_PROCESS
 
 CURSORS_MAX = 32
 """Places remembered per log: a consumer that reads on finds its next batch without a search."""
@@ -75,12 +74,15 @@ class LogReader:
         segment = state.segment_of(offset)
         if segment.file is None and segment.state is not SegmentState.CREATING:
             return None
-        cursor = self._known(segment, offset) or self._look_up(segment, offset)
-        if cursor is None:
-            state.damage.check(offset)
-            return None
-        start = cursor.position
-        end = self._end(segment, cursor, start + max_bytes, end_offset, minimum_one)
+        try:
+            cursor = self._known(segment, offset) or self._look_up(segment, offset)
+            if cursor is None:
+                state.damage.check(offset)
+                return None
+            start = cursor.position
+            end = self._end(segment, cursor, start + max_bytes, end_offset, minimum_one)
+        except OSError as error:
+            raise state.fail_read(error) from error
         if end is None:
             return None
         if end <= start:
@@ -212,13 +214,19 @@ class LogReader:
     def position_of(self, offset: int) -> tuple[Segment, int, int] | None:
         """Return segment, base offset and position of the batch that holds `offset`, if known."""
         segment = self._state.segment_of(offset)
-        cursor = self._known(segment, offset) or self._find(segment, offset)
+        try:
+            cursor = self._known(segment, offset) or self._find(segment, offset)
+        except OSError as error:
+            raise self._state.fail_read(error) from error
         return None if cursor is None else (segment, cursor.base_offset, cursor.position)
 
     # -- asking the disk
 
     async def locate(self, offset: int) -> None:
         """Find the batch that holds `offset`, so that `read` can begin with it."""
+        await self.guard(self._locate(offset))
+
+    async def _locate(self, offset: int) -> None:
         state = self._state
         if not state.log_start_offset <= offset < state.log_end_offset:
             return
@@ -284,7 +292,7 @@ class LogReader:
         opened = await self.guard(state.services.engine.run(segment.open_for_reading), segment)
         if segment.state is not SegmentState.SEALED or segment.file is not None or state.closed:
             # Somebody else was faster, or the segment is being cut or dropped.
-            files = [opened.file, opened.index.file, opened.times.file]
+            files = [opened.file, opened.index, opened.times]
             await state.services.engine.run(partial(close_files, files))
             return
         segment.file = opened.file
@@ -382,6 +390,6 @@ class LogReader:
             return await work
         except OSError as error:
             is_dropped = segment is not None and segment.state is SegmentState.DROPPED
-            if error.errno not in OF_THE_PROCESS and not is_dropped:
-                self._state.fail(error)
-            raise KafkaStorageError(f"{self._state.topic_partition}: {error}") from error
+            if is_dropped:
+                raise KafkaStorageError(f"{self._state.topic_partition}: {error}") from error
+            raise self._state.fail_read(error) from error

@@ -9,8 +9,9 @@ from functools import partial
 
 from dlog.batch.header import BatchHeader
 from dlogd.storage import index
-from dlogd.storage.entries import EntryHeader, load_entries
+from dlogd.storage.entries import EntryHeader
 from dlogd.storage.files import Directory
+from dlogd.storage.index_files import load_entries
 from dlogd.storage.log_state import LogState
 from dlogd.storage.scan import Window, iter_headers
 from dlogd.storage.segment import IDX, file_name

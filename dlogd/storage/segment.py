@@ -16,15 +16,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlogd.storage import index, time_index
-from dlogd.storage.entries import (
-    EntryHeader,
-    OpenedEntries,
-    encode_header,
-    finish_entries,
-    open_entries,
-)
+from dlogd.storage.entries import EntryHeader, encode_header
 from dlogd.storage.files import Directory, File
 from dlogd.storage.index import OffsetIndex
+from dlogd.storage.index_files import finish_entries, open_entries
 from dlogd.storage.tail import AppendMemory, Tail
 from dlogd.storage.time_index import NO_TIMESTAMP, TimeIndex
 
@@ -67,8 +62,8 @@ class OpenedSegment:
     """The files of a segment that was opened for reading."""
 
     file: File
-    index: OpenedEntries
-    times: OpenedEntries
+    index: File
+    times: File
 
 
 class Segment:
@@ -94,6 +89,7 @@ class Segment:
         "index",
         "indexed_position",
         "max_timestamp_ms",
+        "on_read_error",
         "on_unused",
         "prepared",
         "roll_at_ms",
@@ -145,6 +141,8 @@ class Segment:
         self.indexed_position = 0
         self.max_timestamp_ms = NO_TIMESTAMP
         self.roll_at_ms = 1 << 62
+        # What streams the segment to a reader tells here that the file could not be read.
+        self.on_read_error: Callable[[OSError], object] = _ignore
         self.on_unused: Callable[[Segment], None] | None = None
         self._references = 0
 
@@ -210,11 +208,6 @@ class Segment:
         self.times.settle(position)
 
     @property
-    def needs_growth(self) -> bool:
-        """Whether index entries wait for more room in their files."""
-        return self.index.is_full or self.times.is_full
-
-    @property
     def is_indexed(self) -> bool:
         """Whether both indexes can be searched."""
         return self.index.is_open or not self.index.settled
@@ -222,23 +215,24 @@ class Segment:
     def cut_indexes(self, position: int, offset: int) -> None:
         """Forget entries of batches at or beyond `position` (which begin at `offset` or later)."""
         count = self.index.count_below(position, column=1)
-        assert count is not None, "an index is mapped before it is cut"
+        assert count is not None, "an index is open before it is cut"
         self.index.cut(count)
         count = self.times.count_below(offset - self.base_offset, column=1)
-        assert count is not None, "an index is mapped before it is cut"
+        assert count is not None, "an index is open before it is cut"
         self.times.cut(count)
         last = self.index.floor_position(position)
         self.indexed_position = last[1] if last is not None else 0
         self.index.mark(min(position, self.flushed_position))
 
     def close_indexes(self, end_offset: int) -> tuple[File, File]:
-        """Add the last time entry, settle all, and return the mapped files."""
+        """Add the last time entry, settle all, and return the files. Raises OSError."""
         relative = end_offset - self.base_offset
         last = self.times.entry(self.times.count - 1) if self.times.count else (0, 0)
-        assert last is not None, "an index is mapped before it is closed"
+        assert last is not None, "an index is open before it is closed"
         if relative > last[1]:
             self.times.add(self.max_timestamp_ms, relative, self.tail.end)
-        self.settle(self.tail.end)
+        self.index.settle_all(self.tail.end)
+        self.times.settle_all(self.tail.end)
         self.index.mark(self.tail.end)
         files = self.index.file, self.times.file
         assert files[0] is not None and files[1] is not None
@@ -281,8 +275,8 @@ class Segment:
         """Open the segment's file for writing. Blocks."""
         return self.directory.open(file_name(self.base_offset), direct=self.direct)
 
-    def open_indexes(self, *, writable: bool) -> tuple[OpenedEntries, OpenedEntries]:
-        """Open and map both index files; made when missing and `writable`. Blocks."""
+    def open_indexes(self, *, writable: bool) -> tuple[File, File]:
+        """Open both index files; made when missing and `writable`. Blocks."""
         headers = self.headers()
         name = file_name(self.base_offset, IDX)
         first = open_entries(
@@ -293,8 +287,8 @@ class Segment:
             second = open_entries(
                 self.directory, name, headers[1], self.times.settled, writable=writable
             )
-        except (OSError, ValueError):
-            first.file.close()
+        except OSError:
+            first.close()
             raise
         return first, second
 
@@ -304,7 +298,7 @@ class Segment:
         file = self.directory.open(name, direct=self.direct, read_only=True)
         try:
             first, second = self.open_indexes(writable=False)
-        except (OSError, ValueError):
+        except OSError:
             file.close()
             raise
         return OpenedSegment(file, first, second)
@@ -323,6 +317,10 @@ class Segment:
         self.file = None
         self.prepared = False
         return [file for file in found if file is not None]
+
+
+def _ignore(_: OSError) -> None:
+    """Nobody asked to be told."""
 
 
 def close_files(files: list[File]) -> None:

@@ -6,12 +6,12 @@ Owner: the event loop's thread.
 """
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable
 from typing import TypeVar
 
 from dlog.errors import KafkaStorageError
+from dlogd.storage.errnos import OF_THE_PROCESS
 from dlogd.storage.log_state import LogState
 
 log = logging.getLogger(__name__)
@@ -21,10 +21,6 @@ WARN_INTERVAL_MS = 60_000
 STOP_TRIES = 3
 """Tries that are left when the log is being closed: a stop gives descriptors back, but must end."""
 STOP_RETRY_S = 0.2
-
-NO_DESCRIPTOR = frozenset((errno.EMFILE, errno.ENFILE))
-OF_THE_PROCESS = NO_DESCRIPTOR | {errno.ENOMEM}
-"""Errors that say nothing about the disk."""
 
 T = TypeVar("T")
 

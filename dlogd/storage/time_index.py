@@ -15,7 +15,7 @@ NO_TIMESTAMP = -1
 
 
 class TimeIndex(EntryTable):
-    """The time index of a segment; answers None where the file is needed and not mapped."""
+    """The time index of a segment; answers None where the file is needed and not open."""
 
     __slots__ = ("_base_offset",)
 

@@ -35,6 +35,9 @@ class TimestampSearch:
 
     async def first_at(self, timestamp_ms: int) -> TimestampOffset | None:
         """Return the first record with this timestamp or a later one."""
+        return await self._reader.guard(self._first_at(timestamp_ms))
+
+    async def _first_at(self, timestamp_ms: int) -> TimestampOffset | None:
         state = self._state
         for segment in list(state.segments):
             if (
@@ -49,6 +52,9 @@ class TimestampSearch:
 
     async def first_newest(self) -> TimestampOffset | None:
         """Return the first of the records with the largest timestamp."""
+        return await self._reader.guard(self._first_newest())
+
+    async def _first_newest(self) -> TimestampOffset | None:
         state = self._state
         newest = -1
         for segment in list(state.segments):
@@ -60,7 +66,7 @@ class TimestampSearch:
                     # What counts for the segment may be trimmed already.
                     in_segment = await self._newest_in(segment)
                 newest = max(newest, in_segment)
-        return await self.first_at(newest) if newest >= 0 else None
+        return await self._first_at(newest) if newest >= 0 else None
 
     async def _first_in(self, segment: Segment, timestamp_ms: int) -> TimestampOffset | None:
         await self._reader.open(segment)

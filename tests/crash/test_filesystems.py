@@ -5,13 +5,8 @@ Needs root, loop devices, mkfs.ext4, mkfs.xfs and xfs_io; skipped where they are
 
 import asyncio
 import errno
-import gc
-import os
 import random
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -25,6 +20,7 @@ from dlogd.storage.manager import LogManager
 from dlogd.storage.posix import PosixDirectory, direct_alignment, open_directory
 from dlogd.storage.threads import ThreadEngine
 from dlogd.storage.zeros import zero_ahead
+from tests.crash.disks import IMAGE_BYTES, Mounted, mounted_disk, run
 from tests.fakes.logs import append, services_for, values_of
 from tests.fakes.manager import NODE, SETTINGS, TOPIC_ID, partition, wanted
 from tests.unit.test_engines import BLOCK, AnyEngine, blocks, read_bytes, write
@@ -33,70 +29,11 @@ pytestmark = pytest.mark.root
 
 CONFIG = LogConfig(segment_bytes=1 << 16, preallocate_bytes=1 << 20, retention_ms=-1)
 
-IMAGE_BYTES = {"ext4": 96 << 20, "xfs": 320 << 20}
-_FLUSHES = 15  # field of /sys/block/<device>/stat, man 5 proc_diskstats
-
-
-def run(*command: str) -> str:
-    """Run a command; return what it printed."""
-    return subprocess.run(
-        command, check=True, capture_output=True, text=True, timeout=60
-    ).stdout.strip()
-
-
-@dataclass
-class Mounted:
-    """A file system of its own on a loop device."""
-
-    kind: str
-    device: str
-    path: Path
-
-    def flushes(self) -> int:
-        """Return how many cache flushes the device was asked for."""
-        with open(f"/sys/block/{Path(self.device).name}/stat") as file:
-            return int(file.read().split()[_FLUSHES])
-
-    def power_cut(self) -> None:
-        """Let the file system forget what is not on the disk, and mount it again."""
-        run("xfs_io", "-x", "-c", "shutdown", str(self.path))
-        self.remount()
-
-    def remount(self) -> None:
-        """Mount again, with the recovery of the file system."""
-        # The tracebacks of what failed may still hold mappings.
-        gc.collect()
-        run("umount", str(self.path))
-        run("mount", self.device, str(self.path))
-
 
 @pytest.fixture(params=["ext4", "xfs"])
 def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mounted]:
-    kind = str(request.param)
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    for tool in (f"mkfs.{kind}", "losetup", "mount", "xfs_io"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}")
-    image = tmp_path / "image"
-    with image.open("wb") as file:
-        file.truncate(IMAGE_BYTES[kind])
-    run(f"mkfs.{kind}", "-q", str(image))
-    path = tmp_path / "mounted"
-    path.mkdir()
-    try:
-        device = run("losetup", "--show", "-f", "--direct-io=on", str(image))
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no loop device: {error.stderr}")
-    try:
-        run("mount", device, str(path))
-        try:
-            yield Mounted(kind, device, path)
-        finally:
-            # Lazily: a failed test may have left files open.
-            run("umount", "-l", str(path))
-    finally:
-        run("losetup", "-d", device)
+    with mounted_disk(tmp_path, str(request.param)) as found:
+        yield found
 
 
 @pytest.fixture(params=["aio", "threads"])

@@ -107,10 +107,15 @@ class Disk:
     def flip_bit(self, name_part: str = ".log") -> str | None:
         """Flip one bit at rest in a random file; return what was hit.
 
-        A file that is mapped lies in the system's memory, where the disk cannot reach it.
+        An index in use lies in the system's memory, where the disk cannot reach it.
         """
-        files = [item for item in self.root.files() if item[1].content and not item[1].mapped]
-        files = [item for item in files if name_part in item[0]]
+        files = [
+            (path, inode)
+            for path, inode in self.root.files()
+            if inode.content
+            and name_part in path
+            and not (inode.open_count and path.endswith((".idx", ".tdx")))
+        ]
         if not files:
             return None
         path, inode = files[self.rng.randrange(len(files))]

@@ -20,7 +20,7 @@ class DiskFault:
     """An error that operations on matching paths end with.
 
     Operations: open, create, names, read, write, sync, sync_directory, rename, unlink, mkdir,
-    truncate, preallocate, map, usage, lock. `count` is how often it strikes; None: until healed.
+    truncate, preallocate, size, usage, lock. `count` is how often it strikes; None: until healed.
     """
 
     operations: tuple[str, ...]

@@ -31,7 +31,6 @@ class MemoryFile:
         self._path = path
         self._direct = direct
         self._read_only = read_only
-        self._views: list[memoryview] = []
         self._closed = False
         inode.open_count += 1
         process.open_files[self] = None
@@ -81,35 +80,19 @@ class MemoryFile:
             raise
         self.inode.flush()
 
-    def map(self, length: int) -> memoryview:
-        self.step("map", 0, length)
-        if self.inode.size < length:
-            self._refuse_read_only()
-            self.check_space(length)
-        view = self.inode.map(length)
-        if self._read_only:
-            view = view.toreadonly()
-        self._views.append(view)
-        return view
-
     def close(self) -> None:
         if not self._closed:
             self._close()
-            for view in self._views:
-                view.release()
-            self._views.clear()
             self.process.open_files.pop(self, None)
 
     def abandon(self) -> None:
-        """Close for a process that died: its mappings may still be looked at, to no effect."""
+        """Close for a process that died."""
         if not self._closed:
             self._close()
 
     def _close(self) -> None:
         self._closed = True
         self.inode.open_count -= 1
-        for _ in self._views:
-            self.inode.unmap()
 
     def begin_write(self, operation: str, position: int, length: int) -> None:
         """Do what comes before every operation that may need space."""

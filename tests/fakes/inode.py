@@ -46,12 +46,6 @@ class Inode:
         self.stale: dict[int, bytes] = {}
         self.pending: dict[int, list[bytes]] = {}
         self._before_truncation: _Saved | None = None
-        # A mapping writes into `content` behind our back: the bytes as last looked at.
-        self._mapping_count = 0
-        self._mapped_length = 0
-        self._mapped_known = b""
-        # Shorter mappings that are still alive after a longer one was made: buffer, last known.
-        self._older_mappings: list[tuple[bytearray, bytes]] = []
 
     # -- what a process sees
 
@@ -72,7 +66,6 @@ class Inode:
         sectors: Iterable[int] | None = None,
     ) -> None:
         """Write `data`, or of it only what falls into `sectors`."""
-        self.absorb()
         end = position + len(data)
         if end == position:
             return
@@ -90,8 +83,6 @@ class Inode:
                 self.durable_size = max(self.durable_size, stop)
         if durable:
             self._before_truncation = None
-        if self._mapped_length:
-            self._mapped_known = bytes(self.content[: self._mapped_length])
 
     def _write_sector(
         self, sector: int, start: int, data: bytes | bytearray | memoryview, durable: bool
@@ -127,7 +118,6 @@ class Inode:
 
     def truncate(self, size: int) -> None:
         """Cut or extend; volatile until a flush."""
-        self.absorb()
         if size < self.size:
             if self._before_truncation is None:
                 self._before_truncation = self._save()
@@ -151,92 +141,22 @@ class Inode:
         self.durable_size = min(self.durable_size, size)
         self.allocated = min(self.allocated, size)
         before = self.sector(size // SECTOR) if size % SECTOR else None
-        if self._mapped_length:
-            # A mapped buffer cannot shrink; beyond the end it only has to read as zeros.
-            self.content[size:] = bytes(max(0, len(self.content) - size))
-            self._mapped_known = bytes(self.content[: self._mapped_length])
-        else:
-            del self.content[size:]
+        del self.content[size:]
         if before is not None:
             self._note(size // SECTOR, before, self.sector(size // SECTOR))
 
-    def map(self, length: int) -> memoryview:
-        """Return [0, length) writable.
-
-        What is written by an older, shorter mapping is seen here too; not the reverse.
-        """
-        self.absorb()
-        if self._mapped_length and length > len(self.content):
-            self._older_mappings.append((self.content, bytes(self.content)))
-            self.content = bytearray(self.content)
-            self._mapped_length = 0
-        self._reach(length)
-        self.size = max(self.size, length)
-        self.allocated = max(self.allocated, length)
-        self._mapping_count += 1
-        self._mapped_length = max(self._mapped_length, length)
-        self._mapped_known = bytes(self.content[: self._mapped_length])
-        return memoryview(self.content)[:length]
-
-    def unmap(self, *, all_of_them: bool = False) -> None:
-        """Take what the mapping wrote; what views of the last mapping write later is lost."""
-        self.absorb()
-        self._mapping_count = 0 if all_of_them else max(0, self._mapping_count - 1)
-        if self._mapped_length and not self._mapping_count:
-            self._mapped_length = 0
-            self._mapped_known = b""
-            self._older_mappings.clear()
-            self.content = bytearray(self.content)
-
-    def absorb(self) -> None:
-        """Notice what a mapping wrote since the last look."""
-        if not self._mapped_length:
-            return
-        if self._older_mappings:
-            self._absorb_older()
-        known = self._mapped_known
-        if self.content.startswith(known):
-            return
-        now = bytes(self.content[: self._mapped_length])
-        self._mapped_known = now
-        for start in range(0, self._mapped_length, SECTOR):
-            before, after = known[start : start + SECTOR], now[start : start + SECTOR]
-            if before != after:
-                before += ZEROS[len(before) :]
-                self._note(start // SECTOR, before, after + ZEROS[len(after) :])
-
-    def _absorb_older(self) -> None:
-        for number, (buffer, known) in enumerate(self._older_mappings):
-            now = bytes(buffer)
-            for position in range(len(now)) if now != known else ():
-                if now[position] != known[position]:
-                    self.content[position] = now[position]
-            self._older_mappings[number] = (buffer, now)
-
     def _reach(self, end: int) -> None:
-        missing = end - len(self.content)
-        if missing <= 0:
-            return
-        if self._mapped_length:
-            raise AssertionError("A file grew beyond its live mapping; map it longer instead")
-        self.content.extend(bytes(missing))
-
-    @property
-    def mapped(self) -> bool:
-        """Whether a mapping is alive."""
-        return self._mapping_count > 0
+        self.content.extend(bytes(max(0, end - len(self.content))))
 
     # -- what the disk holds
 
     @property
     def dirty(self) -> bool:
         """Whether a flush has something to do."""
-        self.absorb()
         return bool(self.pending) or self.size != self.durable_size
 
     def flush(self) -> None:
         """Bring everything that is pending to the disk."""
-        self.absorb()
         if len(self.stale) == len(self.pending):
             self.stale.clear()
         else:
@@ -248,7 +168,6 @@ class Inode:
 
     def fail_flush(self, rng: random.Random) -> None:
         """Bring a part to the disk and forget that the rest is dirty, as Linux does on an error."""
-        self.absorb()
         for sector in sorted(self.pending):
             if rng.random() < 0.5:
                 self.stale.pop(sector, None)
@@ -256,7 +175,6 @@ class Inode:
 
     def write_back(self, rng: random.Random, share: float) -> None:
         """Bring a random part to the disk, as the system does by itself at any time."""
-        self.absorb()
         if self._before_truncation is not None:
             return
         for sector in sorted(self.pending):
@@ -267,7 +185,6 @@ class Inode:
 
     def power_cut(self, rng: random.Random, keep: float) -> None:
         """Become what the disk holds: of what was pending each sector survives or not."""
-        self.unmap(all_of_them=True)
         saved = self._before_truncation
         if saved is not None and rng.random() < 0.5:
             self.content = bytearray(saved.content)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from dlog.types import LeaderEpoch, Offset
 from dlogd.storage import epochs, index, time_index
-from dlogd.storage.entries import EntryHeader, load_entries, store_entries
+from dlogd.storage.entries import EntryHeader
 from dlogd.storage.epochs import EpochHistory
+from dlogd.storage.index_files import load_entries, store_entries
 from dlogd.storage.recovery import encode_log_start
 from tests.fakes.disk import Machine
 from tests.golden.documents import FORMATS, examples

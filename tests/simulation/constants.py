@@ -16,7 +16,7 @@ Value = int | float
 
 # Name, module that must have it, and the values to choose from; the last is as it is.
 _CHOICES: dict[str, tuple[str, tuple[Value, ...]]] = {
-    "MAP_BYTES_MIN": ("dlogd.storage.entries", (256, 1024, 4096)),
+    "PAGE_COUNT": ("dlogd.storage.entries", (2, 5, 340)),
     "RECENT_COUNT_MAX": ("dlogd.storage.entries", (4, 4096)),
     "FLUSH_BYTES_MAX": ("dlogd.storage.log_config", (16_384, 8 << 20)),
     "SYNCHRONOUS_BYTES_MAX": ("dlogd.storage.flusher", (0, 64 << 10)),
@@ -49,7 +49,7 @@ def draw_constants(rng: random.Random) -> dict[str, Value]:
     drawn: dict[str, Value] = {}
     for name, (_, values) in _CHOICES.items():
         value = rng.choice(values)
-        if rng.random() < 0.6 or name == "MAP_BYTES_MIN":
+        if rng.random() < 0.6:
             drawn[name] = value
     drawn["journal_bytes_max"] = rng.choice(_JOURNAL_BYTES)
     drawn["open_segments_max"] = rng.choice(_OPEN_SEGMENTS)

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlogd.storage import entries, index
-from dlogd.storage.entries import EntryHeader, load_entries, open_entries, store_entries
+from dlogd.storage.entries import EntryHeader
 from dlogd.storage.files import Directory, File
 from dlogd.storage.index import OffsetIndex
+from dlogd.storage.index_files import load_entries, open_entries, store_entries
 from dlogd.storage.time_index import TimeIndex
 from tests.fakes.disk import Machine
 
@@ -126,18 +127,39 @@ def test_a_cut_leaves_zeros_in_the_file() -> None:
     assert loaded(place) == []
 
 
-def test_a_full_mapping_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "MAP_BYTES_MIN", 4096)
-    place = directory()
-    table = attached(place, filled(OffsetIndex(1000), 1000))
+@pytest.mark.parametrize("page_count", [1, 2, 7, 340])
+def test_the_file_is_searched_by_pages(monkeypatch: pytest.MonkeyPatch, page_count: int) -> None:
+    monkeypatch.setattr(entries, "PAGE_COUNT", page_count)
+    table = attached(directory(), filled(OffsetIndex(1000), 400))
     table.settle(10**9)
-    assert table.is_full and table.settled == (4096 - 48) // 12
-    old = table.detach()
-    assert old is not None
-    old.close()
-    attached(place, table).settle(10**9)
-    assert not table.is_full
-    assert loaded(place) == [(10 * n, 100 * n) for n in range(1, 1001)]
+    table.forget_recent()
+    rng = random.Random(page_count)
+    for _ in range(3):
+        for value in rng.sample(range(4100), 500):
+            number = min(value // 10, 400)
+            assert table.floor_offset(1000 + value) == (1000 + 10 * number, 100 * number)
+            assert table.count_below(value, column=0) == min(400, max(0, (value - 1) // 10))
+            following = table.after_position(10 * value)
+            assert following is not None
+            assert following[1] == (100 * (number + 1) if number < 400 else (1 << 63) - 1)
+        # Entries that leave memory later are found as well.
+        filled(table, 10, 401)
+        table.settle(10**9)
+        assert table.floor_position(10**9) == (5100, 41000)
+        table.forget_recent()
+        assert table.floor_position(10**9) == (5100, 41000)
+        table.cut(400)
+
+
+def test_an_index_that_lost_its_end_says_so() -> None:
+    place = directory()
+    table = attached(place, filled(OffsetIndex(1000), 400))
+    table.settle(10**9)
+    table.forget_recent()
+    place.open(NAME).truncate(1000)
+    with pytest.raises(OSError) as raised:
+        table.floor_offset(9999)
+    assert raised.value.errno == errno.EINVAL
 
 
 def test_opening_clears_what_is_not_trusted() -> None:

@@ -393,7 +393,8 @@ def test_an_idle_log_owns_no_space() -> None:
 
 
 def test_indexes_grow_with_the_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlogd.storage.entries.MAP_BYTES_MIN", 4096)
+    monkeypatch.setattr("dlogd.storage.entries.RECENT_COUNT_MAX", 100)
+    monkeypatch.setattr("dlogd.storage.entries.PAGE_COUNT", 30)
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
@@ -405,7 +406,7 @@ def test_indexes_grow_with_the_segment(monkeypatch: pytest.MonkeyPatch) -> None:
         await plog.flush()
         await quiet(plog)
         index = plog.active.index
-        assert index.count == index.settled > (4096 - 48) // 12
+        assert index.count == index.settled > 100
         await host.crash()
         assert host.services.metrics.recovered_bytes_total < 20_000
         assert len(await values_of(host.log, 2900)) == 100
@@ -636,7 +637,7 @@ def test_no_space_to_preallocate_is_no_error() -> None:
     run_virtual(scenario)
 
 
-@pytest.mark.parametrize("operation", ["create", "sync_directory", "map", "truncate"])
+@pytest.mark.parametrize("operation", ["create", "sync_directory", "size", "truncate"])
 def test_an_error_of_a_background_job_ends_the_log(operation: str) -> None:
     async def scenario() -> None:
         host = LogHost(config=config(segment_bytes=1000))

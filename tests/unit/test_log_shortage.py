@@ -38,7 +38,7 @@ async def quiet(plog: PartitionLog) -> None:
         pass
 
 
-@pytest.mark.parametrize("operation", ["create", "open", "map", "sync_directory"])
+@pytest.mark.parametrize("operation", ["create", "open", "sync_directory"])
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOMEM])
 def test_jobs_wait_for_descriptors_and_lose_nothing(
     operation: str, code: int, monkeypatch: pytest.MonkeyPatch

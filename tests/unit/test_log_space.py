@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlogd.config.choices import DirectIo
-from dlogd.storage.entries import load_entries
+from dlogd.storage.index_files import load_entries
 from dlogd.storage.index import ENTRY
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.segment import IDX, file_name

@@ -15,7 +15,8 @@ from dlog.types import NodeId, Offset, PartitionId
 from dlogd.config.choices import FlushPolicy
 from dlogd.config.units import DiskReserve
 from dlogd.service import exit_code_of
-from dlogd.storage.homes import GROWTH_BYTES, StorageSettings, is_disk_failure
+from dlogd.storage.errnos import is_disk_failure
+from dlogd.storage.homes import GROWTH_BYTES, StorageSettings
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.manager import LogManager
 from tests.fakes.disk import Machine

@@ -81,52 +81,6 @@ def test_read_only_refuses_writes(directory: PosixDirectory) -> None:
         directory.open("missing")
 
 
-def test_map_extends_and_shares(directory: PosixDirectory) -> None:
-    file = directory.open("file", create=True)
-    view = file.map(8192)
-    assert file.size() == 8192 and view[8191] == 0
-    assert os.stat(file.path).st_blocks * 512 >= 8192
-    view[0:3] = b"abc"
-    assert file.pread(3, 0) == b"abc"
-    file.pwrite(b"z", 1)
-    assert view[1] == ord("z")
-    bigger = file.map(16384)
-    assert bytes(bigger[0:3]) == b"azc"
-    kept = bigger[0:3]
-    file.close()
-    file.close()
-    assert bytes(kept) == b"azc"
-
-
-def mappings(path: str) -> int:
-    """Return how many mappings of a file this process has."""
-    with open("/proc/self/maps") as lines:
-        return sum(line.rstrip().endswith(path) for line in lines)
-
-
-def test_mappings_need_no_descriptor_and_end_with_their_last_view(
-    directory: PosixDirectory,
-) -> None:
-    file = directory.open("file", create=True)
-    descriptors = len(os.listdir("/proc/self/fd"))
-    view = file.map(8192)
-    assert len(os.listdir("/proc/self/fd")) == descriptors and mappings(file.path) == 1
-    kept = view[10:20]
-    file.close()
-    assert mappings(file.path) == 1
-    kept[0] = 7
-    del view
-    kept.release()
-    del kept
-    assert mappings(file.path) == 0
-    again = directory.open("file", read_only=True)
-    view = again.map(8192)
-    assert view.readonly and view[10] == 7
-    with pytest.raises(OSError):
-        directory.open("empty", create=True).map(0)
-    again.close()
-
-
 def test_a_failed_sync_is_never_retried(
     directory: PosixDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,8 @@ class FakeSegment:
         self.file: Any = data
         self.in_memory_from = in_memory_from
         self.acquired = 0
+        self.read_errors: list[OSError] = []
+        self.on_read_error: Any = self.read_errors.append
 
     def memory_view(self, position: int, length_max: int) -> memoryview | None:
         if position < self.in_memory_from:

@@ -1,0 +1,60 @@
+"""A node and what a test of it does as a client, for tests with disks that fail."""
+
+from dlog.batch.records import Record, decode, encode
+from dlog.client.blocking import BlockingClient
+from dlog.client.partitions import fetch, produce
+from dlog.transport import Address
+from tests.daemon.process import DaemonProcess
+
+
+class Client:
+    """A blocking client of one node; each call raises DlogError when it is refused."""
+
+    def __init__(self, node: DaemonProcess) -> None:
+        self._client = BlockingClient([Address.parse(node.status()["listeners"][0])])
+
+    def create(self, topic: str, configs: dict[str, str] | None = None) -> None:
+        """Make a topic with one partition."""
+        self._client.run(
+            lambda: self._client.admin.create_topic(topic, partitions=1, configs=configs or {})
+        )
+
+    def append(self, topic: str, value: bytes, timestamp_ms: int = 1) -> int:
+        """Append one record; return its offset."""
+
+        async def work() -> int:
+            leader = await self._client.cluster.leader(topic, 0)
+            record = Record(key=None, value=value, headers=(), timestamp_ms=timestamp_ms, offset=0)
+            produced = await produce(leader, topic, 0, encode([record]), timeout_ms=5000)
+            assert produced is not None
+            return produced.base_offset
+
+        return self._client.run(work)
+
+    def read(self, topic: str) -> list[bytes | None]:
+        """Return all values of a topic, from offset 0 on."""
+
+        async def work() -> list[bytes | None]:
+            leader = await self._client.cluster.leader(topic, 0)
+            found: list[bytes | None] = []
+            while True:
+                fetched = await fetch(leader, topic, 0, len(found), max_wait_ms=0)
+                position = 0
+                while position < len(fetched.records):
+                    batch = decode(fetched.records, position)
+                    head = fetched.records[position + 8 : position + 12]
+                    position += 12 + int.from_bytes(head, "big")
+                    found += [record.value for record in batch]
+                if len(found) >= fetched.high_watermark:
+                    return found
+
+        return self._client.run(work)
+
+    def close(self) -> None:
+        """End the connections."""
+        self._client.close()
+
+
+def directories_online(node: DaemonProcess) -> dict[str, bool]:
+    """Return which data directories are in service, by path."""
+    return {home["path"]: home["online"] for home in node.status()["storage"]["directories"]}
