@@ -67,6 +67,14 @@ def _exit_code_of(error: Exception) -> int:
     return exit_codes.UNREACHABLE if unreachable else exit_codes.FAILURE
 
 
+def _described(error: DlogError | OSError) -> str:
+    if _exit_code_of(error) == exit_codes.UNREACHABLE:
+        return f"{error}; is dlogd running there? See --bootstrap and DLOG_BOOTSTRAP"
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
 def _run(arguments: Sequence[str]) -> int:
     try:
         result: Any = dlogctl.main(
@@ -76,8 +84,12 @@ def _run(arguments: Sequence[str]) -> int:
             # Also before the command's name; an option given wins.
             default_map={"bootstrap": os.environ.get("DLOG_BOOTSTRAP") or None},
         )
-    except click.UsageError as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return exit_codes.USAGE
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx is not None else "dlogctl"
+        _complain(f"{error.format_message().rstrip('.')}; see {where} --help")
         return exit_codes.USAGE
     except click.Abort:
         _complain("given up")
@@ -90,7 +102,7 @@ def _run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.FAILURE
     except (DlogError, OSError) as error:
-        _complain(str(error))
+        _complain(_described(error))
         if "--debug" in arguments:
             raise
         return _exit_code_of(error)

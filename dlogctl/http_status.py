@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from typing import Any
 
 from dlog.errors import ConnectFailedError, ProtocolError
@@ -15,17 +16,26 @@ async def get_status(address: Address, timeout_s: float) -> dict[str, Any]:
     try:
         async with asyncio.timeout(timeout_s):
             answer = await _get(address, "/status")
-    except (OSError, TimeoutError) as error:
-        raise ConnectFailedError(f"no answer from http://{address}/status: {error}") from error
+    except OSError as error:
+        raise ConnectFailedError(
+            f"no answer from http://{address}/status: {_why(error)}"
+        ) from error
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split(b"\r\n", 1)[0].split(b" ")
     try:
         if words[1] != b"200":
             raise ProtocolError(f"http://{address}/status answers {words[1].decode()}")
         status: dict[str, Any] = json.loads(body)
-    except (ValueError, IndexError) as error:
-        raise ProtocolError(f"http://{address}/status is not a node's: {error}") from error
+    except (ValueError, IndexError):
+        raise ProtocolError(f"what answers at http://{address}/status is no dlogd") from None
     return status
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "time-out"
+    # Not asyncio's own words, which repeat the address.
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
 
 
 async def _get(address: Address, path: str) -> bytes:

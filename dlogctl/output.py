@@ -86,9 +86,14 @@ class Output:
         """Whether the format is one that people read."""
         return self._settings.output in ("table", "wide")
 
+    @property
+    def has_documents(self) -> bool:
+        """Whether the format shows nested documents."""
+        return self._settings.output in ("json", "yaml")
+
     def rows(self, rows: Sequence[Row], columns: Sequence[Column], title: str = "") -> None:
         """Write rows; the machine formats get the rows' own keys."""
-        if self._settings.output in ("json", "yaml"):
+        if self.has_documents:
             self.document([dict(row) for row in rows])
             return
         shown = [c for c in columns if not c.wide or self._settings.output != "table"]

@@ -9,10 +9,20 @@ from contextlib import contextmanager
 
 from dlog.client.blocking import BlockingClient
 from dlog.client.retry import RetryPolicy
+from dlog.errors import UnknownTopicOrPartitionError
 from dlog.transport import ConnectionOptions
 from dlogctl.settings import Settings
 
 CLIENT_ID = "dlogctl"
+
+
+@contextmanager
+def naming_topic(name: str) -> Iterator[None]:
+    """Say of which topic it is that there is none: the cluster's answer does not."""
+    try:
+        yield
+    except UnknownTopicOrPartitionError:
+        raise UnknownTopicOrPartitionError(f"there is no topic {name}") from None
 
 
 @contextmanager

@@ -82,7 +82,11 @@ async def _outcome_of(work: Coroutine[Any, Any, None]) -> Exception | None:
 
 
 def _problems_of(error: BaseException) -> Sequence[str]:
-    return error.problems if isinstance(error, ConfigError) else (str(error) or repr(error),)
+    if isinstance(error, ConfigError):
+        return error.problems
+    # Without "[Errno 98]"; asyncio's words have the address in them.
+    words = error.strerror if isinstance(error, OSError) and error.filename is None else None
+    return (words or str(error) or repr(error),)
 
 
 class Service:

@@ -10,7 +10,7 @@ from dlog.client.views import ConfigEntry
 from dlog.errors import ConfigError
 from dlogctl import exit_codes
 from dlogctl.output import Column, Output
-from dlogctl.session import connected
+from dlogctl.session import connected, naming_topic
 from dlogctl.settings import common_options, settings_of
 from dlogd.config.load import load_config
 
@@ -21,6 +21,7 @@ COLUMNS = (
     Column("READ-ONLY", "read_only", wide=True),
     Column("MEANING", "doc", wide=True),
 )
+PROBLEM_COLUMNS = (Column("PROBLEM", "problem"),)
 # DescribeConfigs names where a value comes from by number (KIP-226).
 SOURCES = {1: "topic", 2: "node", 3: "cluster", 4: "file", 5: "default", 6: "log level"}
 
@@ -53,7 +54,7 @@ def show(context: click.Context, topic: str | None, node: int | None, with_defau
     settings = settings_of(context)
     resource = Resource.TOPIC if topic is not None else Resource.BROKER
     name = topic if topic is not None else "" if node is None else str(node)
-    with connected(settings) as client:
+    with connected(settings) as client, naming_topic(topic or ""):
         entries = client.run(lambda: client.admin.describe_configs(resource, name))
     shown = [each for each in entries if with_defaults or not each.is_default]
     rows = [_row(each) for each in sorted(shown, key=lambda each: each.name)]
@@ -65,13 +66,23 @@ def show(context: click.Context, topic: str | None, node: int | None, with_defau
 
 @config.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-def check(file: Path) -> int:
+@common_options
+@click.pass_context
+def check(context: click.Context, file: Path) -> int:
     """Check a configuration FILE; name every problem in it with its line."""
+    output = Output(settings_of(context))
+    problems: tuple[str, ...] = ()
     try:
         load_config(file)
     except ConfigError as error:
-        for problem in error.problems:
+        problems = error.problems
+    if output.for_people:
+        for problem in problems:
             click.echo(f"dlogctl: {problem}", err=True)
-        return exit_codes.FAILURE
-    click.echo(f"{file} is correct")
-    return exit_codes.OK
+        if not problems:
+            click.echo(f"{file} is correct")
+    elif output.has_documents:
+        output.document({"file": str(file), "correct": not problems, "problems": list(problems)})
+    else:
+        output.rows([{"problem": problem} for problem in problems], PROBLEM_COLUMNS)
+    return exit_codes.FAILURE if problems else exit_codes.OK

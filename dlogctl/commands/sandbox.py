@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -19,6 +20,16 @@ from dlogd.config.load import load_config
 NODES_MAX = 1  # more when nodes replicate: until then each would be a cluster of its own
 
 
+def _check_nodes(_context: click.Context, _option: click.Parameter, count: int) -> int:
+    if count > NODES_MAX:
+        raise click.BadParameter(
+            f"{count} nodes are not possible yet, only {NODES_MAX}: nodes do not replicate, each "
+            "would be a cluster of its own. For that, start several sandboxes, each with its own "
+            "--dir and --port"
+        )
+    return count
+
+
 def _parse_overrides(
     _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, str]:
@@ -32,7 +43,8 @@ def _parse_overrides(
 
 
 @click.group(invoke_without_command=True, subcommand_metavar="[restart NODE --dir DIR]")
-@click.option("--nodes", type=click.IntRange(1, NODES_MAX), default=1, help="How many daemons.")
+@click.option("--nodes", type=click.IntRange(min=1), default=1, callback=_check_nodes,
+              help=f"How many daemons; {NODES_MAX} for now.")  # fmt: skip
 @click.option(
     "--dir",
     "directory",
@@ -71,24 +83,37 @@ def sandbox(
     if context.invoked_subcommand is not None:
         return None
     if directory is None:
-        raise click.UsageError("--dir is missing", context)
+        raise click.UsageError("--dir is missing: where data, configurations and logs go", context)
     directory = directory.absolute()
     if control.is_served(directory):
-        raise click.ClickException(f"another sandbox runs in {directory}")
+        raise click.ClickException(
+            f"another sandbox runs in {directory}{_pid_of(directory)}: stop that one, or take "
+            "another --dir"
+        )
     ports = free_ports(nodes) if port == 0 else [port + index for index in range(nodes)]
     layouts = plan_nodes(directory, ports)
     for layout in layouts:
-        _write_config(layout, overrides)
+        _check_config(layout, overrides, context)
+        layout.write_config(overrides)
     settings_of(context).suggest(f"dlogctl --bootstrap 127.0.0.1:{ports[0]} status")
     return _supervise(directory, layouts)
 
 
-def _write_config(layout: NodeLayout, overrides: dict[str, str]) -> None:
-    text = layout.write_config(overrides)
+def _pid_of(directory: Path) -> str:
     try:
-        load_config(text, name=str(layout.config_path))
+        return f" (pid {SandboxState.load(directory).pid})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _check_config(layout: NodeLayout, overrides: dict[str, str], context: click.Context) -> None:
+    """Refuse overrides that the daemon would refuse, before anything is written."""
+    try:
+        load_config(layout.config_text(overrides), name="--config-override")
     except ConfigError as error:
-        raise click.UsageError("\n  ".join(["wrong configuration:", *error.problems])) from None
+        # The lines of a file that nobody has written tell nothing.
+        problems = [re.sub(r"^--config-override line \d+: ", "", each) for each in error.problems]
+        raise click.UsageError(f"--config-override: {'; '.join(problems)}", context) from None
 
 
 def _supervise(directory: Path, layouts: list[NodeLayout]) -> int:
@@ -113,6 +138,11 @@ def _supervise(directory: Path, layouts: list[NodeLayout]) -> int:
     return exit_codes.OK if clean else exit_codes.FAILURE
 
 
+def _remains(directory: Path) -> str:
+    pid = _pid_of(directory)
+    return f", the last one{pid} ended without stopping in order" if pid else ""
+
+
 @sandbox.command()
 @click.argument("node", type=click.IntRange(min=1))
 @click.option(
@@ -127,8 +157,11 @@ def restart(node: int, directory: Path) -> int:
     """Start NODE again: after it was killed, or stop it first."""
     try:
         answer = control.ask(directory.absolute(), {"command": "restart", "node": node})
-    except (FileNotFoundError, ConnectionRefusedError):
-        raise click.ClickException(f"no sandbox runs in {directory}") from None
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+        raise click.ClickException(
+            f"no sandbox runs in {directory}{_remains(directory)}; start one: "
+            f"dlogctl sandbox --dir {directory}"
+        ) from None
     if "error" in answer:
         raise click.ClickException(str(answer["error"]))
     state = SandboxState.load(directory)

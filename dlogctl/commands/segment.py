@@ -1,6 +1,6 @@
 """`dlogctl segment`: what is in segment files, and whether they are whole; offline, read-only."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,11 @@ from dlogctl.segment_files import (
     check_segment,
     iter_batches,
     iter_entries,
-    segment_bases,
 )
+from dlogctl.segment_paths import SegmentPath, find_segments
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogd.storage.files import File
-from dlogd.storage.posix import PosixDirectory
-from dlogd.storage.segment import IDX, LOG, parse_name
+from dlogd.storage.segment import IDX, LOG, file_name
 
 BATCH_COLUMNS = (
     Column("POSITION", "position", right=True),
@@ -48,8 +47,10 @@ TIME_COLUMNS = (
     Column("MAX TIMESTAMP", "timestamp_ms", right=True),
     Column("BELOW OFFSET", "offset", right=True),
 )
+PARTITION_COLUMN = Column("PARTITION", "partition")
+SEGMENT_COLUMN = Column("SEGMENT", "segment")
 CHECK_COLUMNS = (
-    Column("SEGMENT", "segment"),
+    SEGMENT_COLUMN,
     Column("OFFSETS", "offsets"),
     Column("BATCHES", "batches", right=True),
     Column("RECORDS", "records", right=True),
@@ -58,7 +59,6 @@ CHECK_COLUMNS = (
     Column("STATE", "state"),
 )
 
-FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 PATH = click.Path(path_type=Path, exists=True)
 
 
@@ -126,16 +126,8 @@ def _record_rows(file: File, from_offset: int, limit: int) -> Iterator[dict[str,
                 yield _record_row(record)
 
 
-def _named(path: Path) -> tuple[PosixDirectory, int, str]:
-    """Return directory, base offset and suffix of a segment's file."""
-    parsed = parse_name(path.name)
-    if parsed is None:
-        raise click.UsageError(f"{path.name} is not the name of a segment's file (20 digits.log)")
-    return PosixDirectory(str(path.parent)), *parsed
-
-
 @segment.command()
-@click.argument("file", type=FILE)
+@click.argument("path", type=PATH)
 @click.option("--records", is_flag=True, help="The records in the batches.")
 @click.option("--from", "from_offset", type=click.IntRange(min=0), default=0, metavar="OFFSET",
               help="Begin with the batch that holds this offset.")  # fmt: skip
@@ -143,58 +135,69 @@ def _named(path: Path) -> tuple[PosixDirectory, int, str]:
               help="Show at most so many.")  # fmt: skip
 @common_options
 @click.pass_context
-def dump(context: click.Context, file: Path, records: bool, from_offset: int, limit: int) -> int:
-    """Show the batches of a .log FILE, or the entries of an .idx or .tdx FILE."""
+def dump(context: click.Context, path: Path, records: bool, from_offset: int, limit: int) -> int:
+    """Show the batches of a segment, or the entries of an .idx or .tdx file.
+
+    PATH is a segment's file; or a partition's directory, or a data directory: all batches in it.
+    """
     settings = settings_of(context)
     output = Output(settings)
-    directory, base_offset, suffix = _named(file)
-    if suffix != LOG:
-        _dump_index(output, directory, base_offset, suffix)
+    found = find_segments(path)
+    if not path.is_dir() and found[0].suffix != LOG:
+        _dump_index(output, found[0])
         return exit_codes.OK
-    opened = directory.open(file.name, read_only=True)
-    try:
-        if records:
-            output.rows(list(_record_rows(opened, from_offset, limit)), RECORD_COLUMNS)
-        else:
-            rows = [_batch_row(place) for place in _wanted(opened, from_offset, limit)]
-            output.rows(rows, BATCH_COLUMNS)
-    finally:
-        opened.close()
-    settings.suggest(f"dlogctl segment check {file}")
+    rows: list[dict[str, Any]] = []
+    for each in found:
+        if each.next_base is None or each.next_base > from_offset:
+            rows += _dumped(each, from_offset, limit - len(rows), records=records)
+    columns = RECORD_COLUMNS if records else BATCH_COLUMNS
+    output.rows(rows, (*_place_columns(found), *columns))
+    settings.suggest(f"dlogctl segment check {path}")
     return exit_codes.OK
 
 
-def _dump_index(output: Output, directory: PosixDirectory, base_offset: int, suffix: str) -> None:
+def _place_columns(found: Sequence[SegmentPath]) -> tuple[Column, ...]:
+    """Return the columns that say where a row belongs, as far as that differs."""
+    partitions = (PARTITION_COLUMN,) if len({each.directory.path for each in found}) > 1 else ()
+    return (*partitions, SEGMENT_COLUMN) if len(found) > 1 else partitions
+
+
+def _dumped(
+    place: SegmentPath, from_offset: int, limit: int, *, records: bool
+) -> list[dict[str, Any]]:
+    opened = place.directory.open(place.name, read_only=True)
+    where = {"partition": place.partition, "segment": place.name}
     try:
-        entries = iter_entries(directory, base_offset, suffix)
+        rows: Iterator[dict[str, Any]]
+        if records:
+            rows = _record_rows(opened, from_offset, limit)
+        else:
+            rows = (_batch_row(each) for each in _wanted(opened, from_offset, limit))
+        return [{**where, **row} for row in rows]
+    finally:
+        opened.close()
+
+
+def _dump_index(output: Output, place: SegmentPath) -> None:
+    try:
+        entries = iter_entries(place.directory, place.base_offset, place.suffix)
     except ValueError as error:
-        raise click.ClickException(str(error)) from error
-    if suffix == IDX:
+        raise click.ClickException(f"{place.path}: {error}") from error
+    if place.suffix == IDX:
         output.rows([{"offset": a, "position": b} for a, b in entries], INDEX_COLUMNS)
     else:
         output.rows([{"timestamp_ms": a, "offset": b} for a, b in entries], TIME_COLUMNS)
 
 
-def _check_path(path: Path) -> list[SegmentReport]:
-    """Check a partition's directory, or one segment in it."""
-    if path.is_dir():
-        directory = PosixDirectory(str(path))
-        bases = segment_bases(directory)
-        if not bases:
-            raise click.UsageError(f"{path} holds no segments")
-        wanted = bases
-    else:
-        directory, base_offset, _ = _named(path)
-        bases = segment_bases(directory)
-        wanted = [base_offset]
-    following = dict(zip(bases, [*bases[1:], None], strict=True))
-    if any(base not in following for base in wanted):
-        raise click.UsageError(f"{path} has no .log file beside it")
-    return [check_segment(directory, base, following[base]) for base in wanted]
+def _check(place: SegmentPath) -> SegmentReport:
+    if not place.directory.exists(file_name(place.base_offset)):
+        raise click.UsageError(f"{place.path} has no .log file beside it")
+    return check_segment(place.directory, place.base_offset, place.next_base)
 
 
-def _report_row(report: SegmentReport) -> dict[str, Any]:
+def _report_row(place: SegmentPath, report: SegmentReport) -> dict[str, Any]:
     return {
+        "partition": place.partition,
         "segment": Path(report.path).name,
         "path": report.path,
         "offsets": f"{report.base_offset}..{report.next_offset - 1}" if report.batches else None,
@@ -221,15 +224,18 @@ def _explain(settings: Settings, damaged: bool) -> None:
 @common_options
 @click.pass_context
 def check(context: click.Context, paths: tuple[Path, ...]) -> int:
-    """Check segments: PATH is a partition's directory or a segment's file.
+    """Check segments: PATH is a data directory, a partition's directory or a segment's file.
 
     Every batch's CRC, the row of offsets, what follows the data, and the indexes. Exit code 10 when
     something is damaged.
     """
     settings = settings_of(context)
     output = Output(settings)
-    reports = [report for path in paths for report in _check_path(path)]
-    output.rows([_report_row(report) for report in reports], CHECK_COLUMNS)
+    found = [each for path in paths for each in find_segments(path)]
+    reports = [_check(each) for each in found]
+    rows = [_report_row(each, report) for each, report in zip(found, reports, strict=True)]
+    is_several = len({each.directory.path for each in found}) > 1
+    output.rows(rows, (PARTITION_COLUMN, *CHECK_COLUMNS) if is_several else CHECK_COLUMNS)
     damaged = False
     for report in reports:
         for remark in report.remarks:

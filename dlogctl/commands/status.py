@@ -179,7 +179,7 @@ def _disk_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _show(document: Mapping[str, Any], settings: Settings) -> None:
     output = Output(settings)
-    if not output.for_people and settings.output != "tsv":
+    if output.has_documents:
         output.document(document)
         return
     rows = [_node_row(node) for node in document["nodes"]]

@@ -17,7 +17,7 @@ from dlog.errors import (
 )
 from dlogctl import exit_codes
 from dlogctl.output import Column, Output
-from dlogctl.session import connected
+from dlogctl.session import connected, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of
 
 LIST_COLUMNS = (
@@ -171,10 +171,8 @@ def _offset_fields(
 
 
 async def _describe(client: BlockingClient, name: str) -> dict[str, Any]:
-    try:
+    with naming_topic(name):
         view = await client.admin.describe_topic(name)
-    except UnknownTopicOrPartitionError:
-        raise UnknownTopicOrPartitionError(f"there is no topic {name}") from None
     offsets = await _offsets(client, view)
     partitions: list[dict[str, Any]] = [
         {
@@ -217,7 +215,7 @@ def describe(context: click.Context, names: tuple[str, ...]) -> int:
     output = Output(settings)
     with connected(settings) as client:
         found = [client.run(lambda each=name: _describe(client, each)) for name in names]  # type: ignore[misc]
-    if settings.output in ("json", "yaml"):
+    if output.has_documents:
         output.document(found if len(found) > 1 else found[0])
         return exit_codes.OK
     damaged = False
@@ -266,7 +264,7 @@ def alter(
         raise click.UsageError("nothing to change: give --partitions, --set or --unset", context)
     settings = settings_of(context)
     would = "would become" if dry_run else "now"
-    with connected(settings) as client:
+    with connected(settings) as client, naming_topic(name):
         admin: Admin = client.admin
         if set_values or unset:
             before = client.run(lambda: admin.describe_configs(Resource.TOPIC, name))

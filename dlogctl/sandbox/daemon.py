@@ -8,6 +8,7 @@ import asyncio
 import ctypes
 import itertools
 import os
+import re
 import signal
 import socket
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,13 @@ from dlogctl.sandbox.layout import NodeLayout
 STOP_TIMEOUT_S = 60.0
 START_TIMEOUT_S = 300.0
 LOG_LINES_SHOWN = 15
+# By the exit codes of dlogd, docs/operating/daemon.md.
+CURES = {
+    75: "; stop what uses it, or take another --port or --dir",
+    78: "; take another --dir, or the --config-override that fits this one",
+}
+
+_PROBLEM = re.compile(r"""problem=(?:"(.*)"|'(.*)')$""")
 
 _PR_SET_PDEATHSIG = 1
 _serial = itertools.count(1)
@@ -48,12 +56,25 @@ class _Readiness(asyncio.DatagramProtocol):
             self.ready.set_result(fields)
 
 
-def _last_lines(path: Path) -> str:
+def _said_since(path: Path, position: int) -> list[str]:
+    """Return the lines of a log from a position on."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        with path.open("rb") as log:
+            log.seek(position)
+            return log.read().decode("utf-8", "replace").splitlines()
     except OSError:
-        return ""
-    return "\n".join(f"  | {line}" for line in lines[-LOG_LINES_SHOWN:])
+        return []
+
+
+def explain_end(code: int, lines: Sequence[str]) -> str:
+    """Say why a daemon did not start, with what to do: by its own words, else by its last lines."""
+    problems = [found[1] or found[2] for line in lines if (found := _PROBLEM.search(line))]
+    if not problems:
+        return "\n".join(
+            [describe_end(code), *(f"  | {each}" for each in lines[-LOG_LINES_SHOWN:])]
+        )
+    cure = CURES.get(code, "")
+    return f"{'; '.join(problems)} ({describe_end(code)}){cure}"
 
 
 def describe_end(code: int) -> str:
@@ -74,6 +95,7 @@ class Daemon:
     ) -> None:
         self.layout = layout
         self.http = ""
+        self._log_start = 0  # where the present process began to write
         self._command = command
         self._environment = environment
         self._process: asyncio.subprocess.Process | None = None
@@ -100,6 +122,7 @@ class Daemon:
 
     async def _spawn(self, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
         with self.layout.log_path.open("ab") as log:
+            self._log_start = log.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 "--config",
@@ -131,10 +154,10 @@ class Daemon:
             await self.stop()
             why = f"not ready in {START_TIMEOUT_S:.0f} s, last said: {readiness.status or '-'}"
         else:
-            why = describe_end(process.returncode)
-        log = self.layout.log_path
+            lines = _said_since(self.layout.log_path, self._log_start)
+            why = explain_end(process.returncode, lines)
         raise DaemonError(
-            f"node {self.layout.node} did not start: {why}; {log}:\n{_last_lines(log)}"
+            f"node {self.layout.node} did not start (log {self.layout.log_path}): {why}"
         )
 
     async def wait(self) -> int:

@@ -39,8 +39,8 @@ class NodeLayout:
         """What the daemon says."""
         return self.folder / "dlogd.log"
 
-    def write_config(self, overrides: Mapping[str, str]) -> str:
-        """Write the configuration and return its text; overrides win over what is generated."""
+    def config_text(self, overrides: Mapping[str, str]) -> str:
+        """Return the configuration; overrides win over what is generated."""
         values = {
             "node.id": str(self.node),
             "listeners": f'["{HOST}:{self.port}"]',
@@ -50,7 +50,11 @@ class NodeLayout:
             **overrides,
         }
         lines = "".join(f"{name}: {value}\n" for name, value in values.items())
-        text = "# Written by dlogctl sandbox at each start; use --config-override.\n" + lines
+        return "# Written by dlogctl sandbox at each start; use --config-override.\n" + lines
+
+    def write_config(self, overrides: Mapping[str, str]) -> str:
+        """Write the configuration and return its text."""
+        text = self.config_text(overrides)
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
         self.config_path.write_text(text, encoding="utf-8")
         return text

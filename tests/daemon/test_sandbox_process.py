@@ -126,7 +126,11 @@ def test_a_killed_node_comes_back(sandbox: SandboxProcess) -> None:
     assert out == f"restarted bootstrap={sandbox.bootstrap} pids=1:{sandbox.pid}\n"
     assert sandbox.pid not in (0, killed)
     assert "events" in sandbox.ctl("topic", "list")[1]
-    assert sandbox.ctl("sandbox", "restart", "2", "--dir", str(sandbox.folder))[0] == 1
+    assert sandbox.ctl("sandbox", "restart", "2", "--dir", str(sandbox.folder)) == (
+        1,
+        "",
+        "dlogctl: no node 2 here; nodes: 1\n",
+    )
     code, _, error = sandbox.ctl("sandbox", "--dir", str(sandbox.folder))
     assert (code, "another sandbox runs" in error) == (1, True)
     sandbox.process.send_signal(signal.SIGTERM)
@@ -142,11 +146,42 @@ def test_a_killed_sandbox_leaves_no_daemon_behind(sandbox: SandboxProcess) -> No
     with os.fdopen(descriptor):
         assert select.select([descriptor], [], [], PATIENCE_S)[0]
     assert "Stopped exit_code=0" in sandbox.log
+    # Its state file and its socket are still there, and hinder nobody.
+    assert (sandbox.folder / "sandbox.json").exists()
+    code, out, error = sandbox.ctl("sandbox", "restart", "1", "--dir", str(sandbox.folder))
+    assert (code, out) == (1, "")
+    assert re.fullmatch(
+        rf"dlogctl: no sandbox runs in {sandbox.folder}, the last one \(pid "
+        rf"{sandbox.process.pid}\) ended without stopping in order; start one: "
+        rf"dlogctl sandbox --dir {sandbox.folder}\n",
+        error,
+    ), error
+    again = SandboxProcess(sandbox.folder)
+    assert again.bootstrap
+    assert again.stop() == 0
+    again.close()
+
+
+def test_the_folder_of_another_node_is_refused_in_one_line(sandbox: SandboxProcess) -> None:
+    code, _, error = sandbox.ctl("sandbox", "--dir", str(sandbox.folder), "--port", "0")
+    assert code == 1
+    assert f"runs in {sandbox.folder} (pid {sandbox.process.pid}): stop that one, or" in error
+    assert sandbox.stop() == 0
+    override = ("--config-override", "node.id=2")
+    code, out, error = sandbox.ctl(
+        "sandbox", "--dir", str(sandbox.folder), "--port", "0", *override
+    )
+    assert (code, out, error.count("\n")) == (1, "", 1)
+    assert "belongs to node 1, this is node 2" in error
+    assert error.endswith("take another --dir, or the --config-override that fits this one\n")
 
 
 def test_a_port_in_use_ends_the_sandbox(sandbox: SandboxProcess, tmp_path: Path) -> None:
     port = sandbox.bootstrap.rpartition(":")[2]
     code, out, error = sandbox.ctl("sandbox", "--dir", str(tmp_path / "other"), "--port", port)
     assert (code, out) == (1, "")
-    assert "node 1 did not start: exit code 75" in error
-    assert "address already in use" in error
+    assert re.fullmatch(
+        rf"dlogctl: node 1 did not start \(log .*\): .*{port}.*address already in use "
+        r"\(exit code 75\); stop what uses it, or take another --port or --dir\n",
+        error,
+    ), error

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import re
 import struct
 import sys
 import threading
@@ -283,7 +284,10 @@ def test_status_without_the_http_endpoint_says_so(ctl: Ctl, world: World) -> Non
 def test_nobody_there(ctl: Ctl) -> None:
     result = ctl("--bootstrap", "127.0.0.1:1", "status", "--timeout", "0.2")
     assert (result.code, result.out) == (2, "")
-    assert result.err == "dlogctl: cannot connect to 127.0.0.1:1: Connection refused\n"
+    assert result.err == (
+        "dlogctl: cannot connect to 127.0.0.1:1: Connection refused; is dlogd running there? "
+        "See --bootstrap and DLOG_BOOTSTRAP\n"
+    )
 
 
 def test_a_node_that_speaks_something_else(ctl: Ctl, world: World) -> None:
@@ -314,6 +318,71 @@ def test_wrong_usage(ctl: Ctl, arguments: list[str]) -> None:
     assert result.err
 
 
+MISUSES = (
+    ("--nonsense", 64, r"No such option '?--nonsense'?; see dlogctl --help"),
+    ("topic list --bogus", 64, r"No such option '?--bogus'?; see dlogctl topic list --help"),
+    ("topic create x -p zero", 64, r".*--partitions.*'zero'.*; see dlogctl topic create --help"),
+    ("topic create x -p 0", 64, r".*--partitions.* 0 is not in .*"),
+    ("--timeout soon status", 64, r".*--timeout.*'soon'.*"),
+    ("--bootstrap h:99999 status", 64, r".*--bootstrap.*'h:99999' is not host:port; see .*"),
+    ("--bootstrap no.invalid:1 status", 2, r"cannot connect to no.invalid:1: .*see --bootstrap.*"),
+    ("topic alter missing -s a=b --timeout 0.2", 1, "there is no topic missing"),
+    ("topic alter missing -p 9 --timeout 0.2", 1, "there is no topic missing"),
+    ("config show --topic missing --timeout 0.2", 1, "there is no topic missing"),
+    ("config check /no/such.yaml", 1, r"/no/such.yaml: cannot be read: No such file.*"),
+    ("config check /", 64, r".*'/' is a directory; see dlogctl config check --help"),
+    ("segment check /no/such", 64, r".*'/no/such' does not exist; see .*"),
+    ("segment check /proc", 64, r"/proc is neither a data directory .* nor a partition's .*"),
+    ("segment dump /etc/hosts", 64, r"/etc/hosts is not named like a segment's file .*"),
+    ("sandbox", 64, r"--dir is missing: .*; see dlogctl sandbox --help"),
+    ("sandbox --dir /etc/hosts", 64, r".*'/etc/hosts' is a file; see .*"),
+    ("sandbox --dir /proc/nope", 1, r"/proc/nope.*: No such file or directory"),
+    ("sandbox --dir /tmp/x --nodes 3", 64, r".*--nodes.*3 nodes are not possible yet, only 1: .*"),
+    ("sandbox --dir /tmp/x --nodes 0", 64, r".*--nodes.*0 is not in .*"),
+    ("sandbox --dir /tmp/x --port 99999", 64, r".*--port.*99999 is not in .*"),
+    ("sandbox --dir /tmp/x --config-override a", 64, r".*'a' is not key=value; see .*"),
+    (
+        "sandbox --dir /tmp/x --config-override flush.policy=x --config-override a.b=1",
+        64,
+        r"--config-override: flush.policy: 'x' .*; a.b: unknown key.*; see dlogctl sandbox --help",
+    ),
+    ("sandbox restart 1 --dir /tmp", 1, r"no sandbox runs in /tmp; start one: dlogctl sandbox .*"),
+    ("sandbox restart one --dir /tmp", 64, r".*NODE.*'one'.*"),
+)
+
+
+@pytest.mark.parametrize(("line", "code", "message"), MISUSES, ids=[each[0] for each in MISUSES])
+def test_misuse_gets_one_line_that_names_cause_and_cure(
+    ctl: Ctl, world: World, line: str, code: int, message: str
+) -> None:
+    def nothing(request: Any, module: Any, _header: RequestHeader) -> Any:
+        raise AssertionError("nothing should be asked")
+
+    refused = error(3)
+
+    def unknown_configs(request: Any, module: Any, _header: RequestHeader) -> Any:
+        result = module.DescribeConfigsResult(
+            error_code=refused,
+            error_message=None,
+            resource_type=2,
+            resource_name="missing",
+            configs=(),
+        )
+        return module.DescribeConfigsResponse(throttle_time=zero_time(), results=(result,))
+
+    def unknown_growth(request: Any, module: Any, _header: RequestHeader) -> Any:
+        result = module.CreatePartitionsTopicResult(name="missing", error_code=refused)
+        return module.CreatePartitionsResponse(throttle_time=zero_time(), results=(result,))
+
+    world.peer.answers[ApiKey.DESCRIBE_CONFIGS] = unknown_configs
+    world.peer.answers[ApiKey.CREATE_PARTITIONS] = unknown_growth
+    world.peer.answers[ApiKey.CREATE_TOPICS] = nothing
+    result = ctl(*line.split())
+    assert (result.code, result.out) == (code, "")
+    assert re.fullmatch(f"dlogctl: (?i:{message})\n", result.err), result.err
+    assert not Path("/tmp/x").exists()
+
+
 def test_configs(ctl: Ctl, world: World) -> None:
     shown = ctl("config", "show", "--topic", "t")
     assert [line.split() for line in shown.out.splitlines()] == [
@@ -336,6 +405,19 @@ def test_a_file_is_checked(ctl: Ctl, tmp_path: Path) -> None:
     assert wrong.err.count("\n") == 2
     assert "line 1" in wrong.err
     assert "did you mean node.id" in wrong.err
+    as_json = ctl("config", "check", str(file), "-o", "json")
+    assert (as_json.code, as_json.err) == (1, "")
+    document = json.loads(as_json.out)
+    assert (document["file"], document["correct"]) == (str(file), False)
+    assert document["problems"] == [
+        each.removeprefix("dlogctl: ") for each in wrong.err.splitlines()
+    ]
+    assert yaml.safe_load(ctl("config", "check", str(file), "-o", "yaml").out) == document
+    assert ctl("config", "check", str(file), "-o", "tsv", "--no-headers").out.count("\n") == 2
+    file.write_text("node.id: 1\n")
+    as_json = ctl("-o", "json", "config", "check", str(file))
+    assert as_json.code == 0
+    assert json.loads(as_json.out) == {"file": str(file), "correct": True, "problems": []}
 
 
 def test_help_and_version(ctl: Ctl) -> None:

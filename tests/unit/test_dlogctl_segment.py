@@ -1,6 +1,7 @@
 """`dlogctl segment` on files made by the storage engine's own writers, whole and damaged."""
 
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,6 +155,46 @@ def test_indexes_that_do_not_fit_are_told(ctl: Ctl, folder: Path) -> None:
     code, _, error = ctl("check", folder / file_name(0))
     assert code == 0
     assert error.count("the next start makes it anew") == 2
+
+
+def test_a_partition_or_a_data_directory_is_dumped_and_checked(ctl: Ctl, folder: Path) -> None:
+    rows = json.loads(ctl("dump", folder, "-o", "json")[1])
+    assert [row["base_offset"] for row in rows] == list(range(0, 240, 2))
+    assert [row["segment"] for row in rows[59:61]] == [file_name(0), file_name(120)]
+    rows = json.loads(
+        ctl("dump", folder, "--records", "--from", 119, "--limit", 2, "-o", "json")[1]
+    )
+    assert [row["offset"] for row in rows] == [119, 120]
+    data = folder / "data"
+    partitions = [data / "topics" / f"a.b-{number}.{uuid.UUID(int=number)}" for number in range(2)]
+    for partition in partitions:
+        partition.mkdir(parents=True)
+        write_segment(partition, 0, 2)
+    write_segment(partitions[1], 4, 1)
+    gone = data / "topics" / f"gone-0.{uuid.UUID(int=9)}.deleted"
+    gone.mkdir()
+    code, out, error = ctl("check", data)
+    assert (code, error) == (0, "")
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        ["PARTITION", "SEGMENT"],
+        ["a.b-0", file_name(0)],
+        ["a.b-1", file_name(0)],
+        ["a.b-1", file_name(4)],
+    ]
+    assert ctl("check", data / "topics", "-o", "json") == ctl("check", data, "-o", "json")
+    code, out, _ = ctl("dump", data, "-o", "tsv", "--from", 3)
+    assert [line.split("\t")[:2] for line in out.splitlines()[1:]] == [
+        ["a.b-0", file_name(0)],
+        ["a.b-1", file_name(0)],
+        ["a.b-1", file_name(4)],
+    ]
+    damage(partitions[1] / file_name(0), 70)
+    code, _, error = ctl("check", data)
+    assert code == 10
+    assert error.startswith(f"dlogctl: {partitions[1] / file_name(0)}: damaged at position 0")
+    # A new partition has a directory and no segment yet; nothing is wrong with it.
+    (data / "topics" / f"new-0.{uuid.UUID(int=7)}").mkdir()
+    assert ctl("check", partitions[0], data / "topics" / f"new-0.{uuid.UUID(int=7)}")[0] == 0
 
 
 def test_wrong_usage(ctl: Ctl, folder: Path, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_daemon_that_does_not_start_stops_the_others_and_shows_its_log(tmp_pat
     async def script(_run: Run) -> None:
         pass
 
-    with pytest.raises(DaemonError, match="node 2 did not start: exit code 78"):
+    with pytest.raises(DaemonError, match=r"node 2 did not start \(log .*\): exit code 78"):
         run.run(script)
     assert run.announced == []
     with pytest.raises(FileNotFoundError):

@@ -195,7 +195,8 @@ def test_a_failed_start_stops_the_node_and_tells_why(
     run.node.on_start = fail
     assert run.run(script) == code == exit_code_of(error)
     assert run.node.calls == ["start", "stop", "stopped"]
-    assert str(error) in caplog.text
+    said = error.strerror if isinstance(error, OSError) else str(error)
+    assert f"problem='{said}'" in caplog.text
 
 
 def test_an_address_in_use_is_temporary(run: Run) -> None:
