@@ -1,9 +1,18 @@
 """FindCoordinator: nobody coordinates groups or transactions yet.
 
-Clients that only ask in passing take "not available" as "later" and go on without.
+For groups the answer is "not available": clients that only ask in passing take that as "later" and
+go on without. For transactions it is not: every client would ask again until its time-out, and
+`init_transactions` tell of nothing else. TRANSACTIONAL_ID_AUTHORIZATION_FAILED is what all of them
+(librdkafka, Java, kafka-python, aiokafka) report at once as final; for librdkafka no other code is.
+Produce says the same of transactional batches.
 """
 
-from dlog.errors import CoordinatorNotAvailableError, InvalidRequestError, WireError
+from dlog.errors import (
+    CoordinatorNotAvailableError,
+    InvalidRequestError,
+    TransactionalIdAuthorizationFailedError,
+    WireError,
+)
 from dlog.types import NO_NODE
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
@@ -21,7 +30,9 @@ def answer(context: ServerContext, request: Request) -> Fields:
         raise InvalidRequestError(f"Coordinators of type {key_type} do not exist")
     if key_type == SHARE and request.version < SHARE_SINCE_VERSION:
         raise InvalidRequestError("Share coordinators are known from version 6 on")
-    raise CoordinatorNotAvailableError("Groups and transactions are not served yet")
+    if key_type == TRANSACTION:
+        raise TransactionalIdAuthorizationFailedError("Transactions are not served yet")
+    raise CoordinatorNotAvailableError("Groups are not served yet")
 
 
 def refuse(request: Request, error: WireError) -> Fields:

@@ -12,10 +12,10 @@ from collections.abc import Awaitable
 
 from dlog.errors import (
     CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
     InvalidRequestError,
     RequestTimedOutError,
     StaleBrokerEpochError,
+    TransactionalIdAuthorizationFailedError,
     WireError,
 )
 from dlogd.metadata.commands import AllocateProducerIds
@@ -46,8 +46,8 @@ class ProducerIds:
         if request.body.transactional_id is not None:
             if not request.body.transactional_id:
                 raise InvalidRequestError("A transactional id must not be empty")
-            # What a client would find out by FindCoordinator: nobody coordinates transactions.
-            raise CoordinatorNotAvailableError("Transactions are not served yet")
+            # What a client finds out by FindCoordinator: nobody coordinates transactions.
+            raise TransactionalIdAuthorizationFailedError("Transactions are not served yet")
         producer_id = request.get("producer_id", NO_PRODUCER_ID)
         producer_epoch = request.get("producer_epoch", NO_PRODUCER_EPOCH)
         if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
