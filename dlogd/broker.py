@@ -186,11 +186,14 @@ class Broker:
     async def _bind(self, replicas: ReplicaManager) -> None:
         config = self.config
         context = self._context = self._make_context(replicas)
-        fetch = self._fetch = FetchHandler(replicas, self._loop, self._tasks, self.telemetry)
+        fetch = self._fetch = FetchHandler(
+            replicas, self._loop, self._clock, self._tasks, self.telemetry
+        )
         router = RequestRouter(
             ProduceHandler(replicas, self._clock, self.telemetry),
             fetch,
-            Dispatcher(context),
+            Dispatcher(context, self.telemetry),
+            self._clock,
             self._tasks,
             self.telemetry,
         )

@@ -8,10 +8,17 @@ of connections.
 """
 
 import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Iterator, Mapping
 from typing import Any
 
-from dlog.errors import ProtocolError, UnknownServerError, UnsupportedVersionError, WireError
+from dlog.errors import (
+    NONE,
+    ProtocolError,
+    UnknownServerError,
+    UnsupportedVersionError,
+    WireError,
+    error_for,
+)
 from dlog.wire import apis, frame, messages
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import RequestHeader
@@ -36,6 +43,7 @@ from dlogd.server.handlers import (
     metadata,
     producer_ids,
 )
+from dlogd.telemetry.metrics import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +75,9 @@ def make_handlers() -> dict[ApiKey, Handler]:
 class Dispatcher:
     """Answers requests of one node. Owner: the event loop's thread."""
 
-    def __init__(self, context: ServerContext) -> None:
+    def __init__(self, context: ServerContext, telemetry: Telemetry) -> None:
         self._context = context
+        self._telemetry = telemetry
         self._handlers = make_handlers()
         self.error_total = 0
         """Answers that were UNKNOWN_SERVER_ERROR, each with a log line."""
@@ -154,12 +163,20 @@ class Dispatcher:
         return self._encode(request, await answer, correlation_id)
 
     def _encode(self, request: Request, answer: Answer, correlation_id: int) -> bytes:
+        self._count_errors(request.api_key, answer)
         try:
             return _encoded(request.api_key, request.version, answer, correlation_id)
         except Exception as error:  # noqa: BLE001 - the one place
             refusal = self._as_wire_error(request, error)
         fields = self._handlers[request.api_key].refuse(request, refusal)
+        self._count_errors(request.api_key, fields)
         return _encoded(request.api_key, request.version, fields, correlation_id)
+
+    def _count_errors(self, api_key: ApiKey, answer: Answer) -> None:
+        if isinstance(answer, EncodedBody):
+            return  # Metadata, whose missing topics are no errors of ours
+        for code in _error_codes(answer):
+            self._telemetry.api(api_key.name).on_error(error_for(code).name)
 
     def _respond_unsupported(self, header: RequestHeader) -> bytes:
         """Tell a client that asks ApiVersions in an unknown version what there is (KIP-511)."""
@@ -171,6 +188,19 @@ class Dispatcher:
         request = Request(api_key=ApiKey.API_VERSIONS, version=0, body=None)
         fields = api_versions.HANDLER.refuse(request, UnsupportedVersionError())
         return _encoded(ApiKey.API_VERSIONS, 0, fields, header.correlation_id)
+
+
+def _error_codes(fields: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the codes of all errors in a response, at whatever depth."""
+    for name, value in fields.items():
+        if name == "error_code":
+            if value != NONE:
+                yield value
+        elif isinstance(value, Mapping):
+            yield from _error_codes(value)
+        elif isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
+            for each in value:
+                yield from _error_codes(each)
 
 
 def _encoded(api_key: ApiKey, version: int, answer: Answer, correlation_id: int) -> bytes:

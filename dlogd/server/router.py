@@ -6,6 +6,7 @@ from typing import Any
 from dlog.errors import ProtocolError
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlog.wire.frame import RequestHeader, parse_request_header
+from dlogd.clock import Clock
 from dlogd.server.connection import Connection
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.exchange import Peer
@@ -13,7 +14,7 @@ from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.handlers.produce import ProduceHandler
 from dlogd.server.replies import Slot
 from dlogd.tasks import Tasks
-from dlogd.telemetry.metrics import Telemetry
+from dlogd.telemetry.metrics import ApiMetrics, Telemetry
 
 _PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
@@ -29,12 +30,14 @@ class RequestRouter:
         produce: ProduceHandler,
         fetch: FetchHandler,
         dispatcher: Dispatcher,
+        clock: Clock,
         tasks: Tasks,
         telemetry: Telemetry,
     ) -> None:
         self._produce = produce
         self._fetch = fetch
         self._dispatcher = dispatcher
+        self._clock = clock
         self._tasks = tasks
         self._telemetry = telemetry
 
@@ -59,18 +62,27 @@ class RequestRouter:
         self, connection: Connection, header: RequestHeader, view: memoryview, end: int
     ) -> None:
         peer = Peer(address=connection.peer, client_id=connection.client_id)
+        started_us = connection.received_us
         answer = self._dispatcher.respond(header, view, end, peer)
         name = ApiKey(header.api_key).name
-        self._telemetry.api(name).requests += 1
+        api = self._telemetry.api(name)
+        api.requests += 1
         if isinstance(answer, bytes):
+            api.seconds.observe((self._clock.now_us() - started_us) / 1e6)
             connection.replies.reply(answer)
         else:
             slot = connection.replies.open()
             connection.charge(end - header.body_position)
-            self._tasks.spawn(f"request {name}", self._respond(connection, slot, answer))
+            work = self._respond(connection, slot, answer, api, started_us)
+            self._tasks.spawn(f"request {name}", work)
 
     async def _respond(
-        self, connection: Connection, slot: Slot, answer: Coroutine[Any, Any, bytes]
+        self,
+        connection: Connection,
+        slot: Slot,
+        answer: Coroutine[Any, Any, bytes],
+        api: ApiMetrics,
+        started_us: int,
     ) -> None:
         data: bytes | None = None
         try:
@@ -78,4 +90,5 @@ class RequestRouter:
         finally:
             if data is None:
                 connection.abort(None)  # cut off by a stop, or a bug, which the task set logs
+        api.seconds.observe((self._clock.now_us() - started_us) / 1e6)
         connection.guard(lambda: connection.replies.settle(slot, data))

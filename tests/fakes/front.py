@@ -201,11 +201,12 @@ class Front:
         memory = {name: limits.pop(name) for name in list(limits) if name.endswith("_bytes")}
         self.services = services_for(self.engine, **{"pool_bytes": 8 << 20, **memory})
         replicas = cast(ReplicaManager, self.replicas)
-        self.fetch = FetchHandler(replicas, loop, self.tasks, self.telemetry)
+        self.fetch = FetchHandler(replicas, loop, self.clock, self.tasks, self.telemetry)
         self.router = RequestRouter(
             ProduceHandler(replicas, self.clock, self.telemetry),
             self.fetch,
             cast(Dispatcher, self.dispatcher),
+            self.clock,
             self.tasks,
             self.telemetry,
         )

@@ -28,6 +28,7 @@ from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.exchange import Peer
 from dlogd.storage.timestamps import TimestampOffset
+from dlogd.telemetry.metrics import Telemetry
 
 CLUSTER_ID = "test-cluster"
 
@@ -157,7 +158,8 @@ class FakeNode:
             await_partitions=self.await_partitions,
         )
         self.register(node_id)
-        self.dispatcher = Dispatcher(self.context)
+        self.telemetry = Telemetry()
+        self.dispatcher = Dispatcher(self.context, self.telemetry)
 
     def register(self, node_id: int, rack: str | None = None) -> None:
         """Add a node to the cluster."""

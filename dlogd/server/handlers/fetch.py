@@ -8,6 +8,7 @@ high watermarks have advanced far enough. Sessions are declined (KIP-227): the i
 import asyncio
 
 from dlog.errors import (
+    ERRORS,
     NONE,
     FetchSessionIdNotFoundError,
     KafkaStorageError,
@@ -16,6 +17,7 @@ from dlog.errors import (
 )
 from dlog.types import TopicId
 from dlog.wire import fetch
+from dlogd.clock import Clock
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.server.connection import Connection
@@ -40,9 +42,11 @@ class FetchHandler:
         self,
         replicas: ReplicaManager,
         loop: asyncio.AbstractEventLoop,
+        clock: Clock,
         tasks: Tasks,
         telemetry: Telemetry,
     ) -> None:
+        self.clock = clock
         self._replicas = replicas
         self._by_name = replicas.by_name
         self._by_id = replicas.by_id
@@ -105,6 +109,7 @@ class FetchWork(Slot):
         "_locate_rounds",
         "_refused",
         "_request",
+        "_started_us",
         "_timer",
         "_total",
         "_version",
@@ -125,6 +130,7 @@ class FetchWork(Slot):
         self._version = version
         self._correlation_id = correlation_id
         self._request = request
+        self._started_us = connection.received_us
         self._timer: asyncio.TimerHandle | None = None
         self._watched: list[Watched] = []
         self._total = 0
@@ -319,12 +325,19 @@ class FetchWork(Slot):
                 each.segment.acquire()
                 pieces.append(RangePiece(each.segment, each.position, each.length))
                 left -= each.length
-        self.fill(pieces).drain()
+        self._fill(pieces)
 
     def _refuse(self, code: int) -> None:
         """Answer with an error for the whole request."""
+        self._handler.api.on_error(ERRORS[code].name)
         parts = fetch.encode_response_parts(self._version, self._correlation_id, 0, code, 0, ())
-        self.fill([part for part in parts if isinstance(part, bytes)]).drain()
+        self._fill([part for part in parts if isinstance(part, bytes)])
+
+    def _fill(self, pieces: list[Piece]) -> None:
+        """Hand the answer over; how long it took includes what the client was ready to wait."""
+        handler = self._handler
+        handler.api.seconds.observe((handler.clock.now_us() - self._started_us) / 1e6)
+        self.fill(pieces).drain()
 
 
 def _has_more(partition: Partition, read: Read) -> bool:
