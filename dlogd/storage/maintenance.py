@@ -257,14 +257,11 @@ class Maintenance:
         if self._epochs_saved:
             return
         data = self._state.epochs.encode()
-        self._epochs_saved = True
-        try:
-            await self._blocking(
-                partial(checkpoint.replace_file, self._state.directory, epochs.FILE_NAME, data)
-            )
-        except OSError:
-            self._epochs_saved = False
-            raise
+        await self._blocking(
+            partial(checkpoint.replace_file, self._state.directory, epochs.FILE_NAME, data)
+        )
+        # Only now may entries follow, and not when another epoch began meanwhile.
+        self._epochs_saved = data == self._state.epochs.encode()
 
     # -- syncing and sealing
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from dlogd.config.choices import DirectIo
-from dlogd.storage.index_files import load_entries
 from dlogd.storage.index import ENTRY
+from dlogd.storage.index_files import load_entries
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.segment import IDX, file_name
 from dlogd.storage.zeros import zero_ahead
@@ -148,6 +149,44 @@ def test_entries_wait_for_the_leader_epochs_on_disk() -> None:
         host.machine.heal()
         plog = await host.crash()
         assert plog.log_end_offset >= promised
+        assert plog.epochs.entries == [(0, 0), (7, 1)]
+
+    run_virtual(scenario)
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_entries_wait_while_the_leader_epochs_are_being_saved(
+    killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node killed meanwhile finds the epoch only in batches that it scans."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await host.open()
+        await append_waiting(plog, b"x")
+        await plog.flush()
+        await settle()
+        engine = host.process.engine
+        run_now, may_run = engine.run, asyncio.Event()
+
+        async def run_later(work: Callable[[], Any]) -> Any:
+            await may_run.wait()
+            return await run_now(work)
+
+        monkeypatch.setattr(engine, "run", run_later)
+        for _ in range(5):
+            append(plog, b"x" * 300, epoch=7)
+            await plog.flush()
+            await settle()
+        assert plog.active.index.settled == 0
+        if killed:
+            plog = await host.crash()
+        else:
+            may_run.set()
+            await settle()
+            append(plog, b"x" * 300, epoch=7)
+            await plog.flush()
+            assert plog.active.index.settled > 0, "saved, so they need not wait"
         assert plog.epochs.entries == [(0, 0), (7, 1)]
 
     run_virtual(scenario)
