@@ -1,5 +1,5 @@
 # Every verb of the project; the work is in scripts/ and in the entry points.
-.PHONY: install demo test check bench sim soak crash clean
+.PHONY: install demo test check bench sim soak crash fuzz clean
 
 install:
 	@scripts/install
@@ -21,6 +21,15 @@ sim: install
 
 soak: install
 	@.venv/bin/python -m tests.simulation --seeds $(or $(SEEDS),2000) --jobs 2
+
+# The long forms of tests/crash and tests/fuzz, as long as the environment says.
+crash: export DLOG_KILL_ROUNDS ?= 50
+crash: install
+	@scripts/run-tests --timeout 3600 tests/crash
+
+fuzz: export DLOG_FUZZ_SECONDS ?= 300
+fuzz: install
+	@scripts/run-tests -s --timeout $$(($$DLOG_FUZZ_SECONDS + 300)) tests/fuzz
 
 clean:
 	@rm -rf build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

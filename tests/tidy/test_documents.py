@@ -85,6 +85,27 @@ def test_every_error_that_the_daemon_gives_is_documented() -> None:
     assert not missing, f"not in docs/operating/errors.md: {missing}"
 
 
+def test_every_verb_of_the_makefile_has_a_rule_and_a_place_in_the_documents() -> None:
+    text = (sources.ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    assert phony is not None
+    rules = set(re.findall(r"^(\w+):(?! export)", text, re.MULTILINE))
+    assert set(phony[1].split()) == rules
+    names = ("README.md", "CONTRIBUTING.md", "docs/testing.md")
+    told = "\n".join((sources.ROOT / name).read_text(encoding="utf-8") for name in names)
+    missing = [verb for verb in sorted(rules - {"clean"}) if f"make {verb}" not in told]
+    assert not missing, f"no document tells of: make {missing}"
+
+
+def test_every_variable_that_lengthens_a_test_is_documented() -> None:
+    text = (DOCS / "testing.md").read_text(encoding="utf-8")
+    read = re.compile(r"""environ\.get\("(DLOG_[A-Z_]+)\"""")
+    found = {name for source in sources.python("tests") for name in read.findall(source.text)}
+    assert found
+    missing = sorted(found - set(re.findall(r"DLOG_[A-Z_]+", text)))
+    assert not missing, f"not in docs/testing.md: {missing}"
+
+
 def test_every_config_key_is_documented() -> None:
     text = (sources.ROOT / "etc" / "dlog.yaml").read_text(encoding="utf-8")
     assert text == sample(), "run: python -m dlogd.config.sample > etc/dlog.yaml"
