@@ -154,7 +154,9 @@ class Broker:
 
     def _make_logs(self) -> LogManager:
         config = self.config
-        pool = BufferPool(config.append.memory_bytes, call_soon=self._loop.call_soon)
+        pool = BufferPool(
+            config.append.memory_bytes, call_soon=self._loop.call_soon, huge_pages=True
+        )
         services = LogServices(
             loop=self._loop,
             clock=self._clock,

@@ -225,6 +225,8 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 buffer, self._frame_start, end = frame
                 handle(self, buffer, self._frame_start, end)
+                if not intake.has_more:
+                    break
         finally:
             self._processing = False
         self._update_reading()

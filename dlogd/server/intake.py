@@ -114,6 +114,7 @@ class Intake:
         "_size_max",
         "_source",
         "_start",
+        "has_more",
         "is_starved",
     )
 
@@ -129,6 +130,8 @@ class Intake:
         self._start = 0  # of the frame handed out last, length prefix included
         self._next = 0
         self._end = 0
+        self.has_more = False
+        """Whether `next_frame` must be called again: something follows the frame handed out."""
         self.is_starved = False
         """Whether a large frame waits for memory: stop reading until `retry` succeeds."""
 
@@ -199,6 +202,7 @@ class Intake:
             if available >= 4 + size:
                 self._start = start
                 self._next = end = start + 4 + size
+                self.has_more = end != self._end or source is self._frame
                 return source, start + 4, end
         self._keep_rest()
         return None

@@ -8,10 +8,10 @@ transport (simulation, later TLS), whose bounded buffer it respects.
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-Buffers = list[bytes | memoryview]
+Buffers = Sequence[bytes | memoryview]
 
 TRANSPORT_CHUNK_BYTES = 64 * 1024
 
@@ -56,7 +56,7 @@ class SocketOutlet:
                 sent = os.writev(self._fd, buffers)
         except (BlockingIOError, InterruptedError):
             sent = 0
-        if sent < sum(map(len, buffers)):
+        if sent < (len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))):
             self._watch()
         return sent
 

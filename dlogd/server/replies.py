@@ -6,68 +6,16 @@ from disk while the peer takes them, so that a fetch of any size costs at most o
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 from dlogd.server.outlet import Buffers, Outlet
 from dlogd.server.pacing import SLICE_BYTES, Pacer
+from dlogd.server.slots import Piece, RangePiece, Slot, release_pieces
 from dlogd.storage.engine import Engine, ReadBuffer
-from dlogd.storage.files import File
 
 GATHER_COUNT_MAX = 64
 WAITING_BYTES_MAX = 1024 * 1024
 """Answers that wait behind an earlier one; beyond it no further request is taken."""
-
-
-class Source(Protocol):
-    """A segment as the stream sees it."""
-
-    on_read_error: Callable[[OSError], object]  # hears that the file could not be read
-
-    @property
-    def file(self) -> File | None:
-        """The file that holds what memory does not; there as long as the segment is acquired."""
-
-    def memory_view(self, position: int, length_max: int) -> memoryview | None:
-        """Return bytes at `position` from tail memory, valid until control returns to the loop."""
-
-    def release(self) -> None:
-        """Undo one `acquire`."""
-
-
-class RangePiece:
-    """Bytes [position, position + length) of an acquired segment, still to be sent."""
-
-    __slots__ = ("length", "position", "segment")
-
-    def __init__(self, segment: Source, position: int, length: int) -> None:
-        self.segment = segment
-        self.position = position
-        self.length = length
-
-
-Piece = bytes | memoryview | RangePiece
-
-
-class Slot:
-    """The place of one reply; filled once. `None` until then; no pieces answer nothing."""
-
-    __slots__ = ("pieces", "replies")
-
-    def __init__(self, replies: "Replies") -> None:
-        self.replies = replies
-        self.pieces: Sequence[Piece] | None = None
-
-    def fill(self, pieces: Sequence[Piece]) -> "Replies":
-        """Set the reply; return the owner, whose `drain` sends it when its turn has come."""
-        if self.replies.is_closed:
-            _release(pieces)
-        else:
-            self.pieces = pieces
-        return self.replies
-
-    def on_closed(self) -> None:
-        """The connection has ended before the reply was there; nobody wants it any more."""
 
 
 class HeldReads:
@@ -183,8 +131,21 @@ class Replies:
     def drain(self) -> None:
         """Send every reply whose turn it is. Call after filling slots."""
         slots = self._slots
-        if not slots or slots[0].pieces is None:
+        if not slots or (pieces := slots[0].pieces) is None:
             return
+        if len(slots) == 1 and not self._out and len(pieces) == 1:
+            data = pieces[0]
+            if type(data) is bytes and len(data) < SLICE_BYTES:
+                self._send_only(data)
+                return
+        self._collect()
+        if not self._blocked and not self._reading:
+            self.pump()
+        self._on_progress()
+
+    def _collect(self) -> None:
+        """Move every reply whose turn it is to what is sent."""
+        slots = self._slots
         small: list[bytes] = []
         while slots and (pieces := slots[0].pieces) is not None:
             slots.popleft()
@@ -201,9 +162,6 @@ class Replies:
             self._out.append(small[0] if len(small) == 1 else b"".join(small))
         if not slots:
             self._waiting_bytes = 0
-        if not self._blocked and not self._reading:
-            self.pump()
-        self._on_progress()
 
     def on_writable(self) -> None:
         """The outlet has room again."""
@@ -251,8 +209,28 @@ class Replies:
             self._let_go()
         return sent == size
 
+    def _send_only(self, data: bytes) -> None:
+        """Send the only reply that is owed, by the shortest way."""
+        self._slots.popleft()
+        self._waiting_bytes = 0
+        self._out.append(data)
+        if self._blocked or self._reading or self._outlet is None:
+            return
+        try:
+            sent = self._outlet.send((data,))
+        except OSError as error:
+            self._on_error(error)
+            return
+        self.bytes_sent += sent
+        if sent == len(data):
+            self._out.popleft()
+        else:
+            self._out[0] = memoryview(data)[sent:]
+            self._blocked = True
+        self._on_progress()
+
     def _gather(self) -> tuple[Buffers, int]:
-        buffers: Buffers = []
+        buffers: list[bytes | memoryview] = []
         size = 0
         for piece in self._out:
             view = self._view(piece) if isinstance(piece, RangePiece) else piece
@@ -378,18 +356,12 @@ class Replies:
 
     def _finish_close(self) -> None:
         if self._closed:
-            _release(self._out)
+            release_pieces(self._out)
             self._out.clear()
             for slot in self._slots:
                 if slot.pieces is not None:
-                    _release(slot.pieces)
+                    release_pieces(slot.pieces)
             self._slots.clear()
-
-
-def _release(pieces: Sequence[Piece] | deque[Piece]) -> None:
-    for piece in pieces:
-        if isinstance(piece, RangePiece):
-            piece.segment.release()
 
 
 def _ignore_error(_: BaseException) -> None:

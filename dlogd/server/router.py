@@ -12,7 +12,7 @@ from dlogd.server.dispatch import Dispatcher
 from dlogd.server.exchange import Peer
 from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.handlers.produce import ProduceHandler
-from dlogd.server.replies import Slot
+from dlogd.server.slots import Slot
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import ApiMetrics, Telemetry
 

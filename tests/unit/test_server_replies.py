@@ -10,7 +10,8 @@ import pytest
 from dlogd.server import replies as module
 from dlogd.server.outlet import Buffers
 from dlogd.server.pacing import Turn
-from dlogd.server.replies import HeldReads, Piece, RangePiece, Replies
+from dlogd.server.replies import HeldReads, Replies
+from dlogd.server.slots import Piece, RangePiece
 
 
 class Peer:

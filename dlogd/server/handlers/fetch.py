@@ -21,7 +21,7 @@ from dlogd.clock import Clock
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.server.connection import Connection
-from dlogd.server.replies import Piece, RangePiece, Slot
+from dlogd.server.slots import Piece, RangePiece, Slot
 from dlogd.storage.reader import Read
 from dlogd.storage.segment import SegmentRange
 from dlogd.tasks import Tasks

@@ -18,7 +18,7 @@ from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.waiters import Drainable
 from dlogd.server.connection import Connection
-from dlogd.server.replies import Slot
+from dlogd.server.slots import Slot
 from dlogd.telemetry.metrics import ApiMetrics, Telemetry
 
 ZSTD_VERSION_MIN = 7
