@@ -12,6 +12,7 @@ from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlog.types import Offset
 from dlogd.storage import checkpoint
 from dlogd.storage.engine import ALIGNMENT
+from dlogd.storage.errnos import NO_SPACE
 from dlogd.storage.files import Directory, File
 from dlogd.storage.flusher import Flusher
 from dlogd.storage.log_state import LogState
@@ -35,7 +36,7 @@ class Cutter:
         self._reader = reader
 
     async def _blocking(self, work: Callable[[], None]) -> None:
-        await self._maintenance.shortage.run(work)
+        await self._maintenance.shortage.run(work, for_space=False)
 
     def _check(self) -> None:
         if self._state.failed is not None:
@@ -189,7 +190,13 @@ class Cutter:
 
     async def _trim(self, offset: int) -> None:
         state = self._state
-        await self._save_log_start(offset)
+        try:
+            await self._save_log_start(offset, is_patient=False)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            # Nothing has changed; who wants this will ask again.
+            raise KafkaStorageError(f"The disk of {state.topic_partition} is full") from error
         state.log_start_offset = Offset(offset)
         state.check_chain()
         if state.epochs.trim_to(Offset(offset)):
@@ -202,10 +209,10 @@ class Cutter:
             await self._drop(segment)
             state.services.metrics.segments_deleted_total += 1
 
-    async def _save_log_start(self, offset: int) -> None:
+    async def _save_log_start(self, offset: int, *, is_patient: bool = True) -> None:
         data = encode_log_start(Offset(offset))
         save = partial(checkpoint.replace_file, self._state.directory, LOG_START, data)
-        await self._blocking(save)
+        await self._maintenance.shortage.run(save, for_space=is_patient)
 
     async def _drop(self, segment: Segment) -> None:
         """Remove a segment's files; who reads it may go on."""

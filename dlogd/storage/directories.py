@@ -19,6 +19,7 @@ from dlog.errors import ConfigError
 from dlog.types import NodeId, Offset, PartitionId, TopicId, TopicPartition
 from dlogd.storage import checkpoint
 from dlogd.storage.checkpoint import Identity, MalformedFileError
+from dlogd.storage.errnos import NO_SPACE
 from dlogd.storage.files import Directory, DiskUsage, Lock
 
 TOPICS = "topics"
@@ -124,14 +125,20 @@ class DataDirectory:
 
     def _probe(self) -> bool:
         """Write and flush a file: a broken or read-only disk shows; return whether direct works."""
-        file = self._root.open(_PROBE, create=True, direct=True)
         try:
-            file.pwrite(b"probe", 0)
-            file.sync()
-            return file.direct
-        finally:
-            file.close()
-            self._root.unlink(_PROBE)
+            file = self._root.open(_PROBE, create=True, direct=True)
+            try:
+                file.pwrite(b"probe", 0)
+                file.sync()
+            finally:
+                file.close()
+                self._root.unlink(_PROBE)
+        except OSError as error:
+            # A full disk is read from, and becomes less full by what is deleted here.
+            if error.errno not in NO_SPACE:
+                raise
+            return True
+        return file.direct
 
     def adopt(self, identity: Identity, *, is_new: bool) -> None:
         """Make the directory this node's; `identity` is written when `is_new`."""

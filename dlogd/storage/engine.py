@@ -54,11 +54,12 @@ class Engine(Protocol):
         On a `direct` file, position and each buffer's address and length are multiples of
         ALIGNMENT. With `durable`, `done(None)` means on stable storage (RWF_DSYNC or fdatasync).
         The buffers must live, and their bytes that were acknowledged must not change, until `done`.
-        A short write is an error (ENOSPC or EIO), never a success.
+        A short write is an error, ENOSPC, never a success. After ENOSPC, EDQUOT or ENOMEM
+        the same may be written again: a flush that failed, which must not be repeated, is EIO.
         """
 
     def defer(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once in the next iteration of the loop; what it writes is submitted there.
+        """Call `callback` once in the next iteration of the loop; its writes are submitted there.
 
         All that is deferred in one iteration is called in its order, then submitted together.
         """

@@ -7,7 +7,6 @@ new segment waits for the last one of the old. Owner: the event loop's thread.
 """
 
 import asyncio
-import errno
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from dlog.errors import KafkaStorageError
 from dlog.types import Offset
 from dlogd.storage.engine import ALIGNMENT
-from dlogd.storage.errnos import NO_DESCRIPTOR
+from dlogd.storage.errnos import NO_SPACE, OF_THE_PROCESS
 from dlogd.storage.log_config import FLUSH_BYTES_MAX
 from dlogd.storage.log_state import LogState
 from dlogd.storage.segment import Segment, SegmentState
@@ -27,7 +26,7 @@ SYNCHRONOUS_BYTES_MAX = 64 * 1024
 
 FULL_DISK_RETRY_SECONDS = 1.0
 
-_SHORTAGES = (errno.ENOSPC, errno.ENOMEM)
+_SHORTAGES = OF_THE_PROCESS | NO_SPACE
 _HOLD = "write"
 
 _BLOCK_MASK = ~(ALIGNMENT - 1)
@@ -189,7 +188,7 @@ class Flusher:
                 file.pwrite(buffer, start)
                 start += len(buffer)
         except OSError as error:
-            self._on_error(segment, error)
+            self._on_error(error)
             return False
         self._note(segment, self._end, self._account(segment))
         return True
@@ -202,7 +201,7 @@ class Flusher:
             self._block = None
         segment = self.pending[0]
         if error is not None:
-            self._on_error(segment, error)
+            self._on_error(error)
         elif self._state.failed is None:
             self._advance(segment)
         if self._state.failed is not None:
@@ -250,21 +249,15 @@ class Flusher:
 
     # -- errors
 
-    def _on_error(self, segment: Segment, error: OSError) -> None:
+    def _on_error(self, error: OSError) -> None:
         """A shortage is waited for where nothing was lost; anything else ends the log."""
         state = self._state
-        is_direct = segment.file is not None and segment.file.direct
-        # Without a descriptor nothing was tried; an error of a durable buffered write may be that
-        # of its flush, which is not repeated.
-        may_retry = error.errno in NO_DESCRIPTOR or (
-            error.errno in _SHORTAGES and (is_direct or not segment.durable)
-        )
-        if not may_retry:
+        if error.errno not in _SHORTAGES:
             state.fail(error)
             return
         if state.failed is not None or self._retry is not None:
             return
-        if error.errno == errno.ENOSPC:
+        if error.errno in NO_SPACE:
             text = f"The disk of {state.topic_partition} is full"
         else:
             text = f"Nothing can be written to {state.topic_partition} for now: {error}"

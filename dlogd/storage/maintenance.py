@@ -3,7 +3,7 @@
 Making and opening files, preallocating, sealing, syncing under weak flush policies, saving leader
 epochs. Jobs run as tasks under one lock per log, so each sees a log that no other job is changing;
 appends, flushes and reads go on meanwhile. An I/O error of a job takes the log out of service; a
-job that lacks descriptors or memory waits for them (`dlogd.storage.shortage`).
+job that lacks descriptors, memory or space waits for them (`dlogd.storage.shortage`).
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import Any
 from dlogd.config.choices import FlushPolicy
 from dlogd.storage import checkpoint, epochs
 from dlogd.storage.engine import ALIGNMENT
+from dlogd.storage.errnos import NO_SPACE
 from dlogd.storage.files import File
 from dlogd.storage.log_state import LogState
 from dlogd.storage.segment import Segment, SegmentState, close_files
@@ -84,7 +85,8 @@ class Maintenance:
                 self._state.fail(error)
 
     async def _blocking(self, work: Callable[[], None]) -> None:
-        await self.shortage.run(work)
+        """Run what flushes a file, or what nobody has to wait for when the disk is full."""
+        await self.shortage.run(work, for_space=False)
 
     # -- after each write
 
@@ -136,8 +138,11 @@ class Maintenance:
         """Open both index files, unless they are; the lock is held."""
         if segment.index.is_open:
             return
-        run = self.shortage.run if is_patient else self._state.services.engine.run
-        opened = await run(partial(segment.open_indexes, writable=writable))
+        work = partial(segment.open_indexes, writable=writable)
+        if is_patient:
+            opened = await self.shortage.run(work)
+        else:
+            opened = await self._state.services.engine.run(work)
         segment.index.attach(opened[0])
         segment.times.attach(opened[1])
         if writable:
@@ -205,7 +210,7 @@ class Maintenance:
         try:
             await self._blocking(partial(file.preallocate, start, length))
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EOPNOTSUPP, errno.EDQUOT):
+            if error.errno not in NO_SPACE and error.errno != errno.EOPNOTSUPP:
                 raise
             log.warning("No space was preallocated file=%s error=%s", file.path, error)
             return
@@ -242,7 +247,7 @@ class Maintenance:
         if error is None:
             segment.zeroed_end = stop
             segment.zero_at = stop - (stop - start) // 2 - PREPARE_DISTANCE_BYTES
-        elif error.errno != errno.ENOSPC:
+        elif error.errno not in NO_SPACE:
             raise error
 
     # -- leader epochs
@@ -257,7 +262,7 @@ class Maintenance:
         if self._epochs_saved:
             return
         data = self._state.epochs.encode()
-        await self._blocking(
+        await self.shortage.run(
             partial(checkpoint.replace_file, self._state.directory, epochs.FILE_NAME, data)
         )
         # Only now may entries follow, and not when another epoch began meanwhile.
@@ -323,7 +328,8 @@ class Maintenance:
         await self.save_epochs()
         await self.open_indexes(segment, writable=True)
         self._on_synced(segment, segment.tail.end, self._state.end_offset_of(segment))
-        index_file, times_file = segment.close_indexes(self._state.end_offset_of(segment))
+        end_offset = self._state.end_offset_of(segment)
+        index_file, times_file = await self.shortage.do(partial(segment.close_indexes, end_offset))
         await self._blocking(partial(segment.finish_files, index_file, times_file))
 
     # -- closing files of segments that nobody reads

@@ -1,17 +1,18 @@
-"""What to do when the process or the system lacks descriptors or memory: wait, and try again.
+"""What to do when descriptors, memory or space on the disk are lacking: wait, and try again.
 
-EMFILE, ENFILE and ENOMEM say nothing about the disk, and pass. Meanwhile the log takes no appends
-(what it has taken stays in memory, unacknowledged), readers are served as far as they can be.
+These shortages pass. Meanwhile the log takes no appends (what it has taken stays in memory,
+unacknowledged), readers are served as far as they can be.
 Owner: the event loop's thread.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage.errnos import OF_THE_PROCESS
+from dlogd.storage.errnos import NO_SPACE, OF_THE_PROCESS
 from dlogd.storage.log_state import LogState
 
 log = logging.getLogger(__name__)
@@ -28,25 +29,39 @@ T = TypeVar("T")
 class Shortage:
     """Runs the blocking steps of one log, patiently; the caller holds the lock of maintenance."""
 
-    __slots__ = ("_pause", "_state", "_tries_left", "_warned_ms", "is_on")
+    __slots__ = ("_message", "_pause", "_state", "_tries_left", "_warned_ms", "is_on")
 
     def __init__(self, state: LogState) -> None:
         self.is_on = False
         self._state = state
+        self._message = ""
         self._pause: asyncio.Future[None] | None = None
         self._tries_left: int | None = None  # None: as often as it takes
         self._warned_ms = -WARN_INTERVAL_MS
 
-    async def run(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T], *, for_space: bool = True) -> T:
         """Run `work` by the engine until it is not short of anything; it must bear repetition.
 
-        Raises OSError: any other, or that of a shortage when the log ends meanwhile.
+        `for_space`: also until it finds space on the disk; not for the flush of a file, which may
+        not be repeated. Raises OSError: any other, or that of a shortage when the log ends.
         """
+        passing = OF_THE_PROCESS | NO_SPACE if for_space else OF_THE_PROCESS
+        return await self._repeat(partial(self._state.services.engine.run, work), passing)
+
+    async def do(self, work: Callable[[], T]) -> T:
+        """Do as `run`, on the loop's thread: for what takes no time and is not to be shared."""
+
+        async def attempt() -> T:
+            return work()
+
+        return await self._repeat(attempt, OF_THE_PROCESS | NO_SPACE)
+
+    async def _repeat(self, attempt: Callable[[], Awaitable[T]], passing: frozenset[int]) -> T:
         while True:
             try:
-                result = await self._state.services.engine.run(work)
+                result = await attempt()
             except OSError as error:
-                if error.errno not in OF_THE_PROCESS or not self._may_wait():
+                if error.errno not in passing or not self._may_wait():
                     raise
                 self._begin(error)
                 await self._sleep()
@@ -57,7 +72,7 @@ class Shortage:
     def check(self) -> None:
         """Raise KafkaStorageError while a step waits: the lock is not to be had."""
         if self.is_on:
-            raise KafkaStorageError(_MESSAGE.format(self._state.topic_partition))
+            raise KafkaStorageError(self._message)
 
     def hurry(self) -> None:
         """The log is being closed: try a few times more, then give up."""
@@ -80,12 +95,16 @@ class Shortage:
         if now_ms - self._warned_ms >= WARN_INTERVAL_MS:
             self._warned_ms = now_ms
             log.warning(
-                "Log waits for descriptors or memory partition=%s error=%s",
+                "Log waits for descriptors, memory or space partition=%s error=%s",
                 state.topic_partition,
                 error,
             )
+        what = (
+            "file descriptors or memory" if error.errno in OF_THE_PROCESS else "space on the disk"
+        )
+        self._message = f"{state.topic_partition} waits: the node is short of {what}"
         self.is_on = True
-        state.hold(_HOLD, KafkaStorageError(_MESSAGE.format(state.topic_partition)))
+        state.hold(_HOLD, KafkaStorageError(self._message))
 
     def _end(self) -> None:
         if self.is_on:
@@ -106,7 +125,6 @@ class Shortage:
 
 
 _HOLD = "shortage"
-_MESSAGE = "{} waits: the node is short of file descriptors or memory"
 
 
 def _wake(pause: "asyncio.Future[None]") -> None:

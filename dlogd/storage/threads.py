@@ -50,15 +50,12 @@ def check_alignment(file: File, position: int, address_or_length: int) -> None:
 
 
 def short_write_error(file: File, written: int, wanted: int) -> OSError:
-    """Say why a write ended early: the disk is full, or else it failed."""
-    code = errno.EIO
-    try:
-        stat = os.fstatvfs(file.fileno())
-        if stat.f_bavail * stat.f_frsize < wanted:
-            code = errno.ENOSPC
-    except OSError:
-        code = errno.EIO
-    return OSError(code, f"Short write, {written} of {wanted} bytes", file.path)
+    """Return what a write that ended early stands for: no space, by the disk or by a quota.
+
+    The system gives the reason only to the next write. A disk that fails refuses a write as a
+    whole, so this must not take it out of service.
+    """
+    return OSError(errno.ENOSPC, f"Short write, {written} of {wanted} bytes", file.path)
 
 
 def with_path(error: OSError, file: File) -> OSError:
@@ -87,7 +84,9 @@ class WriteJob:
         self._error: OSError | None = None
 
     def work(self) -> None:
-        flags = os.RWF_DSYNC if self._durable else 0
+        # A flush by itself where its error would look like one of the write: a full disk is waited
+        # for, but no flush is repeated. A direct write leaves nothing that a flush could lose.
+        flags = os.RWF_DSYNC if self._durable and self._file.direct else 0
         position = self._position
         try:
             for first in range(0, len(self._buffers), _IOV_MAX):
@@ -98,10 +97,18 @@ class WriteJob:
                     self._error = short_write_error(self._file, written, wanted)
                     return
                 position += written
+            if self._durable and not self._file.direct:
+                self._flush()
         except OSError as error:
             self._error = with_path(error, self._file)
         except (ValueError, TypeError, BufferError) as error:
             self._error = OSError(errno.EINVAL, str(error), self._file.path)
+
+    def _flush(self) -> None:
+        try:
+            os.fdatasync(self._file.fileno())
+        except OSError as error:
+            raise OSError(errno.EIO, f"The flush failed: {error.strerror}") from error
 
     def finish(self) -> None:
         self._done(self._error)

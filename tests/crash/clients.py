@@ -1,5 +1,7 @@
 """A node and what a test of it does as a client, for tests with disks that fail."""
 
+import time
+
 from dlog.batch.records import Record, decode, encode
 from dlog.client.blocking import BlockingClient
 from dlog.client.partitions import fetch, produce
@@ -19,13 +21,15 @@ class Client:
             lambda: self._client.admin.create_topic(topic, partitions=1, configs=configs or {})
         )
 
-    def append(self, topic: str, value: bytes, timestamp_ms: int = 1) -> int:
-        """Append one record; return its offset."""
+    def append(self, topic: str, value: bytes, timestamp_ms: int | None = None) -> int:
+        """Append one record, by default of now; return its offset."""
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
 
         async def work() -> int:
             leader = await self._client.cluster.leader(topic, 0)
             record = Record(key=None, value=value, headers=(), timestamp_ms=timestamp_ms, offset=0)
-            produced = await produce(leader, topic, 0, encode([record]), timeout_ms=5000)
+            produced = await produce(leader, topic, 0, encode([record]), timeout_ms=1000)
             assert produced is not None
             return produced.base_offset
 

@@ -604,12 +604,17 @@ def test_a_failed_log_gives_its_memory_back() -> None:
     run_virtual(scenario)
 
 
-def test_a_full_disk_holds_up_and_does_not_lose() -> None:
+@pytest.mark.parametrize("policy", list(FlushPolicy))
+@pytest.mark.parametrize("direct_io", [DirectIo.AUTO, DirectIo.OFF])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_holds_up_and_does_not_lose(
+    policy: FlushPolicy, direct_io: DirectIo, code: int
+) -> None:
     async def scenario() -> None:
-        host = LogHost(config=CONFIG)
+        host = LogHost(config=replace(CONFIG, flush_policy=policy, direct_io=direct_io))
         plog = await opened(host, 5)
         disk = host.machine.disks["/data"]
-        disk.faults.append(DiskFault(("write",), errno.ENOSPC, path_part=".log"))
+        disk.faults.append(DiskFault(("write",), code, path_part=".log"))
         append(plog, b"waits")
         await settle()
         assert plog.failed is None and plog.promised_offset == 5

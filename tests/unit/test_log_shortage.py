@@ -1,7 +1,8 @@
-"""A partition log on the simulated disk that lacks descriptors or memory: it waits."""
+"""A partition log on the simulated disk that lacks descriptors, memory or space: it waits."""
 
 import asyncio
 import errno
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -38,9 +39,15 @@ async def quiet(plog: PartitionLog) -> None:
         pass
 
 
-@pytest.mark.parametrize("operation", ["create", "open", "sync_directory"])
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOMEM])
-def test_jobs_wait_for_descriptors_and_lose_nothing(
+@pytest.mark.parametrize(
+    ("operation", "code"),
+    [
+        *itertools.product(["create", "open", "sync_directory"], [errno.EMFILE, errno.ENOMEM]),
+        # A flush that found no space is not repeated.
+        *itertools.product(["create", "open"], [errno.ENOSPC, errno.EDQUOT]),
+    ],
+)
+def test_jobs_wait_for_what_is_short_and_lose_nothing(
     operation: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shortage, "RETRY_S", 0.001)
@@ -116,5 +123,77 @@ def test_a_write_without_a_descriptor_is_tried_again(
         await asyncio.wait_for(plog.flush(), 5)
         assert plog.failed is None and plog.blocked is None
         assert len(await values_of(plog)) == 4
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_indexes_and_epochs_wait_for_space(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data still has space, what describes it has none."""
+    monkeypatch.setattr(shortage, "RETRY_S", 0.001)
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await opened(host, 3)
+        disk = host.machine.disks["/data"]
+        for name in (".idx", ".tdx", "leader-epochs"):
+            disk.faults.append(DiskFault(("write", "create"), errno.ENOSPC, path_part=name))
+        taken = 3
+        for number in range(40):
+            try:
+                append(plog, b"x" * 100, epoch=1 + number % epochs)
+            except KafkaStorageError:
+                break
+            taken += 1
+            await settle()
+        assert plog.failed is None
+        with pytest.raises(KafkaStorageError, match="short of space"):
+            append(plog, b"refused")
+        assert len(await asyncio.wait_for(values_of(plog), 5)) == taken, "reads go on"
+        disk.heal()
+        await asyncio.wait_for(plog.flush(), 5)
+        await quiet(plog)
+        assert append(plog, b"accepted") == taken
+        plog = await host.reopen()
+        assert len(await values_of(plog)) == taken + 1
+        assert not host.process.misuses
+
+    run(scenario)
+
+
+def test_retention_on_a_full_disk_is_refused_and_can_be_repeated() -> None:
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await opened(host, 50)
+        disk = host.machine.disks["/data"]
+        disk.faults.append(DiskFault(("write", "create"), errno.ENOSPC, path_part="log-start"))
+        segments = len(plog.segments)
+        with pytest.raises(KafkaStorageError, match="full"):
+            await plog.trim_to(30)
+        assert plog.failed is None and plog.log_start_offset == 0
+        assert len(plog.segments) == segments and len(await values_of(plog)) == 50
+        disk.heal()
+        await plog.trim_to(30)
+        assert len(await values_of(plog, 30)) == 20
+
+    run(scenario)
+
+
+def test_a_log_that_waits_for_space_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortage, "STOP_RETRY_S", 0.001)
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await opened(host, 3)
+        host.machine.disks["/data"].faults.append(DiskFault(("create",), errno.ENOSPC))
+        while plog.blocked is None:
+            await append_waiting(plog, b"x" * 100)
+            await settle()
+        taken = plog.promised_offset
+        with pytest.raises(KafkaStorageError):
+            await asyncio.wait_for(plog.close(), 5)
+        host.machine.disks["/data"].heal()
+        plog = await host.crash()
+        assert len(await values_of(plog)) >= taken
 
     run(scenario)

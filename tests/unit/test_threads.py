@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dlogd.storage.posix import PosixDirectory, PosixFile
-from dlogd.storage.threads import ThreadEngine, Workers, short_write_error
-from tests.unit.test_engines import BLOCK, blocks, write
+from dlogd.storage.posix import PosixDirectory
+from dlogd.storage.threads import ThreadEngine, Workers
+from tests.unit.test_engines import blocks, write
 
 
 class SlowJob:
@@ -58,11 +58,13 @@ def test_completions_are_handed_over_together(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(body())
 
 
+@pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("durable", [True, False])
-def test_durable_means_rwf_dsync(
-    durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_durable_means_flushed(
+    durable: bool, direct: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
+    is_direct: list[bool] = []  # not on every file system
     real = os.pwritev
 
     def spy(fd: int, buffers: Sequence[memoryview], position: int, flags: int = 0) -> int:
@@ -70,16 +72,41 @@ def test_durable_means_rwf_dsync(
         return real(fd, buffers, position, flags)
 
     monkeypatch.setattr(os, "pwritev", spy)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: seen.append(-1))
 
     async def body() -> None:
         engine = ThreadEngine(asyncio.get_running_loop())
-        file = PosixDirectory(str(tmp_path)).open("file", create=True, direct=True)
+        file = PosixDirectory(str(tmp_path)).open("file", create=True, direct=direct)
+        is_direct.append(file.direct)
         assert await write(engine, file, 0, blocks(1, 1), durable=durable) is None
         file.close()
         engine.close()
 
     asyncio.run(body())
-    assert seen == [os.RWF_DSYNC if durable else 0]
+    if is_direct[0]:
+        assert seen == [os.RWF_DSYNC if durable else 0]
+    else:
+        assert seen == ([0, -1] if durable else [0])
+
+
+def test_a_flush_that_found_no_space_is_not_mistaken_for_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+
+    async def body() -> OSError | None:
+        engine = ThreadEngine(asyncio.get_running_loop())
+        file = PosixDirectory(str(tmp_path)).open("file", create=True)
+        result = await write(engine, file, 0, blocks(1, 1))
+        file.close()
+        engine.close()
+        return result
+
+    error = asyncio.run(body())
+    assert error is not None and error.errno == errno.EIO and "flush" in str(error)
 
 
 def test_a_short_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,13 +121,4 @@ def test_a_short_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return result
 
     error = asyncio.run(body())
-    assert error is not None and error.errno == errno.EIO and "100 of 4096" in str(error)
-
-
-def test_a_short_write_on_a_full_disk_says_so(tmp_path: Path) -> None:
-    file = PosixDirectory(str(tmp_path)).open("file", create=True)
-    assert short_write_error(file, 0, 1 << 62).errno == errno.ENOSPC
-    assert short_write_error(file, 0, BLOCK).errno == errno.EIO
-    closed = PosixFile("gone", -1, direct=False, read_only=False)
-    assert short_write_error(closed, 0, BLOCK).errno == errno.EIO
-    file.close()
+    assert error is not None and error.errno == errno.ENOSPC and "100 of 4096" in str(error)
