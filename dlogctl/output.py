@@ -138,6 +138,13 @@ class Output:
             return
         click.echo(_plain([[f"{name}:", value] for name, value in cells], (False, False)))
 
+    def done(self, text: str, **fields: Any) -> None:
+        """Say what was done: a line for people, a row for programs."""
+        if self.for_people:
+            click.echo(text)
+        else:
+            self.rows([fields], [Column(key.upper(), key) for key in fields])
+
     def line(self, text: str, *, good: bool | None = None) -> None:
         """Write one line for people, green or red where the terminal has colours."""
         color = None if good is None else "green" if good else "red"

@@ -40,6 +40,10 @@ PARTITION_COLUMNS = (
     Column("END", "high_watermark", right=True),
     Column("ERROR", "error", wide=True),
 )
+PARTITIONS = "partitions"  # beside the names of configs, none of which is called so
+CHANGE_COLUMNS = tuple(
+    Column(key.upper(), key) for key in ("topic", "changed", "from", "to", "dry_run")
+)
 CONFIG_COLUMNS = (Column("CONFIG", "name"), Column("VALUE", "value"))
 
 
@@ -86,6 +90,7 @@ def create(
 ) -> int:
     """Create topic NAME."""
     settings = settings_of(context)
+    output = Output(settings)
     with connected(settings) as client:
         try:
             topic_id = client.run(
@@ -100,9 +105,13 @@ def create(
         except TopicAlreadyExistsError:
             if not if_not_exists:
                 raise
-            click.echo(f"topic {name} exists")
+            output.done(f"topic {name} exists", topic=name, result="exists", topic_id=None)
             return exit_codes.OK
-    click.echo(f"topic {name} would be created" if dry_run else f"topic {name} created: {topic_id}")
+    if dry_run:
+        text, result = f"topic {name} would be created", "would be created"
+    else:
+        text, result = f"topic {name} created: {topic_id}", "created"
+    output.done(text, topic=name, result=result, topic_id=None if dry_run else str(topic_id))
     settings.suggest(f"dlogctl topic {'create' if dry_run else 'describe'} {name}")
     return exit_codes.OK
 
@@ -234,10 +243,29 @@ def describe(context: click.Context, names: tuple[str, ...]) -> int:
 
 def _changes(
     before: list[ConfigEntry], set_values: dict[str, str], unset: tuple[str, ...]
-) -> list[str]:
+) -> list[tuple[str, str | None, str]]:
+    """Return what changes, from what, to what."""
     values = {each.name: each.value for each in before}
-    lines = [f"{key}: {values.get(key)} -> {value}" for key, value in set_values.items()]
-    return lines + [f"{key}: {values.get(key)} -> default" for key in unset]
+    changed: list[tuple[str, str | None, str]] = [
+        (key, values.get(key), value) for key, value in set_values.items()
+    ]
+    return changed + [(key, values.get(key), "default") for key in unset]
+
+
+def _show_changes(
+    output: Output, name: str, changes: list[tuple[str, str | None, str]], *, dry_run: bool
+) -> None:
+    if not output.for_people:
+        rows = [
+            {"topic": name, "changed": key, "from": old, "to": new, "dry_run": dry_run}
+            for key, old, new in changes
+        ]
+        output.rows(rows, CHANGE_COLUMNS)
+        return
+    would = "would become" if dry_run else "now"
+    for key, old, new in changes:
+        change = f"{new} partitions" if key == PARTITIONS else f"{key}: {old} -> {new}"
+        click.echo(f"topic {name} {would}: {change}")
 
 
 @topic.command()
@@ -263,25 +291,29 @@ def alter(
     if partitions is None and not set_values and not unset:
         raise click.UsageError("nothing to change: give --partitions, --set or --unset", context)
     settings = settings_of(context)
-    would = "would become" if dry_run else "now"
-    with connected(settings) as client, naming_topic(name):
-        admin: Admin = client.admin
-        if set_values or unset:
-            before = client.run(lambda: admin.describe_configs(Resource.TOPIC, name))
-            client.run(
-                lambda: admin.alter_configs(
-                    Resource.TOPIC,
-                    name,
-                    set_values=set_values,
-                    delete_names=unset,
-                    validate_only=dry_run,
+    changes: list[tuple[str, str | None, str]] = []
+    try:
+        with connected(settings) as client, naming_topic(name):
+            admin: Admin = client.admin
+            if set_values or unset:
+                before = client.run(lambda: admin.describe_configs(Resource.TOPIC, name))
+                client.run(
+                    lambda: admin.alter_configs(
+                        Resource.TOPIC,
+                        name,
+                        set_values=set_values,
+                        delete_names=unset,
+                        validate_only=dry_run,
+                    )
                 )
-            )
-            for line in _changes(before, set_values, unset):
-                click.echo(f"topic {name} {would}: {line}")
-        if partitions is not None:
-            client.run(lambda: admin.create_partitions(name, partitions, validate_only=dry_run))
-            click.echo(f"topic {name} {would}: {partitions} partitions")
+                changes += _changes(before, set_values, unset)
+            if partitions is not None:
+                client.run(lambda: admin.create_partitions(name, partitions, validate_only=dry_run))
+                changes.append((PARTITIONS, None, str(partitions)))
+    finally:
+        # Also when the second of two changes is refused: the first is done.
+        if changes:
+            _show_changes(Output(settings), name, changes, dry_run=dry_run)
     settings.suggest(f"dlogctl topic describe {name}")
     return exit_codes.OK
 
@@ -302,13 +334,26 @@ def delete(
         wanted = _deletable(client, settings, names, if_exists=if_exists)
         if wanted and not dry_run and not yes:
             click.confirm(f"Delete {', '.join(wanted)} with all data?", abort=True, err=True)
-        for name in wanted:
-            if dry_run:
-                click.echo(f"topic {name} would be deleted")
-                continue
-            client.run(lambda each=name: client.admin.delete_topic(each))  # type: ignore[misc]
-            click.echo(f"topic {name} deleted")
+        result = "would be deleted" if dry_run else "deleted"
+        done: list[str] = []
+        try:
+            for name in wanted:
+                if not dry_run:
+                    client.run(lambda each=name: client.admin.delete_topic(each))  # type: ignore[misc]
+                done.append(name)
+        finally:
+            if done or not wanted:
+                _show_deleted(Output(settings), done, result)
     return exit_codes.OK
+
+
+def _show_deleted(output: Output, names: list[str], result: str) -> None:
+    if output.for_people:
+        for name in names:
+            click.echo(f"topic {name} {result}")
+        return
+    rows = [{"topic": name, "result": result} for name in names]
+    output.rows(rows, (Column("TOPIC", "topic"), Column("RESULT", "result")))
 
 
 def _deletable(

@@ -231,6 +231,37 @@ def test_altering(ctl: Ctl, world: World) -> None:
     assert world.validated == [False, False, True]
     assert ctl("topic", "alter", "t").code == 64
 
+    def refused(request: Any, module: Any, _header: RequestHeader) -> Any:
+        result = module.CreatePartitionsTopicResult(name="t", error_code=error(37))
+        return module.CreatePartitionsResponse(throttle_time=zero_time(), results=(result,))
+
+    world.peer.answers[ApiKey.CREATE_PARTITIONS] = refused
+    half = ctl("topic", "alter", "t", "-p", "1", "-u", "a")
+    assert (half.code, half.out) == (1, "topic t now: a: None -> default\n")
+
+
+def test_changes_are_told_in_every_format(ctl: Ctl) -> None:
+    def parsed(*arguments: str) -> Any:
+        found = [ctl(*arguments, "-o", name) for name in ("json", "yaml")]
+        assert [each.code for each in found] == [0, 0]
+        document = json.loads(found[0].out)
+        assert yaml.safe_load(found[1].out) == document
+        return document
+
+    created = parsed("topic", "create", "new")
+    assert [(row["topic"], row["result"]) for row in created] == [("new", "created")]
+    assert parsed("topic", "create", "t", "--if-not-exists")[0]["result"] == "exists"
+    assert parsed("topic", "create", "new", "--dry-run")[0]["result"] == "would be created"
+    rows = parsed("topic", "alter", "t", "--set", "retention.ms=9", "-p", "4", "--dry-run")
+    assert rows == [
+        {"topic": "t", "changed": "retention.ms", "from": "5", "to": "9", "dry_run": True},
+        {"topic": "t", "changed": "partitions", "from": None, "to": "4", "dry_run": True},
+    ]
+    assert parsed("topic", "delete", "t", "--yes") == [{"topic": "t", "result": "deleted"}]
+    assert parsed("topic", "delete", "missing", "--yes", "--if-exists") == []
+    row = ctl("topic", "delete", "t", "--yes", "-o", "tsv", "--no-headers").out
+    assert row == "t\tdeleted\n"
+
 
 def test_deleting_asks_first(ctl: Ctl, world: World) -> None:
     assert ctl("topic", "delete", "t", "--dry-run").out == "topic t would be deleted\n"
