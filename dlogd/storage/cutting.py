@@ -104,6 +104,7 @@ class Cutter:
             segment.state = SegmentState.OPEN
             segment.allocated_end = segment.tail.end
         await self._maintenance.open_indexes(segment, writable=True)
+        segment.set_policy(segment.durable, segment.direct)  # for indexes that were open
         assert segment.file is not None
         return segment.file
 

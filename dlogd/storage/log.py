@@ -130,7 +130,7 @@ class PartitionLog(LogState):
         if segment.tail.end:
             self.roll()
         else:
-            segment.set_policy(config.durable, config.direct_writes)
+            self._maintenance.change_policy(segment)
 
     async def close(self, clean: bool = True) -> None:
         """End the log; with `clean` all of it is durable and tidy on return.

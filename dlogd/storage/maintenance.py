@@ -250,6 +250,17 @@ class Maintenance:
         elif error.errno not in NO_SPACE:
             raise error
 
+    # -- flush policy
+
+    def change_policy(self, segment: Segment) -> None:
+        """Write an empty segment as the settings say now; known on disk before the next is made."""
+        segment.set_policy(self._state.config.durable, self._state.config.direct_writes)
+        self._spawn("keep policy", partial(self._keep_policy, segment))
+
+    async def _keep_policy(self, segment: Segment) -> None:
+        if segment.index.file is not None:
+            await self._blocking(segment.index.file.sync)
+
     # -- leader epochs
 
     def note_epoch(self) -> None:

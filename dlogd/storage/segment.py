@@ -239,7 +239,11 @@ class Segment:
         return files[0], files[1]
 
     def set_policy(self, durable: bool, direct: bool) -> None:
-        """Change how the segment is written; all that it holds must be on stable storage."""
+        """Change how the segment is written; all that it holds must be on stable storage.
+
+        That it is weak must be on stable storage before a later segment has data: a power cut may
+        take the pages of this one only, which would be damage under the policy `always`.
+        """
         self.durable, self.direct = durable, direct
         if self.index.is_open:
             for table, header in zip((self.index, self.times), self.headers(), strict=True):
@@ -283,6 +287,8 @@ class Segment:
             self.directory, name, headers[0], self.index.settled, writable=writable
         )
         try:
+            if writable and not self.durable:
+                first.sync()  # before a later segment has data: see `set_policy`
             name = file_name(self.base_offset, TDX)
             second = open_entries(
                 self.directory, name, headers[1], self.times.settled, writable=writable
