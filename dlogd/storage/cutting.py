@@ -4,7 +4,7 @@ Each step leaves a whole log on disk, whatever becomes of the next one. The orde
 contradict the cut (index entries, the flushed mark) goes first, then the data. Durable on return.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,10 @@ from dlogd.storage.maintenance import Maintenance
 from dlogd.storage.reader import LogReader
 from dlogd.storage.recovery import LOG_START, encode_log_start
 from dlogd.storage.segment import IDX, LOG, TDX, Segment, SegmentState, close_files, file_name
+from dlogd.storage.spare import Spare
+
+Run = Callable[[Callable[[], None]], Awaitable[None]]
+"""How blocking work is done: by the engine, patiently or not."""
 
 
 class Cutter:
@@ -140,7 +144,7 @@ class Cutter:
         """Drop all segments from `number` on, the newest first: what is left never has a gap."""
         state = self._state
         while len(state.segments) > number:
-            await self._drop(state.segments[-1])
+            await self._drop(state.segments[-1], self._maintenance.shortage.run)
             state.segments.pop()
             state.bases.pop()
 
@@ -177,22 +181,42 @@ class Cutter:
     async def trim_to(self, offset: int) -> None:
         """Raise the log start offset, and drop the segments that lie wholly below it."""
         state = self._state
+        shortage = self._maintenance.shortage
+        if shortage.is_for_space:
+            async with shortage.gate:
+                if shortage.is_for_space:
+                    await self._make_room(offset)
+                    return
         # Whoever trims many logs must not wait for one.
-        self._maintenance.shortage.check()
+        shortage.check()
         async with self._maintenance.lock:
             self._check()
             if offset <= state.log_start_offset:
                 return
             try:
-                await self._trim(offset)
+                await self._trim(offset, partial(self._maintenance.shortage.run, for_space=False))
             except OSError as error:
                 state.fail(error)
                 raise KafkaStorageError(f"{state.topic_partition}: {error}") from error
 
-    async def _trim(self, offset: int) -> None:
+    async def _make_room(self, offset: int) -> None:
+        """Trim while a job of this log waits for space: only what is sealed, so in nobody's way."""
         state = self._state
+        self._check()
+        if offset <= state.log_start_offset:
+            return
         try:
-            await self._save_log_start(offset, is_patient=False)
+            await self._trim(offset, state.services.engine.run, is_sealed_only=True)
+        except OSError as error:
+            state.fail_read(error)
+            raise KafkaStorageError(f"{state.topic_partition}: {error}") from error
+        self._maintenance.shortage.try_again()
+
+    async def _trim(self, offset: int, run: Run, *, is_sealed_only: bool = False) -> None:
+        state = self._state
+        spare = state.services.spare
+        try:
+            await run(partial(_save_with, spare, partial(self._replace_log_start, offset)))
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
@@ -203,24 +227,31 @@ class Cutter:
         if state.epochs.trim_to(Offset(offset)):
             self._maintenance.note_epoch()
         while len(state.segments) > 1 and state.bases[1] <= offset:
+            if is_sealed_only and state.segments[0].state is not SegmentState.SEALED:
+                break
             segment = state.segments.pop(0)
             state.bases.pop(0)
             if segment in self._flusher.pending:
                 self._flusher.pending.remove(segment)
-            await self._drop(segment)
+            await self._drop(segment, run)
             state.services.metrics.segments_deleted_total += 1
+        if spare is not None:
+            # At once, before somebody else takes what became free.
+            await run(spare.keep)
 
-    async def _save_log_start(self, offset: int, *, is_patient: bool = True) -> None:
+    def _replace_log_start(self, offset: int) -> None:
         data = encode_log_start(Offset(offset))
-        save = partial(checkpoint.replace_file, self._state.directory, LOG_START, data)
-        await self._maintenance.shortage.run(save, for_space=is_patient)
+        checkpoint.replace_file(self._state.directory, LOG_START, data)
 
-    async def _drop(self, segment: Segment) -> None:
+    async def _save_log_start(self, offset: int) -> None:
+        await self._maintenance.shortage.run(partial(self._replace_log_start, offset))
+
+    async def _drop(self, segment: Segment, run: Run) -> None:
         """Remove a segment's files; who reads it may go on."""
         segment.state = SegmentState.DROPPED
         self._state.services.open_segments.discard(segment)
         segment.tail.forget_all()
-        await self._blocking(partial(remove_segment, segment.directory, segment.base_offset))
+        await run(partial(remove_segment, segment.directory, segment.base_offset))
         self._maintenance.close_soon(segment)
 
 
@@ -231,6 +262,17 @@ def remove_segment(directory: Directory, base_offset: int) -> None:
         if directory.exists(name):
             directory.unlink(name)
     directory.sync()
+
+
+def _save_with(spare: Spare | None, save: Callable[[], None]) -> None:
+    """Save, with the help of the spare space where there is no other. Blocks."""
+    try:
+        save()
+    except OSError as error:
+        if error.errno not in NO_SPACE or spare is None:
+            raise
+        spare.give()
+        save()
 
 
 def _sync_all(files: list[File | None]) -> None:

@@ -3,6 +3,7 @@
     <data_dir>/identity, clean-shutdown, high-watermarks    dlogd.storage.checkpoint
     <data_dir>/lock                                         held by flock while a daemon runs
     <data_dir>/topics/<topic>-<partition>.<topic id>/       one log; `.deleted` behind it: going
+    <data_dir>/spare                                        dlogd.storage.spare
     <data_dir>/stray/                                       logs that no topic claims, untouched
 
 docs/formats/data-directory.md. The methods block: `dlogd.storage.manager` calls them by
@@ -21,6 +22,7 @@ from dlogd.storage import checkpoint
 from dlogd.storage.checkpoint import Identity, MalformedFileError
 from dlogd.storage.errnos import NO_SPACE
 from dlogd.storage.files import Directory, DiskUsage, Lock
+from dlogd.storage.spare import Spare
 
 TOPICS = "topics"
 STRAY = "stray"
@@ -78,6 +80,7 @@ class DataDirectory:
 
     def __init__(self, root: Directory) -> None:
         self._root = root
+        self.spare = Spare(root)
         self._lock: Lock | None = None
         self._topics: Directory | None = None
         self._stray: Directory | None = None
@@ -149,6 +152,7 @@ class DataDirectory:
         self._topics = self._root.directory(TOPICS, create=True)
         self._stray = self._root.directory(STRAY, create=True)
         self._root.sync()
+        self.spare.keep()
 
     def survey(self, is_wanted: Callable[[LogKey], bool]) -> Survey:
         """Find the logs, set strays aside, read the small files and remove the clean marker.

@@ -4,7 +4,7 @@ The blocking half is `dlogd.storage.directories`; what happens to homes is decid
 `dlogd.storage.manager`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -58,6 +58,7 @@ class Home:
         self.clean_ends: dict[str, Offset] = {}
         self.high_watermarks: dict[str, Offset] = {}
         self.space = DiskSpace(settings.reserve)
+        self.services = replace(services, spare=directory.spare)
         self.creations = GroupedWork(
             f"create logs {self.path}", tasks, services.engine, directory.make_log_directories
         )

@@ -22,6 +22,7 @@ from dlogd.storage.files import Directory
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.open_segments import OpenSegments
 from dlogd.storage.segment import Segment, SegmentInfo
+from dlogd.storage.spare import Spare
 from dlogd.storage.tail import AppendMemory
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import StorageMetrics
@@ -40,6 +41,7 @@ class LogServices:
     tasks: Tasks
     metrics: StorageMetrics
     open_segments: OpenSegments
+    spare: Spare | None = None  # of the data directory
 
 
 class LogState:

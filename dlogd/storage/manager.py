@@ -169,7 +169,7 @@ class LogManager:
             key[0],
             directory,
             config,
-            self._services,
+            home.services,
             clean=clean,
             stored_end=home.clean_ends.get(name, 0) if clean else stored_end,
             on_progress=on_progress,

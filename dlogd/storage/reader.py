@@ -87,7 +87,12 @@ class LogReader:
             return None
         if end <= start:
             return Read([], cursor.base_offset, 0)
-        state.services.open_segments.touch(segment)
+        services = state.services
+        services.open_segments.touch(segment)
+        if segment.tail.holds(start):
+            services.metrics.tail_reads_total += 1
+        else:
+            services.metrics.disk_reads_total += 1
         return Read([SegmentRange(segment, start, end - start)], cursor.base_offset, end - start)
 
     def _known(self, segment: Segment, offset: int) -> Cursor | None:

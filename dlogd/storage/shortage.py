@@ -29,10 +29,22 @@ T = TypeVar("T")
 class Shortage:
     """Runs the blocking steps of one log, patiently; the caller holds the lock of maintenance."""
 
-    __slots__ = ("_message", "_pause", "_state", "_tries_left", "_warned_ms", "is_on")
+    __slots__ = (
+        "_message",
+        "_pause",
+        "_state",
+        "_tries_left",
+        "_warned_ms",
+        "gate",
+        "is_for_space",
+        "is_on",
+    )
 
     def __init__(self, state: LogState) -> None:
         self.is_on = False
+        self.is_for_space = False
+        # Held while a step is tried: who holds it does something between two tries.
+        self.gate = asyncio.Lock()
         self._state = state
         self._message = ""
         self._pause: asyncio.Future[None] | None = None
@@ -59,7 +71,8 @@ class Shortage:
     async def _repeat(self, attempt: Callable[[], Awaitable[T]], passing: frozenset[int]) -> T:
         while True:
             try:
-                result = await attempt()
+                async with self.gate:
+                    result = await attempt()
             except OSError as error:
                 if error.errno not in passing or not self._may_wait():
                     raise
@@ -73,6 +86,11 @@ class Shortage:
         """Raise KafkaStorageError while a step waits: the lock is not to be had."""
         if self.is_on:
             raise KafkaStorageError(self._message)
+
+    def try_again(self) -> None:
+        """What is short may be there now."""
+        if self._pause is not None:
+            _wake(self._pause)
 
     def hurry(self) -> None:
         """The log is being closed: try a few times more, then give up."""
@@ -99,16 +117,15 @@ class Shortage:
                 state.topic_partition,
                 error,
             )
-        what = (
-            "file descriptors or memory" if error.errno in OF_THE_PROCESS else "space on the disk"
-        )
+        self.is_for_space = error.errno in NO_SPACE
+        what = "space on the disk" if self.is_for_space else "file descriptors or memory"
         self._message = f"{state.topic_partition} waits: the node is short of {what}"
         self.is_on = True
         state.hold(_HOLD, KafkaStorageError(self._message))
 
     def _end(self) -> None:
         if self.is_on:
-            self.is_on = False
+            self.is_on = self.is_for_space = False
             self._state.resume(_HOLD)
             log.info("Log goes on partition=%s", self._state.topic_partition)
 

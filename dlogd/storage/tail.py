@@ -345,6 +345,11 @@ class Tail:
         self._memory.pool.touch(span.chunk)
         return span.view[position - span.start : stop - span.start]
 
+    def holds(self, position: int) -> bool:
+        """Return whether the byte at `position` is in memory."""
+        at = bisect_right(self._starts, position) - 1
+        return at >= 0 and position < self._spans[at].end
+
     def copy(self, position: int, length: int) -> bytes | None:
         """Return [position, position + length), or None when not all of it is in memory."""
         parts = []

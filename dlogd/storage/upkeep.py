@@ -110,6 +110,10 @@ class Upkeep:
         await asyncio.gather(*(self._retain_home(home) for home in self._working()))
 
     async def _retain_home(self, home: Home) -> None:
+        try:
+            await self._services.engine.run(home.directory.spare.keep)
+        except OSError as error:
+            self._owner.on_home_error(home, error)
         for opened in list(home.logs.values()):
             if opened.failed is None and not opened.closed:
                 try:

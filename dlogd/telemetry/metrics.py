@@ -160,9 +160,11 @@ class StorageMetrics:
         "dlog_storage_fetch_bytes_total", "Bytes of record batches served."
     )
     tail_reads_total: int = _counter(
-        "dlog_storage_tail_reads_total", "Reads served from the memory of the active segment."
+        "dlog_storage_tail_reads_total", "Fetched ranges that begin in memory."
     )
-    disk_reads_total: int = _counter("dlog_storage_disk_reads_total", "Reads served from a disk.")
+    disk_reads_total: int = _counter(
+        "dlog_storage_disk_reads_total", "Fetched ranges that begin on a disk."
+    )
     segments_rolled_total: int = _counter(
         "dlog_storage_segments_rolled_total", "Segments closed because of size or age."
     )

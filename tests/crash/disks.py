@@ -74,11 +74,13 @@ class Mounted:
         with filler.open("wb") as file:
             space = os.statvfs(self.path)
             # As root: with the blocks that the file system keeps for it.
-            size = max(0, space.f_bfree * space.f_frsize - free_bytes)
-            while size >= 4096:
+            size = left = max(0, space.f_bfree * space.f_frsize - free_bytes)
+            while min(size, left) >= 4096:
+                size = min(size, left)
                 try:
                     os.posix_fallocate(file.fileno(), file.tell(), size)
                     file.seek(size, os.SEEK_CUR)
+                    left -= size
                 except OSError:
                     size //= 2
         try:

@@ -121,3 +121,15 @@ def test_a_crash_and_a_start_on_a_full_disk(node: DaemonProcess, disk: Mounted) 
         append_until(client, "a", values, refused=False)
         check(client, "a", values)
     assert "Traceback" not in node.log
+
+
+def test_retention_frees_a_nearly_full_disk(node: DaemonProcess, disk: Mounted) -> None:
+    node.start()
+    values: list[bytes] = []
+    with closing(Client(node)) as client:
+        client.create("a", {"retention.bytes": "1000000"})
+        # Less than the disk has left: it fills unless retention keeps up.
+        with disk.filled(6_000_000):
+            for _ in range(2500):
+                append_until(client, "a", values, refused=False)
+    assert "Dropped old segments" in node.log

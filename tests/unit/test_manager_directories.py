@@ -74,6 +74,7 @@ def test_a_new_directory_and_the_same_again(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "identity",
         "lock",
+        "spare",
         "stray",
         "topics",
     ]

@@ -103,3 +103,22 @@ def test_an_error_while_a_segment_is_streamed_takes_the_directory_out_of_service
         await host.stop()
 
     run_virtual(scenario)
+
+
+def test_reads_are_counted_by_where_they_begin() -> None:
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await host.open()
+        append(plog, b"a")
+        await plog.flush()
+        metrics = host.services.metrics
+        assert plog.read(0, 1000, 1) is not None
+        assert (metrics.tail_reads_total, metrics.disk_reads_total) == (1, 0)
+        assert plog.read(1, 1000, 1) is not None, "nothing there: not counted"
+        plog = await host.reopen()
+        metrics = host.services.metrics
+        await plog.locate(0)
+        assert plog.read(0, 1000, 1) is not None
+        assert (metrics.tail_reads_total, metrics.disk_reads_total) == (0, 1)
+
+    run_virtual(scenario)
