@@ -88,6 +88,8 @@ class LogMachine(RuleBasedStateMachine):
         self.loop = SimLoop(self.world)
         self.process: Process = self.machine.boot(self.loop)
         self.process.engine.pause_share = self.pause
+        # Of a log that cannot be opened nothing is asked in the end.
+        self.__dict__.pop("log", None)
         self.log: PartitionLog = self.do(self.open(clean))
 
     async def open(self, clean: bool) -> PartitionLog:
