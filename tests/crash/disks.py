@@ -51,9 +51,11 @@ class Mounted:
         run("umount", str(self.path))
         run("mount", self.device, str(self.path))
 
-    def set_read_only(self, read_only: bool) -> None:
-        """Change what the mounted file system allows."""
-        run("mount", "-o", "remount," + ("ro" if read_only else "rw"), str(self.path))
+    def become_read_only(self) -> None:
+        """Let ext4 find an error in itself, as it does on a failing disk."""
+        run("mount", "-o", "remount,errors=remount-ro", str(self.path))
+        trigger = Path("/sys/fs/ext4") / Path(self.device).name / "trigger_fs_error"
+        trigger.write_text("a test\n")
 
     def lose_content(self, suffix: str) -> None:
         """Let every read of the device fail with EIO, also of files with this suffix that are in
