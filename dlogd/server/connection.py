@@ -8,15 +8,15 @@ more: neither what has arrived behind the last request nor another log line.
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from typing import Protocol, cast
 
 from dlog.errors import ProtocolError
 from dlogd.clock import Clock
 from dlogd.server.intake import FrameMemory, Intake
-from dlogd.server.outlet import Outlet, SocketOutlet, TransportOutlet
-from dlogd.server.replies import HeldReads, Replies
+from dlogd.server.loading import HeldReads
+from dlogd.server.outlet import Outlet, SocketOutlet, TransportOutlet, set_up
+from dlogd.server.replies import Replies
 from dlogd.storage.engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 
@@ -159,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is None or transport.get_extra_info("sslcontext") is not None:
             return TransportOutlet(transport, self.replies.on_writable)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        set_up(sock)
         return SocketOutlet(self._loop, sock.fileno(), self.replies.on_writable)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -319,7 +319,11 @@ class Connection(asyncio.BufferedProtocol):
             self._uncharge()
         if self._idle is not None and not len(replies) and not self._idle.done():
             self._idle.set_result(None)
-        if self._processing or self._quiet or self.is_reading or self._resume is not None:
+        if self._processing or self._quiet or self._resume is not None:
+            return
+        if self.is_reading:
+            if replies.is_sending:
+                self._update_reading()  # the answer was not ready at once, and is not taken now
             return
         if self.is_open:
             self.guard(self._process)

@@ -6,8 +6,8 @@ import logging
 from dlogd.clock import Clock
 from dlogd.server.connection import Connection, ConnectionLimits, Router
 from dlogd.server.intake import RECEIVE_BYTES, FrameMemory
+from dlogd.server.loading import HeldReads
 from dlogd.server.pacing import Pacer
-from dlogd.server.replies import HeldReads
 from dlogd.storage.engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 
@@ -18,7 +18,7 @@ FRAME_STALL_S = 30.0
 """How long a client may leave a begun frame without a byte (slow-loris)."""
 FRAME_BYTES_PER_S_MIN = 4096
 """A large frame that comes slower for FRAME_STALL_S is given up: others wait for its memory."""
-HELD_READ_COUNT_MAX = 8
+HELD_READ_COUNT_MAX = 16
 
 
 class Listener:
@@ -49,7 +49,7 @@ class Listener:
             inflight_requests_max=inflight_requests_max,
             receive=bytearray(RECEIVE_BYTES),
             frames=FrameMemory(inflight_bytes_max),
-            held=HeldReads(HELD_READ_COUNT_MAX, Pacer(loop)),
+            held=HeldReads(HELD_READ_COUNT_MAX, Pacer(loop, engine.give_way)),
         )
         self._count_max = connection_count_max
         self._per_ip_max = connection_per_ip_max

@@ -8,12 +8,19 @@ transport (simulation, later TLS), whose bounded buffer it respects.
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 Buffers = Sequence[bytes | memoryview]
 
 TRANSPORT_CHUNK_BYTES = 64 * 1024
+
+UNSENT_BYTES_MAX = 256 * 1024
+"""What the kernel keeps for a peer beyond what the peer has room for (TCP_NOTSENT_LOWAT).
+
+Without a bound it takes 3 MB for each, and a thousand slow readers all that TCP may have.
+"""
 
 
 class Outlet(Protocol):
@@ -34,6 +41,19 @@ class Outlet(Protocol):
 
     def close(self) -> None:
         """Stop watching; nothing is sent any more. Idempotent."""
+
+
+class Options(Protocol):
+    """A socket, as far as it is set up here; uvloop's is not one of the standard library."""
+
+    def setsockopt(self, level: int, option: int, value: int, /) -> None:
+        """Set an option."""
+
+
+def set_up(sock: Options) -> None:
+    """Send at once, and keep little in the kernel for a peer that is slow. Raises OSError."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
 
 
 class SocketOutlet:

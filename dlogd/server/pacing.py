@@ -7,10 +7,13 @@ are cut into slices, and one slice of one connection goes out in each iteration 
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 SLICE_BYTES = 256 * 1024
 """What one turn sends at most."""
+TURN_BYTES_MIN = 64 * 1024
+"""From this size on a send needs a turn."""
 
 
 class Turn(Protocol):
@@ -23,10 +26,14 @@ class Turn(Protocol):
 class Pacer:
     """The queue for turns, one per process. Invariant: scheduled when somebody waits."""
 
-    __slots__ = ("_loop", "_queue", "_scheduled")
+    __slots__ = ("_give_way", "_loop", "_queue", "_scheduled")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, give_way: Callable[[], None] | None = None
+    ) -> None:
+        """`give_way` is called after each turn (`Engine.give_way`)."""
         self._loop = loop
+        self._give_way = give_way
         self._queue: deque[Turn] = deque()
         self._scheduled = False
 
@@ -43,3 +50,5 @@ class Pacer:
         if self._scheduled:
             self._loop.call_soon(self._run)
         turn.on_turn()
+        if self._give_way is not None:
+            self._give_way()

@@ -8,47 +8,35 @@ from disk while the peer takes them, so that a fetch of any size costs at most o
 from collections import deque
 from collections.abc import Callable
 
+from dlogd.server.loading import HeldReads, Loading
 from dlogd.server.outlet import Buffers, Outlet
-from dlogd.server.pacing import SLICE_BYTES, Pacer
+from dlogd.server.pacing import SLICE_BYTES, TURN_BYTES_MIN
 from dlogd.server.slots import Piece, RangePiece, Slot, release_pieces
-from dlogd.storage.engine import Engine, ReadBuffer
+from dlogd.storage.engine import Engine
 
 GATHER_COUNT_MAX = 64
+JOIN_BYTES_MAX = 16 * 1024
+"""So little waits for the read that follows it, and leaves with what that brings."""
 WAITING_BYTES_MAX = 1024 * 1024
 """Answers that wait behind an earlier one; beyond it no further request is taken."""
-
-
-class HeldReads:
-    """What all connections share: read buffers kept while peers are slow, turns for large sends."""
-
-    __slots__ = ("count_max", "count_now", "pacer")
-
-    def __init__(self, count_max: int, pacer: Pacer | None = None) -> None:
-        self.count_max = count_max
-        self.count_now = 0
-        self.pacer = pacer
 
 
 class Replies:
     """Ordered replies and the pump that sends them.
 
-    Invariant: `_loaded` holds bytes of the first piece of `_out`, from its position on.
+    Invariant: what is being read, or was, belongs to the first range in `_out`.
     """
 
     __slots__ = (
         "_blocked",
         "_closed",
-        "_engine",
         "_held",
-        "_holding",
         "_in_line",
-        "_loaded",
-        "_loaded_position",
+        "_loading",
         "_on_error",
         "_on_progress",
         "_out",
         "_outlet",
-        "_reading",
         "_slots",
         "_waiting_bytes",
         "bytes_sent",
@@ -61,17 +49,13 @@ class Replies:
         on_error: Callable[[BaseException], None],
         on_progress: Callable[[], None],
     ) -> None:
-        self._engine = engine
         self._held = held
         self._on_error = on_error
         self._on_progress = on_progress
         self._outlet: Outlet | None = None
         self._slots: deque[Slot] = deque()
         self._out: deque[Piece] = deque()
-        self._loaded: ReadBuffer | None = None
-        self._loaded_position = 0
-        self._holding = False
-        self._reading = False
+        self._loading = Loading(engine, held, self._on_loaded, self._on_read_error)
         self._blocked = False
         self._closed = False
         self._waiting_bytes = 0
@@ -90,6 +74,11 @@ class Replies:
     def is_owing(self) -> bool:
         """Whether a request still waits for its answer."""
         return bool(self._slots)
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether an answer has not left completely."""
+        return bool(self._out)
 
     def is_full(self, count_max: int) -> bool:
         """Whether no further request may be taken: too many wait, or the peer takes no answers."""
@@ -139,7 +128,7 @@ class Replies:
                 self._send_only(data)
                 return
         self._collect()
-        if not self._blocked and not self._reading:
+        if not self._blocked and not self._loading.is_reading:
             self.pump()
         self._on_progress()
 
@@ -166,18 +155,21 @@ class Replies:
     def on_writable(self) -> None:
         """The outlet has room again."""
         self._blocked = False
+        self._loading.on_unblocked()
         self.pump()
         self._on_progress()
 
+    @property
+    def _may_send(self) -> bool:
+        return not (self._blocked or self._closed or self._loading.is_reading)
+
     def pump(self) -> None:
         """Send as much as the peer takes now."""
-        out = self._out
-        while out and not self._blocked and not self._reading and not self._closed:
+        while self._out and self._may_send:
             buffers, size = self._gather()
             if not buffers:
-                self._start_read()
                 return
-            if size >= SLICE_BYTES and self._held.pacer is not None:
+            if size >= TURN_BYTES_MIN and self._held.pacer is not None:
                 if not self._in_line:
                     self._in_line = True
                     self._held.pacer.ask(self)
@@ -188,7 +180,7 @@ class Replies:
     def on_turn(self) -> None:
         """Send one slice of a large reply, then let others have their turn."""
         self._in_line = False
-        if self._out and not self._blocked and not self._reading and not self._closed:
+        if self._out and self._may_send:
             buffers, size = self._gather()
             if buffers and self._send(buffers, size):
                 self.pump()
@@ -206,7 +198,7 @@ class Replies:
         self._consume(sent)
         if sent < size:
             self._blocked = True
-            self._let_go()
+            self._loading.on_blocked()
         return sent == size
 
     def _send_only(self, data: bytes) -> None:
@@ -214,7 +206,7 @@ class Replies:
         self._slots.popleft()
         self._waiting_bytes = 0
         self._out.append(data)
-        if self._blocked or self._reading or self._outlet is None:
+        if self._blocked or self._loading.is_reading or self._outlet is None:
             return
         try:
             sent = self._outlet.send((data,))
@@ -230,11 +222,16 @@ class Replies:
         self._on_progress()
 
     def _gather(self) -> tuple[Buffers, int]:
+        """Return what is to be sent next, and its size; nothing when it is being read first."""
         buffers: list[bytes | memoryview] = []
         size = 0
         for piece in self._out:
-            view = self._view(piece) if isinstance(piece, RangePiece) else piece
+            view = self._loading.view(piece) if isinstance(piece, RangePiece) else piece
             if view is None:
+                if size < JOIN_BYTES_MAX and not self._loading.is_loaded:
+                    assert isinstance(piece, RangePiece)
+                    self._loading.start(piece)
+                    return (), 0
                 break
             room = SLICE_BYTES - size
             if len(view) > room:
@@ -248,12 +245,6 @@ class Replies:
                 break
         return buffers, size
 
-    def _view(self, piece: RangePiece) -> memoryview | None:
-        if piece is self._out[0] and self._loaded is not None:
-            start = piece.position - self._loaded_position
-            return self._loaded.view[start : start + piece.length]
-        return piece.segment.memory_view(piece.position, piece.length)
-
     def _consume(self, sent: int) -> None:
         out = self._out
         while out:
@@ -265,7 +256,7 @@ class Replies:
                 piece.position += step
                 piece.length -= step
                 sent -= step
-                self._drop_if_used(piece)
+                self._loading.on_taken(piece)
                 if piece.length:
                     return
                 out.popleft()
@@ -278,71 +269,25 @@ class Replies:
                     out[0] = memoryview(piece)[sent:]
                 return
 
-    def _drop_if_used(self, piece: RangePiece) -> None:
-        loaded = self._loaded
-        if loaded is not None and (
-            piece.length == 0 or piece.position >= self._loaded_position + len(loaded.view)
-        ):
-            self._release_loaded()
-
-    def _let_go(self) -> None:
-        # A slow peer keeps its read buffer only while few do; others read again when it is due.
-        if self._loaded is None or self._holding:
-            return
-        if self._held.count_now < self._held.count_max:
-            self._held.count_now += 1
-            self._holding = True
-        else:
-            self._release_loaded()
-
-    def _release_loaded(self) -> None:
-        loaded, self._loaded = self._loaded, None
-        if loaded is not None:
-            loaded.release()
-        if self._holding:
-            self._holding = False
-            self._held.count_now -= 1
-
-    def _start_read(self) -> None:
-        piece = self._out[0]
-        assert isinstance(piece, RangePiece)
-        file = piece.segment.file
-        if file is None:
-            self._on_error(OSError("A segment that is read from has no file"))
-            return
-        self._reading = True
-        length = min(piece.length, self._engine.read_length_max)
-        self._engine.read(file, piece.position, length, self._on_read)
-
-    def _on_read(self, result: ReadBuffer | OSError) -> None:
-        self._reading = False
-        piece = self._out[0]
-        assert isinstance(piece, RangePiece)
-        if isinstance(result, OSError):
-            piece.segment.on_read_error(result)
-            if not self._closed:
-                self._on_error(result)
-            self._finish_close()
-            return
+    def _on_loaded(self) -> None:
         if self._closed:
-            result.release()
+            self._loading.close()
             self._finish_close()
             return
-        if len(result.view) == 0:
-            result.release()
-            self._on_error(OSError("A segment ended before the range that a fetch was promised"))
-            return
-        self._loaded = result
-        self._loaded_position = piece.position
         self.pump()
         self._on_progress()
+
+    def _on_read_error(self, error: BaseException) -> None:
+        if not self._closed:
+            self._on_error(error)
+        self._finish_close()
 
     def close(self) -> None:
         """Drop everything that was not sent; slots may still be filled, to no effect."""
         if self._closed:
             return
         self._closed = True
-        self._release_loaded()
+        self._loading.close()
         if self._outlet is not None:
             self._outlet.close()
             self._outlet = None
@@ -351,7 +296,7 @@ class Replies:
         for slot in list(self._slots):
             if slot.pieces is None:
                 slot.on_closed()
-        if not self._reading:
+        if not self._loading.is_reading:
             self._finish_close()
 
     def _finish_close(self) -> None:

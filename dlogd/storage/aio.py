@@ -141,7 +141,8 @@ class AioEngine:
         self._ended: deque[tuple[_Write | _Read, int]] = deque()
         self._deferred: deque[Callable[[], None]] = deque()
         self._scheduled = False
-        self._reads = ReadPool(read_memory_bytes, loop.call_soon)
+        self._writing = 0
+        self._reads = ReadPool(read_memory_bytes, loop.call_soon, loop.time)
         self._threads = ThreadEngine(loop, reads=self._reads)
         self.submits_total = 0
         loop.add_reader(self._eventfd, self._on_completions)
@@ -150,6 +151,11 @@ class AioEngine:
     def read_length_max(self) -> int:
         """The largest `length` of one read, bytes."""
         return self._reads.length_max
+
+    @property
+    def read_length_best(self) -> int:
+        """What one of many reads should ask for now."""
+        return self._reads.length_best
 
     @property
     def unfinished(self) -> int:
@@ -167,10 +173,12 @@ class AioEngine:
         done: WriteDone,
     ) -> None:
         """Write `buffers` one after the other from `position`."""
+        self._reads.write_count += 1
         if file.direct and len(buffers) <= IOVECS_MAX:
             write = _Write(file, position, buffers, durable, done)
             if _is_within(write.end, file):
                 self._queue.append(write)
+                self._writing += 1
                 self._schedule()
                 return
         self._threads.write(file, position, buffers, durable=durable, done=done)
@@ -190,6 +198,16 @@ class AioEngine:
             return
         self._queue.append(_Read(read, self._threads.submit_read))
         self._schedule()
+
+    def give_way(self) -> None:
+        """Let the kernel's workers finish writes that are in flight.
+
+        A durable write goes through workers that are bound to the CPU which the disk interrupts,
+        and completions pull this process there too. A loop that is always busy then keeps them from
+        running for up to a tick of the scheduler (4 ms), three times for each write.
+        """
+        if self._writing:
+            os.sched_yield()
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run blocking `work` in a thread; re-raise what it raises."""
@@ -280,6 +298,8 @@ class AioEngine:
         assert operation is not None
         self._operations[slot] = None
         self._free_slots.append(slot)
+        if type(operation) is _Write:
+            self._writing -= 1
         self._ended.append((operation, result))
 
     def _finish(self) -> None:

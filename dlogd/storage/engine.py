@@ -74,6 +74,15 @@ class Engine(Protocol):
     def read_length_max(self) -> int:
         """The largest `length` of one read, bytes."""
 
+    @property
+    def read_length_best(self) -> int:
+        """What one of many reads should ask for now: less while writes go to the same disks."""
+
+    def give_way(self) -> None:
+        """Give the CPU to those who carry out writes, if any are in flight; called between pieces
+        of long work.
+        """
+
     async def run(self, work: Callable[[], T]) -> T:
         """Run blocking `work` where it does not hold up the loop; re-raise what it raises."""
 

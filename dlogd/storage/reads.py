@@ -1,9 +1,13 @@
-"""Pooled memory for the reads of an engine: widening to aligned blocks, waiting for a buffer.
+"""Pooled memory for the reads of an engine, and lanes that keep disks free for writes.
 
 Holds no system call and no thread: `dlogd.storage.aio` and `dlogd.storage.threads` carry the reads
-out. Memory is bounded; a read that finds none waits its turn.
+out. Memory is bounded; a read that finds none waits its turn. A disk serves what it was given in
+about that order, so a durable write waits for all reads before it: 4 MiB of them make it ten times
+slower, half a MiB hardly (docs/decisions/0011). So each disk has a lane, with so many bytes in
+flight that it is busy; fewer while there are writes. Owner: the event loop's thread.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 from dlogd.storage.buffers import LARGE, SMALL, BufferPool, Chunk
@@ -11,8 +15,18 @@ from dlogd.storage.engine import ALIGNMENT, ReadDone
 from dlogd.storage.files import File
 
 READ_SMALL_BYTES = 64 * 1024
-READ_LARGE_BYTES = 1024 * 1024
+READ_LARGE_BYTES = 512 * 1024
 READ_MEMORY_BYTES = 32 * 1024 * 1024
+
+PEEK_BYTES = 16 * 1024
+"""Reads up to this size look for a place; they are never held up by those that stream."""
+IN_FLIGHT_BYTES = 2 * 1024 * 1024
+"""What one disk is given to read at a time."""
+IN_FLIGHT_BESIDE_WRITES_BYTES = 512 * 1024
+BESIDE_WRITES_BYTES = 256 * 1024
+"""What one read should ask for while there are writes."""
+CALM_S = 0.1
+"""So long after the last write reads may be large again."""
 
 _EMPTY = memoryview(b"")
 
@@ -23,13 +37,25 @@ class PooledRead:
     The aligned span [start, start + span) goes into `target`; `view` is what was asked for.
     """
 
-    __slots__ = ("_chunk", "_pool", "done", "file", "length", "position", "span", "start", "view")
+    __slots__ = (
+        "_chunk",
+        "_lane",
+        "_pool",
+        "done",
+        "file",
+        "length",
+        "position",
+        "span",
+        "start",
+        "view",
+    )
 
     def __init__(
         self, pool: BufferPool, file: File, position: int, length: int, done: ReadDone
     ) -> None:
         self._pool = pool
         self._chunk: Chunk | None = None
+        self._lane: Lane | None = None
         self.file = file
         self.position = position
         self.length = length
@@ -55,12 +81,26 @@ class PooledRead:
         assert self._chunk is not None
         skipped = self.position - self.start
         self.view = self._chunk.view[skipped : max(skipped, min(skipped + self.length, count))]
+        self._leave()
         self.done(self)
 
     def fail(self, error: OSError) -> None:
         """Give the memory back and report `error`."""
         self.release()
+        self._leave()
         self.done(error)
+
+    def enter(self, lane: "Lane") -> None:
+        """Count as one of the reads that `lane` has in flight, until it has ended."""
+        self._lane = lane
+        lane.in_flight_bytes += self.span
+
+    def _leave(self) -> None:
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            lane.in_flight_bytes -= self.span
+            if lane.waiting:
+                lane.advance()
 
     def release(self) -> None:
         """Give the memory back; a second call raises RuntimeError."""
@@ -82,17 +122,55 @@ class PooledRead:
         return SMALL if self.span <= self._pool.small_bytes else LARGE
 
 
+class Lane:
+    """The reads of one disk, in their order.
+
+    Invariant: the first of `waiting` waits for one in flight to end, or (`starved`) for memory.
+    """
+
+    __slots__ = ("_pool", "in_flight_bytes", "starved", "waiting")
+
+    def __init__(self, pool: "ReadPool") -> None:
+        self._pool = pool
+        self.in_flight_bytes = 0
+        self.starved = False
+        self.waiting: deque[tuple[PooledRead, Callable[[PooledRead], None]]] = deque()
+
+    def advance(self) -> None:
+        """Submit what may go now."""
+        waiting = self.waiting
+        while waiting and not self.starved:
+            read, submit = waiting[0]
+            if self.in_flight_bytes and (
+                self.in_flight_bytes + read.span > self._pool.in_flight_bytes_max
+            ):
+                return
+            if not read.take_memory():
+                self.starved = True
+                self._pool.when_available(self._on_memory, read.size_class)
+                return
+            waiting.popleft()
+            read.enter(self)
+            submit(read)
+
+    def _on_memory(self) -> None:
+        self.starved = False
+        self.advance()
+
+
 class ReadPool:
-    """The read memory of one engine. Owner: the event loop's thread."""
+    """The read memory of one engine, and the lanes of its disks."""
 
     def __init__(
         self,
         memory_bytes: int,
         call_soon: Callable[[Callable[[], None]], object],
+        now: Callable[[], float],
         *,
         small_bytes: int = READ_SMALL_BYTES,
         large_bytes: int = READ_LARGE_BYTES,
     ) -> None:
+        """`now`: seconds, of the loop."""
         self._pool = BufferPool(
             memory_bytes,
             small_bytes=small_bytes,
@@ -100,13 +178,40 @@ class ReadPool:
             call_soon=call_soon,
             huge_pages=True,
         )
+        self._now = now
+        # By data directory, each of which has a disk of its own: as many as there are of them.
+        self._lanes: dict[str, Lane] = {}
+        self._write_count_seen = 0
+        self._calm_at = 0.0
+        self.when_available = self._pool.when_available
+        self.write_count = 0
+        """Writes that the engine was given so far."""
         # An unaligned read of this length still fits into one large buffer.
         self.length_max = large_bytes - ALIGNMENT
+        self._length_beside_writes = min(large_bytes, BESIDE_WRITES_BYTES) - ALIGNMENT
 
     @property
     def taken_bytes(self) -> int:
         """Memory of reads in flight and of bytes not yet released."""
         return self._pool.usage().taken_bytes
+
+    @property
+    def _is_calm(self) -> bool:
+        now = self._now()
+        if self.write_count != self._write_count_seen:
+            self._write_count_seen = self.write_count
+            self._calm_at = now + CALM_S
+        return now >= self._calm_at
+
+    @property
+    def length_best(self) -> int:
+        """What one of many reads should ask for now."""
+        return self.length_max if self._is_calm else self._length_beside_writes
+
+    @property
+    def in_flight_bytes_max(self) -> int:
+        """What one disk may be given at a time now."""
+        return IN_FLIGHT_BYTES if self._is_calm else IN_FLIGHT_BESIDE_WRITES_BYTES
 
     def start(
         self,
@@ -116,11 +221,19 @@ class ReadPool:
         done: ReadDone,
         submit: Callable[[PooledRead], None],
     ) -> None:
-        """Call `submit` with the read once it has its memory, at once when there is some."""
+        """Call `submit` with the read once it has its memory and its turn, at once if it can."""
         if position < 0 or not 0 < length <= self.length_max:
             raise ValueError(f"Cannot read {length} bytes at {position} of {file.path}")
         read = PooledRead(self._pool, file, position, length, done)
-        self._try(read, submit)
+        if length <= PEEK_BYTES:
+            self._try(read, submit)
+            return
+        disk = file.path.rsplit("/", 2)[0]
+        lane = self._lanes.get(disk)
+        if lane is None:
+            lane = self._lanes[disk] = Lane(self)
+        lane.waiting.append((read, submit))
+        lane.advance()
 
     def _try(self, read: PooledRead, submit: Callable[[PooledRead], None]) -> None:
         if read.take_memory():
@@ -130,4 +243,6 @@ class ReadPool:
 
     def close(self) -> None:
         """Forget the waiting reads and the memory."""
+        for lane in self._lanes.values():
+            lane.waiting.clear()
         self._pool.close()

@@ -228,12 +228,17 @@ class ThreadEngine:
         self._loop = loop
         self._io = Workers(loop, "dlogd-io", io_threads)
         self._executor = ThreadPoolExecutor(work_threads, thread_name_prefix="dlogd-work")
-        self._reads = reads or ReadPool(read_memory_bytes, loop.call_soon)
+        self._reads = reads or ReadPool(read_memory_bytes, loop.call_soon, loop.time)
 
     @property
     def read_length_max(self) -> int:
         """The largest `length` of one read, bytes."""
         return self._reads.length_max
+
+    @property
+    def read_length_best(self) -> int:
+        """What one of many reads should ask for now."""
+        return self._reads.length_best
 
     @property
     def unfinished(self) -> int:
@@ -250,6 +255,7 @@ class ThreadEngine:
         done: WriteDone,
     ) -> None:
         """Write `buffers` one after the other from `position`."""
+        self._reads.write_count += 1
         if file.direct:
             for buffer in buffers:
                 check_alignment(file, position, buffer.nbytes)
@@ -266,6 +272,9 @@ class ThreadEngine:
     def submit_read(self, read: PooledRead) -> None:
         """Carry out a read that has its memory."""
         self._io.submit(ReadJob(read))
+
+    def give_way(self) -> None:
+        """Nothing: the threads may run on any CPU."""
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run blocking `work` in a thread; re-raise what it raises."""

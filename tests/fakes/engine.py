@@ -112,6 +112,13 @@ class MemoryEngine:
     def read_length_max(self) -> int:
         return 1 << 20
 
+    @property
+    def read_length_best(self) -> int:
+        return 1 << 20
+
+    def give_way(self) -> None:
+        """Nothing: time is virtual."""
+
     # -- writes
 
     def write(

@@ -159,7 +159,7 @@ def test_reads_wait_for_memory_in_order(run: Callable[..., None]) -> None:
         with pytest.raises(RuntimeError, match="twice"):
             held[0].release()
 
-    run(scenario, read_memory_bytes=1 << 20)
+    run(scenario, read_memory_bytes=512 * 1024)
 
 
 def test_a_thousand_writes_at_once(run: Callable[..., None]) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from dlogd.server import replies as module
+from dlogd.server.loading import HeldReads
 from dlogd.server.outlet import Buffers
 from dlogd.server.pacing import Turn
-from dlogd.server.replies import HeldReads, Replies
+from dlogd.server.replies import Replies
 from dlogd.server.slots import Piece, RangePiece
 
 
@@ -49,7 +50,7 @@ class Bytes:
 class LateEngine:
     """Reads answered when the test says so."""
 
-    read_length_max = 1000
+    read_length_max = read_length_best = 1000
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
@@ -176,3 +177,43 @@ def test_a_segment_that_ends_early_is_an_error_not_a_hang() -> None:
     replies.open().fill([segment.piece(10, 5)]).drain()
     engine.waiting.pop(0)()
     assert len(errors) == 1
+
+
+def test_a_blocked_peer_loses_its_buffer_to_those_that_blocked_later() -> None:
+    engine, held = LateEngine(), HeldReads(1)
+    segment = FakeSegment(bytes(20_000), 20_000)
+    all_replies = []
+    for _ in range(3):
+        peer: Any = SimpleNamespace(send=lambda buffers: 100, close=lambda: None)
+        replies = Replies(engine, held, lambda error: None, lambda: None)  # type: ignore[arg-type]
+        replies.attach(peer)
+        replies.open().fill([segment.piece(0, 5000)]).drain()
+        engine.waiting.pop(0)()
+        assert (engine.buffers_out, held.count_now) == (1, 1)
+        all_replies.append(replies)
+    all_replies[2].on_writable()
+    assert not engine.waiting  # the last one has kept it
+    all_replies[0].on_writable()
+    assert len(engine.waiting) == 1
+    for replies in all_replies:
+        replies.close()
+    engine.waiting.pop(0)()
+    assert (segment.acquired, engine.buffers_out, held.count_now) == (0, 0, 0)
+
+
+def test_a_head_leaves_with_the_bytes_that_are_read_for_it() -> None:
+    engine, sent = LateEngine(), list[bytes]()
+
+    def send(buffers: Buffers) -> int:
+        sent.append(b"".join(buffers))
+        return len(sent[-1])
+
+    peer: Any = SimpleNamespace(send=send, close=lambda: None)
+    replies = Replies(engine, HeldReads(1), lambda error: None, lambda: None)  # type: ignore[arg-type]
+    replies.attach(peer)
+    segment = FakeSegment(b"x" * 20_000, 20_000)
+    replies.open().fill([b"head", segment.piece(0, 300), b"tail"]).drain()
+    assert not sent
+    engine.waiting.pop(0)()
+    assert sent == [b"head" + b"x" * 300 + b"tail"]
+    assert segment.acquired == 0
