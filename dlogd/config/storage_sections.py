@@ -144,7 +144,7 @@ class AppendConfig:
     memory_bytes: int = key(
         "append.memory.bytes",
         keys.BYTES,
-        "64MiB",
+        "48MiB",
         "Memory for the tails of all active segments; producers wait when all of it is unflushed. "
         "Flushed tails stay in it as a cache for consumers.",
         low=1 * MIB,
