@@ -6,6 +6,7 @@
 Both end in the one `Settings` of the invocation; what stands later wins.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,6 +17,9 @@ from dlog.transport import Address
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 FORMATS = ("table", "wide", "json", "yaml", "tsv")
+
+TIMEOUT_S_MIN = 0.1
+_UNITS_S = {None: 1.0, "s": 1.0, "ms": 0.001, "min": 60.0}
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -76,9 +80,16 @@ def _set_no_headers(context: click.Context, _option: click.Parameter, value: boo
         settings_of(context).headers = False
 
 
-def _set_timeout(context: click.Context, _option: click.Parameter, value: float | None) -> None:
-    if value is not None:
-        settings_of(context).timeout_s = value
+def _set_timeout(context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    if value is None:
+        return
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|min)?", value.strip())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no time: 2, 2s, 500ms and 1min are")
+    timeout_s = float(found[1]) * _UNITS_S[found[2]]
+    if timeout_s < TIMEOUT_S_MIN:
+        raise click.BadParameter(f"{value!r} is below {TIMEOUT_S_MIN} s")
+    settings_of(context).timeout_s = timeout_s
 
 
 def _set_explain(context: click.Context, _option: click.Parameter, value: bool) -> None:
@@ -123,11 +134,10 @@ _OPTIONS = (
     ),
     click.option(
         "--timeout",
-        type=click.FloatRange(min=0.1),
         metavar="SECONDS",
         callback=_set_timeout,
         expose_value=False,
-        help="How long to try (default 5).",
+        help="How long to try; 2s, 500ms are understood as well (default 5).",
     ),
     click.option(
         "--explain",

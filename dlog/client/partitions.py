@@ -23,6 +23,10 @@ MAX_TIMESTAMP = -3
 ACKS_NONE = 0
 ACKS_LEADER = 1
 ACKS_ALL = -1
+ACKS_BY_NAME: Mapping[str, int] = {"none": ACKS_NONE, "leader": ACKS_LEADER, "all": ACKS_ALL}
+ACK_DEFAULT = "ack.default"
+
+_TOPIC = 2  # a resource of DescribeConfigs
 
 CONSUMER = -1
 FETCH_BYTES_MAX = 50 * 1024 * 1024
@@ -36,10 +40,15 @@ async def produce(
     partition: int,
     records: Buffer,
     *,
-    acks: int = ACKS_ALL,
+    acks: int | None = None,
     timeout_ms: int = 30_000,
 ) -> ProducedView | None:
-    """Append a record set (whole batches); None when `acks` is 0, for nothing is answered then."""
+    """Append a record set (whole batches); None when `acks` is 0, for nothing is answered then.
+
+    Without `acks` the topic's `ack.default` counts, which costs a request of its own.
+    """
+    if acks is None:
+        acks = await ack_default(node, topic)
     version = node.version_of(ApiKey.PRODUCE)
     client_id = node.connection.options.client_id
 
@@ -64,6 +73,29 @@ async def produce(
                     log_start_offset=log_start_offset,
                 )
     raise ProtocolError(f"{node.address} answered a produce without its partition")
+
+
+async def ack_default(node: NodeClient, topic: str) -> int:
+    """Return the acks that the topic wants where a caller does not say: its `ack.default`.
+
+    ACKS_ALL where the node does not know such a config, as Apache Kafka does not.
+    """
+
+    def build(module: Any) -> Any:
+        wanted = module.DescribeConfigsResource(
+            resource_type=_TOPIC, resource_name=topic, configuration_keys=(ACK_DEFAULT,)
+        )
+        return module.DescribeConfigsRequest(
+            resources=(wanted,), include_synonyms=False, include_documentation=False
+        )
+
+    response = await node.call(ApiKey.DESCRIBE_CONFIGS, build)
+    for result in response.results:
+        raise_for(int(result.error_code), result.error_message)
+        for each in result.configs:
+            if each.name == ACK_DEFAULT:
+                return ACKS_BY_NAME.get(str(each.value), ACKS_ALL)
+    return ACKS_ALL
 
 
 async def fetch(

@@ -16,7 +16,7 @@ import click
 from dlog.client.admin import Resource
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import ClusterView, NodeView
-from dlog.errors import DlogError, TransportError
+from dlog.errors import ConnectFailedError, DlogError, TransportError
 from dlog.transport import Address
 from dlogctl import exit_codes
 from dlogctl.health import partition_counts, reasons_against
@@ -26,6 +26,7 @@ from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
 
 REASONS_SHOWN = 20
+WRONG = ("leaderless", "under_replicated", "offline_replicas", "non_preferred_leader")
 WILDCARDS = ("0.0.0.0", "::", "")
 
 NODE_COLUMNS = (
@@ -170,11 +171,15 @@ def _disk_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
                     "logs": each.get("logs"),
                     "size": format_bytes(total),
                     "free": format_bytes(free),
-                    "used": f"{100 * (total - free) / total:.0f} %" if total and free else None,
+                    "used": _share(total, free),
                     "error": each.get("error"),
                 }
             )
     return rows
+
+
+def _share(total: int | None, free: int | None) -> str | None:
+    return f"{100 * (total - free) / total:.0f} %" if total and free is not None else None
 
 
 def _show(document: Mapping[str, Any], settings: Settings) -> None:
@@ -200,8 +205,7 @@ def _show(document: Mapping[str, Any], settings: Settings) -> None:
         ("topics", document["topics"]),
         ("partitions", partitions["total"]),
     ]
-    wrong = ("leaderless", "under_replicated", "offline_replicas", "non_preferred_leader")
-    pairs += [(key.replace("_", " "), len(partitions[key])) for key in wrong]
+    pairs += [(key.replace("_", " "), len(partitions[key])) for key in WRONG]
     output.pairs(pairs)
     output.rows(rows, NODE_COLUMNS, "nodes")
     if disks := _disk_rows(document):
@@ -210,8 +214,49 @@ def _show(document: Mapping[str, Any], settings: Settings) -> None:
         click.echo(f"note: {note}", err=True)
 
 
+def _document_of_one(status: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """Return what a node that does not serve clients yet says of itself: it starts or recovers."""
+    node_id = status.get("node_id", "?")
+    problems = status.get("problems") or ["clients cannot connect"]
+    node = {
+        "node": node_id,
+        "address": str(settings.bootstrap[0]),
+        "rack": status.get("rack"),
+        "role": None,
+        "http": str(settings.http),
+        "state": status.get("state"),
+        "status": status,
+    }
+    return {
+        "healthy": False,
+        "reasons": [f"node {node_id}: {problem}" for problem in problems],
+        "notes": [f"only what {settings.http} says of itself: no node could be asked for more"],
+        "cluster_id": status.get("cluster_id") or None,
+        "controller": None,
+        "topics": status.get("topics"),
+        "partitions": {"total": None, **{key: [] for key in WRONG}},
+        "nodes": [node],
+    }
+
+
+def _ask(client: BlockingClient, settings: Settings) -> dict[str, Any]:
+    try:
+        return _document(client.run(lambda: _gather(client, settings)))
+    except ConnectFailedError:
+        address = settings.http
+        if address is None:
+            raise
+        try:
+            status = client.run(lambda: get_status(address, settings.timeout_s))
+        except DlogError:
+            status = None
+        if status is None:
+            raise
+    return _document_of_one(status, settings)
+
+
 def _once(client: BlockingClient, settings: Settings) -> dict[str, Any]:
-    document = _document(client.run(lambda: _gather(client, settings)))
+    document = _ask(client, settings)
     _show(document, settings)
     return document
 

@@ -272,8 +272,8 @@ def _show_changes(
 @click.argument("name")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Raise their number to this.")
 @click.option(
-    "-s", "--set", "set_values", multiple=True, metavar="KEY=VALUE", callback=parse_pairs,
-    help="Set a topic config; may be given many times.",
+    "-s", "--set", "-c", "--config", "set_values", multiple=True, metavar="KEY=VALUE",
+    callback=parse_pairs, help="Set a topic config; may be given many times.",
 )  # fmt: skip
 @click.option("-u", "--unset", multiple=True, metavar="KEY", help="Back to the default.")
 @click.option("--dry-run", is_flag=True, help="Let the cluster check it, change nothing.")

@@ -8,6 +8,9 @@ import pytest
 
 from dlog.batch.header import decode_header
 from dlog.batch.records import decode
+from dlog.client import partitions
+from dlog.client.admin import Resource
+from dlog.client.views import ProducedView
 from dlog.errors import (
     InvalidRequiredAcksError,
     NotEnoughReplicasError,
@@ -51,6 +54,21 @@ def records_of(raw: Raw, topic: str) -> bytes:
     code, records = raw.fetched()
     assert code == 0
     return records
+
+
+def test_who_does_not_say_asks_for_the_acknowledgement_of_the_topic(node: DaemonProcess) -> None:
+    create(node, "unsaid", ack_default="none")
+    with client_of(node) as client:
+
+        async def produce() -> ProducedView | None:
+            leader = await client.cluster.leader("unsaid", 0)
+            return await partitions.produce(leader, "unsaid", 0, batch(b"x"))
+
+        assert client.run(produce) is None
+        change = {"ack.default": "all"}
+        client.run(lambda: client.admin.alter_configs(Resource.TOPIC, "unsaid", set_values=change))
+        view = client.run(produce)
+        assert view is not None and view.base_offset == 1
 
 
 def test_acks_none_one_and_all_are_appended(node: DaemonProcess, raw: Raw) -> None:

@@ -343,7 +343,7 @@ def test_produce_without_acknowledgement_and_with_a_refusal() -> None:
         peer.raw[ApiKey.PRODUCE] = refuse
         assert await partitions.produce(leader, "t", 0, b"batch", acks=0) is None
         with pytest.raises(NotLeaderOrFollowerError):
-            await partitions.produce(leader, "t", 0, b"batch")
+            await partitions.produce(leader, "t", 0, b"batch", acks=partitions.ACKS_ALL)
 
     check(work)
 

@@ -312,6 +312,26 @@ def test_status_without_the_http_endpoint_says_so(ctl: Ctl, world: World) -> Non
     assert "2 h" in ctl("status", "--http", there).out
 
 
+def test_status_of_a_node_that_still_recovers(ctl: Ctl, world: World) -> None:
+    nobody = ("--bootstrap", "127.0.0.1:1", "status", "--timeout", "500ms")
+    world.status["state"], world.status["node_id"] = "recovering", 1
+    world.status["problems"] = ["not serving: recovering logs: 3 of 9, 12 MiB scanned"]
+    shown = ctl(*nobody, "--http", world.http_address)
+    assert shown.code == 10
+    assert "  - node 1: not serving: recovering logs: 3 of 9, 12 MiB scanned\n" in shown.out
+    assert " recovering " in shown.out
+    assert "could be asked" in shown.err
+    document = json.loads(ctl(*nobody, "--http", world.http_address, "-o", "json").out)
+    assert (document["healthy"], document["nodes"][0]["state"]) == (False, "recovering")
+    assert ctl(*nobody, "--http", "127.0.0.1:1").code == 2
+
+
+def test_a_disk_that_is_full_to_the_last_byte(ctl: Ctl, world: World) -> None:
+    directory = {"path": "/d", "online": True, "total_bytes": 1 << 40, "free_bytes": 0}
+    world.status["storage"] = {"directories": [directory], "logs": 2}
+    assert "100 %" in ctl("status").out
+
+
 def test_nobody_there(ctl: Ctl) -> None:
     result = ctl("--bootstrap", "127.0.0.1:1", "status", "--timeout", "0.2")
     assert (result.code, result.out) == (2, "")
@@ -354,7 +374,9 @@ MISUSES = (
     ("topic list --bogus", 64, r"No such option '?--bogus'?; see dlogctl topic list --help"),
     ("topic create x -p zero", 64, r".*--partitions.*'zero'.*; see dlogctl topic create --help"),
     ("topic create x -p 0", 64, r".*--partitions.* 0 is not in .*"),
-    ("--timeout soon status", 64, r".*--timeout.*'soon'.*"),
+    ("--timeout soon status", 64, r".*--timeout.*'soon' is no time: 2, 2s, .*"),
+    ("--timeout 50ms status", 64, r".*--timeout.*'50ms' is below 0.1 s.*"),
+    ("topic alter missing --config a=b --timeout 200ms", 1, "there is no topic missing"),
     ("--bootstrap h:99999 status", 64, r".*--bootstrap.*'h:99999' is not host:port; see .*"),
     ("--bootstrap no.invalid:1 status", 2, r"cannot connect to no.invalid:1: .*see --bootstrap.*"),
     ("topic alter missing -s a=b --timeout 0.2", 1, "there is no topic missing"),
