@@ -220,7 +220,13 @@ class Broker:
     def _make_context(self, replicas: ReplicaManager) -> ServerContext:
         store = self.store
         assert store is not None
+
+        def producer_id_in_use(first: int, end: int) -> int:
+            known = (each.producers.highest(first, end) for each in replicas.by_id.values())
+            return max(known, default=-1)
+
         return ServerContext(
+            producer_id_in_use=producer_id_in_use,
             node_id=self.node_id,
             config=self.config,
             clock=self._clock,

@@ -157,6 +157,10 @@ class ProducerStates:
         for _, producer_id in by_silence[:count]:
             del self._producers[producer_id]
 
+    def highest(self, first: int, end: int) -> int:
+        """Return the highest id of a producer in [first, end), -1 when there is none."""
+        return max((each for each in self._producers if first <= each < end), default=-1)
+
     def expire(self, now_ms: int) -> int:
         """Forget producers that were silent for `expiry_ms`; return how many."""
         horizon_ms = now_ms - self.expiry_ms

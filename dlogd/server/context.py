@@ -54,6 +54,9 @@ class ServerContext:
     offline: Callable[[], frozenset[tuple[TopicId, int]]] = lambda: NOTHING_OFFLINE
     """Return the partitions out of service on this node, the same object until that changes."""
 
+    producer_id_in_use: Callable[[int, int], int] = lambda _first, _end: -1
+    """Return the highest producer id in [first, end) that a log on this node knows; -1: none."""
+
     def new_id(self) -> UUID:
         """Return a fresh id for a topic or a command."""
         return UUID(int=self.rng.getrandbits(128), version=4)

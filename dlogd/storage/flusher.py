@@ -190,7 +190,7 @@ class Flusher:
         except OSError as error:
             self._on_error(error)
             return False
-        self._note(segment, self._end, self._account(segment))
+        self.on_progress(segment, self._account(segment))
         return True
 
     def on_written(self, error: OSError | None) -> None:
@@ -215,6 +215,9 @@ class Flusher:
         """Account for a write by the engine that ended well, and start the next."""
         state, end, offset = self._state, self._end, self._offset
         size = self._account(segment)
+        if segment.durable:
+            # Before the acknowledgement: what is below the mark is never taken for a torn tail.
+            segment.index.mark(end)
         if segment.tail.end != end or len(self.pending) > 1:
             # First, so that the disk works while the acknowledgements go out.
             self.run()
@@ -222,8 +225,8 @@ class Flusher:
         if offset >= state.promised_offset or flushed > state.flushed_offset:
             # What went on synchronously may have promised more.
             state.advance(flushed, max(offset, state.promised_offset))
-        # Last, because it costs system calls and nobody waits for it.
-        self._note(segment, end, size)
+        # After it, because indexes and preallocation cost system calls and nobody waits for them.
+        self.on_progress(segment, size)
 
     def _account(self, segment: Segment) -> int:
         """Count a write up to `_end` that has ended well; return its bytes."""
@@ -240,12 +243,6 @@ class Flusher:
         if self._retry is not None:
             self._on_space()
         return size
-
-    def _note(self, segment: Segment, end: int, size: int) -> None:
-        """Bring what follows from a write up to `end` to the indexes; prepare the next."""
-        if segment.durable:
-            segment.index.mark(end)
-        self.on_progress(segment, size)
 
     # -- errors
 

@@ -128,6 +128,21 @@ class TestInitProducerId:
 
         run(test())
 
+    def test_ids_that_a_log_knows_are_skipped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(producer_ids, "BLOCK_COUNT", 3)
+
+        async def test() -> None:
+            known = {0, 1, 7, 40, 5_000_000}  # the last was made up by its client
+            node = FakeNode()
+            node.context.producer_id_in_use = lambda first, end: max(
+                (each for each in known if first <= each < end), default=-1
+            )
+            taken = [(await self.take(node)).producer_id for _ in range(7)]
+            assert taken == list(range(41, 48))
+            assert node.image.producer_id_next >= 48
+
+        run(test())
+
     def test_many_at_once_take_one_block(self) -> None:
         async def test() -> None:
             node = FakeNode()

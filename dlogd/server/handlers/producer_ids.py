@@ -26,6 +26,8 @@ from dlogd.server.exchange import Handler, Request
 log = logging.getLogger(__name__)
 
 BLOCK_COUNT = 1_000
+SEARCHED_COUNT = 900_000
+"""So far above a new block ids are looked for; what lies further was never given out by us."""
 NO_PRODUCER_ID, NO_PRODUCER_EPOCH = -1, -1
 TIMEOUT_MS = 30_000
 
@@ -68,6 +70,24 @@ class ProducerIds:
         return {"error_code": 0, "producer_id": taken, "producer_epoch": 0}
 
     async def _fill(self, context: ServerContext) -> None:
+        first, end = await self._allocate(context, BLOCK_COUNT)
+        # An id twice would make a new producer's records pass for repetitions of another's. The
+        # metadata does not know of ids that it gave out after the backup it was restored from.
+        while (used := context.producer_id_in_use(first, first + SEARCHED_COUNT)) >= first:
+            log.warning(
+                "Skipped producer ids that logs know: the metadata is older than the data"
+                " first=%d last=%d",
+                first,
+                used,
+            )
+            if used + 1 >= end:
+                _, end = await self._allocate(context, used + 1 - end + BLOCK_COUNT)
+            first = used + 1
+        self._next, self._end = first, end
+        log.info("Took producer ids first=%d count=%d", first, end - first)
+
+    async def _allocate(self, context: ServerContext, count: int) -> tuple[int, int]:
+        """Take `count` ids from the cluster; return [first, end)."""
         registration = context.image().nodes.get(context.node_id)
         if registration is None:
             raise StaleBrokerEpochError(f"Node {context.node_id} has not registered yet")
@@ -75,11 +95,10 @@ class ProducerIds:
             command_id=context.new_id(),
             node_id=context.node_id,
             node_epoch=registration.node_epoch,
-            count=BLOCK_COUNT,
+            count=count,
         )
         applied = await context.propose(command, context.deadline_ms(TIMEOUT_MS))
-        self._next, self._end = applied.value, applied.value + BLOCK_COUNT
-        log.info("Took producer ids first=%d count=%d", applied.value, BLOCK_COUNT)
+        return applied.value, applied.value + count
 
 
 def refuse(request: Request, error: WireError) -> Fields:
