@@ -254,6 +254,8 @@ class AioEngine:
                 first += 1
         if self._ended:
             self._finish()
+        if queue and free and first == len(slots):
+            self._schedule()  # what was sent was refused: no completion brings the rest
 
     def _call_deferred(self) -> None:
         deferred, ended = self._deferred, False

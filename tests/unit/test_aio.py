@@ -127,6 +127,15 @@ def test_one_refused_operation_fails_alone(run: Callable[..., None]) -> None:
     run(scenario)
 
 
+def test_a_round_that_is_refused_whole_does_not_hold_up_the_rest(run: Callable[..., None]) -> None:
+    async def scenario(engine: AioEngine, file: PosixFile, context: ScriptedContext) -> None:
+        context.refusals = [-errno.EINVAL] * 2
+        results = await write_many(engine, file, 10)
+        assert [error and error.errno for error in results] == [errno.EINVAL] * 2 + [None] * 8
+
+    run(scenario, events=2)
+
+
 def test_short_and_failed_writes_are_errors(run: Callable[..., None]) -> None:
     async def scenario(engine: AioEngine, file: PosixFile, context: ScriptedContext) -> None:
         context.results = {0: 512, 1: -errno.EIO}
