@@ -282,6 +282,9 @@ class ReplicaManager:
         if partition.settings != settings:
             partition.settings = settings
         partition.leader_epoch = image.leader_epoch
+        limits = self._config.producer_id
+        partition.producers.expiry_ms = limits.expiry_ms
+        partition.producers.producers_max = limits.per_partition_max
         partition.log.reconfigure(log_config_of(effective, self._config))
 
     async def _open(self, topic: TopicImage, index: int, effective: EffectiveTopicConfig) -> None:

@@ -36,6 +36,7 @@ from dlogd.metadata.commands import (
     encode as encode_command,
 )
 from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
+from dlogd.reload import plan_reload
 from dlogd.replication import manager as manager_module
 from dlogd.replication.manager import Placement, ReplicaManager
 from dlogd.replication.partition import Partition
@@ -218,6 +219,29 @@ def test_configs_reach_open_partitions(tmp_path: Path) -> None:
             await until(lambda: u.settings.batch_bytes_max == 7000)
             assert t.settings.batch_bytes_max == 6000
             assert u.log.config.max_message_bytes == 7000
+
+    check(scenario, tmp_path)
+
+
+def test_reloaded_limits_of_producers_reach_open_partitions(tmp_path: Path) -> None:
+    async def scenario(host: Host) -> None:
+        async with host.running() as manager:
+            host.create("t")
+            await host.follow()
+            partition = manager.partition("t", 0)
+            fields = {"producer_epoch": 0, "base_sequence": 0}
+            for producer_id in range(5):
+                await append(partition, b"x", **fields, producer_id=producer_id)
+            producers = partition.producers
+            wanted = build({"producer_id.expiry": 60_000, "producer_id.per_partition.max": 2})
+            plan = plan_reload(host.config, wanted)
+            assert not plan.needs_restart and len(plan.applied) == 2
+            manager.reconfigure(plan.config)
+            await until(lambda: producers.expiry_ms == 60_000)
+            assert len(producers) == 5
+            await append(partition, b"x", **fields, producer_id=5)
+            assert [each.producer_id for each in producers.describe()] == [4, 5]
+            assert producers.expire(SystemClock().timestamp_ms() + 60_001) == 2
 
     check(scenario, tmp_path)
 
