@@ -31,13 +31,20 @@ _SECTOR_ZEROS = bytes(SECTOR_BYTES)
 
 Fields = tuple[int, ...]
 Visit = Callable[[Fields, int], None]
+OnRead = Callable[[int], None]
+"""Told how many bytes each read brought."""
+
+
+def ignore_read(_: int) -> None:
+    """Do nothing: nobody follows the progress."""
 
 
 class Window:
     """Part of a file in memory, moved forward as it is asked for, in pieces that become larger."""
 
-    def __init__(self, file: File, end: int) -> None:
+    def __init__(self, file: File, end: int, on_read: OnRead = ignore_read) -> None:
         self._file = file
+        self._on_read = on_read
         self._data = b""
         self._start = 0
         self._step = WINDOW_BYTES_MIN
@@ -53,6 +60,7 @@ class Window:
             self._data = self._file.pread(want, position) if want > 0 else b""
             self._start = position
             self.bytes_read += len(self._data)
+            self._on_read(len(self._data))
             index = 0
         return self._data, index
 
@@ -129,11 +137,12 @@ def iter_headers(window: Window, position: int) -> Iterator[BatchHeader]:
         position += size
 
 
-def find_data_end(file: File, start: int, size: int) -> int:
+def find_data_end(file: File, start: int, size: int, on_read: OnRead = ignore_read) -> int:
     """Return the position after the last byte that is not zero in [start, size), at least start."""
     while size > start:
         length = min(WINDOW_BYTES, size - start)
         data = file.pread(length, size - length)
+        on_read(len(data))
         # Comparing is several times faster than stripping, and nearly all of it is zeros.
         if data != _ZEROS[: len(data)]:
             return size - length + len(data.rstrip(b"\0"))
@@ -165,7 +174,9 @@ def has_lost_sector(file: File, start: int, end: int, expected_offset: int) -> b
     return False
 
 
-def find_batch(file: File, start: int, end: int, expected_offset: int) -> int | None:
+def find_batch(
+    file: File, start: int, end: int, expected_offset: int, on_read: OnRead = ignore_read
+) -> int | None:
     """Return the position of the first good batch that begins at or after `start`.
 
     It must have an offset >= `expected_offset`. Candidates are found at any byte by a regular
@@ -177,6 +188,7 @@ def find_batch(file: File, start: int, end: int, expected_offset: int) -> int | 
     position = start
     while end - position >= HEADER_BYTES:
         data = file.pread(min(_SEARCH_BYTES, end - position), position)
+        on_read(len(data))
         found = None if data == _ZEROS[: len(data)] else pattern.search(data)
         while found is not None:
             candidate = position + found.start()
