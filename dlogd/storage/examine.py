@@ -12,7 +12,7 @@ from dlogd.storage import index, time_index
 from dlogd.storage.entries import EntryHeader
 from dlogd.storage.files import Directory, File
 from dlogd.storage.index_files import LoadedEntries, load_entries, load_last_entry, store_entries
-from dlogd.storage.scan import Fields, Window, batch_at, scan
+from dlogd.storage.scan import Fields, OnRead, Window, batch_at, ignore_read, scan
 from dlogd.storage.segment import IDX, TDX, file_name
 
 Entries = list[tuple[int, int]]
@@ -100,11 +100,15 @@ class Examined:
 
 
 def quick_look(
-    directory: Directory, file: File, base_offset: int, end_offset: int | None
+    directory: Directory,
+    file: File,
+    base_offset: int,
+    end_offset: int | None,
+    on_read: OnRead = ignore_read,
 ) -> Examined | None:
     """Return a sealed segment by the ends of its indexes; None: the batches must be looked at.
 
-    `end_offset` is where it must end, if that is known.
+    `end_offset` is where it must end, if that is known. `on_read` hears of reads of batches.
     """
     found = Examined(base_offset=base_offset, size=file.size())
     offsets, times = (
@@ -127,12 +131,12 @@ def quick_look(
         return None
     found.first_timestamp_ms = _first_timestamp(file)
     start = Place(base_offset + offsets.entry[0], found.indexed_position)
-    return found if _ends_well(file, found, start) else None
+    return found if _ends_well(file, found, start, on_read) else None
 
 
-def _ends_well(file: File, found: Examined, start: Place) -> bool:
+def _ends_well(file: File, found: Examined, start: Place, on_read: OnRead) -> bool:
     """Return whether good batches lead from the last index entry to the end."""
-    window = Window(file, found.size)
+    window = Window(file, found.size, on_read)
     end = scan(window, start.position, start.offset, lambda *_: None)
     found.bytes_read = window.bytes_read
     return (end.position, end.next_offset) == (found.end_position, found.end_offset)
@@ -144,7 +148,13 @@ def _first_timestamp(file: File) -> int:
 
 
 def examine(
-    directory: Directory, file: File, base_offset: int, *, durable: bool, interval_bytes: int
+    directory: Directory,
+    file: File,
+    base_offset: int,
+    *,
+    durable: bool,
+    interval_bytes: int,
+    on_read: OnRead = ignore_read,
 ) -> Examined:
     """Walk over the batches from the last good index entry to where good ones end.
 
@@ -154,7 +164,7 @@ def examine(
     offsets, times = _load(directory, found)
     if offsets is not None:
         found.mark, found.durable = offsets.header.mark, offsets.header.durable
-    window = Window(file, found.size)
+    window = Window(file, found.size, on_read)
     start = _last_good_entry(window, found, offsets, times)
     found.scanned_from = base_offset + start[0]
     loaded = (len(found.offsets), len(found.times))

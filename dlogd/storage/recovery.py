@@ -229,17 +229,14 @@ class _Recovery:
         """Return the segment if it is sealed; the last one can only be after a clean stop."""
         if not following and not self._clean:
             return None
-        segment = quick_look(self._directory, file, base, following[0] if following else None)
+        end = following[0] if following else None
+        segment = quick_look(self._directory, file, base, end, self._on_progress)
         if segment is not None:
-            self._note_read(segment)
+            self._report.bytes_scanned += segment.bytes_read
             if not following:
                 self._check_end(segment.end_offset, is_strict=True)
                 segment.reopen_times()
         return segment
-
-    def _note_read(self, segment: Examined) -> None:
-        self._report.bytes_scanned += segment.bytes_read
-        self._on_progress(segment.bytes_read)
 
     def _slow(
         self, file: File, base: int, following: list[int], log_start: int
@@ -251,9 +248,12 @@ class _Recovery:
             base,
             durable=self._config.durable,
             interval_bytes=self._config.index_interval_bytes,
+            on_read=self._on_progress,
         )
-        self._note_read(segment)
-        data_end = segment.data_end = find_data_end(file, segment.end_position, segment.size)
+        self._report.bytes_scanned += segment.bytes_read
+        data_end = segment.data_end = find_data_end(
+            file, segment.end_position, segment.size, self._on_progress
+        )
         is_whole = data_end == segment.end_position
         if following and is_whole and segment.end_offset == following[0]:
             return segment, False
@@ -293,7 +293,7 @@ class _Recovery:
             return
         if segment.durable and data_end - start > FLUSH_BYTES_MAX + self._config.max_message_bytes:
             raise self._damaged(file, segment, f"more than one write lies beyond, to {data_end}")
-        following = find_batch(file, start + 1, segment.size, segment.end_offset)
+        following = find_batch(file, start + 1, segment.size, segment.end_offset, self._on_progress)
         if following is not None and not has_lost_sector(
             file, start, following, segment.end_offset
         ):
@@ -346,6 +346,7 @@ class _Recovery:
             if not data:
                 return
             file.pwrite(data, start)
+            self._on_progress(len(data))
             start += len(data)
 
     # -- leader epochs
@@ -385,7 +386,8 @@ class _Recovery:
                 continue
             file = self._directory.open(file_name(segment.base_offset), read_only=True)
             try:
-                for header in iter_headers(Window(file, segment.end_position), 0):
+                window = Window(file, segment.end_position, self._on_progress)
+                for header in iter_headers(window, 0):
                     history.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
             finally:
                 file.close()
