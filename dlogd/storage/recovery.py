@@ -298,14 +298,6 @@ class _Recovery:
             file, start, following, segment.end_offset
         ):
             raise self._damaged(file, segment, f"a good batch follows at {following}")
-        self._report.bytes_cut += data_end - start
-        log.warning(
-            "Cut a torn tail file=%s position=%d bytes=%d next_offset=%d",
-            file.path,
-            start,
-            data_end - start,
-            segment.end_offset,
-        )
 
     def _damaged(self, file: File, segment: Examined, why: str) -> KafkaStorageError:
         return KafkaStorageError(
@@ -326,6 +318,15 @@ class _Recovery:
             file.truncate(segment.end_position)
             segment.size = segment.end_position
             must_sync = True
+        if is_torn:
+            self._report.bytes_cut += segment.data_end - segment.end_position
+            log.warning(
+                "Cut a torn tail file=%s position=%d bytes=%d next_offset=%d",
+                file.path,
+                segment.end_position,
+                segment.data_end - segment.end_position,
+                segment.end_offset,
+            )
         if must_sync:
             self._write_again(file, segment.mark, segment.end_position)
             file.sync()

@@ -15,7 +15,8 @@ from dlogd.storage.entries import HEADER_BYTES
 from dlogd.storage.files import Directory
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
-from dlogd.storage.recovery import LOG_START, encode_log_start
+from dlogd.storage.recovery import LOG_START, encode_log_start, recover
+from dlogd.storage.scan import WINDOW_BYTES
 from dlogd.storage.segment import IDX, TDX, file_name
 from tests.fakes.logs import LogHost, append_waiting, batch_of, run_virtual, settle, values_of
 
@@ -168,6 +169,56 @@ def test_torn_sector_in_the_last_write(caplog: pytest.LogCaptureFixture) -> None
         assert await offsets(plog) == list(range(20))
         assert "Cut a torn tail" in caplog.text
         assert set(content(host.directory)[end:]) <= {0}
+
+    run_virtual(scenario)
+
+
+def test_nothing_is_called_cut_when_the_log_would_end_too_early(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The end that the last run noted is checked first, and then no file is touched."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        end = await filled(host)
+        directory = await host.kill()
+        for suffix in (IDX, TDX):  # the flushed mark with it
+            directory.unlink(file_name(0, suffix))
+        flip(directory, LOG_0, end - 10)
+        before = content(directory)
+        with (
+            caplog.at_level(logging.WARNING),
+            pytest.raises(KafkaStorageError, match="ends at offset 19, but held all up to 20"),
+        ):
+            recover(directory, CONFIG, clean=False, stored_end=20)
+        assert content(directory) == before
+        assert "Cut a torn tail" not in caplog.text
+        found = recover(directory, CONFIG, clean=False, stored_end=19)
+        # The last byte of a batch is zero, as what is preallocated.
+        assert found.report.bytes_cut == end - 1 - found.segments[0].end_position > 0
+        assert "Cut a torn tail" in caplog.text
+
+    run_virtual(scenario)
+
+
+def test_progress_moves_while_one_large_segment_is_scanned() -> None:
+    """The service manager waits as long as it moves; a slow disk needs minutes for one segment."""
+
+    async def scenario() -> None:
+        config = replace(CONFIG, segment_bytes=16 << 20, index_interval_bytes=4096)
+        host = LogHost(config=config)
+        plog = await host.open()
+        await fill(plog, 60, 60_000)
+        end = plog.active.end_position
+        assert len(plog.segments) == 1 and end > 3 * WINDOW_BYTES
+        directory = await host.kill()
+        for suffix in (IDX, TDX):
+            directory.unlink(file_name(0, suffix))
+        steps: list[int] = []
+        found = recover(directory, config, clean=False, on_progress=steps.append)
+        assert found.report.bytes_scanned >= end
+        assert sum(steps) >= end
+        assert max(steps) <= WINDOW_BYTES
 
     run_virtual(scenario)
 
