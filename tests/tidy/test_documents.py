@@ -11,6 +11,7 @@ from tests.tidy import sources
 DOCS = sources.ROOT / "docs"
 FORMATS = DOCS / "formats"
 METRIC = re.compile(r"""["'](dlog_[a-z0-9_]+)["']""")
+DECISION = re.compile(r"decisions/(\d{4}[\w-]*)")
 FORMAT_NAME = re.compile(r"docs/formats/([\w-]+)\.md")
 
 
@@ -44,6 +45,18 @@ def test_every_format_that_a_module_names_is_there() -> None:
     for source in sources.production():
         for name in FORMAT_NAME.findall(source.text):
             assert name in there, f"{source.name} names docs/formats/{name}.md, which is missing"
+
+
+def test_every_decision_that_is_cited_is_there() -> None:
+    there = {path.stem for path in (DOCS / "decisions").glob("*.md")}
+    there |= {name[:4] for name in there}
+    texts = {source.name: source.text for source in sources.python()}
+    for path in [*sources.ROOT.glob("*.md"), *sorted(DOCS.rglob("*.md"))]:
+        texts[str(path.relative_to(sources.ROOT))] = path.read_text(encoding="utf-8")
+    cited = [(name, each) for name, text in texts.items() for each in DECISION.findall(text)]
+    assert cited
+    missing = [f"{name} cites docs/decisions/{each}" for name, each in cited if each not in there]
+    assert not missing, "\n".join(missing)
 
 
 def test_every_metric_is_documented() -> None:
