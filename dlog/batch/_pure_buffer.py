@@ -105,9 +105,10 @@ class RecordBuffer:
             raise ValueError("a column has fewer rows")
         for row in range(start, stop):
             _check_timestamp(times[row])
-            encoded = b"\0" if header_rows is None else _encode_raw(header_rows.at(row))
             key = None if key_rows is None else key_rows.at(row)
-            if not self._push(key, value_rows.at(row), encoded, times[row]):
+            value = value_rows.at(row)
+            encoded = b"\0" if header_rows is None else _encode_raw(header_rows.at(row))
+            if not self._push(key, value, encoded, times[row]):
                 return row - start
         return max(stop - start, 0)
 

@@ -356,11 +356,11 @@ def test_rows_of_a_binary_column() -> None:
 
 def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = decode_columns([encode(RECORDS)])
-    columns_module._library.cache_clear()
+    columns_module.library.cache_clear()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ModuleNotFoundError, match=r"columns need pyarrow: pip install"):
         found.to_arrow()
-    columns_module._library.cache_clear()
+    columns_module.library.cache_clear()
 
 
 def test_records_behind_a_hundred_thousand() -> None:

@@ -10,7 +10,7 @@ import pytest
 from dlog.batch import _pure, native
 
 ROOT = Path(__file__).resolve().parents[2]
-SUITES = ("test_batch_build.py", "test_batch_reading.py")
+SUITES = ("test_batch_build.py", "test_batch_reading.py", "test_batch_arrow.py")
 # From Kafka's UtilsTest.testMurmur2.
 MURMUR2 = {
     b"21": -973932308,
