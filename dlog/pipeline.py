@@ -6,7 +6,7 @@ in the order of requests, as the protocol promises. Called by `dlog.transport`.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from dlog.checksum import Buffer
 from dlog.errors import ProtocolError
@@ -21,6 +21,20 @@ OnError = Callable[[Exception], None]
 """Takes why there is no response; must not raise."""
 
 _CORRELATION_ID_END = 1 << 31
+
+
+@dataclass(slots=True)
+class TransportCounters:
+    """What went through connections; may be shared by many of them. Each only grows."""
+
+    requests_sent: int = 0
+    responses_received: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """Return all by name."""
+        return asdict(self)
 
 
 def _wanted() -> bool:
@@ -87,6 +101,11 @@ class Pipeline:
         return len(self._waiting)
 
     @property
+    def first_deadline(self) -> float | None:
+        """When the first request in flight is due; None when nothing is in flight."""
+        return self._inflight[0].deadline if self._inflight else None
+
+    @property
     def has_room(self) -> bool:
         """Whether one more may be in flight."""
         return len(self._inflight) < self.inflight_max
@@ -124,8 +143,7 @@ class Pipeline:
         request = self._inflight[0]
         if request.correlation_id != correlation_id:
             raise ProtocolError(
-                f"an answer to request {correlation_id}, "
-                f"but the next was {request.correlation_id}"
+                f"an answer to request {correlation_id}, but the next was {request.correlation_id}"
             )
         self._inflight.popleft()
         if self._inflight and self._inflight[0].deadline <= now:

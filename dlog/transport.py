@@ -13,10 +13,10 @@ import asyncio
 import os
 import struct
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from ssl import SSLContext
-from typing import Self
 
+from dlog.address import Address
 from dlog.errors import (
     ConnectFailedError,
     DisconnectedError,
@@ -24,7 +24,7 @@ from dlog.errors import (
     RequestTimedOutError,
     TransportError,
 )
-from dlog.pipeline import Encode, OnError, OnResponse, Pipeline, Request
+from dlog.pipeline import Encode, OnError, OnResponse, Pipeline, Request, TransportCounters
 from dlog.wire.frame import FRAME_BYTES_MAX, FrameSplitter
 
 __all__ = [
@@ -45,29 +45,6 @@ _EMPTY = memoryview(b"")
 _CANNOT_ENCODE = (ValueError, TypeError, ArithmeticError, LookupError, struct.error)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Address:
-    """Where a node listens; prints as `host:port`."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse `host:port` or `[ipv6]:port`; raise ValueError with a message for people."""
-        host, colon, port = text.strip().rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host:
-            raise ValueError(f"{text!r}: an IPv6 address stands in brackets")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"{text!r} is not host:port")
-        return cls(host, int(port))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
     """How to connect and how much to wait for."""
@@ -80,20 +57,6 @@ class ConnectionOptions:
     tls: SSLContext | None = None
     # Runs on a new connection before anybody else may use it (SASL); raises to refuse it.
     authenticate: "Callable[[Connection], Awaitable[None]] | None" = None
-
-
-@dataclass(slots=True)
-class TransportCounters:
-    """What went through connections; may be shared by many of them. Each only grows."""
-
-    requests_sent: int = 0
-    responses_received: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """Return all by name."""
-        return asdict(self)
 
 
 def _again(error: TransportError | ProtocolError) -> TransportError | ProtocolError:
@@ -363,9 +326,9 @@ class Connection(asyncio.Protocol):
             self._fail(ProtocolError(f"{self.address} sent nonsense: {error}"))
             return
         # Who is first in line now may have got its time anew.
-        upcoming = self._pipeline.next_deadline(0.0)
-        if upcoming is not None:
-            self._watch(upcoming)
+        first = self._pipeline.first_deadline
+        if first is not None:
+            self._watch(first)
         self._start_waiting()
 
     def connection_lost(self, error: Exception | None) -> None:
