@@ -61,6 +61,11 @@ class Request:
     correlation_id: int = -1
     is_over: bool = False
 
+    @property
+    def was_sent(self) -> bool:
+        """Whether it had its turn."""
+        return self.correlation_id >= 0
+
     def cancel(self) -> None:
         """Call nobody back. A request in flight keeps its place until its answer or deadline."""
         self.is_over = True

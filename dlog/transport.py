@@ -59,9 +59,16 @@ class ConnectionOptions:
     authenticate: "Callable[[Connection], Awaitable[None]] | None" = None
 
 
-def _again(error: TransportError | ProtocolError) -> TransportError | ProtocolError:
+def _again(
+    error: TransportError | ProtocolError, *, was_sent: bool = True
+) -> TransportError | ProtocolError:
     """Return the same error anew: one instance raised in many tasks gathers their tracebacks."""
-    return type(error)(*error.args)
+    if was_sent:
+        return type(error)(*error.args)
+    # Whatever ended the connection: this request was not on it.
+    unsent = DisconnectedError(*error.args)
+    unsent.was_sent = False
+    return unsent
 
 
 def _reason_of(error: OSError) -> str:
@@ -140,8 +147,9 @@ class Connection(asyncio.Protocol):
         """Send a request, now or when it is its turn; `deadline` is in the loop's time.
 
         Exactly one of the callbacks is called later, from the loop. `on_error` gets
-        DisconnectedError or RequestTimedOutError (whether the request took effect is unknown
-        then), ProtocolError (this connection is closed), or what `encode` raised. With `answered`
+        DisconnectedError or RequestTimedOutError (whether the request took effect is unknown then
+        if it `was_sent`), ProtocolError (the same; the connection is closed), or what `encode`
+        raised. With `answered`
         false (produce with acks 0) `on_response` gets nothing, when the request was written.
         `is_wanted` is asked before a request that had to wait is sent.
         """
@@ -156,7 +164,7 @@ class Connection(asyncio.Protocol):
         if is_wanted is not None:
             request.is_wanted = is_wanted
         if self._failure is not None:
-            self._refuse(request, _again(self._failure))
+            self._refuse(request, _again(self._failure, was_sent=False))
         elif self.has_room:
             self._start(request)
         else:
@@ -262,8 +270,9 @@ class Connection(asyncio.Protocol):
             return
         due = self._pipeline.expire(now)
         for request in due.unsent:
-            message = f"no free place on the connection to {self.address} in time"
-            self._refuse(request, RequestTimedOutError(message))
+            late = RequestTimedOutError(f"no free place on the connection to {self.address}")
+            late.was_sent = False
+            self._refuse(request, late)
         message = f"no answer from {self.address} in time"
         for request in due.unanswered:
             self._refuse(request, RequestTimedOutError(message))
@@ -304,7 +313,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         for request in self._pipeline.clear():
-            self._refuse(request, _again(error))
+            self._refuse(request, _again(error, was_sent=request.was_sent))
         if self._transport is None and not self._closed.done():
             self._closed.set_result(None)
 

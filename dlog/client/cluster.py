@@ -145,17 +145,26 @@ class Cluster:
         return await (self.any_node() if view is None else self._connections.get(view.address))
 
     async def node(self, node_id: int) -> NodeClient:
-        """Return the node with this id; raise BrokerNotAvailableError when nobody knows it."""
-        if self._cache.nodes_are_stale or node_id not in self._cache.nodes:
-            await self._lookup.share()
+        """Return the node with this id; raise BrokerNotAvailableError when nobody knows it.
+
+        While another node is in doubt, an open connection is good enough.
+        """
         view = self._cache.nodes.get(node_id)
+        if view is None or self._cache.nodes_are_stale:
+            connected = None if view is None else self._connections.open_to(view.address)
+            if connected is not None:
+                return connected
+            await self._lookup.share()
+            view = self._cache.nodes.get(node_id)
         if view is None:
             raise BrokerNotAvailableError(f"the cluster has no node {node_id}")
         return await self._connections.get(view.address)
 
     async def connection(self, node_id: int) -> NodeClient:
-        """Return the one connection to a node, opened when need be; the name of `node` for all
-        who have a `PartitionLeader`. Raises as `node`, or why there is no connection."""
+        """Return the one connection to a node, opened when need be: `node` by another name.
+
+        Raises BrokerNotAvailableError, or why no connection can be made.
+        """
         return await self.node(node_id)
 
     async def leader(self, topic: str, partition: int) -> NodeClient:
@@ -268,7 +277,8 @@ class Cluster:
         the call is about: its leaders are asked for again after an error that says so. Ends by the
         policy's deadline with the last error, or with RequestTimedOutError.
         """
-        call = _Call(self._loop, self.policy.deadline_s)
+        self._lookup.prepare()
+        call = _Call(self._loop, self.policy.deadline_s, self._lookup.candidates)
         while True:
             try:
                 return await call.attempt(route, operation)
@@ -310,10 +320,16 @@ class Cluster:
 class _Call:
     """One call and its attempts, within one deadline."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, deadline_s: float) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        deadline_s: float,
+        candidates: Callable[[], Sequence[Address]],
+    ) -> None:
         self.attempts = 0
         self.address: Address | None = None  # of the node that the last attempt reached
         self._loop = loop
+        self._candidates = candidates
         self._started = loop.time()
         self._deadline_s = deadline_s
         self._last_error: DlogError | None = None
@@ -339,7 +355,8 @@ class _Call:
                 raise RequestTimedOutError(f"{message} from {self.address}") from error
             if self._last_error is not None:
                 raise self._last_error from error
-            raise ConnectFailedError(f"{message}: no node could be reached") from error
+            asked = ", ".join(map(str, self._candidates()))
+            raise ConnectFailedError(f"{message} from any of {asked}") from error
         except DlogError as error:
             self._last_error = error
             raise
