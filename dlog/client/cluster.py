@@ -201,8 +201,8 @@ class Cluster:
         hinted = fault is Fault.LEADER and leader is not None
         if hinted and self._follow(topic, partition, leader or (-1, -1), endpoints):
             return True
-        self._take_in(fault, error, None if node is None else node.address)
         doubted = fault is not Fault.NONE and self._cache.doubt_leader(topic, partition)
+        self._take_in(fault, error, None if node is None else node.address)
         if isinstance(error, UnknownTopicOrPartitionError):
             self._cache.doubt_topic(topic)
         if doubted or fault is Fault.NONE:

@@ -84,6 +84,7 @@ class Proxy:
         self._swallowed: set[Direction] = set()
         self._reads = asyncio.Event()
         self._reads.set()
+        self._healed = asyncio.Event()  # set and replaced: ends pauses
         self._moved = asyncio.Event()  # set and replaced at every change that a test may await
         self._hold_count = 0
         self._held: list[asyncio.Future[None]] = []
@@ -161,6 +162,8 @@ class Proxy:
         self._cuts.clear()
         self._swallowed.clear()
         self._reads.set()
+        self._healed.set()
+        self._healed = asyncio.Event()
         self.release()
 
     # What tests wait for
@@ -237,13 +240,20 @@ class Proxy:
                     break
                 await self._reads.wait()
                 if self.delay_s:
-                    await asyncio.sleep(self.delay_s)
+                    await self._pause(self.delay_s)
                 if not link.is_silent and way not in self._swallowed:
                     await self._forward(link, writer, data, way)
         except ConnectionError:
             pass
         if not link.is_silent:
             link.end()
+
+    async def _pause(self, seconds: float) -> None:
+        """Let time pass, at most until `heal`."""
+        try:
+            await asyncio.wait_for(self._healed.wait(), seconds)
+        except TimeoutError:
+            pass
 
     async def _forward(
         self, link: Link, writer: asyncio.StreamWriter, data: bytes, way: Direction
@@ -258,7 +268,8 @@ class Proxy:
         for start in range(0, len(data), step or 1):
             writer.write(data[start : start + step])
             await writer.drain()
-            await asyncio.sleep(pause_s)
+            if pause_s and self.drip is not None:
+                await self._pause(pause_s)
         self.bytes_forwarded[way] += len(data)
         self._notify()
         if cut is not None and not cut.bytes_left:
