@@ -79,6 +79,13 @@ class Cluster:
 
     # What is known, and looking it up
 
+    def known_topic(self, topic: str) -> TopicView | None:
+        """Return a topic as known, be it old or in doubt; None when it was not looked up yet.
+
+        Its number of partitions is what a partitioner needs: nothing is asked, nothing waits.
+        """
+        return self._cache.topic(topic)
+
     def leader_of(self, topic: str, partition: int) -> PartitionLeader:
         """Return who leads a partition, as known; nothing is asked, nothing waits.
 
@@ -174,7 +181,6 @@ class Cluster:
         try:
             leader = self._cache.leader_of(topic, partition)
         except (LeaderNotAvailableError, BrokerNotAvailableError) as error:
-            self._cache.doubt_leader(topic, partition)
             raise LeaderNotAvailableError(str(error)) from error
         return await self._connections.get(leader.address)
 
