@@ -273,8 +273,14 @@ def test_configs_are_described() -> None:
 
 @pytest.mark.parametrize(
     ("told", "error_code", "expected"),
-    [("leader", 0, "leader"), ("none", 0, "none"), (None, 0, "all"), ("x", 0, "all")]
-    + [("leader", 29, "all"), ("leader", 35, "all")],
+    [
+        ("leader", 0, "leader"),
+        ("none", 0, "none"),
+        (None, 0, "all"),
+        ("x", 0, "all"),
+        ("leader", 29, "all"),
+        ("leader", 35, "all"),
+    ],
 )
 def test_the_acknowledgement_that_a_cluster_wants(
     told: str | None, error_code: int, expected: str
@@ -329,7 +335,7 @@ def test_the_newest_version_of_both_is_used() -> None:
         node = await cluster.any_node()
         assert node.highest_version(ApiKey.PRODUCE, 9, 12) == 10
         assert node.highest_version(ApiKey.FETCH, 12, 17) == 17
-        with pytest.raises(UnsupportedVersionError, match="PRODUCE 3 to 10.* needs 11 to 12"):
+        with pytest.raises(UnsupportedVersionError, match=r"PRODUCE 3 to 10.* needs 11 to 12"):
             node.highest_version(ApiKey.PRODUCE, 11, 12)
         with pytest.raises(UnsupportedVersionError):
             node.highest_version(ApiKey.PRODUCE, 1, 2)
