@@ -24,7 +24,7 @@ from dlog.transport import Address, ConnectionOptions
 from tests.daemon.process import DaemonProcess, daemon
 from tests.fakes.proxy import Direction, Proxy
 
-TOPIC, PARTITION = "t", 0
+PARTITIONS, PARTITION = 3, 0
 RECORDS = 40
 VALUE = b"x" * 200
 POLICY = RetryPolicy(base_s=0.001, cap_s=0.05, deadline_s=60.0, lookup_timeout_s=0.5)
@@ -54,19 +54,20 @@ def address_of(node: DaemonProcess) -> Address:
 
 @dataclass
 class Scene:
-    """A client, the proxy, the node, and what was acknowledged: record -> offset."""
+    """A client, the proxy, the node, and what was acknowledged, by partition: record -> offset."""
 
     node: DaemonProcess
     proxy: Proxy
     cluster: Cluster
     topic: str
-    acknowledged: dict[int, int] = field(default_factory=dict)
+    acknowledged: dict[int, dict[int, int]] = field(default_factory=dict)
     producer: tuple[int, int] = (-1, -1)
 
-    async def write(self, count: int) -> None:
+    async def write(self, count: int, partition: int = PARTITION) -> None:
         """Append so many records, one after the other, each until it is acknowledged."""
+        acknowledged = self.acknowledged.setdefault(partition, {})
         for _ in range(count):
-            number = len(self.acknowledged)
+            number = len(acknowledged)
             record = Record(key=b"%d" % number, value=VALUE, headers=(), timestamp_ms=1, offset=0)
             producer_id, producer_epoch = self.producer
             batch = encode(
@@ -76,24 +77,24 @@ class Scene:
                 base_sequence=number,
             )
             produced = await self.cluster.run(
-                lambda: self.cluster.leader(self.topic, PARTITION),
+                lambda: self.cluster.leader(self.topic, partition),
                 lambda node, batch=batch: partitions.produce(  # type: ignore[misc]
-                    node, self.topic, PARTITION, batch, timeout_ms=200
+                    node, self.topic, partition, batch, timeout_ms=200
                 ),
                 topic=self.topic,
             )
             assert produced is not None
-            self.acknowledged[number] = produced.base_offset
+            acknowledged[number] = produced.base_offset
 
-    async def read(self, count: int) -> list[int]:
+    async def read(self, count: int, partition: int = PARTITION) -> list[int]:
         """Return the numbers of all records in their order, at least `count`."""
         found: list[int] = []
         while len(found) < count:
             offset = len(found)
             fetched = await self.cluster.run(
-                lambda: self.cluster.leader(self.topic, PARTITION),
+                lambda: self.cluster.leader(self.topic, partition),
                 lambda node, offset=offset: partitions.fetch(  # type: ignore[misc]
-                    node, self.topic, PARTITION, offset, max_wait_ms=50, partition_max_bytes=2000
+                    node, self.topic, partition, offset, max_wait_ms=50, partition_max_bytes=2000
                 ),
                 topic=self.topic,
             )
@@ -130,7 +131,7 @@ def check(
             )
             try:
                 async with asyncio.timeout(120):
-                    await Admin(cluster).create_topic(topic, partitions=1)
+                    await Admin(cluster).create_topic(topic, partitions=PARTITIONS)
                     scene = Scene(node, proxy, cluster, topic)
                     scene.producer = await partitions.init_producer_id(await cluster.any_node())
                     await work(scene)
@@ -233,12 +234,12 @@ def test_what_was_acknowledged_is_there_once(harm: Work, node: DaemonProcess, po
         await scene.write(RECORDS // 2)
         await harm(scene)
         await scene.write(RECORDS // 2)
-        written = len(scene.acknowledged)
+        written = len(scene.acknowledged[PARTITION])
         if harm in (delay, drip, cut_an_answer):
             await harm(scene)
         found = await scene.read(written)
         assert found == list(range(written))
-        assert scene.acknowledged == {number: number for number in range(written)}
+        assert scene.acknowledged[PARTITION] == {number: number for number in range(written)}
         counters = scene.cluster.counters
         if harm not in (delay, drip):
             assert counters.retries >= 1
@@ -264,3 +265,39 @@ def test_no_call_outlives_its_deadline(harm: Work, node: DaemonProcess, port: in
         assert await scene.read(2) == [0, 1]
 
     check(node, port, f"late-{harm.__name__.replace('_', '-')}", work)
+
+
+def hurt(proxy: Proxy, rng: random.Random) -> None:
+    """Do some harm, or undo all."""
+    loop = asyncio.get_running_loop()
+    harms: list[Callable[[], object]] = [
+        lambda: proxy.cut_after(rng.choice(list(Direction)), rng.randint(1, 2000)),
+        lambda: proxy.cut_after(Direction.TO_CLIENT, rng.randint(1, 90), reset=True),
+        lambda: proxy.cut(reset=rng.random() < 0.5),
+        lambda: proxy.swallow(rng.choice(list(Direction))),
+        proxy.stall,
+        proxy.half_open,
+        lambda: setattr(proxy, "delay_s", rng.uniform(0.0, 0.05)),
+        lambda: setattr(proxy, "drip", (rng.randint(1, 50), 0.001)),
+        lambda: proxy.hold(2),
+    ]
+    rng.choice(harms)()
+    loop.call_later(rng.uniform(0.0, 0.3), proxy.heal)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_many_harms_at_any_time(seed: int, node: DaemonProcess, port: int) -> None:
+    async def work(scene: Scene) -> None:
+        rng = random.Random(seed)
+        writers = [asyncio.ensure_future(scene.write(300, n)) for n in range(PARTITIONS)]
+        while not all(writer.done() for writer in writers):
+            hurt(scene.proxy, rng)
+            await asyncio.wait(writers, timeout=rng.uniform(0.0, 0.4))
+        await asyncio.gather(*writers)
+        scene.proxy.heal()
+        for partition in range(PARTITIONS):
+            numbers = list(range(300))
+            assert await scene.read(300, partition) == numbers
+            assert scene.acknowledged[partition] == {number: number for number in numbers}
+
+    check(node, port, f"harms-{seed}", work)
