@@ -379,7 +379,7 @@ class Producer:
     def _started(self) -> ProducerParts:
         if self._parts is None:
             _refuse_closed()
-        return cast(ProducerParts, self._parts)
+        return self._parts
 
 
 def _refuse_closed(*_record: object) -> NoReturn:

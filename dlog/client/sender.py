@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from dlog.client.accumulator import Accumulator
 from dlog.client.cluster import Cluster
 from dlog.client.errands import Errands, Link
+from dlog.client.futures import NO_OFFSET
 from dlog.client.node import NodeClient
 from dlog.client.outcomes import Outcomes, ProducerCounters, Tell
 from dlog.client.queues import Batch, PartitionQueue, ProducerIdentity
@@ -245,11 +246,6 @@ class Sender:
             self._on_error(request, error)
 
         deadline = self._loop.time() + timeout_s
-        if acks == 0:
-            connection.send_request(
-                encode, lambda _: self._on_sent(request), on_error, deadline, answered=False
-            )
-            return
         request.node.send_request(
             ApiKey.PRODUCE,
             request.link.version,
@@ -257,50 +253,58 @@ class Sender:
             lambda frame, position: self._on_answer(request, frame, position),
             on_error,
             deadline,
+            answered=acks != 0,
         )
 
     # Answers
 
-    def _on_sent(self, request: _Request) -> None:
-        """Take it that all is well: nobody will say anything about it (acks none)."""
+    def _on_answer(self, request: _Request, frame: memoryview, position: int) -> None:
+        if self._sending.acks == 0:
+            response, answers = None, {}
+        else:
+            version = request.link.version
+            response = produce_client.parse_response(frame, position, len(frame), version)
+            answers = {
+                (topic, each[0]): each
+                for topic, partitions in response.topics
+                for each in partitions
+            }
         tell: Tell = []
         with self._lock:
             request.link.inflight_count -= 1
             for batch in request.batches:
-                tell += self._outcomes.written(batch, -1, -1)
+                if response is None:
+                    # Nobody will say anything about it: take it that all is well.
+                    tell += self._outcomes.written(batch, NO_OFFSET, -1)
+                    continue
+                answer = answers.get((batch.queue.topic, batch.queue.partition))
+                if answer is not None and answer[1] == NONE:
+                    tell += self._outcomes.written(batch, answer[2], answer[3])
+                else:
+                    tell += self._refused(request, batch, response, answer)
+            if response is not None:
+                self.errands.throttle(request.link, response.throttle_ms)
         self._tell(tell)
         self.wake()
 
-    def _on_answer(self, request: _Request, frame: memoryview, position: int) -> None:
-        version = request.link.version
-        response = produce_client.parse_response(frame, position, len(frame), version)
-        answers: dict[tuple[object, int], ProducedPartition] = {}
-        for topic, partitions in response.topics:
-            for each in partitions:
-                answers[topic, each[0]] = each
-        now_s = self._loop.time()
-        tell: Tell = []
-        with self._lock:
-            request.link.inflight_count -= 1
-            self.errands.throttle(request.link, response.throttle_ms)
-            for batch in request.batches:
-                queue = batch.queue
-                answer = answers.get((queue.topic, queue.partition))
-                if answer is not None and answer[1] == NONE:
-                    tell += self._outcomes.written(batch, answer[2], answer[3])
-                    continue
-                error = _error_of(answer, request.node)
-                self._cluster.on_error(
-                    queue.topic,
-                    queue.partition,
-                    request.link.node_id,
-                    error,
-                    leader=response.leaders.get((queue.topic, queue.partition)),
-                    endpoints=response.endpoints,
-                )
-                tell += self._outcomes.failed(batch, error, now_s)
-        self._tell(tell)
-        self.wake()
+    def _refused(
+        self,
+        request: _Request,
+        batch: Batch,
+        response: produce_client.ProduceResponse,
+        answer: ProducedPartition | None,
+    ) -> Tell:
+        queue = batch.queue
+        error = _error_of(answer, request.node)
+        self._cluster.on_error(
+            queue.topic,
+            queue.partition,
+            request.link.node_id,
+            error,
+            leader=response.leaders.get((queue.topic, queue.partition)),
+            endpoints=response.endpoints,
+        )
+        return self._outcomes.failed(batch, error, self._loop.time())
 
     def _on_error(self, request: _Request, error: Exception) -> None:
         """Take in that a request got no answer."""

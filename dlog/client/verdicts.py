@@ -9,7 +9,6 @@ from enum import Enum, auto
 from dlog.client.retry import is_retriable
 from dlog.errors import (
     ClusterAuthorizationFailedError,
-    ConnectFailedError,
     CorruptMessageError,
     DuplicateSequenceNumberError,
     InvalidProducerEpochError,
@@ -37,7 +36,6 @@ from dlog.errors import (
 # Said before anything is appended: this attempt left nothing in the log.
 _NOT_APPENDED = (
     ClusterAuthorizationFailedError,
-    ConnectFailedError,
     CorruptMessageError,
     InvalidProducerEpochError,
     InvalidProducerIdMappingError,
@@ -77,6 +75,8 @@ class Verdict(Enum):
 
 def leaves_doubt(error: Exception) -> bool:
     """Return whether the attempt that failed so may have appended the batch."""
+    if isinstance(error, TransportError):
+        return error.was_sent
     return not isinstance(error, _NOT_APPENDED)
 
 
