@@ -6,7 +6,7 @@ batch: that is the slow path, which extends the lease, seals a full batch and op
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlog.batch.build import BatchBuilder, batch_bytes_max
@@ -14,7 +14,7 @@ from dlog.batch.header import HEADER_BYTES
 from dlog.batch.native import murmur2
 from dlog.batch.records import Header, decode
 from dlog.checksum import Buffer
-from dlog.client.futures import BatchResult, Delivery
+from dlog.client.futures import BatchResult, Delivery, Owner
 from dlog.client.partitioner import next_sticky
 from dlog.client.queues import SEQUENCE_MASK, Batch, PartitionQueue, ProducerIdentity
 from dlog.compression import Codec
@@ -69,8 +69,9 @@ class Accumulator:
         batching: Batching,
         *,
         rng: random.Random,
-        wake: Callable[[], None],
+        owner: Owner,
         identity: ProducerIdentity | None,
+        delivery_type: type[Delivery] = Delivery,
     ) -> None:
         self.batching = batching
         self.used_bytes = 0
@@ -81,7 +82,8 @@ class Accumulator:
         # Queues with anything under way; those that were served last are last.
         self.active: dict[PartitionQueue, None] = {}
         self._rng = rng
-        self._wake = wake
+        self._owner = owner
+        self._delivery_type = delivery_type
         self._identity = identity
         self._topics: dict[str, TopicQueues] = {}
 
@@ -131,7 +133,7 @@ class Accumulator:
         builder = batch.builder
         if not builder.append(key, value, headers, timestamp_ms):
             return None
-        return Delivery(batch.result, builder.record_count - 1, timestamp_ms)
+        return self._delivery_type(batch.result, builder.record_count - 1, timestamp_ms)
 
     def append_slowly(
         self,
@@ -158,7 +160,7 @@ class Accumulator:
         finally:
             # A record that is none must not leave an empty batch behind.
             self.discard_if_empty(batch)
-        return Delivery(batch.result, batch.builder.record_count - 1, timestamp_ms)
+        return self._delivery_type(batch.result, batch.builder.record_count - 1, timestamp_ms)
 
     def batch_for(
         self,
@@ -215,7 +217,7 @@ class Accumulator:
         batch = Batch(
             queue,
             BatchBuilder(self.batching.codec, size),
-            BatchResult(queue.partition, self._wake),
+            BatchResult(queue.partition, self._owner),
             created_s=now_s,
             deadline_s=now_s + self.batching.delivery_timeout_s,
         )
@@ -224,7 +226,7 @@ class Accumulator:
         queue.open = batch
         self.active[queue] = None
         self.incomplete[batch] = None
-        self._wake()
+        self._owner.wake()
         return batch
 
     def _extend(self, batch: Batch, size: int, wanted: int) -> bool:
@@ -249,7 +251,7 @@ class Accumulator:
         if batch is not None:
             queue.seal()
             self._on_sealed(batch)
-            self._wake()
+            self._owner.wake()
 
     def seal_all(self) -> list[Batch]:
         """Seal every open batch; return all batches that are not done."""
@@ -322,7 +324,7 @@ class Accumulator:
             part = Batch(
                 batch.queue,
                 BatchBuilder(self.batching.codec, HEADER_BYTES + bound),
-                BatchResult(batch.result.partition, self._wake),
+                BatchResult(batch.result.partition, self._owner),
                 created_s=batch.created_s,
                 deadline_s=batch.deadline_s,
             )
@@ -331,6 +333,7 @@ class Accumulator:
             part.record_count = len(chosen)
             part.order = (*batch.order, index)
             part.last_error = batch.last_error
+            part.may_be_written = batch.may_be_written
             if batch.base_sequence >= 0:
                 sequence = (batch.base_sequence + first) & SEQUENCE_MASK
                 part.number(batch.producer_id, batch.producer_epoch, sequence)

@@ -29,8 +29,6 @@ class Step(Enum):
 class Append(Protocol):
     """Records on their way into batches, some at each step."""
 
-    delivery: BatchDelivery
-
     def advance(self, now_s: float) -> Step:
         """Append some more."""
 
@@ -43,6 +41,7 @@ def bulk_append(
     *,
     timestamp_ms: int,
     partition: int | None,
+    delivery: BatchDelivery,
 ) -> Append:
     """Return the steps for values, with or without keys, or for `Record`s: the first one tells."""
     if len(records) and isinstance(records[0], Record):
@@ -54,6 +53,7 @@ def bulk_append(
             cast(Sequence[Record], records),
             timestamp_ms=timestamp_ms,
             partition=partition,
+            delivery=delivery,
         )
     return BulkAppend(
         accumulator,
@@ -62,6 +62,7 @@ def bulk_append(
         keys,
         timestamp_ms=timestamp_ms,
         partition=partition,
+        delivery=delivery,
     )
 
 
@@ -96,10 +97,11 @@ class BulkAppend:
         *,
         timestamp_ms: int,
         partition: int | None,
+        delivery: BatchDelivery,
     ) -> None:
         if keys is not None and len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys for {len(values)} values")
-        self.delivery = BatchDelivery()
+        self._delivery = delivery
         self._accumulator = accumulator
         self._topic_name = topic_name
         self._timestamp_ms = timestamp_ms
@@ -134,7 +136,7 @@ class BulkAppend:
             # An error in the middle leaves those before it appended.
             count = builder.record_count - first
             accumulator.discard_if_empty(batch)
-        self.delivery.add(batch.result, first, run.indexes[at : at + count])
+        self._delivery.add(batch.result, first, run.indexes[at : at + count])
         run.position = at + count
         return Step.MORE
 
@@ -152,8 +154,9 @@ class RecordsAppend:
         *,
         timestamp_ms: int,
         partition: int | None,
+        delivery: BatchDelivery,
     ) -> None:
-        self.delivery = BatchDelivery()
+        self._delivery = delivery
         self._accumulator = accumulator
         self._topic_name = topic_name
         self._records = records
@@ -175,7 +178,7 @@ class RecordsAppend:
                 delivery = accumulator.append_slowly(now_s, *where, self._partition)
             if delivery is None:
                 return Step.SHORT
-            self.delivery.add_record(delivery, at)
+            self._delivery.add_record(delivery, at)
             self._position = at + 1
         return Step.DONE if self._position == len(self._records) else Step.MORE
 

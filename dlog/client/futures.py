@@ -10,7 +10,7 @@ under the producer's lock.
 
 import asyncio
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from dlog.errors import DlogError
 
@@ -58,6 +58,13 @@ class BufferFullError(DlogError):
     """The producer's memory stayed full; the record was not taken over."""
 
 
+class Owner(Protocol):
+    """The producer that a batch belongs to."""
+
+    def wake(self) -> None:
+        """Look at everything again."""
+
+
 class BatchResult:
     """The fate of one batch. Life: pending, then settled or split for good.
 
@@ -71,14 +78,14 @@ class BatchResult:
         "error",
         "is_done",
         "is_urgent",
+        "owner",
         "partition",
         "parts",
-        "wake",
     )
 
-    def __init__(self, partition: int, wake: Callable[[], None]) -> None:
+    def __init__(self, partition: int, owner: Owner) -> None:
         self.partition = partition
-        self.wake = wake
+        self.owner = owner
         self.is_done = False
         self.is_urgent = False
         self.base_offset = NO_OFFSET
@@ -132,7 +139,7 @@ class BatchResult:
         """Ask that the batch be sent without lingering."""
         if not self.is_urgent and not self.is_done:
             self.is_urgent = True
-            self.wake()
+            self.owner.wake()
 
 
 def fresh(error: DeliveryError) -> DeliveryError:
@@ -148,25 +155,25 @@ class Delivery:
     Raises RefusedError or UnknownOutcomeError. May be awaited any number of times, or never.
     """
 
-    __slots__ = ("_timestamp_ms", "index", "result")
+    __slots__ = ("_timestamp_ms", "batch", "index")
 
-    def __init__(self, result: BatchResult, index: int, timestamp_ms: int) -> None:
-        self.result = result
+    def __init__(self, batch: BatchResult, index: int, timestamp_ms: int) -> None:
+        self.batch = batch
         self.index = index
         self._timestamp_ms = timestamp_ms
 
     @property
     def partition(self) -> int:
         """The partition that the record was given to."""
-        return self.result.partition
+        return self.batch.partition
 
     def done(self) -> bool:
         """Return whether the outcome is known."""
-        return self.result.locate(self.index)[0].is_done
+        return self.batch.locate(self.index)[0].is_done
 
     def outcome(self) -> Written | DeliveryError | None:
         """Return the outcome without raising it; None while it is not known."""
-        result, index = self.result.locate(self.index)
+        result, index = self.batch.locate(self.index)
         if not result.is_done:
             return None
         if result.error is not None:
@@ -187,7 +194,7 @@ class Delivery:
         return outcome
 
     def __await__(self) -> Generator[Any, None, Written]:
-        result, index = self.result.locate(self.index)
+        result, index = self.batch.locate(self.index)
         if not result.is_done:
             yield from _wait(result, index)
         # A split on the way ends in parts that are waited for by the same watcher.
@@ -219,13 +226,13 @@ class BatchDelivery:
         if spans:
             result, first, indexes = spans[-1]
             if (
-                result is delivery.result
+                result is delivery.batch
                 and first + len(indexes) == delivery.index
                 and isinstance(indexes, list)
             ):
                 indexes.append(index)
                 return
-        spans.append((delivery.result, delivery.index, [index]))
+        spans.append((delivery.batch, delivery.index, [index]))
 
     def parts(self) -> Iterator[tuple[BatchResult, int, Sequence[int]]]:
         """Yield each run within one result, splits followed."""

@@ -72,7 +72,7 @@ class Outcomes:
         if clears_doubt(error):
             batch.in_doubt = False
         elif leaves_doubt(error):
-            batch.in_doubt = True
+            batch.in_doubt = batch.may_be_written = True
         if batch.result.is_done:
             queue.remove(batch)
             self._accumulator.served(queue)
@@ -121,7 +121,7 @@ class Outcomes:
         tell: Tell = []
         for batch in queue.inflight:
             if batch.deadline_s <= now_s and not batch.result.is_done:
-                tell += self._settle(batch, "no answer in time", in_doubt=True)
+                tell += self._settle(batch, "no answer in time", is_unknown=True)
         # The last ones first: each may give its number back.
         for batch in reversed(list(queue.waiting)):
             if batch.deadline_s <= now_s:
@@ -139,7 +139,7 @@ class Outcomes:
         for queue in list(self._accumulator.active):
             for batch in queue.inflight:
                 if not batch.result.is_done:
-                    tell += self._settle(batch, reason, in_doubt=True)
+                    tell += self._settle(batch, reason, is_unknown=True)
             while queue.waiting:
                 tell += self._give_up(queue.waiting.pop(), reason)
             opened = queue.open
@@ -150,15 +150,15 @@ class Outcomes:
 
     def _give_up(self, batch: Batch, reason: str) -> Tell:
         """End a batch that is neither on the wire nor waits any more."""
-        if not batch.in_doubt:
+        if not batch.may_be_written:
             batch.queue.give_back_number(batch)
         self._accumulator.served(batch.queue)
-        return self._settle(batch, reason, in_doubt=batch.in_doubt)
+        return self._settle(batch, reason, is_unknown=batch.may_be_written)
 
-    def _settle(self, batch: Batch, reason: str, *, in_doubt: bool) -> Tell:
+    def _settle(self, batch: Batch, reason: str, *, is_unknown: bool) -> Tell:
         message = f"{batch.queue}: {reason}"
         error: DeliveryError
-        if in_doubt:
+        if is_unknown:
             error = UnknownOutcomeError(message)
             self._counters.records_unknown += batch.record_count
         else:
@@ -169,7 +169,7 @@ class Outcomes:
             logging.WARNING,
             "Gave a batch up",
             partition=batch.queue,
-            outcome="unknown" if in_doubt else "refused",
+            outcome="unknown" if is_unknown else "refused",
             records=batch.record_count,
             attempts=batch.attempts,
             reason=reason,

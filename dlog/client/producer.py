@@ -17,72 +17,22 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from types import TracebackType
 from typing import NoReturn, Self, cast
 
 from dlog.batch.records import Header, Record
 from dlog.checksum import Buffer
 from dlog.client import produce_options as defaults
-from dlog.client.accumulator import Accumulator
 from dlog.client.bulk import Step, bulk_append
 from dlog.client.cluster import Cluster
 from dlog.client.futures import BatchDelivery, BufferFullError, Delivery, Written
 from dlog.client.outcomes import ProducerCounters
-from dlog.client.produce_options import ACKS, Acks, ProducerOptions, parse_bootstrap
-from dlog.client.queues import ProducerIdentity
+from dlog.client.produce_options import Acks, ProducerOptions, parse_bootstrap
+from dlog.client.producer_parts import ProducerParts
 from dlog.client.retry import RetryPolicy
-from dlog.client.sender import Sender, Sending
 from dlog.errors import DlogError
 from dlog.transport import Address, ConnectionOptions
-
-
-class ProducerParts:
-    """What a producer is made of, started; shared by the asyncio and the blocking one."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        options: ProducerOptions,
-        acks: Acks,
-        *,
-        loop: asyncio.AbstractEventLoop,
-        rng: random.Random,
-        lock: AbstractContextManager[object],
-        counters: ProducerCounters,
-        from_threads: bool,
-        on_released: Callable[[], None],
-    ) -> None:
-        is_idempotent = options.is_idempotent and acks != "none"
-        identity = ProducerIdentity() if is_idempotent else None
-        self.accumulator = Accumulator(
-            options.batching(),
-            rng=rng,
-            wake=self._wake_from_thread if from_threads else self._wake,
-            identity=identity,
-        )
-        self.sender = Sender(
-            cluster,
-            self.accumulator,
-            Sending(
-                acks=ACKS[acks],
-                linger_s=options.linger_ms / 1000,
-                request_bytes=options.request_bytes,
-                request_timeout_s=options.request_timeout_ms / 1000,
-            ),
-            identity=identity,
-            loop=loop,
-            rng=rng,
-            lock=lock,
-            counters=counters,
-            on_released=on_released,
-        )
-
-    def _wake(self) -> None:
-        self.sender.wake()
-
-    def _wake_from_thread(self) -> None:
-        self.sender.wake_from_thread()
 
 
 class Producer:
@@ -169,7 +119,6 @@ class Producer:
             rng=self._rng,
             lock=nullcontext(),
             counters=self.counters,
-            from_threads=False,
             on_released=self._on_released,
         )
         self._append = self._parts.accumulator.append
@@ -257,6 +206,7 @@ class Producer:
         if timestamp_ms is None:
             timestamp_ms = self._timestamp_ns() // 1_000_000
         await self._know_topic(topic, self._deadline_s())
+        delivery = BatchDelivery()
         append = bulk_append(
             self._started().accumulator,
             topic,
@@ -264,6 +214,7 @@ class Producer:
             keys,
             timestamp_ms=timestamp_ms,
             partition=partition,
+            delivery=delivery,
         )
         deadline_s = self._deadline_s()
         is_turn = not self._turns
@@ -271,7 +222,7 @@ class Producer:
             self._started()
             step = append.advance(self._loop.time()) if is_turn else Step.SHORT
             if step is Step.DONE:
-                return append.delivery
+                return delivery
             if step is Step.SHORT:
                 await self._wait_for_memory(deadline_s, is_first=is_turn)
                 is_turn = True

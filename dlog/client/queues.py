@@ -56,6 +56,7 @@ class Batch:
         "deadline_s",
         "in_doubt",
         "last_error",
+        "may_be_written",
         "order",
         "producer_epoch",
         "producer_id",
@@ -84,8 +85,10 @@ class Batch:
         self.order: tuple[int, ...] = ()
         self.data: bytearray | None = None
         self.attempts = 0
-        # Whether an attempt that failed, or is under way, may have appended it.
+        # Whether its last attempts may have appended it: it must not be numbered anew then.
         self.in_doubt = False
+        # Whether any attempt may have, or may still: it waits in a connection that was given up.
+        self.may_be_written = False
         self.last_error: Exception | None = None
         self.producer_id = -1
         self.producer_epoch = -1
