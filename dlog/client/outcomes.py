@@ -57,7 +57,7 @@ class Outcomes:
 
     def written(self, batch: Batch, base_offset: int, append_time_ms: int) -> Tell:
         """Take a batch off the wire that is in the log."""
-        batch.queue.remove(batch)
+        batch.queue.written(batch)
         self._accumulator.served(batch.queue)
         if batch.result.is_done:  # too late: its time was over before
             return []

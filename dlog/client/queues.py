@@ -1,6 +1,6 @@
 """The batches of one partition from open to done: order, sequence numbers, repetitions. Pure.
 
-One batch takes records; sealed ones wait; up to `inflight_max` are on the wire. What failed waits
+One batch takes records; sealed ones wait; up to `INFLIGHT_MAX` are on the wire. What failed waits
 again at its old place, and goes out again only when nothing of the partition is on the wire, so
 that batches are appended in the order in which their records were given.
 
@@ -134,7 +134,7 @@ class PartitionQueue:
         "epoch",
         "identity",
         "inflight",
-        "inflight_max",
+        "is_known",
         "is_settling",
         "needs_epoch",
         "needs_id",
@@ -151,8 +151,10 @@ class PartitionQueue:
         self.topic = topic
         self.partition = partition
         self.identity = identity  # None: not idempotent
-        # Without sequences a repetition behind later batches would change the order.
-        self.inflight_max = 1 if identity is None else INFLIGHT_MAX
+        # Whether the leader knows this producer and epoch. One that does not takes any sequence, so
+        # that the second batch could overtake the first: one goes at a time until then. Without
+        # sequences that holds always.
+        self.is_known = False
         self.open: Batch | None = None
         self.waiting: deque[Batch] = deque()
         self.inflight: list[Batch] = []
@@ -203,12 +205,17 @@ class PartitionQueue:
 
     # What may be sent, and when
 
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may be on the wire."""
+        return not self.inflight or (self.is_known and len(self.inflight) < INFLIGHT_MAX)
+
     def due_s(self, now_s: float, linger_s: float, rush: bool) -> float:
         """Return from when on something may be sent, if nothing happens until then.
 
         `rush`: memory is short, so that nothing lingers.
         """
-        if len(self.inflight) >= self.inflight_max or (self.is_settling and self.inflight):
+        if not self.has_room or (self.is_settling and self.inflight):
             return math.inf
         if self.needs_epoch and self.inflight and not any(b.in_doubt for b in self.waiting):
             return math.inf
@@ -234,7 +241,7 @@ class PartitionQueue:
 
     def take(self) -> Batch | None:
         """Return the batch to be sent now, numbered; None when there is none that may be."""
-        if len(self.inflight) >= self.inflight_max or (self.is_settling and self.inflight):
+        if not self.has_room or (self.is_settling and self.inflight):
             return None
         self.is_settling = False
         batch = self._next()
@@ -271,6 +278,7 @@ class PartitionQueue:
                 return False
             self.producer_id, self.epoch = identity.producer_id, identity.epoch
             self.next_sequence = 0
+            self.is_known = False
         batch.number(self.producer_id, self.epoch, self.next_sequence)
         self._advance(batch)
         return True
@@ -290,7 +298,7 @@ class PartitionQueue:
             return False
         else:
             self.epoch += 1
-        self.needs_epoch = self.needs_id = False
+        self.needs_epoch = self.needs_id = self.is_known = False
         self.next_sequence = 0
         for batch in self.waiting:
             if batch.base_sequence >= 0:
@@ -307,6 +315,11 @@ class PartitionQueue:
             for others in (self.inflight, self.waiting)
             for other in others
         )
+
+    def written(self, batch: Batch) -> None:
+        """Take a batch off the wire that is in the log."""
+        self.is_known = self.identity is not None
+        self.remove(batch)
 
     def remove(self, batch: Batch) -> None:
         """Take a batch off the wire that is done."""
