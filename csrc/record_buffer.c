@@ -305,7 +305,8 @@ static PyMethodDef methods[] = {
 static PyMemberDef members[] = {
     {"record_count", T_PYSSIZET, offsetof(RecordBuffer, record_count), READONLY, NULL},
     {"size_bytes", T_PYSSIZET, offsetof(RecordBuffer, size_bytes), READONLY, NULL},
-    {"bytes_max", T_PYSSIZET, offsetof(RecordBuffer, bytes_max), READONLY, NULL},
+    /* May be moved: a producer raises it as it gets memory. Any value is safe. */
+    {"bytes_max", T_PYSSIZET, offsetof(RecordBuffer, bytes_max), 0, NULL},
     {"base_timestamp_ms", T_LONGLONG, offsetof(RecordBuffer, base_timestamp_ms), READONLY, NULL},
     {"max_timestamp_ms", T_LONGLONG, offsetof(RecordBuffer, max_timestamp_ms), READONLY, NULL},
     {NULL},

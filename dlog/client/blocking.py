@@ -1,7 +1,8 @@
-"""The client for code without an event loop: each call runs a private loop until it is done.
+"""The client for code without an event loop.
 
-No thread: nothing happens between calls, so a connection may have been closed meanwhile; the next
-call opens another.
+Each call of a `BlockingClient` runs a private loop until it is done. No thread: nothing happens
+between calls, so a connection may have been closed meanwhile; the next call opens another. A
+`Producer` has to send between calls, and does it on a thread of its own.
 """
 
 import asyncio
@@ -11,9 +12,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dlog.client.admin import Admin
+from dlog.client.blocking_producer import BlockingProducer as Producer
 from dlog.client.cluster import Cluster
 from dlog.client.retry import RetryPolicy
 from dlog.transport import Address, ConnectionOptions
+
+__all__ = ["BlockingClient", "Producer"]
 
 T = TypeVar("T")
 
