@@ -40,7 +40,7 @@ from tests.fakes.peer import (
     zero_time,
 )
 
-POLICY = RetryPolicy(base_s=0.001, cap_s=0.005, deadline_s=2.0)
+POLICY = RetryPolicy(base_s=0.001, cap_s=0.005, deadline_s=20.0)
 
 
 def check(work: Callable[[PeerCluster, Cluster], Awaitable[None]]) -> None:
