@@ -180,8 +180,8 @@ class Consumer:
     ) -> list[ConsumedRecord]:
         """Return the next records: what is at hand, else what comes first; none after the time-out.
 
-        `max_bytes` counts keys and values, and is exceeded for a single record that is larger;
-        `timeout_ms` of None waits for ever. Cancelling loses nothing. Raises GapError, and errors
+        `max_bytes` counts keys and values, and may be exceeded by the last record; `timeout_ms` of
+        None waits for ever. Cancelling loses nothing. Raises GapError, and errors
         that last for the policy's deadline or do not pass at all; poll again to go on.
         """
         limits = PollLimits.of(max_records, max_bytes, timeout_ms)

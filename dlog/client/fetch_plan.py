@@ -17,6 +17,8 @@ room as soon as the reader takes from it, and would miss this request."""
 PREFETCH_BYTES_MAX = 32 * 1024 * 1024
 PARTITION_BYTES_MAX = 4 * 1024 * 1024
 MAX_WAIT_MS = 500
+ROOM_PART = 4
+"""Nothing is asked for before one part in so many of what may be at hand is free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +79,11 @@ def plan_fetch(
         else:
             asked.append(Asked(cursor, cursor.generation, cursor.fetch_offset))
     room_bytes = node_bytes_max - held_bytes
-    released_bytes = _release(cursors) if asked and room_bytes <= 0 else 0
+    # Not for a few bytes each time that a little was taken.
+    room_bytes_min = max(1, node_bytes_max // ROOM_PART)
+    released_bytes = _release(cursors) if asked and room_bytes < room_bytes_min else 0
     room_bytes += released_bytes
-    if not asked or room_bytes <= 0:
+    if not asked or room_bytes < room_bytes_min:
         return FetchPlan(asked=(), due_s=due_s, released_bytes=released_bytes)
     return FetchPlan(
         asked=asked,
