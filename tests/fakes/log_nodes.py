@@ -44,6 +44,8 @@ class FakeLog:
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # first, next, bytes
     aborted: list[tuple[int, int]] = field(default_factory=list)
     errors: list[type[WireError]] = field(default_factory=list)  # one per fetch, then none
+    damaged_reads: int = 0  # so many fetches bring a flipped bit
+    diverging: tuple[int, int] | None = None  # (epoch, end): told once to who has read batches
 
     def append(self, data: bytes) -> None:
         """Add a batch where its head says that it belongs; holes may be made so."""
@@ -223,6 +225,14 @@ class LogNodes:
                     )
                     continue
                 assert log is not None
+                if log.diverging is not None and entry[3] >= 0:
+                    told, log.diverging = log.diverging, None
+                    found.append(b"")
+                    row.append(fetch.FetchedPartition(entry[0], 0, -1, -1, -1, 0, told))
+                    continue
+                if data and log.damaged_reads:
+                    log.damaged_reads -= 1
+                    data = data[:-1] + bytes([data[-1] ^ 1])
                 left -= len(data)
                 stable = log.end if log.last_stable is None else log.last_stable
                 if data:
