@@ -6,12 +6,12 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "fields.h"
 #include "speedups.h"
 
 #include <structmember.h>
 
 #define HEAD_BYTES 61
-#define VARINT_BYTES_MAX 10
 #define FIRST_CAPACITY 1024
 #define TIMESTAMP_MS_MAX (1LL << 62) /* so that no difference of two overflows */
 
@@ -24,90 +24,6 @@ typedef struct {
     long long base_timestamp_ms;
     long long max_timestamp_ms;
 } RecordBuffer;
-
-/* The bytes of a key or value while they are copied. */
-typedef struct {
-    Py_buffer buffer;
-    const char *data;
-    Py_ssize_t size; /* -1: null */
-    int is_held;
-} Field;
-
-static inline uint64_t
-zigzag(int64_t number)
-{
-    return ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
-}
-
-static inline Py_ssize_t
-varint_bytes(int64_t number)
-{
-    Py_ssize_t count = 1;
-    for (uint64_t left = zigzag(number); left >= 0x80; left >>= 7) {
-        count++;
-    }
-    return count;
-}
-
-static inline char *
-write_varint(char *at, int64_t number)
-{
-    uint64_t left = zigzag(number);
-    while (left >= 0x80) {
-        *at++ = (char)(left | 0x80);
-        left >>= 7;
-    }
-    *at++ = (char)left;
-    return at;
-}
-
-static inline char *
-write_field(char *at, const char *data, Py_ssize_t size)
-{
-    at = write_varint(at, size);
-    if (size > 0) {
-        memcpy(at, data, (size_t)size);
-        at += size;
-    }
-    return at;
-}
-
-static inline Py_ssize_t
-field_bytes(Py_ssize_t size)
-{
-    return varint_bytes(size) + (size > 0 ? size : 0);
-}
-
-static inline int
-open_field(PyObject *object, Field *field)
-{
-    field->is_held = 0;
-    if (object == Py_None) {
-        field->data = NULL;
-        field->size = -1;
-        return 0;
-    }
-    if (PyBytes_Check(object)) {
-        field->data = PyBytes_AS_STRING(object);
-        field->size = PyBytes_GET_SIZE(object);
-        return 0;
-    }
-    if (PyObject_GetBuffer(object, &field->buffer, PyBUF_SIMPLE) < 0) {
-        return -1;
-    }
-    field->is_held = 1;
-    field->data = field->buffer.buf;
-    field->size = field->buffer.len;
-    return 0;
-}
-
-static inline void
-close_field(Field *field)
-{
-    if (field->is_held) {
-        PyBuffer_Release(&field->buffer);
-    }
-}
 
 static int
 check_timestamp(PyObject *object, long long *timestamp_ms)
@@ -139,17 +55,17 @@ push_bytes(PyObject *output, const char *data, Py_ssize_t size)
 static int
 push_header(PyObject *output, PyObject *header)
 {
-    PyObject *key, *value;
-    if (!PyTuple_Check(header) || !PyArg_ParseTuple(header, "UO:header", &key, &value)) {
-        if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_TypeError, "a header must be a tuple of key and value");
-        }
+    if (!PyTuple_Check(header) || PyTuple_GET_SIZE(header) != 2 ||
+        !PyUnicode_Check(PyTuple_GET_ITEM(header, 0))) {
+        PyErr_SetString(PyExc_TypeError,
+                        "a header must be a tuple of key and value, the key a str");
         return -1;
     }
     Py_ssize_t size;
-    const char *text = PyUnicode_AsUTF8AndSize(key, &size);
+    const char *text = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(header, 0), &size);
     Field field;
-    if (text == NULL || push_bytes(output, text, size) < 0 || open_field(value, &field) < 0) {
+    if (text == NULL || push_bytes(output, text, size) < 0 ||
+        open_field(PyTuple_GET_ITEM(header, 1), &field) < 0) {
         return -1;
     }
     int pushed = push_bytes(output, field.data, field.size);

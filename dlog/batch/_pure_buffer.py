@@ -1,5 +1,6 @@
 """`RecordBuffer` in Python: the twin of csrc/record_buffer.c, with the same bytes and refusals."""
 
+import operator
 from collections.abc import Sequence
 
 from dlog.batch.header import HEADER_BYTES
@@ -114,18 +115,17 @@ class RecordBuffer:
 
 
 def _check_timestamp(timestamp_ms: int) -> None:
-    if not -1 <= timestamp_ms <= _TIMESTAMP_MS_MAX:
+    if not -1 <= operator.index(timestamp_ms) <= _TIMESTAMP_MS_MAX:
         raise ValueError(f"{timestamp_ms} is no timestamp in ms")
 
 
 def _encode_headers(headers: Sequence[Header]) -> bytes:
-    if not headers:
-        return b"\0"
+    items = tuple(headers)
     output = bytearray()
-    _push_varint(output, len(headers))
-    for header in headers:
-        if not isinstance(header, tuple):
-            raise TypeError("a header must be a tuple of key and value")
+    _push_varint(output, len(items))
+    for header in items:
+        if not (isinstance(header, tuple) and len(header) == 2 and isinstance(header[0], str)):
+            raise TypeError("a header must be a tuple of key and value, the key a str")
         key, value = header
         _push_bytes(output, key.encode())
         _push_bytes(output, value)
