@@ -2,7 +2,7 @@
 
     DlogError
     ├── WireError              has a code of Kafka's table; one subclass per code
-    ├── TransportError         the connection failed; the outcome of the request is unknown
+    ├── TransportError         the connection failed; what was sent has an unknown outcome
     │   ├── DisconnectedError
     │   ├── ConnectFailedError
     │   └── RequestTimedOutError   (a WireError too: code 7)
@@ -65,7 +65,10 @@ ERRORS: dict[int, type[WireError]] = {}
 
 
 class TransportError(DlogError):
-    """The connection failed; whether the request took effect is unknown."""
+    """The connection failed; whether the request took effect is unknown when it `was_sent`."""
+
+    was_sent: bool = True
+    """False: not a byte of the request left, so that it had no effect for sure."""
 
 
 class DisconnectedError(TransportError):
@@ -74,6 +77,8 @@ class DisconnectedError(TransportError):
 
 class ConnectFailedError(TransportError):
     """No connection could be made; the request was not sent."""
+
+    was_sent = False
 
 
 class ProtocolError(DlogError):

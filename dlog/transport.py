@@ -12,13 +12,11 @@ no future, for those who send thousands.
 import asyncio
 import os
 import struct
-from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from ssl import SSLContext
-from typing import Self
 
-from dlog.checksum import Buffer
+from dlog.address import Address
 from dlog.errors import (
     ConnectFailedError,
     DisconnectedError,
@@ -26,45 +24,25 @@ from dlog.errors import (
     RequestTimedOutError,
     TransportError,
 )
+from dlog.pipeline import Encode, OnError, OnResponse, Pipeline, Request, TransportCounters
 from dlog.wire.frame import FRAME_BYTES_MAX, FrameSplitter
 
+__all__ = [
+    "Address",
+    "Connection",
+    "ConnectionOptions",
+    "Encode",
+    "OnError",
+    "OnResponse",
+    "Request",
+    "TransportCounters",
+    "connect",
+]
+
 _CORRELATION_ID = struct.Struct(">i")
-_CORRELATION_ID_END = 1 << 31
-
-Encode = Callable[[int], Buffer]
-"""Returns the whole frame of a request for the given correlation id."""
-
-OnResponse = Callable[[memoryview], None]
-"""Takes the response frame, header included; may raise ProtocolError, nothing else."""
-
-OnError = Callable[[Exception], None]
-"""Takes why there is no response; must not raise."""
 
 _EMPTY = memoryview(b"")
 _CANNOT_ENCODE = (ValueError, TypeError, ArithmeticError, LookupError, struct.error)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Address:
-    """Where a node listens; prints as `host:port`."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse `host:port` or `[ipv6]:port`; raise ValueError with a message for people."""
-        host, colon, port = text.strip().rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host:
-            raise ValueError(f"{text!r}: an IPv6 address stands in brackets")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"{text!r} is not host:port")
-        return cls(host, int(port))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,77 +59,22 @@ class ConnectionOptions:
     authenticate: "Callable[[Connection], Awaitable[None]] | None" = None
 
 
-@dataclass(slots=True)
-class TransportCounters:
-    """What went through connections; may be shared by many of them. Each only grows."""
-
-    requests_sent: int = 0
-    responses_received: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """Return all by name."""
-        return asdict(self)
-
-
-def _again(error: TransportError | ProtocolError) -> TransportError | ProtocolError:
+def _again(
+    error: TransportError | ProtocolError, *, was_sent: bool = True
+) -> TransportError | ProtocolError:
     """Return the same error anew: one instance raised in many tasks gathers their tracebacks."""
-    return type(error)(*error.args)
+    if was_sent:
+        return type(error)(*error.args)
+    # Whatever ended the connection: this request was not on it.
+    unsent = DisconnectedError(*error.args)
+    unsent.was_sent = False
+    return unsent
 
 
 def _reason_of(error: OSError) -> str:
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)
-
-
-class Request:
-    """One request on a connection: waiting for its turn, in flight, or over.
-
-    Exactly one of its callbacks is called, once, unless it is cancelled before.
-    """
-
-    __slots__ = (
-        "answered",
-        "correlation_id",
-        "deadline",
-        "encode",
-        "is_over",
-        "on_error",
-        "on_response",
-        "patience_s",
-        "result",
-    )
-
-    def __init__(
-        self,
-        encode: Encode,
-        on_response: OnResponse,
-        on_error: OnError,
-        deadline: float,
-        patience_s: float,
-        answered: bool,
-    ) -> None:
-        self.encode = encode
-        self.on_response = on_response
-        self.on_error = on_error
-        self.deadline = deadline
-        # What the node gets for the answer when this is first in line only after its deadline.
-        self.patience_s = patience_s
-        self.answered = answered
-        self.correlation_id = -1
-        self.is_over = False
-        self.result: asyncio.Future[memoryview] | None = None
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether somebody still waits for the answer."""
-        return not self.is_over and (self.result is None or not self.result.done())
-
-    def cancel(self) -> None:
-        """Call nobody back. A request in flight keeps its place until its answer or deadline."""
-        self.is_over = True
 
 
 class Connection(asyncio.Protocol):
@@ -174,9 +97,7 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._splitter = FrameSplitter(options.frame_bytes_max)
-        self._inflight: deque[Request] = deque()
-        self._waiting: deque[Request] = deque()
-        self._correlation_id = 0
+        self._pipeline = Pipeline(options.inflight_max)
         self._writable = True
         self._stalled_at = 0.0  # when a peer that takes no bytes is given up
         self._timer: asyncio.TimerHandle | None = None
@@ -191,17 +112,17 @@ class Connection(asyncio.Protocol):
     @property
     def inflight_count(self) -> int:
         """Requests that wait for their answer."""
-        return len(self._inflight)
+        return self._pipeline.inflight_count
 
     @property
     def waiting_count(self) -> int:
         """Requests that wait for their turn."""
-        return len(self._waiting)
+        return self._pipeline.waiting_count
 
     @property
     def is_idle(self) -> bool:
         """Whether nobody waits for anything on it."""
-        return not self._inflight and not self._waiting
+        return not self._pipeline.inflight_count and not self._pipeline.waiting_count
 
     @property
     def has_ended(self) -> bool:
@@ -211,7 +132,7 @@ class Connection(asyncio.Protocol):
     @property
     def has_room(self) -> bool:
         """Whether a request would be sent at once."""
-        return not self._waiting and self._may_send() and self._failure is None
+        return self._failure is None and self._may_send() and not self._pipeline.waiting_count
 
     def send_request(
         self,
@@ -221,22 +142,33 @@ class Connection(asyncio.Protocol):
         deadline: float,
         *,
         answered: bool = True,
+        is_wanted: Callable[[], bool] | None = None,
     ) -> Request:
         """Send a request, now or when it is its turn; `deadline` is in the loop's time.
 
         Exactly one of the callbacks is called later, from the loop. `on_error` gets
-        DisconnectedError or RequestTimedOutError (whether the request took effect is unknown
-        then), ProtocolError (this connection is closed), or what `encode` raised. With `answered`
+        DisconnectedError or RequestTimedOutError (whether the request took effect is unknown then
+        if it `was_sent`), ProtocolError (the same; the connection is closed), or what `encode`
+        raised. With `answered`
         false (produce with acks 0) `on_response` gets nothing, when the request was written.
+        `is_wanted` is asked before a request that had to wait is sent.
         """
-        patience_s = max(0.0, deadline - self._loop.time())
-        request = Request(encode, on_response, on_error, deadline, patience_s, answered)
+        request = Request(
+            encode=encode,
+            on_response=on_response,
+            on_error=on_error,
+            deadline=deadline,
+            patience_s=max(0.0, deadline - self._loop.time()),
+            answered=answered,
+        )
+        if is_wanted is not None:
+            request.is_wanted = is_wanted
         if self._failure is not None:
-            self._refuse(request, _again(self._failure))
-        elif not self._waiting and self._may_send():
+            self._refuse(request, _again(self._failure, was_sent=False))
+        elif self.has_room:
             self._start(request)
         else:
-            self._waiting.append(request)
+            self._pipeline.wait(request)
             self._watch(deadline)
         return request
 
@@ -266,8 +198,14 @@ class Connection(asyncio.Protocol):
                 result.set_exception(error)
 
         deadline = self._loop.time() + timeout_s
-        request = self.send_request(encode, on_response, on_error, deadline, answered=answered)
-        request.result = result
+        request = self.send_request(
+            encode,
+            on_response,
+            on_error,
+            deadline,
+            answered=answered,
+            is_wanted=lambda: not result.done(),
+        )
         try:
             return await result
         finally:
@@ -284,17 +222,15 @@ class Connection(asyncio.Protocol):
     # Requests
 
     def _may_send(self) -> bool:
-        return self._writable and len(self._inflight) < self.options.inflight_max
+        return self._writable and self._pipeline.has_room
 
     def _start(self, request: Request) -> None:
         """Encode and write a request whose turn it is."""
-        correlation_id = (self._correlation_id + 1) % _CORRELATION_ID_END
-        frame = request.encode(correlation_id)
-        self._correlation_id = request.correlation_id = correlation_id
+        frame = request.encode(self._pipeline.next_correlation_id)
+        self._pipeline.start(request)
         self.counters.requests_sent += 1
         self.counters.bytes_sent += memoryview(frame).nbytes
         if request.answered:
-            self._inflight.append(request)
             self._watch(request.deadline)
         else:
             self._loop.call_soon(_finish, request)
@@ -303,10 +239,7 @@ class Connection(asyncio.Protocol):
 
     def _start_waiting(self) -> None:
         """Start as many requests as may be sent now."""
-        while self._waiting and self._may_send():
-            request = self._waiting.popleft()
-            if not request.is_wanted:
-                continue
+        while self._writable and (request := self._pipeline.take_waiting()) is not None:
             try:
                 self._start(request)
             except _CANNOT_ENCODE as error:
@@ -335,57 +268,31 @@ class Connection(asyncio.Protocol):
         if not self._writable and self._stalled_at <= now:
             self._fail(DisconnectedError(f"{self.address} takes no bytes"))
             return
-        self._end_waiting(now)
-        if self._inflight and self._inflight[0].deadline <= now:
-            # What follows would wait behind the lost answer.
-            timed_out = RequestTimedOutError(f"no answer from {self.address} in time")
-            self._refuse(self._inflight[0], timed_out)
-            reason = f"connection to {self.address} given up: {timed_out}"
-            self._end_inflight(now)
-            self._fail(DisconnectedError(reason))
+        due = self._pipeline.expire(now)
+        for request in due.unsent:
+            late = RequestTimedOutError(f"no free place on the connection to {self.address}")
+            late.was_sent = False
+            self._refuse(request, late)
+        message = f"no answer from {self.address} in time"
+        for request in due.unanswered:
+            self._refuse(request, RequestTimedOutError(message))
+        if due.is_stuck:
+            self._fail(DisconnectedError(f"connection to {self.address} given up: {message}"))
             return
-        self._end_inflight(now)
-        due = [request.deadline for request in self._inflight if request.deadline > now]
-        due += [request.deadline for request in self._waiting]
+        upcoming = self._pipeline.next_deadline(now)
         if not self._writable:
-            due.append(self._stalled_at)
-        if due:
-            self._watch(min(due))
-
-    def _end_waiting(self, now: float) -> None:
-        """Refuse what is due and was not sent: nothing is lost, and the connection stays."""
-        kept: deque[Request] = deque()
-        for request in self._waiting:
-            if request.deadline > now:
-                kept.append(request)
-            else:
-                message = f"no free place on the connection to {self.address} in time"
-                self._refuse(request, RequestTimedOutError(message))
-        self._waiting = kept
-
-    def _end_inflight(self, now: float) -> None:
-        """Refuse what is due; the connection stays: those in front of it may still be answered."""
-        for request in self._inflight:
-            if request.deadline <= now:
-                message = f"no answer from {self.address} in time"
-                self._refuse(request, RequestTimedOutError(message))
+            upcoming = self._stalled_at if upcoming is None else min(upcoming, self._stalled_at)
+        if upcoming is not None:
+            self._watch(upcoming)
 
     # Responses
 
     def _on_frame(self, frame: memoryview) -> None:
-        if len(frame) < _CORRELATION_ID.size or not self._inflight:
-            raise ProtocolError(f"{self.address} sent a response to no request")
+        if len(frame) < _CORRELATION_ID.size:
+            raise ProtocolError(f"a response of {len(frame)} bytes")
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
-        request = self._inflight[0]
-        if request.correlation_id != correlation_id:
-            raise ProtocolError(
-                f"{self.address} answered request {correlation_id}, "
-                f"but the next was {request.correlation_id}"
-            )
-        self._inflight.popleft()
+        request = self._pipeline.answer(correlation_id, self._loop.time())
         self.counters.responses_received += 1
-        if self._inflight:
-            self._renew_first()
         if request.is_over:  # the caller has left, or was told that it is too late
             return
         request.is_over = True
@@ -394,14 +301,6 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self._loop.call_soon(request.on_error, _again(error))
             raise
-
-    def _renew_first(self) -> None:
-        """Give a request its time that is over and only now first in line: others held it up."""
-        first = self._inflight[0]
-        now = self._loop.time()
-        if first.deadline <= now:
-            first.deadline = now + first.patience_s
-            self._watch(first.deadline)
 
     def _fail(self, error: TransportError | ProtocolError) -> None:
         """End the connection; everybody who waits on it hears `error`."""
@@ -413,10 +312,8 @@ class Connection(asyncio.Protocol):
             self._timer = None
         if self._transport is not None:
             self._transport.abort()
-        for request in (*self._inflight, *self._waiting):
-            self._refuse(request, _again(error))
-        self._inflight.clear()
-        self._waiting.clear()
+        for request in self._pipeline.clear():
+            self._refuse(request, _again(error, was_sent=request.was_sent))
         if self._transport is None and not self._closed.done():
             self._closed.set_result(None)
 
@@ -435,8 +332,12 @@ class Connection(asyncio.Protocol):
             for frame in self._splitter.feed(memoryview(data)):
                 self._on_frame(frame)
         except ProtocolError as error:
-            self._fail(error)
+            self._fail(ProtocolError(f"{self.address} sent nonsense: {error}"))
             return
+        # Who is first in line now may have got its time anew.
+        first = self._pipeline.first_deadline
+        if first is not None:
+            self._watch(first)
         self._start_waiting()
 
     def connection_lost(self, error: Exception | None) -> None:

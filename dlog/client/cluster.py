@@ -16,7 +16,7 @@ from dlog.client.ack_default import find_ack_default
 from dlog.client.connections import Connections
 from dlog.client.counters import ClientCounters
 from dlog.client.log_lines import error_name, log_event
-from dlog.client.lookup import Lookup
+from dlog.client.lookup import Lookup, ask_first
 from dlog.client.metadata_cache import MetadataCache, error_of
 from dlog.client.node import NodeClient
 from dlog.client.retry import Fault, GiveUp, RetryPolicy, fault_of, is_outcome_unknown, plan_retry
@@ -79,6 +79,13 @@ class Cluster:
 
     # What is known, and looking it up
 
+    def known_topic(self, topic: str) -> TopicView | None:
+        """Return a topic as known, be it old or in doubt; None when it was not looked up yet.
+
+        Its number of partitions is what a partitioner needs: nothing is asked, nothing waits.
+        """
+        return self._cache.topic(topic)
+
     def leader_of(self, topic: str, partition: int) -> PartitionLeader:
         """Return who leads a partition, as known; nothing is asked, nothing waits.
 
@@ -129,13 +136,15 @@ class Cluster:
 
     async def any_node(self) -> NodeClient:
         """Return some node that answers: an open one first, then known ones, then bootstrap."""
-        failures = []
-        for address in self._lookup.candidates():
-            try:
-                return await self._connections.get(address)
-            except (TransportError, ProtocolError) as error:
-                failures.append(str(error))
-        raise ConnectFailedError("; ".join(failures))
+        for node in self._connections.connected():
+            if node.address not in self._connections.suspects:
+                return node
+        return await ask_first(
+            self._loop,
+            self._lookup.candidates(),
+            self._connections.get,
+            self.policy.patience_s,
+        )
 
     async def controller(self) -> NodeClient:
         """Return the controller, or any node where none is known: nodes forward commands."""
@@ -145,17 +154,26 @@ class Cluster:
         return await (self.any_node() if view is None else self._connections.get(view.address))
 
     async def node(self, node_id: int) -> NodeClient:
-        """Return the node with this id; raise BrokerNotAvailableError when nobody knows it."""
-        if self._cache.nodes_are_stale or node_id not in self._cache.nodes:
-            await self._lookup.share()
+        """Return the node with this id; raise BrokerNotAvailableError when nobody knows it.
+
+        While another node is in doubt, an open connection is good enough.
+        """
         view = self._cache.nodes.get(node_id)
+        if view is None or self._cache.nodes_are_stale:
+            connected = None if view is None else self._connections.open_to(view.address)
+            if connected is not None:
+                return connected
+            await self._lookup.share()
+            view = self._cache.nodes.get(node_id)
         if view is None:
             raise BrokerNotAvailableError(f"the cluster has no node {node_id}")
         return await self._connections.get(view.address)
 
     async def connection(self, node_id: int) -> NodeClient:
-        """Return the one connection to a node, opened when need be; the name of `node` for all
-        who have a `PartitionLeader`. Raises as `node`, or why there is no connection."""
+        """Return the one connection to a node, opened when need be: `node` by another name.
+
+        Raises BrokerNotAvailableError, or why no connection can be made.
+        """
         return await self.node(node_id)
 
     async def leader(self, topic: str, partition: int) -> NodeClient:
@@ -165,7 +183,6 @@ class Cluster:
         try:
             leader = self._cache.leader_of(topic, partition)
         except (LeaderNotAvailableError, BrokerNotAvailableError) as error:
-            self._cache.doubt_leader(topic, partition)
             raise LeaderNotAvailableError(str(error)) from error
         return await self._connections.get(leader.address)
 
@@ -192,8 +209,8 @@ class Cluster:
         hinted = fault is Fault.LEADER and leader is not None
         if hinted and self._follow(topic, partition, leader or (-1, -1), endpoints):
             return True
-        self._take_in(fault, error, None if node is None else node.address)
         doubted = fault is not Fault.NONE and self._cache.doubt_leader(topic, partition)
+        self._take_in(fault, error, None if node is None else node.address)
         if isinstance(error, UnknownTopicOrPartitionError):
             self._cache.doubt_topic(topic)
         if doubted or fault is Fault.NONE:
@@ -241,13 +258,16 @@ class Cluster:
             self.counters.timeouts += 1
         else:
             self.counters.transport_errors += 1
-        self._cache.nodes_are_stale = True
         if address is None:
+            self._cache.nodes_are_stale = True
             return
         if fault is Fault.CONNECTION:
             self._connections.drop(address, error_name(error))
         self._connections.drop_broken()
+        if self._connections.open_to(address) is not None:
+            return  # the node lives: it was this request that took too long
         self._connections.suspect(address, error)
+        self._cache.nodes_are_stale = True
         for node_id, view in self._cache.nodes.items():
             if view.address == address:
                 self._cache.doubt_node(node_id)
@@ -268,7 +288,8 @@ class Cluster:
         the call is about: its leaders are asked for again after an error that says so. Ends by the
         policy's deadline with the last error, or with RequestTimedOutError.
         """
-        call = _Call(self._loop, self.policy.deadline_s)
+        self._lookup.prepare()
+        call = _Call(self._loop, self.policy.deadline_s, self._lookup.candidates)
         while True:
             try:
                 return await call.attempt(route, operation)
@@ -310,10 +331,16 @@ class Cluster:
 class _Call:
     """One call and its attempts, within one deadline."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, deadline_s: float) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        deadline_s: float,
+        candidates: Callable[[], Sequence[Address]],
+    ) -> None:
         self.attempts = 0
         self.address: Address | None = None  # of the node that the last attempt reached
         self._loop = loop
+        self._candidates = candidates
         self._started = loop.time()
         self._deadline_s = deadline_s
         self._last_error: DlogError | None = None
@@ -339,7 +366,8 @@ class _Call:
                 raise RequestTimedOutError(f"{message} from {self.address}") from error
             if self._last_error is not None:
                 raise self._last_error from error
-            raise ConnectFailedError(f"{message}: no node could be reached") from error
+            asked = ", ".join(map(str, self._candidates()))
+            raise ConnectFailedError(f"{message} from any of {asked}") from error
         except DlogError as error:
             self._last_error = error
             raise

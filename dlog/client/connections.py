@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dlog.client.counters import ClientCounters
 from dlog.client.log_lines import error_name, log_event
 from dlog.client.node import NodeClient, open_node
-from dlog.errors import DlogError
+from dlog.errors import DlogError, TransportError
 from dlog.transport import Address, ConnectionOptions
 
 
@@ -19,6 +19,8 @@ def renewed(error: DlogError) -> DlogError:
     """Return the same error anew: one instance raised in many tasks gathers their tracebacks."""
     again = type(error)(*error.args)
     again.__cause__ = error.__cause__
+    if isinstance(error, TransportError) and isinstance(again, TransportError):
+        again.was_sent = error.was_sent
     return again
 
 
@@ -48,6 +50,11 @@ class Connections:
         """Whether `close` was called."""
         return self._closed
 
+    def open_to(self, address: Address) -> NodeClient | None:
+        """Return the open connection to `address`, if there is one."""
+        node = self._nodes.get(address)
+        return node if node is not None and node.is_open else None
+
     def connected(self) -> list[NodeClient]:
         """Return the nodes with an open connection, those with the least to do first."""
         nodes = [node for node in self._nodes.values() if node.is_open]
@@ -60,8 +67,8 @@ class Connections:
         """
         if self._closed:
             raise DlogError("the client is closed")
-        node = self._nodes.get(address)
-        if node is not None and node.is_open:
+        node = self.open_to(address)
+        if node is not None:
             return node
         opening = self._opening.get(address)
         if opening is None:

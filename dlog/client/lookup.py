@@ -15,6 +15,7 @@ from dlog.client.counters import ClientCounters
 from dlog.client.log_lines import error_name, log_event
 from dlog.client.metadata_answers import cluster_view, metadata_request
 from dlog.client.metadata_cache import MetadataCache, candidates
+from dlog.client.node import VERSION_USED
 from dlog.client.retry import RetryPolicy
 from dlog.client.views import ClusterView
 from dlog.errors import (
@@ -26,6 +27,7 @@ from dlog.errors import (
     WireError,
 )
 from dlog.transport import Address
+from dlog.wire import messages
 from dlog.wire.apis import ApiKey
 
 T = TypeVar("T")
@@ -103,6 +105,12 @@ class Lookup:
         self._next: asyncio.Future[ClusterView] | None = None
         self._rounds: asyncio.Task[None] | None = None
         self.policy = RetryPolicy()
+
+    def prepare(self) -> None:
+        """Load what look-ups need, which takes a while the first time: before a clock starts."""
+        for api in (ApiKey.METADATA, ApiKey.API_VERSIONS):
+            messages.request_type(api, VERSION_USED[api])
+            messages.response_type(api, VERSION_USED[api])
 
     def candidates(self) -> list[Address]:
         """Return all addresses that may answer, the likeliest first."""

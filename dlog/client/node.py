@@ -44,6 +44,10 @@ VERSION_USED: Mapping[ApiKey, int] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
     ApiKey.DESCRIBE_CLUSTER: 0,
 }
+PRODUCE_VERSIONS = (9, 12)
+"""For `highest_version`: with topic names; from 10 on a refusal names the leader (KIP-951)."""
+FETCH_VERSIONS = (12, 17)
+"""For `highest_version`: from 13 on with topic ids, from 16 on a refusal names the leader."""
 SOFTWARE_NAME = "dlog"
 SOFTWARE_VERSION = "0.1.0"
 
@@ -145,13 +149,24 @@ class NodeClient:
         on_answer: OnAnswer,
         on_error: OnError,
         deadline: float,
+        *,
+        answered: bool = True,
     ) -> Request:
-        """Send a frame made by hand; exactly one callback is called (`Connection.send_request`)."""
+        """Send a frame made by hand; exactly one callback is called (`Connection.send_request`).
+
+        With `answered` false (produce with acks 0) `on_answer` gets an empty frame once the
+        request is written.
+        """
 
         def on_response(frame: memoryview) -> None:
-            on_answer(frame, parse_response_header(frame, 0, len(frame), api, version)[1])
+            position = 0
+            if answered:
+                _, position = parse_response_header(frame, 0, len(frame), api, version)
+            on_answer(frame, position)
 
-        return self.connection.send_request(encode, on_response, on_error, deadline)
+        return self.connection.send_request(
+            encode, on_response, on_error, deadline, answered=answered
+        )
 
     async def call(self, api: ApiKey, build: Build, timeout_s: float | None = None) -> Any:
         """Send the request that `build` makes and return the response entity."""

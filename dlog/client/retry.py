@@ -94,7 +94,9 @@ def is_retriable(error: Exception) -> bool:
 
 def is_outcome_unknown(error: Exception) -> bool:
     """Return whether the request may have taken effect although it failed."""
-    return isinstance(error, DisconnectedError | RequestTimedOutError)
+    if isinstance(error, TransportError):
+        return error.was_sent
+    return isinstance(error, ProtocolError)
 
 
 def plan_retry(
