@@ -1,7 +1,7 @@
 """The client for code without an event loop: each call runs a private loop until it is done.
 
 No thread: nothing happens between calls, so a connection may have been closed meanwhile; the next
-call opens another.
+call opens another. A `Consumer` reads ahead between calls, on a thread of its own.
 """
 
 import asyncio
@@ -11,9 +11,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dlog.client.admin import Admin
+from dlog.client.blocking_consumer import BlockingConsumer as Consumer
 from dlog.client.cluster import Cluster
 from dlog.client.retry import RetryPolicy
 from dlog.transport import Address, ConnectionOptions
+
+__all__ = ["BlockingClient", "Consumer"]
 
 T = TypeVar("T")
 

@@ -27,6 +27,7 @@ class BatchSpan(NamedTuple):
 
     start: int
     end: int
+    base_offset: int
     next_offset: int
     record_count: int
     leader_epoch: int
@@ -89,10 +90,18 @@ class Chunk:
         return views
 
     def skip_to(self, offset: int) -> int:
-        """Leave the batches below `offset` behind; return the epoch of the last, -1 for none."""
+        """Leave the batches below `offset` behind; return the epoch of the batch before it.
+
+        That is -1 when none of the batches that were left is.
+        """
         epoch = -1
-        while not self.is_spent and self.batches[self.next_batch].next_offset <= offset:
-            epoch = self.batches[self.next_batch].leader_epoch
+        while not self.is_spent:
+            span = self.batches[self.next_batch]
+            if span.base_offset >= offset:
+                break
+            epoch = span.leader_epoch
+            if span.next_offset > offset:
+                break
             self.next_batch += 1
         return epoch
 
@@ -150,21 +159,26 @@ def scan(
         if header is None:
             break
         expected = chunk.end_offset
-        after = position + header.batch_bytes
         if header.base_offset > expected and not is_sparse:
             return chunk, Hole(expected, header.base_offset) if expected == fetch_offset else None
         if header.next_offset > expected:
             if _is_wanted(header, data, position, filter_aborted):
-                chunk.batches.append(
-                    BatchSpan(
-                        position, after, header.next_offset, header.record_count,
-                        header.leader_epoch,
-                    )
-                )  # fmt: skip
+                chunk.batches.append(_span(header, position))
             chunk.end_offset = header.next_offset
             chunk.leader_epoch = header.leader_epoch
-        position = after
+        position += header.batch_bytes
     return chunk, None
+
+
+def _span(header: BatchHeader, position: int) -> BatchSpan:
+    return BatchSpan(
+        position,
+        position + header.batch_bytes,
+        header.base_offset,
+        header.next_offset,
+        header.record_count,
+        header.leader_epoch,
+    )
 
 
 def _check(data: memoryview, position: int, end: int) -> BatchHeader | None:

@@ -82,7 +82,7 @@ class Consumer:
         max_prefetch_bytes: int = PREFETCH_BYTES_MAX,
         max_partition_bytes: int = PARTITION_BYTES_MAX,
         max_wait_ms: int = MAX_WAIT_MS,
-        options: ConnectionOptions | None = None,
+        connection: ConnectionOptions | None = None,
         policy: RetryPolicy | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -91,6 +91,8 @@ class Consumer:
         Where records are gone (deleted before they were read, a log cut back), `on_gap` is told
         and reading goes on; without it `poll` raises GapError and the partition stays there. With
         READ_COMMITTED records of aborted transactions are left out, and open ones are waited for.
+
+        A consumer has connections of its own: others would wait behind its waiting fetches.
         """
         self._topics = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
         self._named = [_key(each) for each in partitions]
@@ -106,11 +108,12 @@ class Consumer:
                 isolation=Isolation(isolation),
             ),
             on_gap=on_gap,
-            options=options,
+            connection=connection,
             policy=policy,
             rng=rng or random.Random(),
         )
-        self._stash = Stash()
+        # Records that a loop was given and has not come to.
+        self.stash = Stash()
         self._started: Reading | None = None
 
     # Life
@@ -185,11 +188,17 @@ class Consumer:
         that last for the policy's deadline or do not pass at all; poll again to go on.
         """
         limits = PollLimits.of(max_records, max_bytes, timeout_ms)
-        stashed = self._stash.take(max_records)
+        stashed = self.stash.take(max_records)
         if stashed:
             return stashed
         reading = self._reading
         return await reading.poll(reading.take_records, limits)
+
+    async def poll_to_stash(
+        self, max_records: int, max_bytes: int | None, timeout_ms: float | None
+    ) -> None:
+        """Poll and stash the records, for a caller in another thread who may leave meanwhile."""
+        self.stash.fill(await self.poll(max_records, max_bytes, timeout_ms))
 
     async def poll_arrow(
         self,
@@ -213,7 +222,7 @@ class Consumer:
         Leaving the loop loses nothing: the next poll or loop goes on behind the last record.
         """
         while True:
-            for record in self._stash.fill(await self.poll(timeout_ms=None)):
+            for record in self.stash.fill(await self.poll(timeout_ms=None)):
                 yield record
 
     # Which partitions
@@ -234,7 +243,7 @@ class Consumer:
         await reading.add(_spread(start, new))
         gone = [key for key in reading.fetcher.cursors if key not in keys]
         for key in gone:
-            self._stash.drop(key)
+            self.stash.drop(key)
         reading.fetcher.remove(gone)
 
     def pause(self, *partitions: Partition) -> None:
@@ -264,7 +273,7 @@ class Consumer:
     def position(self, partition: Partition) -> int:
         """Return the offset of the next record: behind the last one that was given."""
         key = _key(partition)
-        stashed = self._stash.first_offset(key)
+        stashed = self.stash.first_offset(key)
         return self._reading.cursor(key).position if stashed is None else stashed
 
     async def seek(self, partition: Partition, start: Start) -> None:
@@ -272,17 +281,17 @@ class Consumer:
         reading, key = self._reading, _key(partition)
         reading.cursor(key)
         offset = (await reading.finder.place({key: start}))[key]
-        self._stash.drop(key)
+        self.stash.drop(key)
         reading.fetcher.seek(reading.cursor(key), offset)
 
     def _unread(self, keys: Iterable[TopicPartition]) -> None:
         """Take back what an iteration was given and has not come to."""
-        if not len(self._stash):
+        if not len(self.stash):
             return
         for key in keys:
-            offset = self._stash.first_offset(key)
+            offset = self.stash.first_offset(key)
             if offset is not None:
-                self._stash.drop(key)
+                self.stash.drop(key)
                 self._reading.fetcher.seek(self._reading.cursor(key), offset)
 
     async def start_offsets(

@@ -57,7 +57,7 @@ class Settings:
     addresses: list[Address]
     limits: FetchLimits
     on_gap: OnGap | None
-    options: ConnectionOptions | None
+    connection: ConnectionOptions | None
     policy: RetryPolicy | None
     rng: random.Random
     counters: ConsumerCounters = field(default_factory=ConsumerCounters)
@@ -71,7 +71,7 @@ class Reading:
             settings.addresses,
             loop=loop,
             rng=settings.rng,
-            options=settings.options,
+            options=settings.connection,
             policy=settings.policy,
         )
         self.finder = OffsetFinder(

@@ -95,6 +95,7 @@ def test_selection_takes_whole_batches_and_one_at_least() -> None:
     assert [chunk.select(count) for count in (1, 4, 5, 8, 11, 12, 99)] == [1, 1, 1, 2, 2, 3, 3]
     assert chunk.skip_to(4) == 0
     assert [chunk.select(count) for count in (1, 4, 8, 9)] == [2, 2, 3, 3]
-    assert chunk.skip_to(3) == -1
+    assert chunk.skip_to(4) == -1
+    assert chunk.skip_to(5) == 0
     chunk.skip_to(99)
     assert chunk.is_spent

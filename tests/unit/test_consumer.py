@@ -46,7 +46,7 @@ def consumer(servers: LogNodes, **changes: Any) -> Consumer:
     arguments: dict[str, Any] = {
         "topics": () if "partitions" in changes else "t",
         "policy": POLICY,
-        "options": OPTIONS,
+        "connection": OPTIONS,
         "max_wait_ms": 50,
     }
     return Consumer(servers.bootstrap, **{**arguments, **changes})

@@ -120,7 +120,7 @@ def test_a_connection_cut_within_an_answer_is_made_again() -> None:
 def test_a_silent_node_is_given_up_after_its_time() -> None:
     async def work(servers: LogNodes) -> None:
         options = ConnectionOptions(request_timeout_s=0.1, connect_timeout_s=1)
-        async with consumer(servers, options=options) as reader:
+        async with consumer(servers, connection=options) as reader:
             await read(reader, 9)
             servers.open_fetches.clear()
             servers.logs[0].append(batch(9))
