@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Sequence
 
+from dlog.batch._pure_rows import BinaryData, BinaryRows, HeaderData, HeaderRows, RawHeader, int64s
 from dlog.batch.header import HEADER_BYTES
 from dlog.batch.records import Header
 from dlog.checksum import Buffer
@@ -80,6 +81,36 @@ class RecordBuffer:
             at += 1
         return at - start
 
+    def append_columns(
+        self,
+        keys: BinaryData | None,
+        values: BinaryData,
+        timestamps: Buffer | int,
+        headers: HeaderData | None,
+        start: int,
+        stop: int,
+        /,
+    ) -> int:
+        """Append the rows from `start` until one does not fit; return how many were appended.
+
+        `timestamps` are int64 in native order, or one for all. Raises ValueError for buffers that
+        do not hold the rows; those before the bad one stay appended.
+        """
+        key_rows = None if keys is None else BinaryRows(keys)
+        value_rows = BinaryRows(values)
+        header_rows = None if headers is None else HeaderRows(headers)
+        times = _timestamps(timestamps, stop)
+        columns = (key_rows, value_rows, header_rows)
+        if start < 0 or any(c is not None and stop > c.rows for c in columns):
+            raise ValueError("a column has fewer rows")
+        for row in range(start, stop):
+            _check_timestamp(times[row])
+            encoded = b"\0" if header_rows is None else _encode_raw(header_rows.at(row))
+            key = None if key_rows is None else key_rows.at(row)
+            if not self._push(key, value_rows.at(row), encoded, times[row]):
+                return row - start
+        return max(stop - start, 0)
+
     def take(self) -> bytearray:
         """Give the bytes away, the head still zero; nothing fits afterwards."""
         data = self._data
@@ -119,17 +150,31 @@ def _check_timestamp(timestamp_ms: int) -> None:
         raise ValueError(f"{timestamp_ms} is no timestamp in ms")
 
 
+def _timestamps(timestamps: Buffer | int, stop: int) -> Sequence[int]:
+    if isinstance(timestamps, int):
+        _check_timestamp(timestamps)
+        return (timestamps,) * stop
+    times = int64s(timestamps)
+    if stop > len(times):
+        raise ValueError("a column has fewer rows")
+    return times
+
+
+def _encode_raw(headers: Sequence[RawHeader]) -> bytes:
+    output = bytearray()
+    _push_varint(output, len(headers))
+    for key, value in headers:
+        _push_bytes(output, key)
+        _push_bytes(output, value)
+    return bytes(output)
+
+
 def _encode_headers(headers: Sequence[Header]) -> bytes:
     items = tuple(headers)
-    output = bytearray()
-    _push_varint(output, len(items))
     for header in items:
         if not (isinstance(header, tuple) and len(header) == 2 and isinstance(header[0], str)):
             raise TypeError("a header must be a tuple of key and value, the key a str")
-        key, value = header
-        _push_bytes(output, key.encode())
-        _push_bytes(output, value)
-    return bytes(output)
+    return _encode_raw([(key.encode(), value) for key, value in items])
 
 
 def _push_varint(output: bytearray, number: int) -> None:
