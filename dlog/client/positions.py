@@ -8,9 +8,9 @@ from collections import deque
 from uuid import UUID
 
 from dlog.batch.columns import Columns, decode_columns
-from dlog.batch.decoding import bounds, read_records
-from dlog.batch.records import Record
+from dlog.batch.decoding import bounds, read_shaped
 from dlog.client.chunks import Chunk
+from dlog.client.consumed import ConsumedRecord
 from dlog.client.gaps import Gap
 from dlog.client.views import PartitionLeader
 from dlog.errors import DlogError
@@ -76,7 +76,7 @@ class Cursor:
         self.retry_at_s = 0.0
         self._chunks: deque[Chunk] = deque()
         # Records decoded and not handed out: they begin at `position`. None are kept by seeks.
-        self._decoded: list[Record] = []
+        self._decoded: list[ConsumedRecord] = []
         self._next_decoded = 0
         self._decoded_end = 0
 
@@ -170,7 +170,7 @@ class Cursor:
 
     # What goes out
 
-    def take_records(self, count_max: int, bytes_max: int | None = None) -> list[Record]:
+    def take_records(self, count_max: int, bytes_max: int | None = None) -> list[ConsumedRecord]:
         """Return the next records, in order, at most so many; none only when none are at hand.
 
         At most `bytes_max` of whole records, but always one. Raises CorruptMessageError or
@@ -200,12 +200,13 @@ class Cursor:
         chunk = self._chunks[0]
         wanted = bounds(self.position, None, None, bytes_max)
         last = chunk.select(count_max)
-        run = read_records(chunk.views(last), wanted, verify_crc=False)
-        self._decoded = run.records
+        key = self.topic_partition
+        self._decoded, self._decoded_end = read_shaped(
+            chunk.views(last), wanted, ConsumedRecord, (key.topic, key.partition), verify_crc=False
+        )
         self._next_decoded = 0
-        self._decoded_end = run.next_offset
-        if not run.records:
-            self._settle(run.next_offset)
+        if not self._decoded:
+            self._settle(self._decoded_end)
 
     def _fit(self, last: int, bytes_max: int) -> int:
         """Return how far `bytes_max` goes: one record at least."""

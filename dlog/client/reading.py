@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
 from dlog.batch.columns import Columns
-from dlog.batch.records import Record
 from dlog.client.arrow_poll import Piece
 from dlog.client.cluster import Cluster
-from dlog.client.consumed import ConsumedRecord, placed
+from dlog.client.consumed import ConsumedRecord
 from dlog.client.consumer_counters import ConsumerCounters
 from dlog.client.fetch_plan import FetchLimits
 from dlog.client.fetcher import Fetcher
@@ -27,7 +26,7 @@ from dlog.transport import Address, ConnectionOptions
 from dlog.types import PartitionId, TopicPartition
 
 T = TypeVar("T")
-P = TypeVar("P", list[Record], Columns)
+P = TypeVar("P", list[ConsumedRecord], Columns)
 
 _FOREVER_S = float("inf")
 
@@ -170,11 +169,8 @@ class Reading:
 
     def take_records(self, count_max: int, bytes_max: int | None) -> list[ConsumedRecord]:
         """Return what is at hand, of as many partitions as it takes."""
-        taken: list[ConsumedRecord] = []
-        for key, records in self._take_turns(
-            Cursor.take_records, _bytes_of_records, count_max, bytes_max
-        ):
-            taken += placed(records, key)
+        pieces = self._take_turns(Cursor.take_records, _bytes_of_records, count_max, bytes_max)
+        taken = pieces[0][1] if len(pieces) == 1 else [each for _, some in pieces for each in some]
         self._counters.records += len(taken)
         return taken
 
@@ -246,7 +242,7 @@ class Reading:
                 self.fetcher.seek(cursor, cursor.gap.resume_offset)
 
 
-def _bytes_of_records(records: list[Record]) -> int:
+def _bytes_of_records(records: list[ConsumedRecord]) -> int:
     return sum(len(each.key or b"") + len(each.value or b"") for each in records)
 
 

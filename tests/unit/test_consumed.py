@@ -1,13 +1,18 @@
 """Records that an iteration was given and has not come to: none is lost, none comes twice."""
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlog.batch.records import Record
+from dlog.batch import _pure, native
+from dlog.batch.decoding import bounds, open_batches, read_shaped
+from dlog.batch.records import Record, encode
 from dlog.client.bootstrap import parse_bootstrap
-from dlog.client.consumed import ConsumedRecord, Stash, placed
+from dlog.client.consumed import ConsumedRecord, Stash
 from dlog.transport import Address
 from dlog.types import PartitionId, TopicPartition
 
@@ -16,13 +21,19 @@ KEYS = [TopicPartition("t", PartitionId(number)) for number in range(3)]
 
 def records(key: TopicPartition, first: int, count: int) -> list[ConsumedRecord]:
     """Return records of a partition."""
-    return placed([Record(offset=first + number) for number in range(count)], key)
+    return [
+        ConsumedRecord(None, None, (), -1, first + number, key.topic, key.partition)
+        for number in range(count)
+    ]
 
 
 def test_a_record_says_where_it_stands() -> None:
-    (record,) = placed([Record(b"k", b"v", (("h", None),), 5, 7)], KEYS[2])
+    data = encode([Record(b"k", b"v", (("h", None),), 5)], base_offset=7)
+    wanted = bounds(0, None, None, None)
+    (record,), end = read_shaped([data], wanted, ConsumedRecord, ("t", 2))
     assert record == ConsumedRecord(b"k", b"v", (("h", None),), 5, 7, "t", 2)
-    assert (record.topic, record.partition, record.offset) == ("t", 2, 7)
+    assert (record.topic, record.partition, record.offset, end) == ("t", 2, 7, 8)
+    assert ConsumedRecord._fields[: len(Record._fields)] == Record._fields
 
 
 def test_what_an_iteration_left_is_taken_first() -> None:
@@ -84,3 +95,32 @@ def test_bootstrap_addresses_as_programs_write_them() -> None:
             assert "no bootstrap" in str(error)
         else:
             raise AssertionError
+
+
+@pytest.mark.parametrize("decode", [native.decode_records, _pure.decode_records])
+def test_both_forms_of_the_codec_make_the_records(decode: Callable[..., Any]) -> None:
+    data = encode([Record(b"k", None, (), 5), Record(None, b"v", (), 5)], base_offset=3)
+    everything = bounds(0, None, None, None)
+    batches = open_batches([data], everything).batches
+    made, is_complete = decode(batches, *everything, (ConsumedRecord, "t", 2))
+    assert is_complete
+    assert made == [
+        ConsumedRecord(b"k", None, (), 5, 3, "t", 2),
+        ConsumedRecord(None, b"v", (), 5, 4, "t", 2),
+    ]
+    assert {type(record) for record in made} == {ConsumedRecord}
+
+
+def test_the_compiled_codec_makes_nothing_but_plain_tuples() -> None:
+    class WithState(ConsumedRecord):  # has a __dict__
+        pass
+
+    if not native.IS_COMPILED:
+        return  # the pure one makes what it is told to
+    everything = bounds(0, None, None, None)
+    for shape in ((), [ConsumedRecord], (dict, "t"), (WithState, "t", 1), (ConsumedRecord, [], 1)):
+        with pytest.raises(TypeError):
+            native.decode_records([], *everything, shape)  # type: ignore[arg-type]
+    batches = open_batches([encode([Record(b"k")])], everything).batches
+    (record,), _ = native.decode_records(batches, *everything, (ConsumedRecord, "t", 0))
+    assert not gc.is_tracked(record)
