@@ -262,7 +262,7 @@ class Cluster:
             self._cache.nodes_are_stale = True
             return
         if fault is Fault.CONNECTION:
-            self._connections.drop(address, error_name(error))
+            self._connections.drop(address, error)
         self._connections.drop_broken()
         if self._connections.open_to(address) is not None:
             return  # the node lives: it was this request that took too long

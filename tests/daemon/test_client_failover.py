@@ -19,7 +19,7 @@ from dlog.client import partitions
 from dlog.client.admin import Admin
 from dlog.client.cluster import Cluster
 from dlog.client.retry import RetryPolicy
-from dlog.errors import ConnectFailedError, DlogError, RequestTimedOutError
+from dlog.errors import ConnectFailedError, RequestTimedOutError
 from dlog.transport import Address, ConnectionOptions
 from tests.daemon.process import DaemonProcess, daemon
 from tests.fakes.proxy import Direction, Proxy
@@ -82,6 +82,7 @@ class Scene:
                 ),
                 topic=self.topic,
             )
+            assert produced is not None
             self.acknowledged[number] = produced.base_offset
 
     async def read(self, count: int) -> list[int]:
@@ -188,16 +189,18 @@ async def half_open(scene: Scene) -> None:
 async def refuse_for_a_while(scene: Scene) -> None:
     scene.proxy.refuse()
     scene.proxy.cut()
-    await asyncio.sleep(0)
+    call = asyncio.ensure_future(scene.write(1))
+    while not scene.cluster.counters.connections_failed:
+        await asyncio.sleep(0.001)
     await scene.proxy.start()
+    await call
 
 
 async def reorder(scene: Scene) -> None:
     scene.proxy.hold(2)
     scene.proxy.cut()
     other = Cluster([scene.proxy.address], loop=asyncio.get_running_loop(), rng=random.Random(4))
-    calls = asyncio.gather(other.rediscover(), scene.write(1))
-    await calls
+    await asyncio.gather(other.rediscover(), scene.write(1))
     await other.close()
 
 
@@ -252,12 +255,12 @@ def test_no_call_outlives_its_deadline(harm: Work, node: DaemonProcess, port: in
         scene.proxy.drip = (1, 0.2)
         scene.cluster.policy = replace(POLICY, deadline_s=0.4)
         async with asyncio.timeout(30):
-            with pytest.raises((ConnectFailedError, RequestTimedOutError, DlogError)):
+            with pytest.raises((ConnectFailedError, RequestTimedOutError)):
                 await scene.write(1)
         scene.proxy.heal()
         scene.proxy.cut()
         scene.cluster.policy = POLICY
-        await scene.write(1)
-        assert await scene.read(2) in ([0, 1], [0, 1, 1])
+        await scene.write(1)  # the same record: the call that ended may have written it
+        assert await scene.read(2) == [0, 1]
 
     check(node, port, f"late-{harm.__name__.replace('_', '-')}", work)
