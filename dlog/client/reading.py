@@ -170,7 +170,9 @@ class Reading:
     def take_records(self, count_max: int, bytes_max: int | None) -> list[ConsumedRecord]:
         """Return what is at hand, of as many partitions as it takes."""
         pieces = self._take_turns(Cursor.take_records, _bytes_of_records, count_max, bytes_max)
-        taken = pieces[0][1] if len(pieces) == 1 else [each for _, some in pieces for each in some]
+        taken = pieces[0][1] if pieces else []
+        for _, records in pieces[1:]:
+            taken += records
         self._counters.records += len(taken)
         return taken
 
