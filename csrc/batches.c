@@ -14,7 +14,7 @@ as_int64(PyObject *number, int64_t *value)
 int
 parse_selection(PyObject *const *args, Py_ssize_t count, Selection *selection)
 {
-    if (count != 5) {
+    if (count != SELECTION_COUNT) {
         PyErr_SetString(PyExc_TypeError, "five arguments are needed");
         return -1;
     }

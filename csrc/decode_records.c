@@ -1,4 +1,8 @@
-/* Batches -> a list of `Record`, one Python object per record and per field. */
+/* Batches -> a list of `Record`, one Python object per record and per field.
+ *
+ * Or of another named tuple that begins with the same fields and goes on with some that all records
+ * share: what a consumer adds to a record costs nothing then.
+ */
 
 #include "speedups.h"
 
@@ -9,6 +13,9 @@ typedef struct {
     PyObject *no_headers;
     PyObject *timestamp; /* of the record before, or NULL */
     int64_t timestamp_ms;
+    PyTypeObject *type;   /* borrowed, as what follows */
+    PyObject *shape;      /* (type, field, ...) or NULL */
+    Py_ssize_t more;      /* how many fields the shape adds */
 } Shared;
 
 static PyObject *
@@ -73,10 +80,35 @@ timestamp_object(Shared *shared, int64_t timestamp_ms)
     return Py_XNewRef(shared->timestamp);
 }
 
-static PyObject *
-record_object(PyTypeObject *type, const Batch *batch, const Taken *taken, Shared *shared)
+/* Reads the argument that follows the selection, if there is one. */
+static int
+parse_shape(PyObject *shape, Shared *shared)
 {
-    PyObject *record = type->tp_alloc(type, FIELD_COUNT);
+    if (!PyTuple_CheckExact(shape) || PyTuple_GET_SIZE(shape) < 1) {
+        PyErr_SetString(PyExc_TypeError, "the shape must be a tuple of a type and fields");
+        return -1;
+    }
+    if (!is_named_tuple(PyTuple_GET_ITEM(shape, 0))) {
+        return -1;
+    }
+    for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(shape); i++) {
+        PyObject *field = PyTuple_GET_ITEM(shape, i);
+        /* What the collector need not visit: see the end of `record_object`. */
+        if (!PyUnicode_CheckExact(field) && !PyLong_CheckExact(field)) {
+            PyErr_SetString(PyExc_TypeError, "the fields of the shape must be str or int");
+            return -1;
+        }
+    }
+    shared->type = (PyTypeObject *)PyTuple_GET_ITEM(shape, 0);
+    shared->shape = shape;
+    shared->more = PyTuple_GET_SIZE(shape) - 1;
+    return 0;
+}
+
+static PyObject *
+record_object(const Batch *batch, const Taken *taken, Shared *shared)
+{
+    PyObject *record = shared->type->tp_alloc(shared->type, FIELD_COUNT + shared->more);
     if (record == NULL) {
         return NULL;
     }
@@ -95,6 +127,10 @@ record_object(PyTypeObject *type, const Batch *batch, const Taken *taken, Shared
         failed |= fields[i] == NULL;
         PyTuple_SET_ITEM(record, i, fields[i]);
     }
+    for (Py_ssize_t i = 0; i < shared->more; i++) {
+        PyObject *field = PyTuple_GET_ITEM(shared->shape, i + 1);
+        PyTuple_SET_ITEM(record, FIELD_COUNT + i, Py_NewRef(field));
+    }
     if (failed) {
         Py_DECREF(record);
         return NULL;
@@ -105,14 +141,12 @@ record_object(PyTypeObject *type, const Batch *batch, const Taken *taken, Shared
 }
 
 static int
-append_records(PyObject *records, const ModuleState *state, Batch *batch, Selection *selection,
-               Shared *shared)
+append_records(PyObject *records, Batch *batch, Selection *selection, Shared *shared)
 {
     Taken taken;
     int took;
     while ((took = take_record(batch, selection, &taken)) > 0) {
-        PyObject *record =
-            record_object((PyTypeObject *)state->record_type, batch, &taken, shared);
+        PyObject *record = record_object(batch, &taken, shared);
         if (record == NULL) {
             return -1;
         }
@@ -130,10 +164,13 @@ decode_records(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     const ModuleState *state = PyModule_GetState(module);
     Selection selection;
-    if (parse_selection(args, count, &selection) < 0) {
+    int has_shape = count == SELECTION_COUNT + 1;
+    Shared shared = {.type = (PyTypeObject *)state->record_type};
+    if (parse_selection(args, count - has_shape, &selection) < 0 ||
+        (has_shape && parse_shape(args[SELECTION_COUNT], &shared) < 0)) {
         return NULL;
     }
-    Shared shared = {PyTuple_New(0), NULL, 0};
+    shared.no_headers = PyTuple_New(0);
     PyObject *records = shared.no_headers == NULL ? NULL : PyList_New(0);
     for (Py_ssize_t i = 0; records != NULL && selection.is_complete &&
                            i < PyList_GET_SIZE(selection.batches);
@@ -144,7 +181,7 @@ decode_records(PyObject *module, PyObject *const *args, Py_ssize_t count)
             Py_CLEAR(records);
             break;
         }
-        if (append_records(records, state, &batch, &selection, &shared) < 0) {
+        if (append_records(records, &batch, &selection, &shared) < 0) {
             Py_CLEAR(records);
         }
         PyBuffer_Release(&batch.buffer);

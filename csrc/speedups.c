@@ -19,12 +19,12 @@ attribute_of(const char *module_name, const char *name)
     return found;
 }
 
-static int
-is_named_tuple_of_five(PyObject *type)
+int
+is_named_tuple(PyObject *type)
 {
     if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type) ||
         ((PyTypeObject *)type)->tp_basicsize != PyTuple_Type.tp_basicsize) {
-        PyErr_SetString(PyExc_TypeError, "Record is not the named tuple that this was made for");
+        PyErr_SetString(PyExc_TypeError, "records are made as plain named tuples only");
         return 0;
     }
     return 1;
@@ -39,7 +39,7 @@ execute(PyObject *module)
         return -1;
     }
     state->record_type = attribute_of("dlog.batch.records", "Record");
-    if (state->record_type == NULL || !is_named_tuple_of_five(state->record_type)) {
+    if (state->record_type == NULL || !is_named_tuple(state->record_type)) {
         return -1;
     }
     PyObject *type = PyType_FromModuleAndSpec(module, &record_buffer_spec, NULL);

@@ -49,12 +49,16 @@ typedef struct {
     int64_t timestamp_ms;
 } Taken;
 
+enum { SELECTION_COUNT = 5 }; /* arguments of a selection */
+
 int parse_selection(PyObject *const *args, Py_ssize_t count, Selection *selection);
 int open_batch(PyObject *item, PyObject *error_type, Batch *batch);
 /* Fills `taken` with the next record that is wanted: 1, at the end or at a bound 0, on error -1. */
 int take_record(Batch *batch, Selection *selection, Taken *taken);
 /* -1 with CorruptMessageError set, naming the batch. */
 int corrupt(const Batch *batch, const char *cause);
+/* Whether objects of this type are tuples and nothing more; else 0 with TypeError set. */
+int is_named_tuple(PyObject *type);
 
 PyObject *decode_records(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *decode_columns(PyObject *module, PyObject *const *args, Py_ssize_t count);

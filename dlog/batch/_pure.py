@@ -14,7 +14,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dlog.batch._pure_rows import BinaryData, BinaryRows, HeaderData, RawHeader
 from dlog.batch.open_batch import OpenBatch
@@ -186,16 +186,22 @@ def decode_records(
     end_offset: int,
     record_count_max: int,
     bytes_max: int,
+    shape: tuple[Any, ...] = (Record,),
     /,
-) -> tuple[list[Record], bool]:
-    """Return the wanted records, and whether every batch was read to its end."""
+) -> tuple[list[Any], bool]:
+    """Return the wanted records, and whether every batch was read to its end.
+
+    `shape` is the named tuple to make of each, and what its fields behind those of `Record` are.
+    """
     selection = _Selection(start_offset, end_offset, record_count_max, bytes_max)
-    records: list[Record] = []
+    record_type, *more = shape
+    records: list[Any] = []
     for batch in batches:
         with _naming(batch):
             for offset, timestamp_ms, raw in selection.walk(batch):
                 headers = tuple((key.decode(), value) for key, value in raw.headers)
-                records.append(Record(raw.key, raw.value, headers, timestamp_ms, offset))
+                fields = (raw.key, raw.value, headers, timestamp_ms, offset)
+                records.append(tuple.__new__(record_type, (*fields, *more)))
         if not selection.is_complete:
             break
     return records, selection.is_complete

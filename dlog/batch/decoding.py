@@ -9,7 +9,7 @@ that it opens, and each batch to at most that.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dlog.batch import native
 from dlog.batch.header import (
@@ -25,6 +25,9 @@ from dlog.checksum import Buffer
 from dlog.compression import decompress
 from dlog.errors import CorruptMessageError, WireError
 
+R = TypeVar("R", bound=tuple[Any, ...])
+
+_OFFSET_FIELD = Record._fields.index("offset")
 _UNBOUNDED = 2**63 - 1
 _DATA_BYTES_MAX = 2**31 - 1  # what int32 bounds can address
 
@@ -97,6 +100,25 @@ def read_records(
     if not is_complete:
         next_offset = records[-1].offset + 1 if records else wanted.start_offset
     return RecordRun(records, next_offset)
+
+
+def read_shaped(
+    buffers: Sequence[Buffer],
+    wanted: Bounds,
+    record_type: type[R],
+    more: tuple[str | int, ...],
+    *,
+    verify_crc: bool = True,
+) -> tuple[list[R], int]:
+    """Do what `read_records` does, but make another named tuple of each record.
+
+    Its fields are those of `Record`, and then `more`, the same for all.
+    """
+    batches, next_offset = open_batches(buffers, wanted, verify_crc=verify_crc)
+    records, is_complete = native.decode_records(batches, *wanted, (record_type, *more))
+    if not is_complete:
+        next_offset = records[-1][_OFFSET_FIELD] + 1 if records else wanted.start_offset
+    return records, next_offset
 
 
 def open_batches(buffers: Sequence[Buffer], wanted: Bounds, *, verify_crc: bool = True) -> Opened:

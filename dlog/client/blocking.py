@@ -2,7 +2,7 @@
 
 Each call of a `BlockingClient` runs a private loop until it is done. No thread: nothing happens
 between calls, so a connection may have been closed meanwhile; the next call opens another. A
-`Producer` has to send between calls, and does it on a thread of its own.
+`Producer` has to send between calls, and a `Consumer` reads ahead: each on a thread of its own.
 """
 
 import asyncio
@@ -12,12 +12,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dlog.client.admin import Admin
+from dlog.client.blocking_consumer import BlockingConsumer as Consumer
 from dlog.client.blocking_producer import BlockingProducer as Producer
 from dlog.client.cluster import Cluster
 from dlog.client.retry import RetryPolicy
 from dlog.transport import Address, ConnectionOptions
 
-__all__ = ["BlockingClient", "Producer"]
+__all__ = ["BlockingClient", "Consumer", "Producer"]
 
 T = TypeVar("T")
 
