@@ -154,8 +154,9 @@ def test_requests_of_a_wrong_type_are_refused(tmp_path: Path) -> None:
     async def script(run: Run) -> None:
         await run.until(lambda: run.announced)
         pid = run.state().nodes[0].pid
-        for request in ([], 5, None, "restart"):
-            answer = await asyncio.to_thread(control.ask, run.directory, request)  # type: ignore[arg-type]
+        requests: list[Any] = [[], 5, None, "restart"]
+        for request in requests:
+            answer = await asyncio.to_thread(control.ask, run.directory, request)
             assert answer == {"error": "a request is a JSON object"}
         for node in (True, 1.0, "1", [1]):
             assert "no node" in (await run.ask(node))["error"]
