@@ -12,7 +12,7 @@ from dlog.batch.header import BatchHeader
 from dlogd.storage import index, time_index
 from dlogd.storage.entries import EntryHeader
 from dlogd.storage.files import Directory, File
-from dlogd.storage.index_files import load_entries
+from dlogd.storage.index_files import LoadedEntries, load_entries
 from dlogd.storage.scan import (
     Window,
     find_batch,
@@ -73,16 +73,21 @@ def iter_batches(file: File, start: int = 0) -> Iterator[BatchPlace]:
         position += header.batch_bytes
 
 
-def iter_entries(directory: Directory, base_offset: int, suffix: str) -> list[tuple[int, int]]:
-    """Return the entries of an index file: (offset, position) or (timestamp, offset).
-
-    Raises ValueError when the file is not an index of this segment.
-    """
+def _load(directory: Directory, base_offset: int, suffix: str) -> LoadedEntries:
     table, magic = (index, index.MAGIC) if suffix == IDX else (time_index, time_index.MAGIC)
     header = EntryHeader(magic=magic, base_offset=base_offset, durable=True)
     loaded = load_entries(directory, file_name(base_offset, suffix), header, table.ENTRY)
     if loaded is None:
         raise ValueError("the file is missing or has no header of this segment")
+    return loaded
+
+
+def iter_entries(directory: Directory, base_offset: int, suffix: str) -> list[tuple[int, int]]:
+    """Return the entries of an index file: (offset, position) or (timestamp, offset).
+
+    Raises ValueError when the file is not an index of this segment.
+    """
+    loaded = _load(directory, base_offset, suffix)
     if suffix == IDX:
         return [(base_offset + relative, position) for relative, position in loaded.entries]
     return [(timestamp_ms, base_offset + relative) for timestamp_ms, relative in loaded.entries]
@@ -122,7 +127,13 @@ class _Walk:
 
     def _entries(self, directory: Directory, suffix: str) -> list[tuple[int, int]]:
         try:
-            return iter_entries(directory, self._report.base_offset, suffix)
+            found = iter_entries(directory, self._report.base_offset, suffix)
+            if _load(directory, self._report.base_offset, suffix).is_wrong:
+                self._report.complain(
+                    f"{suffix}: the checksum of its entries is wrong; nothing to do, dlogd makes it"
+                    " anew from the segment before it uses it"
+                )
+            return found
         except ValueError as error:
             self._report.remarks.append(f"no {suffix}: {error}; the next start makes it anew")
             return []

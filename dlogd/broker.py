@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from dlog.errors import ConfigError
+from dlog.errors import ConfigError, KafkaStorageError
 from dlog.types import NodeId
 from dlogd import version
 from dlogd.clock import Clock
@@ -320,17 +320,41 @@ class Broker:
     # -- stop
 
     async def stop(self) -> None:
-        """Answer what is pending, flush, write the clean-shutdown marker, close everything."""
+        """Answer what is pending, flush, write the clean-shutdown marker, close everything.
+
+        Raises KafkaStorageError, at the end, when not all that was appended could be flushed.
+        """
         self.phase = "stopping"
+        ends_at = self._loop.time() + self.config.shutdown.timeout_ms / 1000
         if self._fetch is not None:
             self._fetch.stop()
         drain_s = self.config.shutdown.timeout_ms / 1000 * DRAIN_SHARE
         await asyncio.gather(*(listener.stop(drain_s) for listener in self.listeners))
         if self.replicas is not None:
-            await self.replicas.stop()
+            try:
+                await asyncio.wait_for(
+                    self.replicas.stop(), max(0.001, ends_at - self._loop.time())
+                )
+            except TimeoutError:
+                log.warning(
+                    "Stop waited in vain for producer snapshots timeout_ms=%d partitions=%s",
+                    self.config.shutdown.timeout_ms,
+                    ",".join(self._unflushed()) or "none unflushed",
+                )
         if self.logs is not None:
             await self.logs.close()
         if self.store is not None:
             await self.store.close()
         await self._tasks.close()
         self.phase = "stopped"
+        if unflushed := self._unflushed():
+            raise KafkaStorageError(f"Not all is on the disk of {', '.join(unflushed)}")
+
+    def _unflushed(self) -> list[str]:
+        """Return partitions in service whose end is not on stable storage."""
+        logs = self.logs.logs.values() if self.logs is not None else ()
+        return [
+            str(each.topic_partition)
+            for each in logs
+            if each.failed is None and each.flushed_offset < each.log_end_offset
+        ]

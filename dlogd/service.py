@@ -99,6 +99,7 @@ class Service:
         self._stop_asked = asyncio.Event()
         self._failure: str | None = None
         self._reload_wanted = False
+        self._reloading = False
         self._started = False
         self._said = ""
         self._tasks = Tasks()
@@ -147,10 +148,22 @@ class Service:
         self._stop_asked.set()
 
     def _on_reload_signal(self) -> None:
-        if not self._started:
-            self._reload_wanted = True
-        elif not self._stop_asked.is_set():
-            self._reload()
+        self._reload_wanted = True
+        self._reload_soon()
+
+    def _reload_soon(self) -> None:
+        """Begin the reload that is wanted, unless it has to wait for the start or for another."""
+        if self._started and not self._reloading and not self._stop_asked.is_set():
+            self._reloading = True
+            self._tasks.spawn("reload", self._reload_while_wanted())
+
+    async def _reload_while_wanted(self) -> None:
+        try:
+            while self._reload_wanted and not self._stop_asked.is_set():
+                self._reload_wanted = False
+                await self._reload()
+        finally:
+            self._reloading = False
 
     async def _start(self) -> int:
         address = self._config.http.address
@@ -175,7 +188,7 @@ class Service:
         self._around.notifier.ready(ACTIVE, http=self.http_address)
         log.info("Ready node=%d", self._config.node.id)
         if self._reload_wanted:
-            self._reload()
+            self._reload_soon()
         return os.EX_OK
 
     def _as_bound(self, config: Config) -> Config:
@@ -212,10 +225,14 @@ class Service:
         log.info("Stopped exit_code=%d", code)
         return code
 
-    def _reload(self) -> None:
+    async def _reload(self) -> None:
         self._around.notifier.reloading(self._around.clock.now_us())
         try:
-            plan = plan_reload(self._config, self._around.load_config())
+            # Not on the event loop: any file may be there, and may take seconds to parse.
+            wanted = await self._around.run_blocking(self._around.load_config)
+            if self._stop_asked.is_set():
+                return
+            plan = plan_reload(self._config, wanted)
         except ConfigError as error:
             for problem in error.problems:
                 log.error("Configuration refused, nothing changed problem=%r", problem)

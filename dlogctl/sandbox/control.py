@@ -19,7 +19,8 @@ from dlogctl.sandbox.layout import CONTROL_SOCKET
 LINE_BYTES_MAX = 4096
 PATH_BYTES_MAX = 100  # sun_path holds 108
 
-Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+Answer = Callable[[object], Awaitable[dict[str, Any]]]
+"""Answers whatever JSON value somebody sent."""
 
 
 @contextlib.contextmanager

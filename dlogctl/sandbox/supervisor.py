@@ -118,9 +118,12 @@ class Supervisor:
                 f"dlogctl sandbox restart {node} --dir {self._directory}"
             )
 
-    async def _on_request(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _on_request(self, request: object) -> dict[str, Any]:
+        if not isinstance(request, dict):
+            return {"error": "a request is a JSON object"}
         node = request.get("node")
-        daemon = self._daemons.get(node) if isinstance(node, int) else None
+        # Not isinstance: `true` is an int too, and equal to 1.
+        daemon = self._daemons.get(node) if type(node) is int else None
         if request.get("command") != "restart":
             return {"error": f"unknown command {request.get('command')!r}"}
         if daemon is None:

@@ -355,14 +355,17 @@ class ReplicaManager:
             now_ms = self._place.clock.timestamp_ms()
             for partition in list(self.by_id.values()):
                 partition.producers.expire(now_ms)
-                if partition.unsnapshotted_bytes >= SNAPSHOT_BYTES and partition.closed is None:
+                is_due = partition.unsnapshotted_bytes >= SNAPSHOT_BYTES
+                if is_due and partition.closed is None and partition.log.blocked is None:
                     await self._snapshot(partition)
 
     async def _snapshot(self, partition: Partition) -> None:
-        partition.unsnapshotted_bytes = 0
+        taken_bytes, partition.unsnapshotted_bytes = partition.unsnapshotted_bytes, 0
         try:
             await save_producers(self._place.engine, partition.log, partition.producers)
         except (WireError, OSError) as error:
+            if isinstance(error, WireError):
+                partition.unsnapshotted_bytes += taken_bytes  # not now: the log waits for space
             log.warning(
                 "Cannot write producer snapshot partition=%s error=%s",
                 partition.topic_partition,
@@ -384,9 +387,11 @@ class ReplicaManager:
         for partition in partitions:
             partition.close()
         stale = [each for each in partitions if each.unsnapshotted_bytes and not each.log.failed]
-        for first in range(0, len(stale), OPENING_COUNT_MAX):
-            await asyncio.gather(
-                *(self._snapshot(each) for each in stale[first : first + OPENING_COUNT_MAX])
-            )
-        self.by_name.clear()
-        self.by_id.clear()
+        try:
+            for first in range(0, len(stale), OPENING_COUNT_MAX):
+                await asyncio.gather(
+                    *(self._snapshot(each) for each in stale[first : first + OPENING_COUNT_MAX])
+                )
+        finally:
+            self.by_name.clear()
+            self.by_id.clear()

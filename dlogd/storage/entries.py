@@ -6,17 +6,18 @@
     6-7     flags u16; bit 0: every write of the segment was durable before it counted
     8-15    base offset of the segment u64
     16-19   CRC-32C of bytes 0-15
-    20-23   zero
+    20-23   CRC of the entries, see `dlogd.storage.entry_sums`
     24-31   flushed mark u64, only in `.idx`: all below this position of the segment is durable
     32-39   the same with all bits inverted, so that garbage is not taken for a mark
-    40-47   zero
+    40-47   count of the entries that the CRC covers, and a CRC of that and the last of them
     48-     entries of 12 bytes; the first that is all zero ends them
 
 Little-endian; docs/formats/index.md. What the two numbers of an entry mean is the business of
 `dlogd.storage.index` and `dlogd.storage.time_index`. An entry waits in memory until it is settled:
 the bytes before it and the batch that it names are on stable storage. Only then does it reach the
-file, so recovery may trust what stands there and start its scan at the last entry. The file is
-searched by reads, not by a mapping: a dying disk must not end the process (docs/decisions/0010).
+file, so recovery may trust what stands there, as far as the checksum agrees, and start its scan at
+the last entry. The file is searched by reads, not by a mapping: a dying disk must not end the
+process (docs/decisions/0010).
 """
 
 import errno
@@ -26,12 +27,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dlog.checksum import crc32c
+from dlogd.storage.entry_sums import ENTRY_BYTES, EntrySum, StoredSum
 from dlogd.storage.files import File
 
 HEADER_BYTES = 48
-ENTRY_BYTES = 12
 VERSION = 1
 FLAG_DURABLE = 1
 
@@ -42,9 +44,10 @@ PAGE_COUNT = 340
 RECENT_COUNT_MAX = 4096
 
 _HEADER = struct.Struct("<4sHHQ")
-_CRC = struct.Struct("<II")
-_MARK = struct.Struct("<QQ")
-_MARK_POSITION = 24
+_CRC = struct.Struct("<I")
+# What changes as entries and flushes come: CRC of the entries, mark, mark inverted, count, guard.
+_NOTE = struct.Struct("<IQQII")
+_NOTE_POSITION = 20
 _MASK = (1 << 64) - 1
 MARK_MAX = 1 << 40
 _NEVER = 1 << 62
@@ -60,13 +63,20 @@ class EntryHeader:
     mark: int = 0  # 0 where it is unknown
 
 
-def encode_header(header: EntryHeader) -> bytes:
-    """Return the 48 bytes before the entries."""
+NO_ENTRIES = EntrySum()
+
+
+def encode_header(header: EntryHeader, entries: EntrySum = NO_ENTRIES) -> bytes:
+    """Return the 48 bytes before the entries, which vouch for `entries`."""
     head = _HEADER.pack(
         header.magic, VERSION, FLAG_DURABLE if header.durable else 0, header.base_offset
     )
-    mark = _MARK.pack(header.mark, header.mark ^ _MASK)
-    return head + _CRC.pack(crc32c(head), 0) + mark + bytes(8)
+    return head + _CRC.pack(crc32c(head)) + _encode_note(header.mark, entries.stored())
+
+
+def _encode_note(mark: int, stored: StoredSum) -> bytes:
+    count, crc, guard = stored
+    return _NOTE.pack(crc, mark, mark ^ _MASK, count, guard)
 
 
 def decode_header(data: bytes | memoryview, magic: bytes) -> EntryHeader | None:
@@ -74,10 +84,10 @@ def decode_header(data: bytes | memoryview, magic: bytes) -> EntryHeader | None:
     if len(data) < HEADER_BYTES:
         return None
     found, version, flags, base_offset = _HEADER.unpack_from(data)
-    (crc, _) = _CRC.unpack_from(data, 16)
+    (crc,) = _CRC.unpack_from(data, 16)
     if found != magic or version != VERSION or crc != crc32c(bytes(data[:16])):
         return None
-    mark, inverted = _MARK.unpack_from(data, _MARK_POSITION)
+    _, mark, inverted, _, _ = _NOTE.unpack_from(data, _NOTE_POSITION)
     known = mark ^ _MASK == inverted and mark < MARK_MAX
     return EntryHeader(
         magic=magic,
@@ -85,6 +95,20 @@ def decode_header(data: bytes | memoryview, magic: bytes) -> EntryHeader | None:
         durable=bool(flags & FLAG_DURABLE),
         mark=mark if known else 0,
     )
+
+
+def decode_sum(data: bytes | memoryview) -> StoredSum:
+    """Return what a head says of the entries."""
+    crc, _, _, count, guard = _NOTE.unpack_from(data, _NOTE_POSITION)
+    return StoredSum(count, crc, guard)
+
+
+class OpenedEntries(NamedTuple):
+    """An index file that was opened, and the sum of its settled entries as they were read."""
+
+    file: File
+    entries: EntrySum
+    mark: int = 0
 
 
 class EntryTable:
@@ -100,10 +124,13 @@ class EntryTable:
         "_entry",
         "_file",
         "_firsts",
+        "_mark",
         "_page",
         "_page_first",
         "_recent",
         "_seconds",
+        "_stored",
+        "_sum",
         "settled",
     )
 
@@ -118,6 +145,10 @@ class EntryTable:
         # The entries from number `_page_first` on, as they stand in the file.
         self._page = b""
         self._page_first = 0
+        # Of the settled entries and of the file's head, as long as the file is open.
+        self._sum = NO_ENTRIES
+        self._stored = NO_ENTRIES.stored()
+        self._mark = 0
         self.settled = settled
 
     @property
@@ -170,24 +201,33 @@ class EntryTable:
             at += 1
         file.pwrite(written, HEADER_BYTES + ENTRY_BYTES * self.settled)
         self.settled = self._recent + at
+        self._sum = self._sum.plus(written)
+        self._stored = self._sum.stored()
         if at > RECENT_COUNT_MAX:
             drop = at - RECENT_COUNT_MAX // 2
             del firsts[:drop], seconds[:drop], ends[:drop]
             self._recent += drop
+        self.note()
+
+    def note(self) -> None:
+        """Vouch in the file for what is settled; until then it vouches for less. Raises OSError."""
+        if self._file is not None:
+            self._file.pwrite(_encode_note(self._mark, self._stored), _NOTE_POSITION)
 
     def mark(self, position: int) -> None:
         """Note in the file that everything below `position` is on stable storage.
 
         A lower bound: what cannot be written is left at its old value.
         """
-        if self._file is not None:
-            with suppress(OSError):
-                self._file.pwrite(_MARK.pack(position, position ^ _MASK), _MARK_POSITION)
+        self._mark = position
+        with suppress(OSError):
+            self.note()
 
-    def set_header(self, header: bytes) -> None:
+    def set_header(self, header: EntryHeader) -> None:
         """Replace the head of the file. Raises OSError."""
+        self._mark = header.mark
         if self._file is not None:
-            self._file.pwrite(header, 0)
+            self._file.pwrite(encode_header(header, self._sum), 0)
 
     def entry(self, number: int) -> tuple[int, int] | None:
         """Return an entry, or None when the file that holds it is not open. May raise OSError."""
@@ -202,6 +242,10 @@ class EntryTable:
         else:
             first, second = self._entry.unpack(self._load(number, 1))
         return first, second
+
+    def first_in_memory(self) -> tuple[int, int] | None:
+        """Return the first entry that is in memory, if there is one."""
+        return (self._firsts[0], self._seconds[0]) if self._ends else None
 
     def count_up_to(self, value: int, *, column: int) -> int | None:
         """Return how many entries have `column` <= value; None when that needs the file, which is
@@ -263,15 +307,26 @@ class EntryTable:
         if count < self._recent:
             self._recent = count
         if self._file is not None and count < self.settled:
+            # Before anything changes: a sum cannot be taken back, so it is made anew.
+            left = NO_ENTRIES.plus(self._load(0, count))
             zeros = bytes(ENTRY_BYTES * (self.settled - count))
             self._file.pwrite(zeros, HEADER_BYTES + ENTRY_BYTES * count)
+            self._sum, self._stored = left, left.stored()
+            self.note()
         self.settled = min(self.settled, count)
 
     # -- the file
 
-    def attach(self, file: File) -> None:
+    def attach(self, opened: OpenedEntries) -> None:
         """Use a file that `open_entries` brought; on the loop's thread."""
-        self._file = file
+        assert opened.entries.total == self.settled
+        self._file, self._sum, self._mark = opened
+        self._stored = self._sum.stored()
+
+    def replace_settled(self, count: int) -> None:
+        """The file, which is not open, was made anew and has `count` entries now."""
+        assert self._file is None and self._recent == self.settled
+        self._recent = self.settled = count
 
     def detach(self) -> File | None:
         """Stop using the file and return it, to be closed; what is settled stays in it."""

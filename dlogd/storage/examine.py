@@ -168,19 +168,23 @@ def examine(
     start = _last_good_entry(window, found, offsets, times)
     found.scanned_from = base_offset + start[0]
     loaded = (len(found.offsets), len(found.times))
-    visit = _Visitor(found, interval_bytes)
+    visit = Visitor(found, interval_bytes)
     end = scan(window, start[1], found.scanned_from, visit)
     found.end_position, found.end_offset = end.position, end.next_offset
     found.max_timestamp_ms = visit.max_timestamp_ms
     closing = (found.max_timestamp_ms, end.next_offset - base_offset)
-    if times is not None and closing[1] and times.entries[len(found.times) :] == [closing]:
+    if (
+        times is not None
+        and closing[1]
+        and times.entries[len(found.times) : times.vouched] == [closing]
+    ):
         found.times.append(closing)
         loaded = (loaded[0], len(found.times))
     if offsets is not None and times is not None:
         found.files_are_whole = offsets.is_whole and times.is_whole
         found.files_are_current = loaded == (len(found.offsets), len(found.times)) and loaded == (
-            len(offsets.entries),
-            len(times.entries),
+            offsets.vouched,
+            times.vouched,
         )
     if end.position:
         found.first_timestamp_ms = _first_timestamp(file)
@@ -205,12 +209,12 @@ def _last_good_entry(
 ) -> tuple[int, int]:
     """Keep the entries up to the last one that both indexes have and that names a good batch.
 
-    Entries before a good one were durable before it, so they are good too. Returns its relative
-    offset and position, (0, 0) when there is none.
+    Entries before a good one were durable before it, so they are good too, if the checksum says
+    that they are what was written. Returns its relative offset and position, (0, 0) without one.
     """
     if offsets is None or times is None:
         return 0, 0
-    kept, kept_times = list(offsets.entries), times.entries
+    kept, kept_times = offsets.entries[: offsets.vouched], times.entries[: times.vouched]
     relatives = [entry[1] for entry in kept_times]
     while kept:
         relative, position = kept[-1]
@@ -226,7 +230,7 @@ def _last_good_entry(
     return 0, 0
 
 
-class _Visitor:
+class Visitor:
     """Adds what a walk over the batches sees to the examined segment."""
 
     def __init__(self, found: Examined, interval_bytes: int) -> None:

@@ -259,9 +259,11 @@ class Flusher:
         else:
             text = f"Nothing can be written to {state.topic_partition} for now: {error}"
         log.warning("Writes wait partition=%s error=%s", state.topic_partition, error)
-        state.hold(_HOLD, KafkaStorageError(text))
+        shortage = KafkaStorageError(text)
+        state.hold(_HOLD, shortage)
         loop = state.services.loop
         self._retry = loop.call_later(FULL_DISK_RETRY_SECONDS, self._try_again)
+        state.end_waiting(shortage)  # nobody knows when there will be space
 
     def _try_again(self) -> None:
         loop = self._state.services.loop

@@ -7,35 +7,77 @@ import struct
 from dataclasses import dataclass
 
 from dlogd.storage.entries import (
-    ENTRY_BYTES,
     HEADER_BYTES,
+    NO_ENTRIES,
     EntryHeader,
+    OpenedEntries,
     decode_header,
+    decode_sum,
     encode_header,
 )
+from dlogd.storage.entry_sums import ENTRY_BYTES, EntrySum
 from dlogd.storage.files import Directory, File
+
+_PIECE_BYTES = ENTRY_BYTES * 65536
+
+
+class BadEntriesError(Exception):
+    """An index file does not hold the entries that it was written with."""
 
 
 def open_entries(
     directory: Directory, name: str, header: EntryHeader, settled: int, *, writable: bool
-) -> File:
-    """Open an index file with `settled` good entries. Blocks.
+) -> OpenedEntries:
+    """Open an index file with `settled` good entries, all of which are checked. Blocks.
 
     A writable one is made when missing; it gets `header`, and nothing but zeros after its entries.
+    One to be read is a closed segment's: it has no others. Raises BadEntriesError, OSError.
     """
+    if not writable and not directory.exists(name):
+        raise BadEntriesError(f"{directory.path}/{name} is missing")
     file = directory.open(name, create=writable, read_only=not writable)
     try:
+        entries = _check(file, header, settled, is_all=not writable) if settled else NO_ENTRIES
         if writable:
-            _prepare(file, header, HEADER_BYTES + ENTRY_BYTES * settled)
-    except OSError:
+            _prepare(file, header, entries)
+    except (OSError, BadEntriesError):
         file.close()
         raise
-    return file
+    return OpenedEntries(file, entries, header.mark)
 
 
-def _prepare(file: File, header: EntryHeader, used: int) -> None:
+def _check(file: File, header: EntryHeader, settled: int, *, is_all: bool) -> EntrySum:
+    """Return the sum of the first `settled` entries, if the head vouches for them."""
+    head = file.pread(HEADER_BYTES, 0)
+    found = decode_header(head, header.magic)
+    if found is None or found.base_offset != header.base_offset:
+        raise BadEntriesError(f"{file.path} has not the head of an index of its segment")
+    stored = decode_sum(head)
+    if stored.total < settled or (is_all and stored.total > settled):
+        raise BadEntriesError(
+            f"{file.path} vouches for {stored.total} entries instead of {settled}"
+        )
+    entries = sum_entries(file, NO_ENTRIES, settled)
+    if sum_entries(file, entries, stored.total).stored() != stored:
+        raise BadEntriesError(f"The checksum of the entries of {file.path} is wrong")
+    return entries
+
+
+def sum_entries(file: File, entries: EntrySum, count: int) -> EntrySum:
+    """Return the sum of the first `count` entries, `entries` of which is known; less at the end."""
+    while entries.total < count:
+        length = min(_PIECE_BYTES, ENTRY_BYTES * (count - entries.total))
+        data = file.pread(length, HEADER_BYTES + ENTRY_BYTES * entries.total)
+        if len(data) < length:
+            break
+        entries = entries.plus(data)
+    return entries
+
+
+def _prepare(file: File, header: EntryHeader, entries: EntrySum) -> None:
     """Write the header; what follows the good entries becomes zeros."""
-    file.pwrite(encode_header(header), 0)
+    file.pwrite(encode_header(header, entries), 0)
+    used = HEADER_BYTES + ENTRY_BYTES * entries.total
     rest = max(0, file.size() - used)
     if file.pread(rest, used).strip(b"\0"):
         file.pwrite(bytes(rest), used)
@@ -60,22 +102,27 @@ class LastEntry:
 def load_last_entry(
     directory: Directory, name: str, header: EntryHeader, entry: struct.Struct
 ) -> LastEntry | None:
-    """Read both ends of a closed segment's index file; None when it is no such file. Blocks."""
+    """Read both ends of a closed segment's index file; None when it is no such file. Blocks.
+
+    Head and last entry are checked; what is between them only when the file is opened to be used.
+    """
     if not directory.exists(name):
         return None
     file = directory.open(name, read_only=True)
     try:
         count, rest = divmod(file.size() - HEADER_BYTES, ENTRY_BYTES)
-        found = decode_header(file.pread(HEADER_BYTES, 0), header.magic)
+        head = file.pread(HEADER_BYTES, 0)
+        found = decode_header(head, header.magic)
         if found is None or rest or count < 0 or found.base_offset != header.base_offset:
             return None
-        last = (0, 0)
+        last = bytes(ENTRY_BYTES)
         if count:
-            data = file.pread(ENTRY_BYTES, HEADER_BYTES + ENTRY_BYTES * (count - 1))
-            last = entry.unpack(data)
+            last = file.pread(ENTRY_BYTES, HEADER_BYTES + ENTRY_BYTES * (count - 1))
+        if not decode_sum(head).ends_with(count, last):
+            return None
     finally:
         file.close()
-    return LastEntry(found, count, last)
+    return LastEntry(found, count, entry.unpack(last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +131,12 @@ class LoadedEntries:
 
     header: EntryHeader
     entries: list[tuple[int, int]]
+    vouched: int
+    """So many of them are covered by the checksum; 0 when it is wrong."""
+    is_wrong: bool
+    """Whether the checksum is wrong."""
     is_whole: bool
-    """Whether nothing else is in the file."""
+    """Whether nothing else is in the file, and all is vouched for."""
 
 
 def load_entries(
@@ -114,8 +165,11 @@ def load_entries(
             break
         previous = (first, second)
         entries.append(previous)
-    is_whole = len(data) == HEADER_BYTES + ENTRY_BYTES * len(entries)
-    return LoadedEntries(found, entries, is_whole)
+    stored = decode_sum(data)
+    is_good = NO_ENTRIES.plus(body[: ENTRY_BYTES * stored.total]).stored() == stored
+    vouched = min(stored.total, len(entries)) if is_good else 0
+    is_whole = len(data) == HEADER_BYTES + ENTRY_BYTES * vouched
+    return LoadedEntries(found, entries, vouched, not is_good, is_whole)
 
 
 def store_entries(
@@ -128,7 +182,8 @@ def store_entries(
     durable: bool,
 ) -> None:
     """Write a whole index file over what is there. Blocks."""
-    data = encode_header(header) + b"".join([entry.pack(*numbers) for numbers in entries])
+    body = b"".join([entry.pack(*numbers) for numbers in entries])
+    data = encode_header(header, NO_ENTRIES.plus(body)) + body
     file = directory.open(name, create=True)
     try:
         file.pwrite(data, 0)

@@ -153,8 +153,6 @@ class PartitionLog(LogState):
             raise failure.with_traceback(None)
 
     async def _finish(self) -> None:
-        if self._flusher.waits_for_space:
-            raise self.blocked or KafkaStorageError(f"{self.topic_partition} cannot be written")
         await self.flush()
         async with self._maintenance.lock:
             if self.failed is not None:
@@ -312,7 +310,9 @@ class PartitionLog(LogState):
             self.roll()
 
     async def flush(self) -> None:
-        """Return when everything appended so far is on stable storage; raise WireError if never."""
+        """Return when all appended so far is on stable storage; raise WireError if not now."""
+        if self._flusher.waits_for_space:
+            raise self.blocked or KafkaStorageError(f"{self.topic_partition} cannot be written")
         future = self.flushed_to(self.log_end_offset)
         if not future.done():
             self._flusher.kick()

@@ -18,7 +18,9 @@ from dlogd.storage import checkpoint, epochs
 from dlogd.storage.engine import ALIGNMENT
 from dlogd.storage.errnos import NO_SPACE
 from dlogd.storage.files import File
+from dlogd.storage.index_files import BadEntriesError
 from dlogd.storage.log_state import LogState
+from dlogd.storage.reindex import known_of, reindex, take_over
 from dlogd.storage.segment import Segment, SegmentState, close_files
 from dlogd.storage.shortage import Shortage
 from dlogd.storage.zeros import zero_ahead
@@ -138,16 +140,34 @@ class Maintenance:
         """Open both index files, unless they are; the lock is held."""
         if segment.index.is_open:
             return
-        work = partial(segment.open_indexes, writable=writable)
-        if is_patient:
-            opened = await self.shortage.run(work)
-        else:
-            opened = await self._state.services.engine.run(work)
+        run = self.shortage.run if is_patient else self._state.services.engine.run
+        # Bound anew for each try: what the segment knows of its entries changes between them.
+        try:
+            opened = await run(partial(segment.open_indexes, writable=writable))
+        except BadEntriesError as error:
+            await self.reindex(segment, error, is_patient=is_patient)
+            opened = await run(partial(segment.open_indexes, writable=writable))
         segment.index.attach(opened[0])
         segment.times.attach(opened[1])
         if writable:
             # Flushes that ended meanwhile could not note it.
             segment.index.mark(segment.flushed_position)
+
+    async def reindex(
+        self, segment: Segment, error: BadEntriesError, *, is_patient: bool = False
+    ) -> None:
+        """Make the indexes of a segment anew, which are not open; the lock is held."""
+        run = self.shortage.run if is_patient else self._state.services.engine.run
+        interval_bytes = self._state.config.index_interval_bytes
+        made = await run(partial(reindex, known_of(segment), interval_bytes))
+        take_over(segment, made)
+        log.warning(
+            "Made indexes anew from the segment file=%s entries=%d damaged_position=%s reason=%s",
+            segment.path,
+            made.index_count,
+            made.damaged_position,
+            error,
+        )
 
     def create_soon(self, segment: Segment) -> None:
         """Make the file of a segment that was rolled to."""
@@ -254,7 +274,11 @@ class Maintenance:
 
     def change_policy(self, segment: Segment) -> None:
         """Write an empty segment as the settings say now; known on disk before the next is made."""
-        segment.set_policy(self._state.config.durable, self._state.config.direct_writes)
+        try:
+            segment.set_policy(self._state.config.durable, self._state.config.direct_writes)
+        except OSError as error:
+            self._state.fail(error)
+            return
         self._spawn("keep policy", partial(self._keep_policy, segment))
 
     async def _keep_policy(self, segment: Segment) -> None:

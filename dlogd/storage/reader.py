@@ -6,7 +6,6 @@ are streamed by the caller, from memory or by the engine. Owner: the event loop'
 
 from bisect import bisect_right
 from collections.abc import Awaitable
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, verify_crc
@@ -16,7 +15,8 @@ from dlogd.storage.cursors import Cursor, cursor_of
 from dlogd.storage.engine import ReadBuffer
 from dlogd.storage.log_state import LogState
 from dlogd.storage.maintenance import Maintenance
-from dlogd.storage.segment import Segment, SegmentRange, SegmentState, close_files
+from dlogd.storage.opener import Opener, guarded
+from dlogd.storage.segment import Segment, SegmentRange, SegmentState
 
 CURSORS_MAX = 32
 """Places remembered per log: a consumer that reads on finds its next batch without a search."""
@@ -37,11 +37,11 @@ class Read(NamedTuple):
 class LogReader:
     """Reads of one log."""
 
-    __slots__ = ("_cursors", "_cut_count", "_maintenance", "_state")
+    __slots__ = ("_cursors", "_cut_count", "_opener", "_state")
 
     def __init__(self, state: LogState, maintenance: Maintenance) -> None:
         self._state = state
-        self._maintenance = maintenance
+        self._opener = Opener(state, maintenance)
         self._cursors: dict[int, Cursor] = {}
         self._cut_count = 0
 
@@ -278,32 +278,8 @@ class LogReader:
         return batches, bad_position
 
     async def open(self, segment: Segment) -> None:
-        """Open the files of a segment for reading, unless they are; counted in the node's LRU."""
-        if segment.file is not None and segment.is_indexed:
-            return
-        if self._state.failed is not None:
-            raise self._state.failed.with_traceback(None)
-        if segment.state is SegmentState.SEALED:
-            await self._open_sealed(segment)
-            return
-        maintenance = self._maintenance
-        maintenance.shortage.check()
-        async with maintenance.lock:
-            if segment.state is SegmentState.OPEN and not segment.is_indexed:
-                await self.guard(maintenance.open_indexes(segment, writable=True, is_patient=False))
-
-    async def _open_sealed(self, segment: Segment) -> None:
-        state = self._state
-        opened = await self.guard(state.services.engine.run(segment.open_for_reading), segment)
-        if segment.state is not SegmentState.SEALED or segment.file is not None or state.closed:
-            # Somebody else was faster, or the segment is being cut or dropped.
-            files = [opened.file, opened.index, opened.times]
-            await state.services.engine.run(partial(close_files, files))
-            return
-        segment.file = opened.file
-        segment.index.attach(opened.index)
-        segment.times.attach(opened.times)
-        state.services.open_segments.add(segment, partial(self._maintenance.close_soon, segment))
+        """Open the files of a segment for reading, unless they are."""
+        await self._opener.open(segment)
 
     async def heads(self, segment: Segment, start: int, end: int) -> list[tuple[int, ...]]:
         """Return the heads of the batches in [start, end), both of which are boundaries."""
@@ -386,15 +362,6 @@ class LogReader:
             f"{segment.path} has no batch at {position} ({segment.state.name})"
         )
 
-    async def guard(self, work: Awaitable[T], segment: Segment | None = None) -> T:
-        """Await I/O; its errors become ours, and those of the disk take the log out of service.
-
-        That files are missing of a `segment` which was dropped meanwhile says nothing of the disk.
-        """
-        try:
-            return await work
-        except OSError as error:
-            is_dropped = segment is not None and segment.state is SegmentState.DROPPED
-            if is_dropped:
-                raise KafkaStorageError(f"{self._state.topic_partition}: {error}") from error
-            raise self._state.fail_read(error) from error
+    async def guard(self, work: Awaitable[T]) -> T:
+        """Await I/O; its errors become ours, and those of the disk take the log out of service."""
+        return await guarded(self._state, work)

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlogd.storage import index, time_index
-from dlogd.storage.entries import EntryHeader, encode_header
+from dlogd.storage.entries import EntryHeader, OpenedEntries
 from dlogd.storage.files import Directory, File
 from dlogd.storage.index import OffsetIndex
-from dlogd.storage.index_files import finish_entries, open_entries
+from dlogd.storage.index_files import BadEntriesError, finish_entries, open_entries
 from dlogd.storage.tail import AppendMemory, Tail
 from dlogd.storage.time_index import NO_TIMESTAMP, TimeIndex
 
@@ -62,8 +62,13 @@ class OpenedSegment:
     """The files of a segment that was opened for reading."""
 
     file: File
-    index: File
-    times: File
+    index: OpenedEntries
+    times: OpenedEntries
+
+    def fits(self, segment: "Segment") -> bool:
+        """Return whether the indexes are still those of the segment: it may have been cut."""
+        counts = self.index.entries.total, self.times.entries.total
+        return counts == (segment.index.settled, segment.times.settled)
 
 
 class Segment:
@@ -234,6 +239,8 @@ class Segment:
         self.index.settle_all(self.tail.end)
         self.times.settle_all(self.tail.end)
         self.index.mark(self.tail.end)
+        self.index.note()
+        self.times.note()
         files = self.index.file, self.times.file
         assert files[0] is not None and files[1] is not None
         return files[0], files[1]
@@ -247,7 +254,7 @@ class Segment:
         self.durable, self.direct = durable, direct
         if self.index.is_open:
             for table, header in zip((self.index, self.times), self.headers(), strict=True):
-                table.set_header(encode_header(header))
+                table.set_header(header)
 
     # -- files; these block and are run by the engine
 
@@ -279,8 +286,11 @@ class Segment:
         """Open the segment's file for writing. Blocks."""
         return self.directory.open(file_name(self.base_offset), direct=self.direct)
 
-    def open_indexes(self, *, writable: bool) -> tuple[File, File]:
-        """Open both index files; made when missing and `writable`. Blocks."""
+    def open_indexes(self, *, writable: bool) -> tuple[OpenedEntries, OpenedEntries]:
+        """Open both index files; made when missing and `writable`. Blocks.
+
+        Raises BadEntriesError when one does not hold what it should: `reindex` makes both anew.
+        """
         headers = self.headers()
         name = file_name(self.base_offset, IDX)
         first = open_entries(
@@ -288,13 +298,13 @@ class Segment:
         )
         try:
             if writable and not self.durable:
-                first.sync()  # before a later segment has data: see `set_policy`
+                first.file.sync()  # before a later segment has data: see `set_policy`
             name = file_name(self.base_offset, TDX)
             second = open_entries(
                 self.directory, name, headers[1], self.times.settled, writable=writable
             )
-        except OSError:
-            first.close()
+        except (OSError, BadEntriesError):
+            first.file.close()
             raise
         return first, second
 
@@ -304,7 +314,7 @@ class Segment:
         file = self.directory.open(name, direct=self.direct, read_only=True)
         try:
             first, second = self.open_indexes(writable=False)
-        except OSError:
+        except (OSError, BadEntriesError):
             file.close()
             raise
         return OpenedSegment(file, first, second)

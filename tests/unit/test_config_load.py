@@ -1,5 +1,6 @@
 """Loading a configuration: shapes of YAML, all problems at once, the environment, reloads."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -241,3 +242,18 @@ def test_build_takes_typed_values() -> None:
     config = build({"direct_io": DirectIo.OFF, "segment.bytes": 4096, "segment.ms": 5})
     assert (config.direct_io, config.segment.bytes, config.segment.ms) == (DirectIo.OFF, 4096, 5)
     assert config.flush == Config().flush
+
+
+def test_only_a_regular_file_of_bounded_size_is_read(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    large = tmp_path / "large"
+    large.write_bytes(b"#" * (1 << 20) + b"\n")
+    for path, words in (
+        (fifo, "is not a regular file"),
+        (Path("/dev/zero"), "is not a regular file"),
+        (tmp_path, "regular file|directory"),
+        (large, "is larger than 1048576 bytes"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            load_config(path)

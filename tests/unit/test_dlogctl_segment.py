@@ -148,8 +148,11 @@ def test_indexes_that_do_not_fit_are_told(ctl: Ctl, folder: Path) -> None:
     code, _, error = ctl("check", folder)
     assert code == 10
     assert "index: the batch at position" in error
+    assert ".idx: the checksum of its entries is wrong; nothing to do, dlogd makes it anew" in error
     damage(folder / file_name(0, ".tdx"), 48)
-    assert "time index: the largest timestamp below" in ctl("check", folder)[2]
+    error = ctl("check", folder)[2]
+    assert "time index: the largest timestamp below" in error
+    assert ".tdx: the checksum of its entries is wrong" in error
     index.unlink()
     (folder / file_name(0, ".tdx")).write_bytes(b"nonsense")
     code, _, error = ctl("check", folder / file_name(0))

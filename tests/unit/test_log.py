@@ -17,6 +17,7 @@ from dlog.errors import (
 )
 from dlog.types import LeaderEpoch
 from dlogd.config.choices import DirectIo, FlushPolicy
+from dlogd.storage.flusher import FULL_DISK_RETRY_SECONDS
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.segment import Segment, SegmentState, file_name
@@ -621,9 +622,26 @@ def test_a_full_disk_holds_up_and_does_not_lose(
         with pytest.raises(KafkaStorageError, match="full"):
             append(plog, b"refused")
         assert len(await values_of(plog, 0)) == 6, "reads go on"
+        with pytest.raises(KafkaStorageError, match="full"):
+            await asyncio.wait_for(plog.flush(), 5)
         disk.heal()
+        await asyncio.sleep(2 * FULL_DISK_RETRY_SECONDS)
         await asyncio.wait_for(plog.flush(), 5)
         assert append(plog, b"accepted") == 6
+
+    run_virtual(scenario)
+
+
+def test_who_waits_for_a_flush_hears_of_the_full_disk() -> None:
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await opened(host)
+        disk = host.machine.disks["/data"]
+        disk.latency = Latency(fixed=0.01)
+        disk.faults.append(DiskFault(("write",), errno.ENOSPC, path_part=".log"))
+        append(plog, b"x")
+        with pytest.raises(KafkaStorageError, match="full"):
+            await asyncio.wait_for(plog.flush(), 5)
 
     run_virtual(scenario)
 

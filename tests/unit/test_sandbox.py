@@ -148,12 +148,31 @@ def test_a_restart_that_fails_is_told_and_may_be_repeated(tmp_path: Path) -> Non
     assert run.run(script)
 
 
+def test_requests_of_a_wrong_type_are_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path, nodes=1)
+
+    async def script(run: Run) -> None:
+        await run.until(lambda: run.announced)
+        pid = run.state().nodes[0].pid
+        requests: list[Any] = [[], 5, None, "restart"]
+        for request in requests:
+            answer = await asyncio.to_thread(control.ask, run.directory, request)
+            assert answer == {"error": "a request is a JSON object"}
+        for node in (True, 1.0, "1", [1]):
+            assert "no node" in (await run.ask(node))["error"]
+        assert run.state().nodes[0].pid == pid
+        stop()
+
+    assert run.run(script)
+
+
 def test_the_control_socket_works_however_deep_the_directory_is(tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 100) / ("y" * 100)
     deep.mkdir(parents=True)
 
     async def main() -> None:
-        async def answer(request: dict[str, Any]) -> dict[str, Any]:
+        async def answer(request: object) -> dict[str, Any]:
+            assert isinstance(request, dict)
             return {"got": request["command"]}
 
         server = await control.serve(deep, answer)

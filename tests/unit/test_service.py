@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -303,3 +304,30 @@ def test_the_watchdog_hears_the_loop_and_progress_buys_time(run: Run) -> None:
 def test_a_plan_without_changes() -> None:
     plan = plan_reload(Config(), Config())
     assert (plan.config, plan.applied, plan.needs_restart) == (Config(), (), ())
+
+
+def test_a_reload_does_not_block_the_loop_and_the_last_signal_counts(run: Run) -> None:
+    async def script(run: Run) -> None:
+        await until(lambda: "on_started" in run.node.calls)
+        load, gate = run.load, threading.Event()
+
+        def slow() -> Config:
+            assert threading.current_thread() is not threading.main_thread()
+            gate.wait(5)
+            return load()
+
+        run.load = slow  # type: ignore[method-assign]
+        around = run.service._around  # type: ignore[union-attr]
+        object.__setattr__(around, "load_config", slow)
+        object.__setattr__(around, "run_blocking", asyncio.to_thread)
+        send(signal.SIGHUP)
+        await asyncio.sleep(0.02)  # the loop runs
+        assert run.levels == []
+        run.file = BASE + "log.level: debug\n"
+        send(signal.SIGHUP)
+        await asyncio.sleep(0.02)
+        gate.set()
+        await until(lambda: len(run.levels) == 2)
+        send(signal.SIGTERM)
+
+    assert run.run(script) == 0
