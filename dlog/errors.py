@@ -261,10 +261,6 @@ class KafkaStorageError(WireError, code=56, name="KAFKA_STORAGE_ERROR", refresh_
     """The partition's disk failed or is full."""
 
 
-class LogDirNotFoundError(WireError, code=57):
-    """The data directory is not one of this node's."""
-
-
 class UnknownProducerIdError(WireError, code=59):
     """The partition holds no state of this producer."""
 
@@ -275,10 +271,6 @@ class FetchSessionIdNotFoundError(WireError, code=70, retriable=True):
 
 class InvalidFetchSessionEpochError(WireError, code=71, retriable=True):
     """The fetch session is at another epoch."""
-
-
-class TopicDeletionDisabledError(WireError, code=73):
-    """Topics cannot be deleted here."""
 
 
 class FencedLeaderEpochError(WireError, code=74, refresh_metadata=True):
@@ -352,11 +344,13 @@ _UNNAMED: tuple[tuple[int, bool, str], ...] = (
     (52, False, "TRANSACTION_COORDINATOR_FENCED"),
     (54, False, "SECURITY_DISABLED"),
     (55, False, "OPERATION_NOT_ATTEMPTED"),
+    (57, False, "LOG_DIR_NOT_FOUND"),
     (58, False, "SASL_AUTHENTICATION_FAILED"),
     (60, False, "REASSIGNMENT_IN_PROGRESS"),
     (68, False, "NON_EMPTY_GROUP"),
     (69, False, "GROUP_ID_NOT_FOUND"),
     (72, True, "LISTENER_NOT_FOUND"),
+    (73, False, "TOPIC_DELETION_DISABLED"),
     (79, False, "MEMBER_ID_REQUIRED"),
     (80, True, "PREFERRED_LEADER_NOT_AVAILABLE"),
     (81, False, "GROUP_MAX_SIZE_REACHED"),

@@ -110,6 +110,11 @@ class Connection(asyncio.Protocol):
         return self._failure is None
 
     @property
+    def failure(self) -> str | None:
+        """Why it is not open any more; None while it is."""
+        return None if self._failure is None else str(self._failure)
+
+    @property
     def inflight_count(self) -> int:
         """Requests that wait for their answer."""
         return self._pipeline.inflight_count

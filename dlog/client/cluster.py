@@ -16,7 +16,7 @@ from dlog.client.ack_default import find_ack_default
 from dlog.client.connections import Connections
 from dlog.client.counters import ClientCounters
 from dlog.client.log_lines import error_name, log_event
-from dlog.client.lookup import Lookup
+from dlog.client.lookup import Lookup, ask_first
 from dlog.client.metadata_cache import MetadataCache, error_of
 from dlog.client.node import NodeClient
 from dlog.client.retry import Fault, GiveUp, RetryPolicy, fault_of, is_outcome_unknown, plan_retry
@@ -79,6 +79,13 @@ class Cluster:
 
     # What is known, and looking it up
 
+    def known_topic(self, topic: str) -> TopicView | None:
+        """Return a topic as known, be it old or in doubt; None when it was not looked up yet.
+
+        Its number of partitions is what a partitioner needs: nothing is asked, nothing waits.
+        """
+        return self._cache.topic(topic)
+
     def leader_of(self, topic: str, partition: int) -> PartitionLeader:
         """Return who leads a partition, as known; nothing is asked, nothing waits.
 
@@ -129,13 +136,15 @@ class Cluster:
 
     async def any_node(self) -> NodeClient:
         """Return some node that answers: an open one first, then known ones, then bootstrap."""
-        failures = []
-        for address in self._lookup.candidates():
-            try:
-                return await self._connections.get(address)
-            except (TransportError, ProtocolError) as error:
-                failures.append(str(error))
-        raise ConnectFailedError("; ".join(failures))
+        for node in self._connections.connected():
+            if node.address not in self._connections.suspects:
+                return node
+        return await ask_first(
+            self._loop,
+            self._lookup.candidates(),
+            self._connections.get,
+            self.policy.patience_s,
+        )
 
     async def controller(self) -> NodeClient:
         """Return the controller, or any node where none is known: nodes forward commands."""
@@ -174,7 +183,6 @@ class Cluster:
         try:
             leader = self._cache.leader_of(topic, partition)
         except (LeaderNotAvailableError, BrokerNotAvailableError) as error:
-            self._cache.doubt_leader(topic, partition)
             raise LeaderNotAvailableError(str(error)) from error
         return await self._connections.get(leader.address)
 
@@ -250,13 +258,16 @@ class Cluster:
             self.counters.timeouts += 1
         else:
             self.counters.transport_errors += 1
-        self._cache.nodes_are_stale = True
         if address is None:
+            self._cache.nodes_are_stale = True
             return
         if fault is Fault.CONNECTION:
-            self._connections.drop(address, error_name(error))
+            self._connections.drop(address, error)
         self._connections.drop_broken()
+        if self._connections.open_to(address) is not None:
+            return  # the node lives: it was this request that took too long
         self._connections.suspect(address, error)
+        self._cache.nodes_are_stale = True
         for node_id, view in self._cache.nodes.items():
             if view.address == address:
                 self._cache.doubt_node(node_id)

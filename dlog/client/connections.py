@@ -88,7 +88,7 @@ class Connections:
     async def _open(self, address: Address) -> NodeClient:
         old = self._nodes.pop(address, None)
         if old is not None:
-            self._let_go(old, "it was closed")
+            self._let_go(old)
         try:
             node = await open_node(self._loop, address, self.options, self._counters.transport)
         except DlogError as error:
@@ -110,20 +110,21 @@ class Connections:
         """Take it that the address works."""
         self.suspects.pop(address, None)
 
-    def drop(self, address: Address, reason: str) -> None:
+    def drop(self, address: Address, error: Exception | None = None) -> None:
         """Close the connection to `address` at once; nothing when there is none."""
         node = self._nodes.pop(address, None)
         if node is not None:
-            self._let_go(node, reason)
+            self._let_go(node, error)
 
     def drop_broken(self) -> None:
         """Let connections go that are not open any more."""
         for address, node in list(self._nodes.items()):
             if not node.is_open:
-                self.drop(address, "it was closed")
+                self.drop(address)
 
-    def _let_go(self, node: NodeClient, reason: str) -> None:
+    def _let_go(self, node: NodeClient, error: Exception | None = None) -> None:
         self._counters.connections_lost += 1
+        reason = node.connection.failure or error
         log_event(logging.WARNING, "Dropped a connection", node=node.address, reason=reason)
         self._retire(node)
 

@@ -179,7 +179,7 @@ class Lookup:
             self._counters.metadata_failures += 1
             self._connections.suspect(address, error)
             if isinstance(error, ProtocolError | InconsistentClusterIdError):
-                self._connections.drop(address, error_name(error))
+                self._connections.drop(address, error)
             raise
         self._connections.trust(address)
         return view

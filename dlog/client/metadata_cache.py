@@ -21,8 +21,6 @@ from dlog.errors import (
 from dlog.transport import Address
 from dlog.wire.leaders import NodeEndpoint
 
-NO_LEADER = -1
-
 
 @dataclass(slots=True)
 class _CachedTopic:
@@ -30,8 +28,8 @@ class _CachedTopic:
 
     view: TopicView
     learned_s: float
-    # Partitions whose leader is in doubt; None stands for all of them.
-    stale: set[int] | None = field(default_factory=set)
+    stale: set[int] = field(default_factory=set)
+    """Partitions whose leader is in doubt."""
 
 
 class MetadataCache:
@@ -62,7 +60,6 @@ class MetadataCache:
         cached = self._topics.get(name)
         return (
             cached is not None
-            and cached.stale is not None
             and not cached.stale
             and not self.nodes_are_stale
             and now_s - cached.learned_s < age_s_max
@@ -71,24 +68,27 @@ class MetadataCache:
     def is_stale(self, name: str, partition: int) -> bool:
         """Return whether the leader of a partition has to be looked up before it is used."""
         cached = self._topics.get(name)
-        return cached is None or cached.stale is None or partition in cached.stale
+        return cached is None or partition in cached.stale
 
     def leader_of(self, name: str, partition: int) -> PartitionLeader:
         """Return the leader of a partition as known.
 
         Raises UnknownTopicOrPartitionError, LeaderNotAvailableError (nobody leads it, or who does
-        is in doubt), BrokerNotAvailableError (the leader's address is not known): look it up.
+        is in doubt), BrokerNotAvailableError (the leader's address is not known). What cannot be
+        told is in doubt from then on, so that the next look-up asks for it.
         """
         cached = self._topics.get(name)
         view = None if cached is None else _find(cached.view, partition)
-        if view is None:
+        if cached is None or view is None:
+            self.doubt_topic(name)
             raise UnknownTopicOrPartitionError(f"{name}-{partition} is not known yet")
-        if view.leader < 0:
-            raise LeaderNotAvailableError(f"{name}-{partition} has no leader")
-        if self.is_stale(name, partition):
+        if partition in cached.stale:
             raise LeaderNotAvailableError(f"who leads {name}-{partition} is in doubt")
         node = self.nodes.get(view.leader)
         if node is None:
+            cached.stale.add(partition)
+            if view.leader < 0:
+                raise LeaderNotAvailableError(f"{name}-{partition} has no leader")
             raise BrokerNotAvailableError(f"the cluster has no node {view.leader}")
         return PartitionLeader(
             node_id=view.leader, address=node.address, leader_epoch=view.leader_epoch
@@ -157,8 +157,7 @@ class MetadataCache:
         news = replace(known, leader=node_id, leader_epoch=leader_epoch)
         partitions = tuple(news if each is known else each for each in cached.view.partitions)
         cached.view = replace(cached.view, partitions=partitions)
-        if cached.stale is not None:
-            cached.stale.discard(partition)
+        cached.stale.discard(partition)
         return True
 
     # What is in doubt
@@ -166,7 +165,7 @@ class MetadataCache:
     def doubt_leader(self, name: str, partition: int) -> bool:
         """Look the leader up before it is used again; return whether it was not in doubt yet."""
         cached = self._topics.get(name)
-        if cached is None or cached.stale is None or partition in cached.stale:
+        if cached is None or partition in cached.stale or _find(cached.view, partition) is None:
             return False
         cached.stale.add(partition)
         return True
@@ -175,7 +174,7 @@ class MetadataCache:
         """Look all leaders of a topic up before they are used again."""
         cached = self._topics.get(name)
         if cached is not None:
-            cached.stale = None
+            cached.stale.update(each.partition for each in cached.view.partitions)
 
     def doubt_node(self, node_id: int) -> int:
         """Look up everything that a node led, and the nodes; return the number of partitions."""
@@ -183,7 +182,7 @@ class MetadataCache:
         count = 0
         for cached in self._topics.values():
             for each in cached.view.partitions:
-                if each.leader == node_id and cached.stale is not None:
+                if each.leader == node_id:
                     count += each.partition not in cached.stale
                     cached.stale.add(each.partition)
         return count
@@ -191,8 +190,8 @@ class MetadataCache:
     def doubt_everything(self) -> None:
         """Look everything up before it is used again."""
         self.nodes_are_stale = True
-        for cached in self._topics.values():
-            cached.stale = None
+        for name in self._topics:
+            self.doubt_topic(name)
 
     def forget_topic(self, name: str) -> None:
         """Hold nothing about a topic any more."""
@@ -200,9 +199,7 @@ class MetadataCache:
 
     def stale_topics(self) -> list[str]:
         """Topics with leaders that are in doubt."""
-        return [
-            name for name, cached in self._topics.items() if cached.stale is None or cached.stale
-        ]
+        return [name for name, cached in self._topics.items() if cached.stale]
 
 
 def _find(view: TopicView, partition: int) -> PartitionView | None:

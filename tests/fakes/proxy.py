@@ -69,9 +69,9 @@ class Link:
 class Proxy:
     """A listener that forwards to `upstream`, which may be set or changed later."""
 
-    def __init__(self, upstream: Address | None = None) -> None:
+    def __init__(self, upstream: Address | None = None, port: int = 0) -> None:
         self.upstream = upstream
-        self.address = Address("127.0.0.1", 0)
+        self.address = Address("127.0.0.1", port)
         self.delay_s = 0.0
         """Every chunk is held for this long, both ways."""
         self.drip: tuple[int, float] | None = None
@@ -92,7 +92,12 @@ class Proxy:
     async def start(self) -> None:
         """Listen; on the same port as before when it was stopped."""
         self._server = await asyncio.start_server(
-            self._accept, self.address.host, self.address.port, limit=_CHUNK_BYTES
+            self._accept,
+            self.address.host,
+            self.address.port,
+            limit=_CHUNK_BYTES,
+            # A test that needs the same port again and again keeps it bound meanwhile.
+            reuse_port=True,
         )
         self.address = Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
 

@@ -229,6 +229,45 @@ def test_a_dead_node_puts_all_that_it_led_in_doubt() -> None:
     check(work)
 
 
+def test_a_node_that_says_that_it_took_too_long_is_alive() -> None:
+    async def work(world: World) -> None:
+        world.nodes.leaders = [1, 2, 1]
+        await world.cluster.metadata("t")
+        node = await world.cluster.connection(1)
+        world.cluster.on_error("t", 0, 1, RequestTimedOutError("said the node"))
+        assert node.is_open
+        assert world.cluster.leader_of("t", 2).node_id == 1
+        with pytest.raises(LeaderNotAvailableError):
+            world.cluster.leader_of("t", 0)
+
+    check(work)
+
+
+def test_a_partition_without_leader_is_looked_up_when_it_is_needed() -> None:
+    async def work(world: World) -> None:
+        cluster = world.cluster
+        world.nodes.leaders = [1, -1]
+        await cluster.metadata("t")
+        await cluster.metadata("t")
+        assert world.seen(ApiKey.METADATA) == 1  # nobody needed it
+        with pytest.raises(LeaderNotAvailableError, match="no leader"):
+            cluster.leader_of("t", 1)
+        world.nodes.leaders = [1, 2, 1]
+        await cluster.metadata("t")
+        assert cluster.leader_of("t", 1).node_id == 2
+        world.nodes.leaders = [1, 2, 1, 2]
+        with pytest.raises(UnknownTopicOrPartitionError):
+            cluster.leader_of("t", 3)
+        await cluster.metadata("t")
+        assert cluster.leader_of("t", 3).node_id == 2
+        known = cluster.known_topic("t")
+        assert known is not None
+        assert len(known.partitions) == 4
+        assert cluster.known_topic("other") is None
+
+    check(work)
+
+
 def test_the_leader_in_an_answer_is_followed_without_a_look_up() -> None:
     async def work(world: World) -> None:
         cluster, error = world.cluster, NotLeaderOrFollowerError()
