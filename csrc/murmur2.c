@@ -5,8 +5,8 @@
 #define SEED 0x9747b28cU
 #define M 0x5bd1e995U
 
-static uint32_t
-hash(const uint8_t *data, Py_ssize_t size)
+int32_t
+murmur2_of(const uint8_t *data, Py_ssize_t size)
 {
     uint32_t h = SEED ^ (uint32_t)size;
     Py_ssize_t whole = size & ~(Py_ssize_t)3;
@@ -26,7 +26,7 @@ hash(const uint8_t *data, Py_ssize_t size)
         h = (h ^ data[whole]) * M;
     }
     h = (h ^ h >> 13) * M;
-    return h ^ h >> 15;
+    return (int32_t)(h ^ h >> 15);
 }
 
 PyObject *
@@ -36,7 +36,7 @@ murmur2(PyObject *Py_UNUSED(module), PyObject *data)
     if (PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    uint32_t h = hash(buffer.buf, buffer.len);
+    int32_t hash = murmur2_of(buffer.buf, buffer.len);
     PyBuffer_Release(&buffer);
-    return PyLong_FromLong((int32_t)h);
+    return PyLong_FromLong(hash);
 }

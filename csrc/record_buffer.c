@@ -6,110 +6,14 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "speedups.h"
+#include "record_buffer.h"
 
 #include <structmember.h>
 
 #define HEAD_BYTES 61
-#define VARINT_BYTES_MAX 10
 #define FIRST_CAPACITY 1024
-#define TIMESTAMP_MS_MAX (1LL << 62) /* so that no difference of two overflows */
 
-typedef struct {
-    PyObject_HEAD
-    PyObject *data; /* a bytearray with room behind `size_bytes`; NULL once taken */
-    Py_ssize_t size_bytes;
-    Py_ssize_t bytes_max;
-    Py_ssize_t record_count;
-    long long base_timestamp_ms;
-    long long max_timestamp_ms;
-} RecordBuffer;
-
-/* The bytes of a key or value while they are copied. */
-typedef struct {
-    Py_buffer buffer;
-    const char *data;
-    Py_ssize_t size; /* -1: null */
-    int is_held;
-} Field;
-
-static inline uint64_t
-zigzag(int64_t number)
-{
-    return ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
-}
-
-static inline Py_ssize_t
-varint_bytes(int64_t number)
-{
-    Py_ssize_t count = 1;
-    for (uint64_t left = zigzag(number); left >= 0x80; left >>= 7) {
-        count++;
-    }
-    return count;
-}
-
-static inline char *
-write_varint(char *at, int64_t number)
-{
-    uint64_t left = zigzag(number);
-    while (left >= 0x80) {
-        *at++ = (char)(left | 0x80);
-        left >>= 7;
-    }
-    *at++ = (char)left;
-    return at;
-}
-
-static inline char *
-write_field(char *at, const char *data, Py_ssize_t size)
-{
-    at = write_varint(at, size);
-    if (size > 0) {
-        memcpy(at, data, (size_t)size);
-        at += size;
-    }
-    return at;
-}
-
-static inline Py_ssize_t
-field_bytes(Py_ssize_t size)
-{
-    return varint_bytes(size) + (size > 0 ? size : 0);
-}
-
-static inline int
-open_field(PyObject *object, Field *field)
-{
-    field->is_held = 0;
-    if (object == Py_None) {
-        field->data = NULL;
-        field->size = -1;
-        return 0;
-    }
-    if (PyBytes_Check(object)) {
-        field->data = PyBytes_AS_STRING(object);
-        field->size = PyBytes_GET_SIZE(object);
-        return 0;
-    }
-    if (PyObject_GetBuffer(object, &field->buffer, PyBUF_SIMPLE) < 0) {
-        return -1;
-    }
-    field->is_held = 1;
-    field->data = field->buffer.buf;
-    field->size = field->buffer.len;
-    return 0;
-}
-
-static inline void
-close_field(Field *field)
-{
-    if (field->is_held) {
-        PyBuffer_Release(&field->buffer);
-    }
-}
-
-static int
+int
 check_timestamp(PyObject *object, long long *timestamp_ms)
 {
     int overflow;
@@ -117,7 +21,7 @@ check_timestamp(PyObject *object, long long *timestamp_ms)
     if (*timestamp_ms == -1 && PyErr_Occurred()) {
         return -1;
     }
-    if (overflow || *timestamp_ms < -1 || *timestamp_ms > TIMESTAMP_MS_MAX) {
+    if (overflow || !is_timestamp(*timestamp_ms)) {
         PyErr_Format(PyExc_ValueError, "%S is no timestamp in ms", object);
         return -1;
     }
@@ -139,17 +43,17 @@ push_bytes(PyObject *output, const char *data, Py_ssize_t size)
 static int
 push_header(PyObject *output, PyObject *header)
 {
-    PyObject *key, *value;
-    if (!PyTuple_Check(header) || !PyArg_ParseTuple(header, "UO:header", &key, &value)) {
-        if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_TypeError, "a header must be a tuple of key and value");
-        }
+    if (!PyTuple_Check(header) || PyTuple_GET_SIZE(header) != 2 ||
+        !PyUnicode_Check(PyTuple_GET_ITEM(header, 0))) {
+        PyErr_SetString(PyExc_TypeError,
+                        "a header must be a tuple of key and value, the key a str");
         return -1;
     }
     Py_ssize_t size;
-    const char *text = PyUnicode_AsUTF8AndSize(key, &size);
+    const char *text = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(header, 0), &size);
     Field field;
-    if (text == NULL || push_bytes(output, text, size) < 0 || open_field(value, &field) < 0) {
+    if (text == NULL || push_bytes(output, text, size) < 0 ||
+        open_field(PyTuple_GET_ITEM(header, 1), &field) < 0) {
         return -1;
     }
     int pushed = push_bytes(output, field.data, field.size);
@@ -199,19 +103,16 @@ make_room(RecordBuffer *self, Py_ssize_t size)
     return 1;
 }
 
-static int
-push_record(RecordBuffer *self, const Field *key, const Field *value, PyObject *headers,
+int
+push_record(RecordBuffer *self, const Field *key, const Field *value, const Field *headers,
             long long timestamp_ms)
 {
-    static const char no_headers[1] = {0};
-    const char *encoded_headers = headers == NULL ? no_headers : PyByteArray_AS_STRING(headers);
-    Py_ssize_t headers_size = headers == NULL ? 1 : PyByteArray_GET_SIZE(headers);
     if (key->size > self->bytes_max || value->size > self->bytes_max) {
         return 0;
     }
     long long delta = self->record_count == 0 ? 0 : timestamp_ms - self->base_timestamp_ms;
     Py_ssize_t content = 1 + varint_bytes(delta) + varint_bytes(self->record_count) +
-                         field_bytes(key->size) + field_bytes(value->size) + headers_size;
+                         field_bytes(key->size) + field_bytes(value->size) + headers->size;
     int fits = make_room(self, varint_bytes(content) + content);
     if (fits <= 0) {
         return fits;
@@ -223,8 +124,8 @@ push_record(RecordBuffer *self, const Field *key, const Field *value, PyObject *
     at = write_varint(at, self->record_count);
     at = write_field(at, key->data, key->size);
     at = write_field(at, value->data, value->size);
-    memcpy(at, encoded_headers, (size_t)headers_size);
-    self->size_bytes = at + headers_size - PyByteArray_AS_STRING(self->data);
+    memcpy(at, headers->data, (size_t)headers->size);
+    self->size_bytes = at + headers->size - PyByteArray_AS_STRING(self->data);
     if (self->record_count == 0) {
         self->base_timestamp_ms = timestamp_ms;
         self->max_timestamp_ms = timestamp_ms;
@@ -240,13 +141,17 @@ static int
 push_objects(RecordBuffer *self, PyObject *key_object, PyObject *value_object, PyObject *headers,
              long long timestamp_ms)
 {
-    Field key, value;
+    Field key, value, encoded = NO_HEADERS;
+    if (headers != NULL) {
+        encoded.data = PyByteArray_AS_STRING(headers);
+        encoded.size = PyByteArray_GET_SIZE(headers);
+    }
     if (open_field(key_object, &key) < 0) {
         return -1;
     }
     int pushed = open_field(value_object, &value);
     if (pushed == 0) {
-        pushed = push_record(self, &key, &value, headers, timestamp_ms);
+        pushed = push_record(self, &key, &value, &encoded, timestamp_ms);
         close_field(&value);
     }
     close_field(&key);
@@ -392,6 +297,7 @@ is_empty(RecordBuffer *self, void *Py_UNUSED(closure))
 static PyMethodDef methods[] = {
     {"append", (PyCFunction)(void (*)(void))append, METH_FASTCALL, NULL},
     {"append_many", (PyCFunction)append_many, METH_VARARGS, NULL},
+    {"append_columns", (PyCFunction)append_columns, METH_VARARGS, NULL},
     {"take", (PyCFunction)take, METH_NOARGS, NULL},
     {NULL},
 };

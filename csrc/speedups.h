@@ -59,6 +59,8 @@ int corrupt(const Batch *batch, const char *cause);
 PyObject *decode_records(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *decode_columns(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *murmur2(PyObject *module, PyObject *data);
+PyObject *murmur2_rows(PyObject *module, PyObject *parts);
+int32_t murmur2_of(const uint8_t *data, Py_ssize_t size);
 
 extern PyType_Spec record_buffer_spec;
 

@@ -16,13 +16,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from dlog.batch._pure_rows import BinaryData, BinaryRows, HeaderData, RawHeader
 from dlog.batch.open_batch import OpenBatch
 from dlog.batch.records import Record
 from dlog.checksum import Buffer
 from dlog.errors import CorruptMessageError
 
-BinaryData = tuple[bytes, bytes, bytes | None, int]
-HeaderData = tuple[bytes, BinaryData, BinaryData]
 ColumnData = tuple[bool, bytes, bytes, BinaryData, BinaryData, HeaderData | None]
 
 _INT64_MIN = -(2**63)
@@ -34,8 +33,6 @@ _MURMUR_FACTOR = 0x5BD1E995
 _UINT32 = struct.Struct("<I")
 _UINT32_MAX = 0xFFFFFFFF
 
-_RawHeader = tuple[bytes, bytes | None]
-
 
 class _Raw(NamedTuple):
     """One record as it stands in the batch."""
@@ -44,7 +41,7 @@ class _Raw(NamedTuple):
     offset_delta: int
     key: bytes | None
     value: bytes | None
-    headers: Sequence[_RawHeader]
+    headers: Sequence[RawHeader]
     end: int
 
 
@@ -86,10 +83,10 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
     return data[at:end], end
 
 
-def _read_headers(data: bytes, at: int, count: int) -> tuple[Sequence[_RawHeader], int]:
+def _read_headers(data: bytes, at: int, count: int) -> tuple[Sequence[RawHeader], int]:
     if count < 0:
         raise CorruptMessageError("a negative number of headers")
-    headers: list[_RawHeader] = []
+    headers: list[RawHeader] = []
     for _ in range(count):
         key, at = _read_bytes(data, at)
         value, at = _read_bytes(data, at)
@@ -109,7 +106,7 @@ def _read_record(data: bytes, at: int) -> _Raw:
     key, at = _read_bytes(data, at)
     value, at = _read_bytes(data, at)
     count, at = _read_varint(data, at)
-    headers: Sequence[_RawHeader] = ()
+    headers: Sequence[RawHeader] = ()
     if count:
         headers, at = _read_headers(data, at, count)
     if at != end:
@@ -309,3 +306,13 @@ def murmur2(data: Buffer, /) -> int:
     h = (h ^ h >> 13) * _MURMUR_FACTOR & _UINT32_MAX
     h ^= h >> 15
     return h - (h >> 31 << 32)
+
+
+def murmur2_rows(keys: BinaryData, /) -> bytes:
+    """Return the murmur2 of each row as int32 in native order, 0 for null."""
+    column = BinaryRows(keys)
+    hashes = array("i")
+    for row in range(column.rows):
+        key = column.at(row)
+        hashes.append(0 if key is None else murmur2(key))
+    return hashes.tobytes()

@@ -1,7 +1,9 @@
 """`RecordBuffer` in Python: the twin of csrc/record_buffer.c, with the same bytes and refusals."""
 
+import operator
 from collections.abc import Sequence
 
+from dlog.batch._pure_rows import BinaryData, BinaryRows, HeaderData, HeaderRows, RawHeader, int64s
 from dlog.batch.header import HEADER_BYTES
 from dlog.batch.records import Header
 from dlog.checksum import Buffer
@@ -79,6 +81,37 @@ class RecordBuffer:
             at += 1
         return at - start
 
+    def append_columns(
+        self,
+        keys: BinaryData | None,
+        values: BinaryData,
+        timestamps: Buffer | int,
+        headers: HeaderData | None,
+        start: int,
+        stop: int,
+        /,
+    ) -> int:
+        """Append the rows from `start` until one does not fit; return how many were appended.
+
+        `timestamps` are int64 in native order, or one for all. Raises ValueError for buffers that
+        do not hold the rows; those before the bad one stay appended.
+        """
+        key_rows = None if keys is None else BinaryRows(keys)
+        value_rows = BinaryRows(values)
+        header_rows = None if headers is None else HeaderRows(headers)
+        times = _timestamps(timestamps, stop)
+        columns = (key_rows, value_rows, header_rows)
+        if start < 0 or any(c is not None and stop > c.rows for c in columns):
+            raise ValueError("a column has fewer rows")
+        for row in range(start, stop):
+            _check_timestamp(times[row])
+            key = None if key_rows is None else key_rows.at(row)
+            value = value_rows.at(row)
+            encoded = b"\0" if header_rows is None else _encode_raw(header_rows.at(row))
+            if not self._push(key, value, encoded, times[row]):
+                return row - start
+        return max(stop - start, 0)
+
     def take(self) -> bytearray:
         """Give the bytes away, the head still zero; nothing fits afterwards."""
         data = self._data
@@ -114,22 +147,35 @@ class RecordBuffer:
 
 
 def _check_timestamp(timestamp_ms: int) -> None:
-    if not -1 <= timestamp_ms <= _TIMESTAMP_MS_MAX:
+    if not -1 <= operator.index(timestamp_ms) <= _TIMESTAMP_MS_MAX:
         raise ValueError(f"{timestamp_ms} is no timestamp in ms")
 
 
-def _encode_headers(headers: Sequence[Header]) -> bytes:
-    if not headers:
-        return b"\0"
+def _timestamps(timestamps: Buffer | int, stop: int) -> Sequence[int]:
+    if isinstance(timestamps, int):
+        _check_timestamp(timestamps)
+        return (timestamps,) * stop
+    times = int64s(timestamps)
+    if stop > len(times):
+        raise ValueError("a column has fewer rows")
+    return times
+
+
+def _encode_raw(headers: Sequence[RawHeader]) -> bytes:
     output = bytearray()
     _push_varint(output, len(headers))
-    for header in headers:
-        if not isinstance(header, tuple):
-            raise TypeError("a header must be a tuple of key and value")
-        key, value = header
-        _push_bytes(output, key.encode())
+    for key, value in headers:
+        _push_bytes(output, key)
         _push_bytes(output, value)
     return bytes(output)
+
+
+def _encode_headers(headers: Sequence[Header]) -> bytes:
+    items = tuple(headers)
+    for header in items:
+        if not (isinstance(header, tuple) and len(header) == 2 and isinstance(header[0], str)):
+            raise TypeError("a header must be a tuple of key and value, the key a str")
+    return _encode_raw([(key.encode(), value) for key, value in items])
 
 
 def _push_varint(output: bytearray, number: int) -> None:

@@ -10,6 +10,7 @@ Pure: no clock, the caller brings the timestamps. Compiled where possible (`dlog
 import struct
 from collections.abc import Sequence
 
+from dlog.batch.columns import Columns
 from dlog.batch.header import (
     BATCH_STRUCT,
     CRC_POSITION,
@@ -46,6 +47,21 @@ class BatchBuilder(RecordBuffer):
     def __init__(self, codec: Codec, bytes_max: int) -> None:
         super().__init__(bytes_max)
         self.codec = codec
+
+    def append_rows(self, columns: Columns, start: int = 0, stop: int | None = None) -> int:
+        """Append the rows from `start` until one does not fit; return how many were appended.
+
+        The offsets of the columns are not looked at. Raises ValueError for columns that do not
+        hold together; the rows before the bad one stay appended.
+        """
+        return self.append_columns(
+            columns.keys.parts,
+            columns.values.parts,
+            columns.timestamp_data,
+            None if columns.headers is None else columns.headers.parts,
+            start,
+            len(columns) if stop is None else stop,
+        )
 
     def build(
         self,

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dlog.batch import native
+from dlog.batch._pure_rows import BinaryData, HeaderData, int32s
 from dlog.batch.decoding import bounds, open_batches
 from dlog.checksum import Buffer
 
@@ -28,13 +29,18 @@ class BinaryColumn:
     row, lowest first, 1 for what is not null; None when nothing is.
     """
 
-    bounds: bytes
-    data: bytes
-    validity: bytes | None
+    bounds: Buffer
+    data: Buffer
+    validity: Buffer | None
     null_count: int
 
     def __len__(self) -> int:
-        return len(self.bounds) // 4 - 1
+        return memoryview(self.bounds).nbytes // 4 - 1
+
+    @property
+    def parts(self) -> BinaryData:
+        """The column as the inner loops take it."""
+        return self.bounds, self.data, self.validity, self.null_count
 
     def __getitem__(self, row: int) -> bytes | None:
         """Return one row; for a few of them, not for all."""
@@ -42,12 +48,12 @@ class BinaryColumn:
             raise IndexError(row)
         if self.validity is not None and not self.validity[row >> 3] >> (row & 7) & 1:
             return None
-        bounds = memoryview(self.bounds).cast("i")
-        return self.data[bounds[row] : bounds[row + 1]]
+        bounds = int32s(self.bounds)
+        return bytes(memoryview(self.data)[bounds[row] : bounds[row + 1]])
 
     def to_arrow(self, arrow_type: Any = None) -> Any:
         """Return a `pyarrow.Array` over the same memory: binary, or `arrow_type`."""
-        arrow = _library("pyarrow")
+        arrow = library("pyarrow")
         return arrow.Array.from_buffers(
             arrow.binary() if arrow_type is None else arrow_type,
             len(self),
@@ -63,17 +69,22 @@ class BinaryColumn:
 class HeaderColumn:
     """Lists of headers: row `i` has those from `bounds[i]` up to `bounds[i + 1]`, exclusive."""
 
-    bounds: bytes
+    bounds: Buffer
     keys: BinaryColumn  # UTF-8, never null
     values: BinaryColumn
+
+    @property
+    def parts(self) -> HeaderData:
+        """The headers as the inner loops take them."""
+        return self.bounds, self.keys.parts, self.values.parts
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Records side by side, in the order of their offsets; equal lengths."""
 
-    offset_data: bytes  # int64, native order
-    timestamp_data: bytes  # int64, native order, ms since 1970; -1 for none
+    offset_data: Buffer  # int64, native order
+    timestamp_data: Buffer  # int64, native order, ms since 1970; -1 for none
     keys: BinaryColumn
     values: BinaryColumn
     headers: HeaderColumn | None  # None: no record has any
@@ -81,7 +92,7 @@ class Columns:
     """Where to read on: behind the last record, and behind what holds no record of a user's."""
 
     def __len__(self) -> int:
-        return len(self.offset_data) // 8
+        return memoryview(self.offset_data).nbytes // 8
 
     @property
     def offsets(self) -> "npt.NDArray[np.int64]":
@@ -95,7 +106,7 @@ class Columns:
 
     def to_arrow(self) -> Any:
         """Return a `pyarrow.RecordBatch` of `arrow_schema()` over the same memory."""
-        arrow = _library("pyarrow")
+        arrow = library("pyarrow")
         schema = arrow_schema()
         offsets, timestamps = (
             arrow.Array.from_buffers(kind, len(self), [None, arrow.py_buffer(data)], 0)
@@ -112,7 +123,7 @@ class Columns:
 @cache
 def arrow_schema() -> Any:
     """Return the schema of `Columns.to_arrow`: offset, timestamp, key, value, headers."""
-    arrow = _library("pyarrow")
+    arrow = library("pyarrow")
     header = arrow.struct([("key", arrow.string()), ("value", arrow.binary())])
     return arrow.schema(
         [
@@ -158,28 +169,28 @@ def decode_columns(
 
 
 @cache
-def _library(name: str) -> Any:
+def library(name: str) -> Any:
+    """Import numpy or pyarrow, or say how to install it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"columns need {name}: pip install 'dlog[arrow]'") from error
 
 
-def _int64_array(data: bytes) -> "npt.NDArray[np.int64]":
-    numpy = _library("numpy")
+def _int64_array(data: Buffer) -> "npt.NDArray[np.int64]":
+    numpy = library("numpy")
     array: npt.NDArray[np.int64] = numpy.frombuffer(data, numpy.int64)
     return array
 
 
 def _header_array(headers: HeaderColumn | None, rows: int, list_type: Any) -> Any:
-    arrow = _library("pyarrow")
+    arrow = library("pyarrow")
     pair_type = list_type.value_type
     if headers is None:
         pairs = arrow.array([], pair_type)
-        row_bounds = bytes(4 * (rows + 1))
     else:
         children = [headers.keys.to_arrow(arrow.string()), headers.values.to_arrow()]
         pairs = arrow.Array.from_buffers(pair_type, len(headers.keys), [None], 0, children=children)
-        row_bounds = headers.bounds
+    row_bounds = bytes(4 * (rows + 1)) if headers is None else headers.bounds
     buffers = [None, arrow.py_buffer(row_bounds)]
     return arrow.Array.from_buffers(list_type, rows, buffers, 0, children=[pairs])

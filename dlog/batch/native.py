@@ -7,16 +7,29 @@ Users of the library do not import this: see `dlog.batch.build`, `columns` and `
 
 import os
 
-from dlog.batch._pure import decode_columns, decode_records, murmur2
+from dlog.batch._pure import decode_columns, decode_records, murmur2, murmur2_rows
 from dlog.batch._pure_buffer import RecordBuffer
 
-__all__ = ["IS_COMPILED", "RecordBuffer", "decode_columns", "decode_records", "murmur2"]
+__all__ = [
+    "IS_COMPILED",
+    "RecordBuffer",
+    "decode_columns",
+    "decode_records",
+    "murmur2",
+    "murmur2_rows",
+]
 
 IS_COMPILED = False
 
 if os.environ.get("DLOG_PURE") != "1":
     try:
-        from dlog.batch._speedups import RecordBuffer, decode_columns, decode_records, murmur2
+        from dlog.batch._speedups import (
+            RecordBuffer,
+            decode_columns,
+            decode_records,
+            murmur2,
+            murmur2_rows,
+        )
     except ImportError:  # built without a compiler, or run from a zip
         pass
     else:
