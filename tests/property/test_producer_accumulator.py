@@ -1,5 +1,6 @@
 """The accumulator under any sequence of sends, seals and answers: memory, order, nothing lost."""
 
+import itertools
 import random
 
 import pytest
@@ -209,7 +210,7 @@ def test_records_without_a_key_move_on_with_every_batch() -> None:
             seen.append((delivery.batch, delivery.partition))
     partitions = [partition for _, partition in seen]
     assert len(partitions) > 20
-    assert all(one != two for one, two in zip(partitions, partitions[1:], strict=False))
+    assert all(one != two for one, two in itertools.pairwise(partitions))
     assert sorted(set(partitions)) == [0, 1, 2]
 
 
