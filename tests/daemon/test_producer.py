@@ -50,7 +50,7 @@ def test_records_of_every_shape_are_read_as_they_were_written(node: Node, compre
             many = await producer.send_many(scene.topic, SHAPES)
             views = [memoryview(b"1"), bytearray(b"2")]
             last = await producer.send_many(scene.topic, views, timestamp_ms=9)
-            assert await many == [WrittenSpan(0, len(SHAPES), list(range(len(SHAPES))), -1)]
+            assert await many == [WrittenSpan(0, len(SHAPES), range(len(SHAPES)), -1)]
             assert (await last)[0].base_offset == 2 * len(SHAPES)
         read = await scene.read()
         expected = [*SHAPES, *SHAPES, Record(None, b"1", (), 9), Record(None, b"2", (), 9)]

@@ -225,6 +225,7 @@ def test_lingering() -> None:
     assert queue.due_s(1.0, 0.1, rush=False) <= 1.0
     # With another batch on the wire it may wait for company until the answer.
     assert made.take(queue) is not None
+    queue.is_known = True
     again = made.append_slowly(2.0, "t", None, b"x", (), 1, 0)
     assert again is not None
     again.batch.hurry()
