@@ -173,10 +173,7 @@ class Accumulator:
     ) -> Batch | None:
         """Return an open batch with room for `bound` bytes, and if possible for `wanted`."""
         topic = self._topics[topic_name]
-        if HEADER_BYTES + bound > self.batching.memory_bytes:
-            raise RecordTooLargeError(
-                f"a record of {bound} bytes, the producer has {self.batching.memory_bytes}"
-            )
+        self.check_size(bound)
         queue = self._choose(topic, key, partition)
         while True:
             batch = queue.open
@@ -189,6 +186,13 @@ class Accumulator:
                 return batch if self._extend(batch, size, wanted) else None
             self.seal(queue)
             queue = self._choose(topic, key, partition)
+
+    def check_size(self, bound: int) -> None:
+        """Raise RecordTooLargeError for a record that never fits."""
+        if HEADER_BYTES + bound > self.batching.memory_bytes:
+            raise RecordTooLargeError(
+                f"a record of {bound} bytes, the producer has {self.batching.memory_bytes}"
+            )
 
     def _choose(
         self, topic: TopicQueues, key: Buffer | None, partition: int | None

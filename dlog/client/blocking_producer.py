@@ -21,6 +21,7 @@ from dlog.address import Address
 from dlog.batch.records import Header, Record
 from dlog.checksum import Buffer
 from dlog.client import produce_options as defaults
+from dlog.client.accumulator import record_bytes_bound
 from dlog.client.bulk import Step, bulk_append
 from dlog.client.cluster import Cluster
 from dlog.client.futures import BatchDelivery, BufferFullError, Delivery, Written, WrittenSpan
@@ -133,6 +134,8 @@ class BlockingProducer:
         self._policy = policy
         self._rng = rng or random.Random()
         self._timestamp_ns = timestamp_ns
+        self._thread = LoopThread("dlog-producer")
+        self._lock = self._thread.lock
         self._parts: _Parts | None = None
         self._append: Callable[..., Delivery | None] = _refuse_closed
 
@@ -140,9 +143,8 @@ class BlockingProducer:
         """Make ready; `with` does it. Raises when the cluster cannot be asked for acks."""
         if self._parts is not None:
             raise RuntimeError("the producer was started before")
-        thread = LoopThread("dlog-producer")
-        self._thread = thread
-        self._lock = thread.lock
+        thread = self._thread
+        thread.start()
         try:
             self._parts = thread.call(lambda: self._open(thread))
         except BaseException:
@@ -214,6 +216,7 @@ class BlockingProducer:
         partition: int | None,
     ) -> Delivery:
         deadline_s = self._deadline_s()
+        self._started().accumulator.check_size(record_bytes_bound(key, value, headers))
         self._know_topic(topic, deadline_s)
         with self._lock:
             while True:
@@ -251,8 +254,8 @@ class BlockingProducer:
         """
         if timestamp_ms is None:
             timestamp_ms = self._timestamp_ns() // 1_000_000
-        self._know_topic(topic, self._deadline_s())
         parts = self._started()
+        self._know_topic(topic, self._deadline_s())
         delivery = BlockingBatchDelivery(parts)
         append = bulk_append(
             parts.accumulator,

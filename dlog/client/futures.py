@@ -184,6 +184,11 @@ class Delivery:
             result.partition, offset, self._timestamp_ms if appended_ms < 0 else appended_ms
         )
 
+    async def wait(self) -> None:
+        """Return when the outcome is known, whatever it is."""
+        while not self.done():
+            await _Outcome(*self.batch.locate(self.index))
+
     def written(self) -> Written:
         """Return the outcome, which must be known, or raise it."""
         outcome = self.outcome()
@@ -217,22 +222,18 @@ class BatchDelivery:
     def add(self, result: BatchResult, first: int, indexes: Sequence[int]) -> None:
         """Add a run of records of one batch."""
         self.record_count += len(indexes)
-        self._spans.append((result, first, indexes))
+        spans = self._spans
+        if spans and isinstance(indexes, range):
+            last, last_first, last_indexes = spans[-1]
+            follows = last is result and last_first + len(last_indexes) == first
+            if follows and isinstance(last_indexes, range) and last_indexes.stop == indexes.start:
+                spans[-1] = (last, last_first, range(last_indexes.start, indexes.stop))
+                return
+        spans.append((result, first, indexes))
 
     def add_record(self, delivery: Delivery, index: int) -> None:
         """Add one record, number `index` of the call."""
-        self.record_count += 1
-        spans = self._spans
-        if spans:
-            result, first, indexes = spans[-1]
-            if (
-                result is delivery.batch
-                and first + len(indexes) == delivery.index
-                and isinstance(indexes, list)
-            ):
-                indexes.append(index)
-                return
-        spans.append((delivery.batch, delivery.index, [index]))
+        self.add(delivery.batch, delivery.index, range(index, index + 1))
 
     def parts(self) -> Iterator[tuple[BatchResult, int, Sequence[int]]]:
         """Yield each run within one result, splits followed."""

@@ -13,12 +13,23 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """A running loop. Owner: whoever made it. Life: until `close`; it ends with the program."""
+    """A loop and its thread. Owner: whoever made it. Life: `start` to `close`, or the program."""
 
     def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
         self.lock = threading.Condition(threading.Lock())
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop, once started."""
+        if self._loop is None:
+            raise RuntimeError("the thread was not started")
+        return self._loop
+
+    def start(self) -> None:
+        """Run a loop from now on."""
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
 
     def _run(self) -> None:
@@ -38,7 +49,7 @@ class LoopThread:
 
     def close(self) -> None:
         """Stop the loop and wait for the thread. Idempotent."""
-        if self.loop.is_closed():
+        if self._loop is None or self._loop.is_closed():
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()

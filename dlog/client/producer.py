@@ -24,6 +24,7 @@ from typing import NoReturn, Self, cast
 from dlog.batch.records import Header, Record
 from dlog.checksum import Buffer
 from dlog.client import produce_options as defaults
+from dlog.client.accumulator import record_bytes_bound
 from dlog.client.bulk import Step, bulk_append
 from dlog.client.cluster import Cluster
 from dlog.client.futures import BatchDelivery, BufferFullError, Delivery, Written
@@ -164,6 +165,7 @@ class Producer:
         partition: int | None,
     ) -> Delivery:
         deadline_s = self._deadline_s()
+        self._started().accumulator.check_size(record_bytes_bound(key, value, headers))
         await self._know_topic(topic, deadline_s)
         is_turn = not self._turns
         while True:

@@ -1,7 +1,7 @@
 """The accumulator under any sequence of sends, seals and answers: memory, order, nothing lost."""
 
+import itertools
 import random
-from itertools import pairwise
 
 import pytest
 from hypothesis import settings
@@ -210,7 +210,7 @@ def test_records_without_a_key_move_on_with_every_batch() -> None:
             seen.append((delivery.batch, delivery.partition))
     partitions = [partition for _, partition in seen]
     assert len(partitions) > 20
-    assert all(one != two for one, two in pairwise(partitions))
+    assert all(one != two for one, two in itertools.pairwise(partitions))
     assert sorted(set(partitions)) == [0, 1, 2]
 
 
@@ -225,6 +225,7 @@ def test_lingering() -> None:
     assert queue.due_s(1.0, 0.1, rush=False) <= 1.0
     # With another batch on the wire it may wait for company until the answer.
     assert made.take(queue) is not None
+    queue.is_known = True
     again = made.append_slowly(2.0, "t", None, b"x", (), 1, 0)
     assert again is not None
     again.batch.hurry()
