@@ -60,7 +60,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
     if codec is Codec.LZ4:
         # Java reads independent blocks only. The batch has a CRC of its own.
         compressor = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
-        compressor.compress(data)
+        compressor.compress(data if isinstance(data, bytes) else bytes(data))
         return bytes(compressor.finish())
     return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
 

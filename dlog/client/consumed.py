@@ -41,16 +41,18 @@ class Stash:
         return length_hint(self._iterator)
 
     def fill(self, records: list[ConsumedRecord]) -> Iterator[ConsumedRecord]:
-        """Return an iterator over the records, which are stashed until it gives them."""
-        self._records = records
-        self._iterator = iter(records)
-        return self._iterator
+        """Return an iterator over the records, which are stashed until it gives them.
+
+        What was stashed before comes behind them; iterations under way end.
+        """
+        rest = self._empty()
+        return self._set(records + rest if rest else records)
 
     def take(self, count: int) -> list[ConsumedRecord]:
         """Return the first `count` records that were not given yet, and forget them."""
         rest = self._empty()
         if len(rest) > count:
-            self.fill(rest[count:])
+            self._set(rest[count:])
         return rest[:count]
 
     def first_offset(self, topic_partition: TopicPartition) -> int | None:
@@ -67,11 +69,16 @@ class Stash:
     def drop(self, topic_partition: TopicPartition) -> None:
         """Forget the records of a partition; iterations under way end."""
         key = (topic_partition.topic, topic_partition.partition)
-        self.fill([each for each in self._empty() if (each.topic, each.partition) != key])
+        self._set([each for each in self._empty() if (each.topic, each.partition) != key])
 
     def _empty(self) -> list[ConsumedRecord]:
         """Return what was not given yet; iterations under way end."""
         rest = self._records[len(self._records) - len(self) :]
         deque(self._iterator, maxlen=0)
-        self.fill([])
+        self._set([])
         return rest
+
+    def _set(self, records: list[ConsumedRecord]) -> Iterator[ConsumedRecord]:
+        self._records = records
+        self._iterator = iter(records)
+        return self._iterator

@@ -218,16 +218,17 @@ class NodeFetcher:
         """Fetch damaged batches again, a few times."""
         around = self._around
         around.counters.corrupt_batches += 1
+        cursor.damage_count += 1
         log_event(
             logging.WARNING,
             "Received a corrupt batch",
             partition=cursor.topic_partition,
             node=self.node_id,
-            attempt=cursor.attempt,
+            attempt=cursor.damage_count,
             reason=error,
         )
         wait_s = around.cluster.policy.backoff_s(cursor.attempt, around.rng)
-        patience_s = _FOREVER_S if cursor.attempt + 1 < CORRUPT_TRIES_MAX else 0.0
+        patience_s = _FOREVER_S if cursor.damage_count < CORRUPT_TRIES_MAX else 0.0
         named = CorruptMessageError(f"{cursor.topic_partition}: {error}")
         self._fail(cursor, named, wait_s, patience_s)
 

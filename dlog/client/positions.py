@@ -34,6 +34,7 @@ class Cursor:
         "_next_decoded",
         "attempt",
         "buffered_bytes",
+        "damage_count",
         "failing_since_s",
         "failure",
         "fetch_epoch",
@@ -71,7 +72,8 @@ class Cursor:
         self.log_start_offset = UNKNOWN
         self.gap: Gap | None = None
         self.failure: DlogError | None = None
-        self.attempt = 0
+        self.attempt = 0  # errors since the last success, and of these damaged batches
+        self.damage_count = 0
         self.failing_since_s: float | None = None
         self.retry_at_s = 0.0
         self._chunks: deque[Chunk] = deque()
@@ -115,6 +117,7 @@ class Cursor:
     def succeed(self) -> None:
         """Note that the partition answers."""
         self.attempt = 0
+        self.damage_count = 0
         self.failing_since_s = None
 
     def fail(self, error: DlogError, now_s: float, wait_s: float, patience_s: float) -> bool:
@@ -136,6 +139,7 @@ class Cursor:
         failure, self.failure = self.failure, None
         if failure is not None:
             self.failing_since_s = None
+            self.damage_count = 0
         return failure
 
     # Moves
