@@ -632,20 +632,6 @@ def test_a_full_disk_holds_up_and_does_not_lose(
     run_virtual(scenario)
 
 
-def test_who_waits_for_a_flush_hears_of_the_full_disk() -> None:
-    async def scenario() -> None:
-        host = LogHost(config=CONFIG)
-        plog = await opened(host)
-        disk = host.machine.disks["/data"]
-        disk.latency = Latency(fixed=0.01)
-        disk.faults.append(DiskFault(("write",), errno.ENOSPC, path_part=".log"))
-        append(plog, b"x")
-        with pytest.raises(KafkaStorageError, match="full"):
-            await asyncio.wait_for(plog.flush(), 5)
-
-    run_virtual(scenario)
-
-
 def test_no_space_to_preallocate_is_no_error() -> None:
     async def scenario() -> None:
         host = LogHost(config=CONFIG)

@@ -1,12 +1,14 @@
 """Space ahead of the tail, and what the flushed mark says: work that overlaps with writes."""
 
 import asyncio
+import errno
 import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from dlog.errors import KafkaStorageError
 from dlogd.config.choices import DirectIo
 from dlogd.storage.index import ENTRY
 from dlogd.storage.index_files import load_entries
@@ -205,5 +207,19 @@ def test_the_file_of_a_new_segment_is_named_durably_before_it_is_used() -> None:
                 await asyncio.sleep(TICK_S)
             plog = await host.power_cut(keep=0.0)
             assert plog.log_end_offset == 2
+
+    run_virtual(scenario)
+
+
+def test_who_waits_for_a_flush_hears_of_the_full_disk() -> None:
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await host.open()
+        disk = host.machine.disks["/data"]
+        disk.latency = Latency(fixed=0.01)
+        disk.faults.append(DiskFault(("write",), errno.ENOSPC, path_part=".log"))
+        append(plog, b"x")
+        with pytest.raises(KafkaStorageError, match="full"):
+            await asyncio.wait_for(plog.flush(), 5)
 
     run_virtual(scenario)
