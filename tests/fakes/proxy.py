@@ -44,6 +44,8 @@ class Link:
         self.client = client
         self.server: asyncio.StreamWriter | None = None
         self.is_silent = False
+        # Ways on which bytes were swallowed: nothing may follow them, for TCP loses no middle.
+        self.holed: set[Direction] = set()
         self.tasks: list[asyncio.Task[None]] = []
 
     def end(self, *, reset: bool = False) -> None:
@@ -52,9 +54,10 @@ class Link:
             if writer is None:
                 continue
             if reset:
-                writer.get_extra_info("socket").setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT
-                )
+                if not writer.is_closing():
+                    writer.get_extra_info("socket").setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT
+                    )
                 writer.transport.abort()
             else:
                 writer.close()
@@ -138,7 +141,7 @@ class Proxy:
             link.end(reset=reset)
 
     def swallow(self, *directions: Direction) -> None:
-        """Read and throw away what goes these ways (none given: both), until `heal`."""
+        """Throw away what goes these ways (none given: both); `heal` helps new links only."""
         self._swallowed.update(directions or tuple(Direction))
 
     def stall(self) -> None:
@@ -246,7 +249,9 @@ class Proxy:
                 await self._reads.wait()
                 if self.delay_s:
                     await self._pause(self.delay_s)
-                if not link.is_silent and way not in self._swallowed:
+                if way in self._swallowed:
+                    link.holed.add(way)
+                if not link.is_silent and way not in link.holed:
                     await self._forward(link, writer, data, way)
         except ConnectionError:
             pass

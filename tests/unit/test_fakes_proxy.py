@@ -86,6 +86,11 @@ def test_it_swallows_stalls_and_heals() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(1), 0.05)
         proxy.heal()
+        writer.write(b"lost, too")  # what comes after a hole in a stream is no stream
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.05)
+        writer.close()
+        reader, writer = await open_to(proxy)
         proxy.stall()
         writer.write(b"late")
         with pytest.raises(TimeoutError):
