@@ -55,6 +55,7 @@ class BlockingConsumer:
         if self._thread is not None:
             raise DlogError("a consumer is started once")
         self._thread = LoopThread("dlog-consumer")
+        self._thread.start()
         is_started = False
         try:
             self._call(self._consumer.start)
@@ -65,7 +66,7 @@ class BlockingConsumer:
 
     def close(self) -> None:
         """Stop reading, close all connections and end the thread. Idempotent."""
-        if self._thread is not None and self._thread.loop.is_running():
+        if self._thread is not None and self._thread.is_open:
             self._call(self._consumer.close)
             self._thread.close()
 
@@ -84,7 +85,7 @@ class BlockingConsumer:
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._thread is None:
             raise DlogError("the consumer is not started: use it in `with`")
-        if not self._thread.loop.is_running():
+        if not self._thread.is_open:
             raise DlogError("the consumer is closed")
         return self._thread.call(work)
 

@@ -147,9 +147,9 @@ class BlockingProducer:
         thread.start()
         try:
             self._parts = thread.call(lambda: self._open(thread))
-        except BaseException:
-            thread.close()
-            raise
+        finally:
+            if self._parts is None:
+                thread.close()
         self._append = self._parts.accumulator.append
 
     async def _open(self, thread: LoopThread) -> _Parts:
@@ -162,23 +162,24 @@ class BlockingProducer:
             policy=self._policy,
         )
         acks = self._options.acks
+        parts = None
         try:
             known = await cluster.ack_default() if acks is None else acks
-        except BaseException:
-            await cluster.close()
-            raise
-        parts = _Parts(
-            cluster,
-            self._options,
-            cast(Acks, known),
-            loop=loop,
-            rng=self._rng,
-            lock=thread.lock,
-            counters=self.counters,
-            on_released=self._on_released,
-            delivery_type=BlockingDelivery,
-        )
-        parts.thread = thread
+            parts = _Parts(
+                cluster,
+                self._options,
+                cast(Acks, known),
+                loop=loop,
+                rng=self._rng,
+                lock=thread.lock,
+                counters=self.counters,
+                on_released=self._on_released,
+                delivery_type=BlockingDelivery,
+            )
+            parts.thread = thread
+        finally:
+            if parts is None:
+                await cluster.close()
         return parts
 
     # Sending

@@ -27,6 +27,11 @@ class LoopThread:
             raise RuntimeError("the thread was not started")
         return self._loop
 
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are taken: between `start` and `close`."""
+        return self._loop is not None and not self._loop.is_closed()
+
     def start(self) -> None:
         """Run a loop from now on."""
         self._loop = asyncio.new_event_loop()
@@ -49,7 +54,7 @@ class LoopThread:
 
     def close(self) -> None:
         """Stop the loop and wait for the thread. Idempotent."""
-        if self._loop is None or self._loop.is_closed():
+        if not self.is_open:
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()

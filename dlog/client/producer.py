@@ -108,20 +108,19 @@ class Producer:
         acks = self._options.acks
         try:
             known = await cluster.ack_default() if acks is None else acks
-        except BaseException:
-            if self._given is None:
+            self._parts = ProducerParts(
+                cluster,
+                self._options,
+                cast(Acks, known),
+                loop=loop,
+                rng=self._rng,
+                lock=nullcontext(),
+                counters=self.counters,
+                on_released=self._on_released,
+            )
+        finally:
+            if self._parts is None and self._given is None:
                 await cluster.close()
-            raise
-        self._parts = ProducerParts(
-            cluster,
-            self._options,
-            cast(Acks, known),
-            loop=loop,
-            rng=self._rng,
-            lock=nullcontext(),
-            counters=self.counters,
-            on_released=self._on_released,
-        )
         self._append = self._parts.accumulator.append
 
     @property

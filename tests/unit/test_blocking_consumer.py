@@ -21,6 +21,7 @@ class Nodes:
 
     def __init__(self) -> None:
         self.thread = LoopThread("nodes")
+        self.thread.start()
         self.servers = self.thread.call(self._start)
 
     async def _start(self) -> LogNodes:
