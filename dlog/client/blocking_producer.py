@@ -17,17 +17,17 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self, cast
 
-from dlog.address import Address
 from dlog.batch.records import Header, Record
 from dlog.checksum import Buffer
 from dlog.client import produce_options as defaults
 from dlog.client.accumulator import record_bytes_bound
+from dlog.client.bootstrap import Bootstrap, parse_bootstrap
 from dlog.client.bulk import Step, bulk_append
 from dlog.client.cluster import Cluster
 from dlog.client.futures import BatchDelivery, BufferFullError, Delivery, Written, WrittenSpan
 from dlog.client.loop_thread import LoopThread
 from dlog.client.outcomes import ProducerCounters
-from dlog.client.produce_options import Acks, ProducerOptions, parse_bootstrap
+from dlog.client.produce_options import Acks, ProducerOptions
 from dlog.client.producer_parts import ProducerParts
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
@@ -99,7 +99,7 @@ class BlockingProducer:
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str | Address],
+        bootstrap: Bootstrap,
         *,
         acks: Acks | None = None,
         compression: str = "none",

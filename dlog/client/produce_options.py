@@ -1,13 +1,12 @@
 """What a producer can be told, with defaults, units and bounds. Pure; shared by both producers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from dlog.batch.header import HEADER_BYTES
 from dlog.client.accumulator import Batching
 from dlog.compression import Codec, compress
-from dlog.transport import Address
 
 Acks = Literal["none", "leader", "all"]
 
@@ -78,12 +77,3 @@ class ProducerOptions:
             linger_s=self.linger_ms / 1000,
             delivery_timeout_s=self.delivery_timeout_ms / 1000,
         )
-
-
-def parse_bootstrap(bootstrap: str | Sequence[str | Address]) -> list[Address]:
-    """Return the addresses of `host:port,host:port` or of a list; raise ValueError."""
-    given = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
-    found = [each if isinstance(each, Address) else Address.parse(each) for each in given]
-    if not found:
-        raise ValueError("no bootstrap address")
-    return found

@@ -25,15 +25,16 @@ from dlog.batch.records import Header, Record
 from dlog.checksum import Buffer
 from dlog.client import produce_options as defaults
 from dlog.client.accumulator import record_bytes_bound
+from dlog.client.bootstrap import Bootstrap, parse_bootstrap
 from dlog.client.bulk import Step, bulk_append
 from dlog.client.cluster import Cluster
 from dlog.client.futures import BatchDelivery, BufferFullError, Delivery, Written
 from dlog.client.outcomes import ProducerCounters
-from dlog.client.produce_options import Acks, ProducerOptions, parse_bootstrap
+from dlog.client.produce_options import Acks, ProducerOptions
 from dlog.client.producer_parts import ProducerParts
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
-from dlog.transport import Address, ConnectionOptions
+from dlog.transport import ConnectionOptions
 
 
 class Producer:
@@ -48,7 +49,7 @@ class Producer:
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str | Address] | Cluster,
+        bootstrap: Bootstrap | Cluster,
         *,
         acks: Acks | None = None,
         compression: str = "none",
