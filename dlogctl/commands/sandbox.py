@@ -10,6 +10,7 @@ import click
 
 from dlog.errors import ConfigError
 from dlogctl import exit_codes
+from dlogctl.groups import ExampleCommand, LazyGroup
 from dlogctl.sandbox import control
 from dlogctl.sandbox.daemon import Daemon, DaemonError
 from dlogctl.sandbox.layout import NodeLayout, SandboxState, free_ports, plan_nodes
@@ -42,7 +43,16 @@ def _parse_overrides(
     return overrides
 
 
-@click.group(invoke_without_command=True, subcommand_metavar="[restart NODE --dir DIR]")
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    subcommand_metavar="[restart NODE --dir DIR]",
+    examples=(
+        ("dlogctl sandbox --dir /tmp/sb", "A node on port 9092."),
+        ("dlogctl sandbox --dir /tmp/sb --port 0", "On whatever port is free; it tells which."),
+        ("dlogctl sandbox --dir /tmp/sb --config-override flush.policy=never", "Configured."),
+    ),
+)
 @click.option("--nodes", type=click.IntRange(min=1), default=1, callback=_check_nodes,
               help=f"How many daemons; {NODES_MAX} for now.")  # fmt: skip
 @click.option(
@@ -143,7 +153,10 @@ def _remains(directory: Path) -> str:
     return f", the last one{pid} ended without stopping in order" if pid else ""
 
 
-@sandbox.command()
+@sandbox.command(
+    cls=ExampleCommand,
+    examples=(("dlogctl sandbox restart 1 --dir /tmp/sb", "After `kill -9` of the node."),),
+)
 @click.argument("node", type=click.IntRange(min=1))
 @click.option(
     "--dir",
