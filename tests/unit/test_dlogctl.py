@@ -26,6 +26,8 @@ from dlogctl.output import format_bytes, format_cell, format_duration
 from dlogd.status.http_server import HttpServer, Request, Response
 from tests.fakes.peer import PeerCluster, error, no_error, zero_time
 
+NO_CONTEXTS = "/no/contexts/here"
+
 
 class World:
     """Fake nodes, and an HTTP endpoint for the first of them, on a thread of their own."""
@@ -168,6 +170,7 @@ def ctl(
     def run(*arguments: str, stdin: str = "") -> Result:
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         monkeypatch.setenv("DLOG_BOOTSTRAP", str(world.peer.address))
+        monkeypatch.setenv("XDG_CONFIG_HOME", NO_CONTEXTS)
         code = main(["--timeout", "2", *arguments])
         captured = capsys.readouterr()
         assert "Traceback" not in captured.err
@@ -270,7 +273,7 @@ def test_deleting_asks_first(ctl: Ctl, world: World) -> None:
     assert ctl("topic", "delete", "t", stdin="n\n").code == 1
     assert ctl("topic", "delete", "t", stdin="").code == 1
     missing = ctl("topic", "delete", "t", "missing", "--yes")
-    assert (missing.code, missing.err) == (1, "dlogctl: there is no topic missing; see: dlogctl topic list\n")
+    assert (missing.code, missing.err) == (1, f"dlogctl: {NO_TOPIC}\n")
     assert world.deleted == []
     assert ctl("topic", "delete", "t", stdin="y\n").code == 0
     assert ctl("topic", "delete", "t", "missing", "--yes", "--if-exists").code == 0
@@ -382,7 +385,11 @@ MISUSES = (
     ("--timeout 50ms status", 64, r".*--timeout.*'50ms' is below 0.1 s.*"),
     ("topic alter missing --config a=b --timeout 200ms", 1, NO_TOPIC),
     ("--bootstrap h:99999 status", 64, r".*--bootstrap.*'h:99999' is not host:port; see .*"),
-    ("--bootstrap no.invalid:1 status", 2, r"cannot connect to no.invalid:1: .*, from --bootstrap; see.*"),
+    (
+        "--bootstrap no.invalid:1 status",
+        2,
+        r"cannot connect to no.invalid:1: .* --bootstrap; see.*",
+    ),
     ("topic alter missing -s a=b --timeout 0.2", 1, NO_TOPIC),
     ("topic alter missing -p 9 --timeout 0.2", 1, NO_TOPIC),
     ("config show --topic missing --timeout 0.2", 1, NO_TOPIC),
@@ -514,6 +521,7 @@ def test_a_table_on_a_terminal_takes_names_as_they_are(
 
 def test_a_terminal_gets_rules_and_colours(world: World) -> None:
     environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "70"}
+    environ["XDG_CONFIG_HOME"] = NO_CONTEXTS
     environ["DLOG_BOOTSTRAP"] = str(world.peer.address)
     shown = on_a_terminal(["topic", "list"], environ)
     assert "─" in shown
