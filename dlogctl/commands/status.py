@@ -12,15 +12,13 @@ from typing import Any
 
 import click
 
-from dlog.client.admin import Resource
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import ClusterView, NodeView
 from dlog.errors import ConnectFailedError, DlogError
-from dlog.transport import Address
 from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand
 from dlogctl.health import partition_counts, reasons_against
-from dlogctl.http_status import get_status
+from dlogctl.http_status import ask_node, get_status
 from dlogctl.output import Column, Output, format_bytes, format_duration
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
@@ -28,7 +26,6 @@ from dlogctl.watch import Watch, watch_option
 
 REASONS_SHOWN = 20
 WRONG = ("leaderless", "under_replicated", "offline_replicas", "non_preferred_leader")
-WILDCARDS = ("0.0.0.0", "::", "")
 
 NODE_COLUMNS = (
     Column("NODE", "node", right=True),
@@ -66,38 +63,11 @@ class _Found:
     notes: list[str]
 
 
-async def _http_address(client: BlockingClient, node: NodeView) -> Address:
-    """Ask the node where its HTTP endpoint is."""
-    entries = await client.admin.describe_configs(Resource.BROKER, str(node.node_id))
-    value = next((each.value for each in entries if each.name == "http.address"), None)
-    if not value:
-        raise DlogError("it does not tell its http.address")
-    try:
-        address = Address.parse(value)
-    except ValueError as error:
-        raise DlogError(f"its http.address: {error}") from error
-    return Address(node.address.host, address.port) if address.host in WILDCARDS else address
-
-
-async def _ask_node(
-    client: BlockingClient, settings: Settings, node: NodeView, *, alone: bool
-) -> tuple[str, dict[str, Any] | None, str]:
-    """Return the node's HTTP address, its status, and a note where there is none."""
-    address: Address | None = settings.http if alone else None
-    try:
-        if address is None:
-            address = await _http_address(client, node)
-        return str(address), await get_status(address, settings.timeout_s), ""
-    except DlogError as error:
-        where = str(address) if address is not None else ""
-        return where, None, f"node {node.node_id} tells no details: {error}"
-
-
 async def _gather(client: BlockingClient, settings: Settings) -> _Found:
     view = await client.admin.describe_topics()
     nodes = [view.nodes[node_id] for node_id in sorted(view.nodes)]
     asked = await asyncio.gather(
-        *(_ask_node(client, settings, node, alone=len(nodes) == 1) for node in nodes)
+        *(ask_node(client, settings, node, alone=len(nodes) == 1) for node in nodes)
     )
     return _Found(
         view=view,

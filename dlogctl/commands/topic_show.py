@@ -7,13 +7,14 @@ import click
 from dlog.client.admin import Resource, describe_error
 from dlog.client.blocking import BlockingClient
 from dlog.client.partitions import EARLIEST, LATEST, try_list_offsets
-from dlog.client.views import TopicView
+from dlog.client.views import PartitionView, TopicView
 from dlog.errors import NONE, DlogError, WireError
 from dlogctl import exit_codes
 from dlogctl.commands.config_show import explained_row, for_people
 from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
+from dlogctl.reasons import explain
 from dlogctl.session import connected, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogctl.watch import Watch, watch_option
@@ -37,7 +38,9 @@ PARTITION_COLUMNS = (
     Column("START", "log_start_offset", right=True),
     Column("END", "high_watermark", right=True),
     Column("ERROR", "error", wide=True),
+    Column("REASON", "reason", wide=True),
 )
+REASONS_SHOWN = 20
 CONFIG_COLUMNS = (
     Column("CONFIG", "name"),
     Column("VALUE", "value"),
@@ -93,17 +96,17 @@ def list_topics(context: click.Context, internal: bool) -> int:
     return exit_codes.OK
 
 
-async def _offsets(client: BlockingClient, view: TopicView) -> dict[int, dict[str, Any]]:
-    """Return first and end offset of each partition, or its error.
+def _node_to_ask(partition: PartitionView) -> int:
+    """Return the leader, else the first replica, which knows why it does not lead; -1: nobody."""
+    return next((each for each in (partition.leader, *partition.replicas) if each >= 0), -1)
 
-    A partition that nobody leads is asked of its first replica, which knows why.
-    """
+
+async def _offsets(client: BlockingClient, view: TopicView) -> dict[int, dict[str, Any]]:
+    """Return first and end offset of each partition, or its error."""
     asked: dict[int, list[int]] = {}
     for each in view.partitions:
-        for node_id in (each.leader, *each.replicas):
-            if node_id >= 0:
-                asked.setdefault(node_id, []).append(each.partition)
-                break
+        if (node_id := _node_to_ask(each)) >= 0:
+            asked.setdefault(node_id, []).append(each.partition)
     found: dict[int, dict[str, Any]] = {}
     for node_id, partitions in asked.items():
         try:
@@ -128,10 +131,14 @@ def _offset_fields(
     return {key: each[0] for key, each in fields.items() if isinstance(each, tuple)}
 
 
-async def _describe(client: BlockingClient, name: str) -> dict[str, Any]:
+async def _describe(client: BlockingClient, settings: Settings, name: str) -> dict[str, Any]:
     with naming_topic(name):
         view = await client.admin.describe_topic(name)
     offsets = await _offsets(client, view)
+    failed = [each for each in view.partitions if "error" in offsets.get(each.partition, {})]
+    reasons = await explain(
+        client, settings, name, ((each.partition, _node_to_ask(each)) for each in failed)
+    )
     partitions: list[dict[str, Any]] = [
         {
             "topic": name,
@@ -144,6 +151,7 @@ async def _describe(client: BlockingClient, name: str) -> dict[str, Any]:
             "log_start_offset": None,
             "high_watermark": None,
             "error": None if each.error_code == NONE else describe_error(each.error_code),
+            "reason": reasons.get(each.partition),
             **offsets.get(each.partition, {}),
         }
         for each in view.partitions
@@ -162,7 +170,16 @@ def _partition_columns(rows: list[dict[str, Any]]) -> tuple[Column, ...]:
     """Return the columns; where there is an error, it is shown in every format."""
     if not any(row["error"] for row in rows):
         return PARTITION_COLUMNS
-    return (*PARTITION_COLUMNS[:-1], Column("ERROR", "error"))
+    return (*PARTITION_COLUMNS[:-2], Column("ERROR", "error"), PARTITION_COLUMNS[-1])
+
+
+def _show_reasons(output: Output, rows: list[dict[str, Any]]) -> None:
+    """Say below the table why partitions are out of service, and what to do."""
+    known = [row for row in rows if row["reason"]]
+    for row in known[:REASONS_SHOWN]:
+        output.line(f"{row['topic']}-{row['partition']}: {row['reason']}")
+    if len(known) > REASONS_SHOWN:
+        output.line(f"and {len(known) - REASONS_SHOWN} more: dlogctl topic describe -o json")
 
 
 def _show(found: list[dict[str, Any]], settings: Settings, *, compact: bool) -> int:
@@ -176,6 +193,8 @@ def _show(found: list[dict[str, Any]], settings: Settings, *, compact: bool) -> 
         if output.for_people:
             _show_head(each, settings, output)
         output.rows(each["partitions"], _partition_columns(each["partitions"]))
+        if output.for_people:
+            _show_reasons(output, each["partitions"])
     if settings.explain and output.for_people:
         for title, meaning in MEANINGS:
             click.echo(f"{title}: {meaning}", err=True)
@@ -216,7 +235,7 @@ def describe(context: click.Context, names: tuple[str, ...], watch: float | None
     wrong = False
 
     def gather() -> list[dict[str, Any]]:
-        return [client.run(lambda each=name: _describe(client, each)) for name in names]  # type: ignore[misc]
+        return [client.run(lambda each=name: _describe(client, settings, each)) for name in names]  # type: ignore[misc]
 
     def show(found: list[dict[str, Any]]) -> int:
         nonlocal wrong

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -209,6 +210,39 @@ def test_a_topic_is_described(ctl: Ctl) -> None:
     missing = ctl("topic", "describe", "missing", "--timeout", "0.2")
     assert (missing.code, missing.out) == (1, "")
     assert missing.err == "dlogctl: there is no topic missing; see: dlogctl topic list\n"
+
+
+def test_describe_says_why_partitions_are_out_of_service(ctl: Ctl, world: World) -> None:
+    answer = world.list_offsets
+
+    def one_is_out(request: Any, module: Any, header: RequestHeader) -> Any:
+        response = answer(request, module, header)
+        first, second = response.topics[0].partitions
+        second = dataclasses.replace(second, error_code=error(56), offset=-1)
+        topic = dataclasses.replace(response.topics[0], partitions=(first, second))
+        return dataclasses.replace(response, topics=(topic,))
+
+    world.peer.answers[ApiKey.LIST_OFFSETS] = one_is_out
+    world.configs["http.address"] = (world.http_address, 4)
+    world.status["problems"] = ["partition t-11: no", "partition t-1: the disk is gone"]
+    out = ctl("topic", "describe", "t").out.splitlines()
+    assert out[-2].split()[-1] == "KAFKA_STORAGE_ERROR"
+    assert out[-1] == "t-1: the disk is gone"
+
+    def reasons() -> list[str | None]:
+        document = json.loads(ctl("topic", "describe", "t", "-o", "json").out)
+        return [each["reason"] for each in document["partitions"]]
+
+    assert reasons() == [None, "the disk is gone"]
+    tsv = ctl("topic", "describe", "t", "-o", "tsv", "--no-headers").out.splitlines()
+    assert [line.split("\t")[-2:] for line in tsv] == [
+        ["-", "-"],
+        ["KAFKA_STORAGE_ERROR", "the disk is gone"],
+    ]
+    del world.status["problems"]
+    assert reasons() == [None, "node 1 gives no reason; its log may have one"]
+    world.http_address = "127.0.0.1:1"
+    assert "node 1 tells no details: no answer from" in str(reasons()[1])
 
 
 def test_creating(ctl: Ctl, world: World) -> None:
