@@ -52,17 +52,26 @@ class _Exemplary(click.Command):
                         formatter.write_text(meaning)
 
 
+def fill_watch(words: Sequence[str]) -> list[str]:
+    """Return the words with an interval behind each `--watch`.
+
+    What follows it is its interval only if it looks like one: `topic describe --watch events`.
+    """
+    filled: list[str] = []
+    intervals = re.compile(r"[0-9.]+(ms|s|min)?")
+    for position, word in enumerate(words):
+        following = words[position + 1] if position + 1 < len(words) else ""
+        lacks = word == WATCH and not intervals.fullmatch(following)
+        filled.append(f"{WATCH}={WATCH_INTERVAL}" if lacks else word)
+    return filled
+
+
 class ExampleCommand(_Exemplary):
     """A command with examples; `--watch` may stand without its interval."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; what follows `--watch` is its interval only if it looks like one."""
-        filled = []
-        for position, each in enumerate(args):
-            following = args[position + 1] if position + 1 < len(args) else ""
-            lacks = each == WATCH and not re.fullmatch(r"[0-9.]+(ms|s|min)?", following)
-            filled.append(f"{WATCH}={WATCH_INTERVAL}" if lacks else each)
-        return super().parse_args(ctx, filled)
+        """Parse the arguments."""
+        return super().parse_args(ctx, fill_watch(args))
 
 
 class LazyGroup(_Exemplary, click.Group):

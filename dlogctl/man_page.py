@@ -109,7 +109,7 @@ def _command(context: click.Context) -> list[str]:
 def _options(context: click.Context, *, common: bool) -> list[str]:
     lines = []
     for parameter in context.command.get_params(context):
-        if isinstance(parameter, CommonOption) is not common or parameter.name == "help":
+        if isinstance(parameter, CommonOption) is not common or "--help" in parameter.opts:
             continue
         record = parameter.get_help_record(context)
         if record is not None and isinstance(parameter, click.Option):

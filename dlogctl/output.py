@@ -77,7 +77,7 @@ def _plain(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
 
 def has_abilities(environ: Mapping[str, str]) -> bool:
     """Return whether standard output is a terminal that can do more than append lines."""
-    return sys.stdout.isatty() and environ.get("TERM", "dumb") != "dumb"
+    return sys.stdout.isatty() and (environ.get("TERM") or "dumb") != "dumb"
 
 
 def has_colours(environ: Mapping[str, str]) -> bool:
@@ -160,4 +160,4 @@ class Output:
     def line(self, text: str, *, good: bool | None = None) -> None:
         """Write one line for people, green or red where the terminal has colours."""
         coloured = good is not None and has_colours(self._settings.environ)
-        click.secho(text, fg=("green" if good else "red") if coloured else None)
+        click.echo(click.style(text, fg="green" if good else "red") if coloured else text)

@@ -73,9 +73,19 @@ class WholeLineBash(BashComplete):
         return f"{item.type},{str(item.value)[cut:]}"
 
 
+class QuietZsh(ZshComplete):
+    """Completion for zsh, with no blank behind `key=`."""
+
+    source_template = ZshComplete.source_template.replace(
+        "compadd -U -V unsorted -a completions",
+        "compadd -U -V unsorted -- ${completions:#*=}\n"
+        "        compadd -U -S '' -V unsorted -- ${(M)completions:#*=}",
+    )
+
+
 _CLASSES: dict[str, type[ShellComplete]] = {
     "bash": WholeLineBash,
-    "zsh": ZshComplete,
+    "zsh": QuietZsh,
     "fish": FishComplete,
 }
 SHELLS = tuple(_CLASSES)
