@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from dlogctl.__main__ import main
+from dlogctl.addresses import parse_addresses
 from dlogctl.contexts import Contexts, contexts_path, load_contexts
 
 Ctl = Callable[..., tuple[int, str, str]]
@@ -166,3 +167,10 @@ def test_saving_through_a_link_keeps_the_link(tmp_path: Path) -> None:
 def test_an_empty_file_has_no_contexts(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("")
     assert load_contexts(tmp_path / "c.yaml").contexts == {}
+
+
+def test_addresses() -> None:
+    assert [str(each) for each in parse_addresses("a:1, [::1]:2,")] == ["a:1", "[::1]:2"]
+    for wrong in ("", ",", "a", "a:0", "::1:9092"):
+        with pytest.raises(ValueError, match=r"no address|is not host:port|in brackets"):
+            parse_addresses(wrong)
