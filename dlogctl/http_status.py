@@ -1,14 +1,22 @@
-"""Asks a node's HTTP endpoint for /status: one GET on the client's own event loop."""
+"""Asks a node's HTTP endpoint for /status: one GET on the client's own event loop.
+
+The node tells its address in its configuration, unless the user says one.
+"""
 
 import asyncio
 import json
 import os
 from typing import Any
 
-from dlog.errors import ConnectFailedError, ProtocolError
+from dlog.client.admin import Resource
+from dlog.client.blocking import BlockingClient
+from dlog.client.views import NodeView
+from dlog.errors import ConnectFailedError, DlogError, ProtocolError
 from dlog.transport import Address
+from dlogctl.settings import Settings
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
+WILDCARDS = ("0.0.0.0", "::", "")
 
 
 async def get_status(address: Address, timeout_s: float) -> dict[str, Any]:
@@ -49,3 +57,30 @@ async def _get(address: Address, path: str) -> bytes:
         return b"".join(pieces)
     finally:
         writer.close()
+
+
+async def _http_address(client: BlockingClient, node: NodeView) -> Address:
+    """Ask the node where its HTTP endpoint is."""
+    entries = await client.admin.describe_configs(Resource.BROKER, str(node.node_id))
+    value = next((each.value for each in entries if each.name == "http.address"), None)
+    if not value:
+        raise DlogError("it does not tell its http.address")
+    try:
+        address = Address.parse(value)
+    except ValueError as error:
+        raise DlogError(f"its http.address: {error}") from error
+    return Address(node.address.host, address.port) if address.host in WILDCARDS else address
+
+
+async def ask_node(
+    client: BlockingClient, settings: Settings, node: NodeView, *, alone: bool
+) -> tuple[str, dict[str, Any] | None, str]:
+    """Return the node's HTTP address, its status, and a note where there is none."""
+    address: Address | None = settings.http if alone else None
+    try:
+        if address is None:
+            address = await _http_address(client, node)
+        return str(address), await get_status(address, settings.timeout_s), ""
+    except DlogError as error:
+        where = str(address) if address is not None else ""
+        return where, None, f"node {node.node_id} tells no details: {error}"

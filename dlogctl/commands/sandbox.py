@@ -1,6 +1,7 @@
 """`dlogctl sandbox`: daemons on loopback, in the foreground."""
 
 import asyncio
+import contextlib
 import os
 import re
 import sys
@@ -10,9 +11,16 @@ import click
 
 from dlog.errors import ConfigError
 from dlogctl import exit_codes
+from dlogctl.groups import ExampleCommand, LazyGroup
 from dlogctl.sandbox import control
 from dlogctl.sandbox.daemon import Daemon, DaemonError
-from dlogctl.sandbox.layout import NodeLayout, SandboxState, free_ports, plan_nodes
+from dlogctl.sandbox.layout import (
+    CONTROL_SOCKET,
+    NodeLayout,
+    SandboxState,
+    free_ports,
+    plan_nodes,
+)
 from dlogctl.sandbox.supervisor import Supervisor
 from dlogctl.settings import common_options, settings_of
 from dlogd.config.load import load_config
@@ -42,7 +50,16 @@ def _parse_overrides(
     return overrides
 
 
-@click.group(invoke_without_command=True, subcommand_metavar="[restart NODE --dir DIR]")
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    subcommand_metavar="[restart NODE --dir DIR]",
+    examples=(
+        ("dlogctl sandbox --dir /tmp/sb", "A node on port 9092."),
+        ("dlogctl sandbox --dir /tmp/sb --port 0", "On whatever port is free; it tells which."),
+        ("dlogctl sandbox --dir /tmp/sb --config-override flush.policy=never", "Configured."),
+    ),
+)
 @click.option("--nodes", type=click.IntRange(min=1), default=1, callback=_check_nodes,
               help=f"How many daemons; {NODES_MAX} for now.")  # fmt: skip
 @click.option(
@@ -85,25 +102,35 @@ def sandbox(
     if directory is None:
         raise click.UsageError("--dir is missing: where data, configurations and logs go", context)
     directory = directory.absolute()
-    if control.is_served(directory):
-        raise click.ClickException(
-            f"another sandbox runs in {directory}{_pid_of(directory)}: stop that one, or take "
-            "another --dir"
-        )
     ports = free_ports(nodes) if port == 0 else [port + index for index in range(nodes)]
     layouts = plan_nodes(directory, ports)
     for layout in layouts:
         _check_config(layout, overrides, context)
-        layout.write_config(overrides)
-    settings_of(context).suggest(f"dlogctl --bootstrap 127.0.0.1:{ports[0]} status")
-    return _supervise(directory, layouts)
+    directory.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as claimed:
+        try:
+            claimed.enter_context(control.claim(directory))
+        except BlockingIOError:
+            raise click.ClickException(
+                f"another sandbox runs in {directory}{_in_brackets(_pid_of(directory))}: stop "
+                "that one, or take another --dir"
+            ) from None
+        for layout in layouts:
+            layout.write_config(overrides)
+        settings_of(context).suggest(f"dlogctl --bootstrap 127.0.0.1:{ports[0]} status")
+        return _supervise(directory, layouts)
 
 
-def _pid_of(directory: Path) -> str:
+def _pid_of(directory: Path) -> int | None:
+    """Return the process that wrote the state file last, which need not live any more."""
     try:
-        return f" (pid {SandboxState.load(directory).pid})"
+        return int(SandboxState.load(directory).pid)
     except (OSError, ValueError, KeyError, TypeError):
-        return ""
+        return None
+
+
+def _in_brackets(pid: int | None) -> str:
+    return "" if pid is None else f" (pid {pid})"
 
 
 def _check_config(layout: NodeLayout, overrides: dict[str, str], context: click.Context) -> None:
@@ -138,12 +165,29 @@ def _supervise(directory: Path, layouts: list[NodeLayout]) -> int:
     return exit_codes.OK if clean else exit_codes.FAILURE
 
 
-def _remains(directory: Path) -> str:
+def _why_unreachable(directory: Path) -> str:
+    """Say why nobody answers at the control socket, and what to do."""
     pid = _pid_of(directory)
-    return f", the last one{pid} ended without stopping in order" if pid else ""
+    start = f"start one: dlogctl sandbox --dir {directory}"
+    if control.is_claimed(directory):
+        stop = "press Ctrl-C where it runs" if pid is None else f"kill {pid}"
+        return (
+            f"the sandbox in {directory} runs{_in_brackets(pid)}, but nobody answers at "
+            f"{directory / CONTROL_SOCKET}: was it removed? Its daemons serve on. To restart "
+            f"nodes again, stop it ({stop}; data stays) and {start}"
+        )
+    if pid is None:
+        return f"no sandbox runs in {directory}; {start}"
+    return (
+        f"no sandbox runs in {directory}, the last one (pid {pid}) ended without stopping in "
+        f"order; {start}"
+    )
 
 
-@sandbox.command()
+@sandbox.command(
+    cls=ExampleCommand,
+    examples=(("dlogctl sandbox restart 1 --dir /tmp/sb", "After `kill -9` of the node."),),
+)
 @click.argument("node", type=click.IntRange(min=1))
 @click.option(
     "--dir",
@@ -158,10 +202,7 @@ def restart(node: int, directory: Path) -> int:
     try:
         answer = control.ask(directory.absolute(), {"command": "restart", "node": node})
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
-        raise click.ClickException(
-            f"no sandbox runs in {directory}{_remains(directory)}; start one: "
-            f"dlogctl sandbox --dir {directory}"
-        ) from None
+        raise click.ClickException(_why_unreachable(directory)) from None
     if "error" in answer:
         raise click.ClickException(str(answer["error"]))
     state = SandboxState.load(directory)

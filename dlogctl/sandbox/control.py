@@ -2,11 +2,13 @@
 
     {"command": "restart", "node": 1}   ->   {"pid": 1234}   or   {"error": "..."}
 
-Called by the supervisor (`serve`) and by `dlogctl sandbox restart` (`ask`).
+Called by the supervisor (`serve`) and by `dlogctl sandbox restart` (`ask`). Whether a supervisor
+lives is told by its lock on the directory, which ends with it and which nobody can remove.
 """
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import socket
@@ -37,14 +39,26 @@ def socket_path(directory: Path) -> Iterator[str]:
         os.close(descriptor)
 
 
-def is_served(directory: Path) -> bool:
-    """Return whether a supervisor listens in `directory`."""
-    with socket_path(directory) as path, socket.socket(socket.AF_UNIX) as connection:
-        try:
-            connection.connect(path)
-        except OSError:
+@contextlib.contextmanager
+def claim(directory: Path) -> Iterator[None]:
+    """Hold the lock of a sandbox in `directory`; raise BlockingIOError when another one has it."""
+    descriptor = os.open(directory, os.O_RDONLY)  # the daemons do not inherit it
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_claimed(directory: Path) -> bool:
+    """Return whether a supervisor lives in `directory`, reachable by its socket or not."""
+    try:
+        with claim(directory):
             return False
+    except BlockingIOError:
         return True
+    except OSError:
+        return False  # no such directory
 
 
 async def serve(directory: Path, answer: Answer) -> asyncio.AbstractServer:

@@ -230,7 +230,8 @@ class LogState:
             return
         log.error("Log failed partition=%s error=%s", self.topic_partition, error)
         self.failed = self.blocked = KafkaStorageError(
-            f"{self.topic_partition} is out of service after an I/O error: {error}"
+            f"{self.topic_partition} is out of service after an I/O error: {error}."
+            " Check its disk, then restart the node"
         )
         self.services.metrics.flush_failures_total += 1
         self.give_memory_back()

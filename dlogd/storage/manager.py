@@ -224,7 +224,9 @@ class LogManager:
             home.names[key] = log_name(topic_partition, key[0])
             home.high_watermarks.pop(home.names[key], None)
         elif home.failure is not None:
-            raise KafkaStorageError(f"{home.path} is out of service: {home.failure}")
+            raise KafkaStorageError(
+                f"{home.path} is out of service: {home.failure}. Check it, then restart the node"
+            )
         try:
             if is_new:
                 await home.creations.do(home.names[key])
@@ -250,6 +252,7 @@ class LogManager:
             raise KafkaStorageError(
                 "The log is on none of the directories in service; it may be on "
                 + ", ".join(absent)
+                + ". Put it back and restart the node, or delete the topic"
             )
 
     def _roomiest(self) -> Home:

@@ -103,7 +103,15 @@ def test_one_damaged_partition_does_not_hide_the_others(node: DaemonProcess) -> 
     ]
     healthy, damaged = (1, 0, len(VALUES), None), (None, None, None, "KAFKA_STORAGE_ERROR")
     assert found == [healthy, damaged, healthy, healthy]
-    table = ctl(node, "topic", "describe", "t")[1].splitlines()[-PARTITIONS:]
+    reasons = [each["reason"] for each in json.loads(out)["partitions"]]
+    assert [reason is None for reason in reasons] == [True, False, True, True]
+    why = (
+        rf"{log} is damaged at position 0 \(offset 0\): .*Restore them .*`dlogctl segment check`.*"
+    )
+    assert re.fullmatch(why, reasons[1]), reasons[1]
+    lines = ctl(node, "topic", "describe", "t")[1].splitlines()
+    assert lines.pop() == f"t-1: {reasons[1]}"
+    table = lines[-PARTITIONS:]
     assert table[1].split() == ["1", "-", "1", "1", "-", "-", "KAFKA_STORAGE_ERROR"]
     assert table[2].split() == ["2", "1", "1", "1", "0", "2", "-"]
     code, out = ctl(node, "status")

@@ -162,6 +162,33 @@ def test_a_killed_sandbox_leaves_no_daemon_behind(sandbox: SandboxProcess) -> No
     again.close()
 
 
+def test_a_sandbox_without_its_socket_is_not_called_ended(sandbox: SandboxProcess) -> None:
+    folder, pid = sandbox.folder, sandbox.process.pid
+    config = (folder / "node-1" / "dlog.yaml").read_text()
+    (folder / "control.sock").unlink()
+    code, out, error = sandbox.ctl("sandbox", "restart", "1", "--dir", str(folder))
+    assert (code, out) == (1, "")
+    assert error == (
+        f"dlogctl: the sandbox in {folder} runs (pid {pid}), but nobody answers at "
+        f"{folder}/control.sock: was it removed? Its daemons serve on. To restart nodes again, "
+        f"stop it (kill {pid}; data stays) and start one: dlogctl sandbox --dir {folder}\n"
+    )
+    # A second one does not get in between, nor does it write anything.
+    code, _, error = sandbox.ctl("sandbox", "--dir", str(folder), "--port", "0")
+    assert (code, f"another sandbox runs in {folder} (pid {pid})" in error) == (1, True), error
+    assert (folder / "node-1" / "dlog.yaml").read_text() == config
+    assert sandbox.ctl("topic", "create", "events")[0] == 0
+    # The cure that it names is one.
+    os.kill(pid, signal.SIGTERM)
+    assert sandbox.process.wait(PATIENCE_S) == 0
+    again = SandboxProcess(folder)
+    try:
+        assert again.ctl("sandbox", "restart", "1", "--dir", str(folder))[0] == 0
+        assert again.stop() == 0
+    finally:
+        again.close()
+
+
 def test_the_folder_of_another_node_is_refused_in_one_line(sandbox: SandboxProcess) -> None:
     code, _, error = sandbox.ctl("sandbox", "--dir", str(sandbox.folder), "--port", "0")
     assert code == 1

@@ -81,6 +81,24 @@ def test_one_bad_part_does_not_hinder_the_others(tmp_path: Path) -> None:
     check(scenario)
 
 
+@pytest.mark.parametrize("acks", [0, 1])
+def test_a_refused_request_is_timed_too(tmp_path: Path, acks: int) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            broken = batch_of(b"x")
+            broken[-1] ^= 1
+            client = await front.connect()
+            await client.send(
+                produce_frame("t", batch_of(b"1")), produce_frame("t", broken, acks=acks)
+            )
+            api = front.router._produce.api
+            await until(lambda: api.errors == {"CORRUPT_MESSAGE": 1} and api.seconds.count == 2)
+            assert api.requests == 2
+            assert api.seconds.sum > 0
+
+    check(scenario)
+
+
 @pytest.mark.parametrize("acks", [2, -2, 32767])
 def test_impossible_acks_are_refused_before_the_append(tmp_path: Path, acks: int) -> None:
     async def scenario() -> None:

@@ -95,7 +95,6 @@ def test_ready_killed_restarted_stopped(tmp_path: Path) -> None:
     assert log.count("Started") == 3
     assert log.count("Stopped") == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["node-1", "node-2"]
-    assert not control.is_served(tmp_path)
 
 
 def test_a_daemon_that_does_not_start_stops_the_others_and_shows_its_log(tmp_path: Path) -> None:
@@ -176,13 +175,23 @@ def test_the_control_socket_works_however_deep_the_directory_is(tmp_path: Path) 
             return {"got": request["command"]}
 
         server = await control.serve(deep, answer)
-        assert control.is_served(deep)
         asked = await asyncio.to_thread(control.ask, deep, {"command": "x"})
         assert asked == {"got": "x"}
         server.close()
 
     asyncio.run(main())
-    assert not control.is_served(deep)
+
+
+def test_one_sandbox_holds_a_directory(tmp_path: Path) -> None:
+    assert not control.is_claimed(tmp_path / "missing")
+    assert not control.is_claimed(tmp_path)
+    with control.claim(tmp_path):
+        assert control.is_claimed(tmp_path)
+        with pytest.raises(BlockingIOError), control.claim(tmp_path):
+            pass
+        assert control.is_claimed(tmp_path)
+    assert not control.is_claimed(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_generated_configuration(tmp_path: Path) -> None:

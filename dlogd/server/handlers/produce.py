@@ -90,6 +90,7 @@ class ProduceHandler:
             appended = partition.append_as_leader(buffer, start, end, acks)
         except WireError as error:
             self.api.on_error(error.name)
+            self.api.seconds.observe((self.clock.now_us() - connection.received_us) / 1e6)
             refusal: Result = (index, error.code, -1, -1, -1, str(error))
             topics = [(topic, [refusal])]
             connection.replies.reply(produce.encode_response(version, correlation_id, topics))
