@@ -8,7 +8,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 # One server, one loop device, one crash loop: the tests of a file share it and stay in one worker.
-ONE_WORKER_PER_FILE = ("clients", "cluster", "crash", "daemon", "fuzz")
+ONE_WORKER_PER_FILE = ("behaviour", "clients", "cluster", "crash", "daemon", "fuzz")
 
 _skipped: list[tuple[str, str]] = []
 
