@@ -107,6 +107,7 @@ class _KafkaNode(KafkaServer):
             "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
             "log.retention.check.interval.ms": str(RETENTION_CHECK_MS),
             "log.initial.task.delay.ms": str(RETENTION_CHECK_MS),
+            "log.cleaner.backoff.ms": str(RETENTION_CHECK_MS),
             "transaction.state.log.num.partitions": "1",
             "auto.create.topics.enable": "false",
         }

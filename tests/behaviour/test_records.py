@@ -88,7 +88,7 @@ def test_the_blocking_twins_do_the_same(server: TestedServer, topic_name: str, c
                 for each in written
             ]
             assert [each.result(30).offset for each in sent] == list(range(len(written)))
-        with blocking.Consumer(server.bootstrap, topic_name) as reader:
+        with blocking.Consumer(server.bootstrap, topic_name, max_wait_ms=50) as reader:
             check_same(list(itertools.islice(reader, len(written))), written)
             reader.seek((topic_name, 0), "earliest")
             by_arrow = []
