@@ -13,6 +13,8 @@ from dlog.client.consumed import ConsumedRecord
 from dlog.client.consumer import Consumer
 from dlog.client.producer import Producer
 from dlog.client.retry import RetryPolicy
+from dlog.client.views import TopicView
+from dlog.errors import UnknownTopicOrPartitionError
 from dlog.transport import Address, ConnectionOptions
 from tests.behaviour.servers import TestedServer
 from tests.fakes.proxy import Proxy
@@ -145,3 +147,14 @@ def nothing_left() -> Iterator[None]:
     yield
     assert not _own_threads()
     assert _descriptors() <= files
+
+
+async def until_it_has(ask: Callable[[], Awaitable[TopicView]], partitions: int) -> TopicView:
+    """Ask until a topic has so many partitions; nodes learn of a change a moment later."""
+    while True:
+        try:
+            view = await ask()
+        except UnknownTopicOrPartitionError:
+            continue
+        if len(view.partitions) == partitions:
+            return view
