@@ -107,6 +107,9 @@ class _KafkaNode(KafkaServer):
             "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
             "log.retention.check.interval.ms": str(RETENTION_CHECK_MS),
             "log.initial.task.delay.ms": str(RETENTION_CHECK_MS),
+            # One that was killed may come back when its session has ended.
+            "broker.session.timeout.ms": "2000",
+            "broker.heartbeat.interval.ms": "300",
             "log.cleaner.backoff.ms": str(RETENTION_CHECK_MS),
             "transaction.state.log.num.partitions": "1",
             "auto.create.topics.enable": "false",
