@@ -116,9 +116,7 @@ class Outcomes:
         queue.needs_id = queue.needs_id or verdict is Verdict.NEW_PRODUCER_ID
         queue.retry(batch, now_s + self.policy.backoff_s(batch.attempts - 1, self._rng))
 
-    def expire(
-        self, queue: PartitionQueue, now_s: float, trouble: Exception | None = None
-    ) -> Tell:
+    def expire(self, queue: PartitionQueue, now_s: float, trouble: Exception | None = None) -> Tell:
         """End what should have been written by now. What is on the wire stays there.
 
         `trouble` is why nothing could be sent, for batches that were not even tried.
