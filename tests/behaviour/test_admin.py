@@ -129,7 +129,9 @@ def test_the_cluster_and_its_directories(check: Check) -> None:
             assert cluster.controller_id == node.node_id
             assert node.address in scene.addresses
             (folder,) = await admin.describe_log_dirs(node.node_id)
-            sizes = {number: size for name, number, size in folder.partitions if name == scene.topic}
+            sizes = {
+                number: size for name, number, size in folder.partitions if name == scene.topic
+            }
             assert sizes[0] == 0
             assert sizes[1] >= 10_000
             entries = await admin.describe_configs(Resource.BROKER, str(node.node_id))

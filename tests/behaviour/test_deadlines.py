@@ -152,9 +152,7 @@ def test_the_three_outcomes_of_a_record(server: TestedServer, topic_name: str) -
     run(server, topic_name, work)
 
 
-def test_closing_in_a_hurry_says_what_became_of_each(
-    server: TestedServer, topic_name: str
-) -> None:
+def test_closing_in_a_hurry_says_what_became_of_each(server: TestedServer, topic_name: str) -> None:
     async def work(scene: Scene, proxy: Proxy) -> None:
         producer = scene.producer(batch_bytes=200, linger_ms=60_000)
         await producer.start()
@@ -196,15 +194,11 @@ def test_memory_is_bounded_and_nothing_is_dropped(server: TestedServer, topic_na
     run(server, topic_name, work)
 
 
-def test_full_memory_is_told_when_the_time_is_over(
-    server: TestedServer, topic_name: str
-) -> None:
+def test_full_memory_is_told_when_the_time_is_over(server: TestedServer, topic_name: str) -> None:
     memory = 20_000
 
     async def work(scene: Scene, proxy: Proxy) -> None:
-        async with scene.producer(
-            memory_bytes=memory, batch_bytes=2_000, block_ms=200
-        ) as producer:
+        async with scene.producer(memory_bytes=memory, batch_bytes=2_000, block_ms=200) as producer:
             await producer.write(scene.topic, b"0")
             proxy.swallow()
             accepted = 1

@@ -1,4 +1,4 @@
-"""Whatever the network does: nothing is missing, nothing twice, nothing out of order, none hangs."""
+"""Whatever the network does: nothing is missing, nothing twice, all in order, none hangs."""
 
 import asyncio
 

@@ -151,7 +151,9 @@ def test_what_compaction_left_out_is_no_gap(check: Check) -> None:
         )
         async with scene.producer() as producer:
             for record in numbered(range(1_000)):
-                await producer.send(scene.topic, record.value, b"key %d" % (record.timestamp_ms % 7))
+                await producer.send(
+                    scene.topic, record.value, b"key %d" % (record.timestamp_ms % 7)
+                )
             await producer.flush()
             # A segment that is closed, so that it can be compacted.
             for _ in range(3):

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from dlog.client.consumed import ConsumedRecord
 from dlog.client.retry import RetryPolicy
 from dlog.client.starts import Start, Timestamp
 from dlog.errors import UnknownTopicOrPartitionError
@@ -119,7 +120,7 @@ def test_a_poll_gives_no_more_than_it_may(check: Check) -> None:
         await fill(scene)
         await fill(scene, partition=1)
         async with scene.consumer() as reader:
-            found = []
+            found: list[ConsumedRecord] = []
             while len(found) < COUNT:
                 some = await reader.poll(7, timeout_ms=None)
                 assert 1 <= len(some) <= 7
@@ -132,7 +133,7 @@ def test_a_poll_gives_no_more_than_it_may(check: Check) -> None:
             for records in by_partition(found).values():
                 assert numbers_of(records) == list(range(COUNT))
             await reader.seek((scene.topic, 0), "earliest")
-            by_arrow = []
+            by_arrow: list[ConsumedRecord] = []
             while len(by_arrow) < COUNT:
                 batch = await reader.poll_arrow(7, timeout_ms=None)
                 assert 1 <= batch.num_rows <= 7
@@ -155,7 +156,7 @@ def test_it_holds_no_more_than_it_may(check: Check) -> None:
                     key=b"x" * 100,
                 )  # fmt: skip
         async with scene.consumer(max_prefetch_bytes=bound, max_partition_bytes=4_000) as reader:
-            read = []
+            read: list[ConsumedRecord] = []
             while len(read) < partitions * 200:
                 read += await reader.poll(20, timeout_ms=None)
                 held = [each.buffered_bytes for each in reader._reading.fetcher.cursors.values()]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from dlog.client import blocking
+from dlog.client.consumed import ConsumedRecord
 from dlog.client.futures import RefusedError, Written, WrittenSpan
 from dlog.client.partitioner import partition_for_key
 from dlog.client.produce_options import Acks
@@ -38,7 +39,7 @@ def test_every_shape_of_record_comes_back(check: Check, codec: str) -> None:
         read = await scene.read(len(written))
         check_same(read, written)
         async with scene.consumer() as reader:
-            by_arrow = []
+            by_arrow: list[ConsumedRecord] = []
             while len(by_arrow) < len(written):
                 by_arrow += rows(await reader.poll_arrow(timeout_ms=None))
         assert by_arrow == read
@@ -63,15 +64,11 @@ def test_many_at_once(check: Check, codec: str) -> None:
         for partition, spans in enumerate((whole, bare)):
             assert all(isinstance(span, WrittenSpan) for span in spans)
             assert {span.partition for span in spans} == {partition}
-            offsets = [
-                span.base_offset + n for span in spans for n, _ in enumerate(span.indexes)
-            ]
+            offsets = [span.base_offset + n for span in spans for n, _ in enumerate(span.indexes)]
             assert offsets == list(range(len(written)))
         read = by_partition(await scene.read(2 * len(written)))
         check_same(read[0], written)
-        check_same(
-            read[1], [each._replace(headers=(), timestamp_ms=STAMP_MS) for each in written]
-        )
+        check_same(read[1], [each._replace(headers=(), timestamp_ms=STAMP_MS) for each in written])
 
     check(work)
 
@@ -91,7 +88,7 @@ def test_the_blocking_twins_do_the_same(server: TestedServer, topic_name: str, c
         with blocking.Consumer(server.bootstrap, topic_name, max_wait_ms=50) as reader:
             check_same(list(itertools.islice(reader, len(written))), written)
             reader.seek((topic_name, 0), "earliest")
-            by_arrow = []
+            by_arrow: list[ConsumedRecord] = []
             while len(by_arrow) < len(written):
                 by_arrow += rows(reader.poll_arrow(timeout_ms=None))
             check_same(by_arrow, written)
@@ -107,9 +104,7 @@ def test_order_within_each_partition(check: Check) -> None:
 
             async def write(partition: int) -> None:
                 for number in range(count):
-                    delivery = await producer.send(
-                        scene.topic, b"%d" % number, partition=partition
-                    )
+                    delivery = await producer.send(scene.topic, b"%d" % number, partition=partition)
                     if number % (13 + partition) == 0:
                         delivery.batch.hurry()
                         await asyncio.sleep(0)
