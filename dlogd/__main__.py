@@ -27,7 +27,8 @@ from dlogd.clock import SystemClock
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
 from dlogd.notify import Notifier, watchdog_interval_ms
-from dlogd.service import Service, Surroundings, exit_code_of
+from dlogd.service import EX_FAILURE, Service, Surroundings, exit_code_of
+from dlogd.storage.engine import Engine
 from dlogd.storage.engines import open_engine
 from dlogd.storage.open_segments import OPEN_SEGMENTS_MAX
 from dlogd.storage.posix import open_directory
@@ -158,11 +159,22 @@ def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
     )
     service = Service(broker, config, around)
     try:
-        return loop.run_until_complete(service.run())
-    finally:
-        pauses.remove()
-        engine.close()
-        loop.close()
+        code = loop.run_until_complete(service.run())
+    except BaseException:
+        _end(broker, engine, EX_FAILURE)
+        raise
+    pauses.remove()
+    _end(broker, engine, code)
+    loop.close()
+    return code
+
+
+def _end(broker: Broker, engine: Engine, code: int) -> None:
+    """Close the engine; where something hangs in it, end the process without waiting for that."""
+    if broker.hanging:
+        logging.shutdown()
+        os._exit(code)
+    engine.close()
 
 
 def _hide_hypothesis() -> None:
