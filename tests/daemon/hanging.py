@@ -24,7 +24,7 @@ def hang_where_told(path: Path) -> None:
             time.sleep(3600)
         work(job)
 
-    WriteJob.work = work_or_hang  # type: ignore[method-assign]
+    WriteJob.work = work_or_hang  # type: ignore[assignment, method-assign]
 
 
 if __name__ == "__main__":
