@@ -27,7 +27,7 @@ from dlogd.clock import SystemClock
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
 from dlogd.notify import Notifier, watchdog_interval_ms
-from dlogd.service import EX_FAILURE, Service, Surroundings, exit_code_of
+from dlogd.service import EX_FAILURE, Service, Surroundings, exit_code_of, problems_of
 from dlogd.storage.engine import Engine
 from dlogd.storage.engines import open_engine
 from dlogd.storage.open_segments import OPEN_SEGMENTS_MAX
@@ -73,8 +73,8 @@ def _parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> ar
     return parser.parse_args(arguments)
 
 
-def _complain(error: ConfigError) -> None:
-    for problem in error.problems:
+def _complain(error: Exception) -> None:
+    for problem in problems_of(error):
         sys.stderr.write(f"dlogd: {problem}\n")
 
 
@@ -200,11 +200,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return os.EX_OK
     try:
         return _run(config, parsed.config, environ)
-    except ConfigError as error:
-        _complain(error)
-        return exit_code_of(error)
     except (OSError, DlogError) as error:
-        sys.stderr.write(f"dlogd: {error}\n")
+        _complain(error)
         return exit_code_of(error)
 
 
