@@ -42,11 +42,13 @@ def node(tmp_path: Path) -> Iterator[DaemonProcess]:
         assert "Traceback" not in process.log
 
 
-def send(node: DaemonProcess, topic: str, sequence: int, epoch: int = 0) -> int | str:
-    """Send one record of the producer; return its offset, or the name of the error."""
+def send(
+    node: DaemonProcess, topic: str, sequence: int, epoch: int = 0, producer: int = PRODUCER
+) -> int | str:
+    """Send one record of a producer; return its offset, or the name of the error."""
     value = b"%d/%d" % (epoch, sequence) + b"x" * 5000
     record = Record(value=value, timestamp_ms=int(time.time() * 1000))
-    batch = encode([record], producer_id=PRODUCER, producer_epoch=epoch, base_sequence=sequence)
+    batch = encode([record], producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
     connection = Raw(node)
     connection.send(produce_frame(topic, batch))
     _, code, offset, *_ = connection.produced()
@@ -138,6 +140,25 @@ def expect_right_sequences(node: DaemonProcess) -> None:
     assert send(node, "t", COUNT + 1) == OutOfOrderSequenceNumberError.name
     assert send(node, "t", COUNT) == COUNT
     assert send(node, "t", COUNT) == COUNT
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_a_foreign_snapshot_within_the_log_is_not_believed(
+    node: DaemonProcess, killed: bool
+) -> None:
+    """Else what a producer sends first would be taken for a duplicate, and be lost."""
+    others = [send(node, "u", number, producer=8) for number in range(4)]
+    assert others == list(range(4))
+    assert [send(node, "t", number) for number in range(8)] == list(range(8))
+    assert node.stop() == 0
+    shutil.copy(snapshot_of(node, "u"), snapshot_of(node, "t"))
+    if killed:
+        (node.folder / "data" / "clean-shutdown").unlink()
+    node.start()
+    assert [send(node, "t", number, producer=8) for number in range(2)] == [8, 9]
+    assert send(node, "t", 7) == 7
+    assert send(node, "t", 8) == 10
+    assert len(values(node, "t")) == 11
 
 
 def test_epochs_over_kill_9(node: DaemonProcess) -> None:
