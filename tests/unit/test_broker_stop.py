@@ -218,5 +218,7 @@ def test_metadata_that_hangs_is_named() -> None:
         took, problem = await host.stop()
         assert took <= TIMEOUT_S + 0.01
         assert "metadata" in host.broker.hanging and "metadata" in problem
+        host.machine.heal()
+        await asyncio.sleep(1)  # what hung ends
 
     run_virtual(scenario)
