@@ -1,5 +1,5 @@
 # Every verb of the project; the work is in scripts/ and in the entry points.
-.PHONY: install demo test check bench sim soak crash fuzz clean
+.PHONY: install demo test check bench sim soak crash fuzz man clean
 
 install:
 	@scripts/install
@@ -30,6 +30,10 @@ crash: install
 fuzz: export DLOG_FUZZ_SECONDS ?= 300
 fuzz: install
 	@scripts/run-tests -s --timeout $$(($$DLOG_FUZZ_SECONDS + 300)) tests/fuzz
+
+# The manual page of dlogctl, from its parser.
+man: install
+	@.venv/bin/python -m dlogctl man > docs/man/dlogctl.1
 
 clean:
 	@rm -rf build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,43 +8,46 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Any
 
 import click
 
 from dlog.errors import ConnectFailedError, DlogError, TransportError
 from dlogctl import exit_codes
-from dlogctl.settings import common_options, settings_of
+from dlogctl.groups import LazyGroup
+from dlogctl.settings import Settings, common_options, settings_of
 from dlogd.version import VERSION
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("dlogctl.commands.status:status", "Show how the cluster is."),
     "topic": ("dlogctl.commands.topic:topic", "Create, list, describe, alter, delete topics."),
-    "config": ("dlogctl.commands.config:config", "Show and check configurations."),
+    "config": ("dlogctl.commands.config:config", "Show, change, explain, check configurations."),
+    "log-dirs": ("dlogctl.commands.log_dirs:log_dirs", "Show data directories and their logs."),
     "segment": ("dlogctl.commands.segment:segment", "Look into segment files, offline."),
     "sandbox": ("dlogctl.commands.sandbox:sandbox", "Run a cluster on this machine's loopback."),
+    "context": ("dlogctl.commands.context:context", "Keep settings of several clusters."),
+    "completion": (
+        "dlogctl.commands.completion:completion",
+        "Print the script that lets a shell complete.",
+    ),
+    "man": ("dlogctl.commands.man:man", "Show the manual page."),
 }
+DEBUG = "--debug"
+COMPLETE = "_DLOGCTL_COMPLETE"  # set by the scripts of `dlogctl.shells`
 
 
-class LazyGroup(click.Group):
-    """A group whose commands stand in `COMMANDS` and are loaded one by one."""
-
-    def list_commands(self, _context: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-    def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, doc) for name, (_, doc) in COMMANDS.items()])
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    table=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples=(
+        ("dlogctl sandbox --dir /tmp/sb", "Run a node here, to try things out."),
+        ("dlogctl status", "Is the cluster well?"),
+        ("dlogctl --bootstrap n1:9092,n2:9092 topic list", "The topics of another cluster."),
+        ("dlogctl context set prod --bootstrap n1:9092,n2:9092", "Remember its address."),
+    ),
+)
 @click.version_option(VERSION, prog_name="dlogctl")
 @common_options
 @click.pass_context
@@ -59,7 +62,9 @@ def dlogctl(context: click.Context) -> None:
 
 
 def _complain(text: str) -> None:
-    click.echo(f"dlogctl: {text}", err=True)
+    # Standard error may be what is gone.
+    if sys.stderr is not None:
+        click.echo(f"dlogctl: {text}", err=True)
 
 
 def _exit_code_of(error: Exception) -> int:
@@ -67,30 +72,39 @@ def _exit_code_of(error: Exception) -> int:
     return exit_codes.UNREACHABLE if unreachable else exit_codes.FAILURE
 
 
-def _described(error: DlogError | OSError) -> str:
+def _described(error: DlogError | OSError, settings: Settings) -> str:
     if _exit_code_of(error) == exit_codes.UNREACHABLE:
-        return f"{error}; is dlogd running there? See --bootstrap and DLOG_BOOTSTRAP"
+        return f"{error}; is dlogd running there? {_whose_address(settings)}"
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return str(error)
 
 
+def _whose_address(settings: Settings) -> str:
+    text, origin = settings.text_of("bootstrap")
+    whose = "the default" if origin == "default" else f"from {origin}"
+    return f"The address is {text}, {whose}; see: dlogctl context show, dlogctl sandbox --help"
+
+
+def _usage(error: click.UsageError) -> int:
+    where = error.ctx.command_path if error.ctx is not None else "dlogctl"
+    _complain(f"{error.format_message().rstrip('.')}; see {where} --help")
+    return exit_codes.USAGE
+
+
 def _run(arguments: Sequence[str]) -> int:
+    settings = Settings()
     try:
         result: Any = dlogctl.main(
-            args=list(arguments),
-            prog_name="dlogctl",
-            standalone_mode=False,
-            # Also before the command's name; an option given wins.
-            default_map={"bootstrap": os.environ.get("DLOG_BOOTSTRAP") or None},
+            args=list(arguments), prog_name="dlogctl", standalone_mode=False, obj=settings
         )
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return exit_codes.USAGE
     except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx is not None else "dlogctl"
-        _complain(f"{error.format_message().rstrip('.')}; see {where} --help")
-        return exit_codes.USAGE
+        return _usage(error)
     except click.Abort:
         _complain("given up")
         return exit_codes.FAILURE
@@ -102,8 +116,8 @@ def _run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.FAILURE
     except (DlogError, OSError) as error:
-        _complain(_described(error))
-        if "--debug" in arguments:
+        _complain(_described(error, settings))
+        if DEBUG in arguments:
             raise
         return _exit_code_of(error)
     return result if isinstance(result, int) else exit_codes.OK
@@ -116,7 +130,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A process of our own: kio need not register its types with hypothesis, where a developer has
     # that installed (0.2 s).
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    if COMPLETE in os.environ:
+        importlib.import_module("dlogctl.shells").register()
+    if DEBUG not in sys.argv:
+        sys.excepthook = _tell_briefly
     return _run(sys.argv[1:])
+
+
+def _tell_briefly(
+    kind: type[BaseException], error: BaseException, _traceback: TracebackType | None
+) -> None:
+    """Say in one line what nobody expected."""
+    if issubclass(kind, KeyboardInterrupt):
+        _complain("given up")
+        return
+    _complain(
+        f"an error in dlogctl itself, {kind.__name__}: {error}; run it again with {DEBUG} and "
+        "report what it shows"
+    )
 
 
 if __name__ == "__main__":

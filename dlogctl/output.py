@@ -75,11 +75,22 @@ def _plain(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
     return "\n".join(lines)
 
 
+def has_abilities(environ: Mapping[str, str]) -> bool:
+    """Return whether standard output is a terminal that can do more than append lines."""
+    return sys.stdout.isatty() and (environ.get("TERM") or "dumb") != "dumb"
+
+
+def has_colours(environ: Mapping[str, str]) -> bool:
+    """Return whether to use colours there (https://no-color.org)."""
+    return has_abilities(environ) and not environ.get("NO_COLOR")
+
+
 class Output:
     """Writes what a command found to standard output, in the format asked for."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, compact: bool = False) -> None:
         self._settings = settings
+        self._compact = compact  # a JSON document on one line: many follow each other
 
     @property
     def for_people(self) -> bool:
@@ -112,7 +123,7 @@ class Output:
         right: Sequence[bool],
         title: str,
     ) -> None:
-        if sys.stdout.isatty():
+        if has_abilities(self._settings.environ):
             importlib.import_module("dlogctl.terminal").show_table(header, cells, right, title)
             return
         if title and self._settings.headers:
@@ -126,7 +137,8 @@ class Output:
             yaml = importlib.import_module("yaml")
             text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip("\n")
         else:
-            text = json.dumps(document, indent=2, ensure_ascii=False)
+            indent = None if self._compact else 2
+            text = json.dumps(document, indent=indent, ensure_ascii=False)
         click.echo(text)
 
     def pairs(self, pairs: Sequence[tuple[str, Any]]) -> None:
@@ -147,5 +159,5 @@ class Output:
 
     def line(self, text: str, *, good: bool | None = None) -> None:
         """Write one line for people, green or red where the terminal has colours."""
-        color = None if good is None else "green" if good else "red"
-        click.secho(text, fg=color)
+        coloured = good is not None and has_colours(self._settings.environ)
+        click.echo(click.style(text, fg="green" if good else "red") if coloured else text)

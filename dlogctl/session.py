@@ -16,13 +16,18 @@ from dlogctl.settings import Settings
 CLIENT_ID = "dlogctl"
 
 
+def no_topic(name: str) -> UnknownTopicOrPartitionError:
+    """Return the error about a topic that is not there."""
+    return UnknownTopicOrPartitionError(f"there is no topic {name}; see: dlogctl topic list")
+
+
 @contextmanager
 def naming_topic(name: str) -> Iterator[None]:
     """Say of which topic it is that there is none: the cluster's answer does not."""
     try:
         yield
     except UnknownTopicOrPartitionError:
-        raise UnknownTopicOrPartitionError(f"there is no topic {name}") from None
+        raise no_topic(name) from None
 
 
 @contextmanager

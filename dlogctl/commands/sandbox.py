@@ -11,6 +11,7 @@ import click
 
 from dlog.errors import ConfigError
 from dlogctl import exit_codes
+from dlogctl.groups import ExampleCommand, LazyGroup
 from dlogctl.sandbox import control
 from dlogctl.sandbox.daemon import Daemon, DaemonError
 from dlogctl.sandbox.layout import (
@@ -49,7 +50,16 @@ def _parse_overrides(
     return overrides
 
 
-@click.group(invoke_without_command=True, subcommand_metavar="[restart NODE --dir DIR]")
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    subcommand_metavar="[restart NODE --dir DIR]",
+    examples=(
+        ("dlogctl sandbox --dir /tmp/sb", "A node on port 9092."),
+        ("dlogctl sandbox --dir /tmp/sb --port 0", "On whatever port is free; it tells which."),
+        ("dlogctl sandbox --dir /tmp/sb --config-override flush.policy=never", "Configured."),
+    ),
+)
 @click.option("--nodes", type=click.IntRange(min=1), default=1, callback=_check_nodes,
               help=f"How many daemons; {NODES_MAX} for now.")  # fmt: skip
 @click.option(
@@ -174,7 +184,10 @@ def _why_unreachable(directory: Path) -> str:
     )
 
 
-@sandbox.command()
+@sandbox.command(
+    cls=ExampleCommand,
+    examples=(("dlogctl sandbox restart 1 --dir /tmp/sb", "After `kill -9` of the node."),),
+)
 @click.argument("node", type=click.IntRange(min=1))
 @click.option(
     "--dir",

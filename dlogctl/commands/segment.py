@@ -9,6 +9,7 @@ import click
 from dlog.batch.records import Record, decode
 from dlog.errors import WireError
 from dlogctl import exit_codes
+from dlogctl.groups import ExampleCommand, LazyGroup
 from dlogctl.output import Column, Output
 from dlogctl.segment_files import (
     BatchPlace,
@@ -62,7 +63,13 @@ CHECK_COLUMNS = (
 PATH = click.Path(path_type=Path, exists=True)
 
 
-@click.group()
+@click.group(
+    cls=LazyGroup,
+    examples=(
+        ("dlogctl segment check /var/lib/dlog", "Is all that is stored there whole?"),
+        ("dlogctl segment dump /var/lib/dlog/topics/events-0.*", "Batches of a partition."),
+    ),
+)
 def segment() -> None:
     """Look into segment files, offline. Nothing is ever written."""
 
@@ -126,7 +133,14 @@ def _record_rows(file: File, from_offset: int, limit: int) -> Iterator[dict[str,
                 yield _record_row(record)
 
 
-@segment.command()
+@segment.command(
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl segment dump 00000000000000000000.log --limit 5", "The first five batches."),
+        ("dlogctl segment dump 00000000000000000000.log --records --from 42", "Their records."),
+        ("dlogctl segment dump 00000000000000000000.idx", "What an index holds."),
+    ),
+)
 @click.argument("path", type=PATH)
 @click.option("--records", is_flag=True, help="The records in the batches.")
 @click.option("--from", "from_offset", type=click.IntRange(min=0), default=0, metavar="OFFSET",
@@ -219,7 +233,13 @@ def _explain(settings: Settings, damaged: bool) -> None:
         settings.suggest("restore the partition's directory, or move it away and start the node")
 
 
-@segment.command()
+@segment.command(
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl segment check /var/lib/dlog", "Every segment below a data directory."),
+        ("dlogctl segment check 00000000000000000000.log -o json", "One of them, for a script."),
+    ),
+)
 @click.argument("paths", nargs=-1, required=True, type=PATH, metavar="PATH...")
 @common_options
 @click.pass_context

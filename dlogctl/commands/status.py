@@ -6,7 +6,6 @@ in its configuration (`http.address`); where that cannot be reached from here, a
 """
 
 import asyncio
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +14,15 @@ import click
 
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import ClusterView, NodeView
-from dlog.errors import ConnectFailedError, DlogError, TransportError
+from dlog.errors import ConnectFailedError, DlogError
 from dlogctl import exit_codes
+from dlogctl.groups import ExampleCommand
 from dlogctl.health import partition_counts, reasons_against
 from dlogctl.http_status import ask_node, get_status
 from dlogctl.output import Column, Output, format_bytes, format_duration
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.watch import Watch, watch_option
 
 REASONS_SHOWN = 20
 WRONG = ("leaderless", "under_replicated", "offline_replicas", "non_preferred_leader")
@@ -152,8 +153,8 @@ def _share(total: int | None, free: int | None) -> str | None:
     return f"{100 * (total - free) / total:.0f} %" if total and free is not None else None
 
 
-def _show(document: Mapping[str, Any], settings: Settings) -> None:
-    output = Output(settings)
+def _show(document: Mapping[str, Any], settings: Settings, *, compact: bool) -> None:
+    output = Output(settings, compact=compact)
     if output.has_documents:
         output.document(document)
         return
@@ -225,36 +226,37 @@ def _ask(client: BlockingClient, settings: Settings) -> dict[str, Any]:
     return _document_of_one(status, settings)
 
 
-def _once(client: BlockingClient, settings: Settings) -> dict[str, Any]:
-    document = _ask(client, settings)
-    _show(document, settings)
-    return document
-
-
-@click.command()
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
-@click.option("--interval", type=click.FloatRange(min=0.2), default=2.0, show_default=True,
-              metavar="SECONDS", help="Between two looks with --watch.")  # fmt: skip
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl status", "Healthy or not, and why; nodes and disks."),
+        ("dlogctl status --watch 1s", "Follow a recovery or a restart."),
+        ("dlogctl status --watch --exit-when-healthy && ./deploy", "Wait until all is well."),
+        ("dlogctl status -o json | jq .reasons", "For a script."),
+    ),
+)
+@watch_option
 @click.option("--exit-when-healthy", is_flag=True, help="With --watch: end at the first healthy.")
 @common_options
 @click.pass_context
-def status(context: click.Context, watch: bool, interval: float, exit_when_healthy: bool) -> int:
-    """Show how the cluster is; exit code 0 healthy, 10 unhealthy, 2 unreachable."""
+def status(context: click.Context, watch: float | None, exit_when_healthy: bool) -> int:
+    """Show how the cluster is.
+
+    Exit code 0 healthy, 10 unhealthy, 2 unreachable.
+    """
     settings = settings_of(context)
+    watching = Watch(settings, watch, context.command_path)
+
+    def show(document: Mapping[str, Any]) -> int:
+        _show(document, settings, compact=watching.is_on)
+        return exit_codes.OK if document["healthy"] else exit_codes.UNHEALTHY
+
     with connected(settings) as client:
-        while True:
-            if watch:
-                click.clear()
-            try:
-                healthy = _once(client, settings)["healthy"]
-            except TransportError as error:
-                if not watch:
-                    raise
-                healthy = False
-                click.echo(f"unreachable: {error}")
-            if not watch or (exit_when_healthy and healthy):
-                break
-            time.sleep(interval)
-    if not healthy:
-        settings.suggest("dlogctl topic list")
-    return exit_codes.OK if healthy else exit_codes.UNHEALTHY
+        code = watching.run(
+            lambda: _ask(client, settings),
+            show,
+            ends=lambda code: exit_when_healthy and code == exit_codes.OK,
+        )
+    if code != exit_codes.OK:
+        settings.suggest("dlogctl topic describe NAME, dlogctl log-dirs")
+    return code

@@ -23,7 +23,13 @@ from dlogd.config.schema import KEYS, Config, build
 DEPTH_MAX = 8
 TEXT_BYTES_MAX = 1 << 20
 ENVIRONMENT_PREFIX = "DLOG_"
-ENVIRONMENT_OTHER = frozenset({"DLOG_CONFIG", "DLOG_BOOTSTRAP"})
+# The others are of the command line.
+ENVIRONMENT_OTHER = frozenset(
+    {
+        *("DLOG_CONFIG", "DLOG_BOOTSTRAP", "DLOG_CONTEXT", "DLOG_HTTP", "DLOG_OUTPUT"),
+        "DLOG_TIMEOUT",
+    }
+)
 """Variables with our prefix that are no keys: the path of the file; whom `dlogctl` asks first."""
 
 _NULL_TAG = "tag:yaml.org,2002:null"

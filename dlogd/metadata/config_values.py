@@ -48,6 +48,10 @@ class ValueKind:
     type: ConfigType
     parse: Callable[[str], Any]
     format: Callable[[Any], str] = str
+    bounds: str = ""
+    """What is accepted, for people."""
+    choices: tuple[str, ...] = ()
+    """All values, where there are only some."""
 
     def canonical(self, text: str) -> str:
         """Return the one text of the value that `text` means."""
@@ -66,14 +70,28 @@ def _number(text: str, low: int, high: int) -> int:
     return value
 
 
+def _bounds(low: int, high: int, type_max: int) -> str:
+    least = "" if low < -type_max else f"at least {low}"
+    most = "" if high >= type_max else f"at most {high}"
+    return ", ".join(filter(None, (least, most)))
+
+
 def integer(low: int = -INT32_MAX - 1, high: int = INT32_MAX) -> ValueKind:
     """Return the kind of 32-bit numbers within bounds."""
-    return ValueKind(ConfigType.INT, lambda text: _number(text, low, high))
+    return ValueKind(
+        ConfigType.INT,
+        lambda text: _number(text, low, high),
+        bounds=_bounds(low, high, INT32_MAX),
+    )
 
 
 def long(low: int = -INT64_MAX - 1, high: int = INT64_MAX) -> ValueKind:
     """Return the kind of 64-bit numbers within bounds."""
-    return ValueKind(ConfigType.LONG, lambda text: _number(text, low, high))
+    return ValueKind(
+        ConfigType.LONG,
+        lambda text: _number(text, low, high),
+        bounds=_bounds(low, high, INT64_MAX),
+    )
 
 
 def double(low: float, high: float) -> ValueKind:
@@ -87,7 +105,7 @@ def double(low: float, high: float) -> ValueKind:
             raise ValueError(f"Value must be from {low} to {high}")
         return value
 
-    return ValueKind(ConfigType.DOUBLE, parse, repr)
+    return ValueKind(ConfigType.DOUBLE, parse, repr, bounds=f"from {low} to {high}")
 
 
 def _parse_boolean(text: str) -> bool:
@@ -97,7 +115,13 @@ def _parse_boolean(text: str) -> bool:
     return word == "true"
 
 
-BOOLEAN = ValueKind(ConfigType.BOOLEAN, _parse_boolean, lambda value: "true" if value else "false")
+BOOLEAN = ValueKind(
+    ConfigType.BOOLEAN,
+    _parse_boolean,
+    lambda value: "true" if value else "false",
+    bounds="true, false",
+    choices=("true", "false"),
+)
 
 
 def choice(*words: str) -> ValueKind:
@@ -109,7 +133,7 @@ def choice(*words: str) -> ValueKind:
             raise ValueError(f"String must be one of: {', '.join(words)}")
         return stripped
 
-    return ValueKind(ConfigType.STRING, parse)
+    return ValueKind(ConfigType.STRING, parse, bounds=", ".join(words), choices=words)
 
 
 def split_list(text: str) -> tuple[str, ...]:
@@ -138,4 +162,6 @@ def only(kind: ValueKind, text: str, reason: str) -> ValueKind:
             raise ValueError(f"Only {kind.format(wanted) or 'an empty list'} is possible: {reason}")
         return value
 
-    return ValueKind(kind.type, parse, kind.format)
+    return ValueKind(
+        kind.type, parse, kind.format, bounds=f"only {text or 'empty'}", choices=(text,)
+    )

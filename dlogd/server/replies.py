@@ -24,7 +24,7 @@ WAITING_BYTES_MAX = 1024 * 1024
 class Replies:
     """Ordered replies and the pump that sends them.
 
-    Invariant: what is being read, or was, belongs to the first range in `_out`.
+    Invariant: nothing is sent while the first range in `_out` waits for its bytes.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Replies:
         self._outlet: Outlet | None = None
         self._slots: deque[Slot] = deque()
         self._out: deque[Piece] = deque()
-        self._loading = Loading(engine, held, self._on_loaded, self._on_read_error)
+        self._loading = Loading(engine, held, self._out, self._on_loaded, self._on_read_error)
         self._blocked = False
         self._closed = False
         self._waiting_bytes = 0
@@ -270,17 +270,11 @@ class Replies:
                 return
 
     def _on_loaded(self) -> None:
-        if self._closed:
-            self._loading.close()
-            self._finish_close()
-            return
         self.pump()
         self._on_progress()
 
     def _on_read_error(self, error: BaseException) -> None:
-        if not self._closed:
-            self._on_error(error)
-        self._finish_close()
+        self._on_error(error)
 
     def close(self) -> None:
         """Drop everything that was not sent; slots may still be filled, to no effect."""
@@ -296,17 +290,12 @@ class Replies:
         for slot in list(self._slots):
             if slot.pieces is None:
                 slot.on_closed()
-        if not self._loading.is_reading:
-            self._finish_close()
-
-    def _finish_close(self) -> None:
-        if self._closed:
-            release_pieces(self._out)
-            self._out.clear()
-            for slot in self._slots:
-                if slot.pieces is not None:
-                    release_pieces(slot.pieces)
-            self._slots.clear()
+        release_pieces(self._out)
+        self._out.clear()
+        for slot in self._slots:
+            if slot.pieces is not None:
+                release_pieces(slot.pieces)
+        self._slots.clear()
 
 
 def _ignore_error(_: BaseException) -> None:

@@ -14,6 +14,7 @@ class Source(Protocol):
     """A segment as the stream sees it."""
 
     on_read_error: Callable[[OSError], object]  # hears that the file could not be read
+    cut_count: int  # how often bytes of it were cut off, where others may be since
 
     @property
     def file(self) -> File | None:
@@ -22,19 +23,35 @@ class Source(Protocol):
     def memory_view(self, position: int, length_max: int) -> memoryview | None:
         """Return bytes at `position` from tail memory, valid until control returns to the loop."""
 
+    def acquire(self) -> None:
+        """Keep the file open until `release`."""
+
     def release(self) -> None:
         """Undo one `acquire`."""
 
 
 class RangePiece:
-    """Bytes [position, position + length) of an acquired segment, still to be sent."""
+    """Bytes [position, position + length) of an acquired segment, still to be sent.
 
-    __slots__ = ("length", "position", "segment")
+    Those up to `readable_end` may be read, too: who asks for what follows will get them.
+    """
 
-    def __init__(self, segment: Source, position: int, length: int) -> None:
+    __slots__ = ("_cut_count", "_readable_end", "length", "position", "segment")
+
+    def __init__(
+        self, segment: Source, position: int, length: int, readable_end: int | None = None
+    ) -> None:
         self.segment = segment
         self.position = position
         self.length = length
+        self._readable_end = position if readable_end is None else readable_end
+        self._cut_count = segment.cut_count
+
+    @property
+    def readable_end_now(self) -> int:
+        """As far as bytes may be read: no further than these when others may be there since."""
+        end = self.position + self.length
+        return max(end, self._readable_end) if self._cut_count == self.segment.cut_count else end
 
 
 Piece = bytes | memoryview | RangePiece

@@ -93,7 +93,10 @@ class LogReader:
             services.metrics.tail_reads_total += 1
         else:
             services.metrics.disk_reads_total += 1
-        return Read([SegmentRange(segment, start, end - start)], cursor.base_offset, end - start)
+        is_whole = end_offset >= state.end_offset_of(segment)
+        readable_end = max(end, segment.written_position if is_whole else 0)
+        found = SegmentRange(segment, start, end - start, readable_end)
+        return Read([found], cursor.base_offset, end - start)
 
     def _known(self, segment: Segment, offset: int) -> Cursor | None:
         """Return the remembered place of `offset`, unless the log has rolled there since."""

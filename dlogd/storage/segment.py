@@ -84,6 +84,7 @@ class Segment:
         "allocated_end",
         "base_offset",
         "bytes_expected",
+        "cut_count",
         "direct",
         "directory",
         "durable",
@@ -149,6 +150,8 @@ class Segment:
         # What streams the segment to a reader tells here that the file could not be read.
         self.on_read_error: Callable[[OSError], object] = _ignore
         self.on_unused: Callable[[Segment], None] | None = None
+        # How often bytes were cut off: others may stand where they stood.
+        self.cut_count = 0
         self._references = 0
 
     def __repr__(self) -> str:
@@ -219,6 +222,7 @@ class Segment:
 
     def cut_indexes(self, position: int, offset: int) -> None:
         """Forget entries of batches at or beyond `position` (which begin at `offset` or later)."""
+        self.cut_count += 1
         count = self.index.count_below(position, column=1)
         assert count is not None, "an index is open before it is cut"
         self.index.cut(count)
@@ -346,8 +350,12 @@ def close_files(files: list[File]) -> None:
 
 
 class SegmentRange(NamedTuple):
-    """Bytes [position, position + length) of a segment: whole batches."""
+    """Bytes [position, position + length) of a segment: whole batches.
+
+    What follows may be read up to `readable_end`: it is in the file and below the same end offset.
+    """
 
     segment: Segment
     position: int
     length: int
+    readable_end: int

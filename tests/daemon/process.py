@@ -18,9 +18,9 @@ PATIENCE_S = 30.0
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return our environment without what configures dlogd."""
+    """Return our environment without what configures dlogd or dlogctl."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DLOG_")}
-    return {**kept, **(extra or {})}
+    return {**kept, "XDG_CONFIG_HOME": "/no/contexts/here", **(extra or {})}
 
 
 def run_to_end(*arguments: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:

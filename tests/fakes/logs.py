@@ -176,7 +176,7 @@ async def read_batches(
             found = plog.read(offset, max_bytes, end)
         if not found.ranges:
             break
-        data = b"".join([await bytes_of(plog, *piece) for piece in found.ranges])
+        data = b"".join([await bytes_of(plog, *piece[:3]) for piece in found.ranges])
         assert len(data) == found.bytes
         assert int.from_bytes(data[:8], "big") == found.base_offset <= offset
         parts.append(data)

@@ -65,6 +65,7 @@ class FakeSegment:
         self.file: Any = data
         self.in_memory_from = in_memory_from
         self.acquired = 0
+        self.cut_count = 0
         self.read_errors: list[OSError] = []
         self.on_read_error: Any = self.read_errors.append
 
@@ -73,12 +74,15 @@ class FakeSegment:
             return None
         return memoryview(self.file)[position : position + min(length_max, 700)]
 
+    def acquire(self) -> None:
+        self.acquired += 1
+
     def release(self) -> None:
         self.acquired -= 1
 
-    def piece(self, position: int, length: int) -> RangePiece:
+    def piece(self, position: int, length: int, readable_end: int | None = None) -> RangePiece:
         self.acquired += 1
-        return RangePiece(self, position, length)
+        return RangePiece(self, position, length, readable_end)
 
 
 def draw_pieces(rng: random.Random, segment: FakeSegment) -> list[Piece]:
@@ -92,6 +96,13 @@ def draw_pieces(rng: random.Random, segment: FakeSegment) -> list[Piece]:
     return pieces
 
 
+def draw_next(rng: random.Random, segment: FakeSegment, position: int) -> list[Piece]:
+    """Return an answer that goes on where the last one ended, as those of a consumer do."""
+    length = min(rng.choice([1, 300, 1000, 2500]), 20_000 - position)
+    readable_end = rng.choice([None, rng.randint(position + length, 20_000), 20_000])
+    return [b"head", segment.piece(position, length, readable_end), b"tail"]
+
+
 def expected_bytes(pieces: list[Piece], segment: FakeSegment) -> bytes:
     return b"".join(
         segment.file[each.position : each.position + each.length]
@@ -101,6 +112,19 @@ def expected_bytes(pieces: list[Piece], segment: FakeSegment) -> bytes:
     )
 
 
+def draw_answers(rng: random.Random, segment: FakeSegment) -> list[list[Piece]]:
+    answers = []
+    position = 0
+    for _ in range(12):
+        if rng.random() < 0.7 and position < 19_000:
+            answers.append(draw_next(rng, segment, position))
+            assert isinstance(answers[-1][1], RangePiece)
+            position += answers[-1][1].length
+        else:
+            answers.append(draw_pieces(rng, segment))
+    return answers
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_the_stream_is_what_was_asked_for_in_order(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -108,13 +132,13 @@ def test_the_stream_is_what_was_asked_for_in_order(
     rng = random.Random(seed)
     monkeypatch.setattr(module, "SLICE_BYTES", rng.choice([100, 1500, 1 << 20]))
     turns: list[Turn] = []
-    pacer = rng.choice([None, SimpleNamespace(ask=turns.append)])
-    engine, peer, held = LateEngine(), Peer(rng), HeldReads(rng.choice([0, 1]), pacer)
+    pacer: Any = rng.choice([None, SimpleNamespace(ask=turns.append)])
+    engine, peer, held = LateEngine(), Peer(rng), HeldReads(rng.choice([0, 1, 2]), pacer)
     errors: list[BaseException] = []
     replies = Replies(engine, held, errors.append, lambda: None)  # type: ignore[arg-type]
     replies.attach(peer)
     segment = FakeSegment(rng.randbytes(20_000), rng.choice([0, 10_000, 20_000]))
-    slots = [(replies.open(), draw_pieces(rng, segment)) for _ in range(12)]
+    slots = [(replies.open(), pieces) for pieces in draw_answers(rng, segment)]
     expected = b"".join(expected_bytes(pieces, segment) for _, pieces in slots)
     while slots or len(replies):
         steps: list[Callable[[], None]] = []
@@ -138,6 +162,10 @@ def test_the_stream_is_what_was_asked_for_in_order(
             peer.short = False
         step()
     assert bytes(peer.taken) == bytes(expected)
+    replies.close()
+    while engine.waiting:
+        engine.waiting.pop(0)()
+    assert held.ahead_count_now == 0
     assert (segment.acquired, engine.buffers_out, held.count_now) == (0, 0, 0)
     assert not errors
 
@@ -155,7 +183,7 @@ def test_closing_at_any_moment_gives_everything_back(seed: int) -> None:
         if step == closing_step:
             replies.close()
         if step % 2 == 0 and slots:
-            slots.pop(0).fill([b"head", segment.piece(100, 5000)]).drain()
+            slots.pop(0).fill([b"head", segment.piece(100, 5000, 20_000)]).drain()
         elif engine.waiting:
             engine.waiting.pop(0)()
         elif not replies.is_closed:
@@ -181,6 +209,7 @@ def test_a_segment_that_ends_early_is_an_error_not_a_hang() -> None:
 
 def test_a_blocked_peer_loses_its_buffer_to_those_that_blocked_later() -> None:
     engine, held = LateEngine(), HeldReads(1)
+    held.ahead_count_max = 0
     segment = FakeSegment(bytes(20_000), 20_000)
     all_replies = []
     for _ in range(3):

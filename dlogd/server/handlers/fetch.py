@@ -315,6 +315,7 @@ class FetchWork(Slot):
         parts = fetch.encode_response_parts(self._version, self._correlation_id, 0, NONE, 0, topics)
         pieces: list[Piece] = []
         found = iter(ranges)
+        is_single = len(ranges) == 1  # of several partitions each is read in turn
         for part in parts:
             if isinstance(part, bytes):
                 pieces.append(part)
@@ -323,7 +324,8 @@ class FetchWork(Slot):
             while left > 0:
                 each = next(found)
                 each.segment.acquire()
-                pieces.append(RangePiece(each.segment, each.position, each.length))
+                readable_end = each.readable_end if is_single else None
+                pieces.append(RangePiece(each.segment, each.position, each.length, readable_end))
                 left -= each.length
         self._fill(pieces)
 

@@ -1,0 +1,41 @@
+"""`dlogctl config check`: whether a configuration file is right."""
+
+from pathlib import Path
+
+import click
+
+from dlog.errors import ConfigError
+from dlogctl import exit_codes
+from dlogctl.groups import ExampleCommand
+from dlogctl.output import Column, Output
+from dlogctl.settings import common_options, settings_of
+from dlogd.config.load import load_config
+
+PROBLEM_COLUMNS = (Column("PROBLEM", "problem"),)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(("dlogctl config check /etc/dlog/dlog.yaml", "All problems at once, offline."),),
+)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@common_options
+@click.pass_context
+def check(context: click.Context, file: Path) -> int:
+    """Check a configuration FILE; name every problem in it with its line."""
+    output = Output(settings_of(context))
+    problems: tuple[str, ...] = ()
+    try:
+        load_config(file)
+    except ConfigError as error:
+        problems = error.problems
+    if output.for_people:
+        for problem in problems:
+            click.echo(f"dlogctl: {problem}", err=True)
+        if not problems:
+            click.echo(f"{file} is correct")
+    elif output.has_documents:
+        output.document({"file": str(file), "correct": not problems, "problems": list(problems)})
+    else:
+        output.rows([{"problem": problem} for problem in problems], PROBLEM_COLUMNS)
+    return exit_codes.FAILURE if problems else exit_codes.OK

@@ -1,0 +1,33 @@
+"""`dlogctl man`: the manual page, on a terminal by man(1), else as roff."""
+
+import shutil
+import subprocess
+
+import click
+
+from dlogctl import exit_codes
+from dlogctl.groups import ExampleCommand
+from dlogctl.man_page import man_page
+from dlogctl.output import has_abilities
+from dlogctl.settings import common_options, settings_of
+from dlogd.version import VERSION
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl man", "Read it."),
+        ("dlogctl man | sudo tee /usr/local/share/man/man1/dlogctl.1", "Install it."),
+    ),
+)
+@common_options
+@click.pass_context
+def man(context: click.Context) -> int:
+    """Show the manual page; in a pipe, its roff source."""
+    page = man_page(context.find_root().command, VERSION)
+    reader = shutil.which("man")
+    if reader is None or not has_abilities(settings_of(context).environ):
+        click.echo(page, nl=False)
+        return exit_codes.OK
+    subprocess.run([reader, "-l", "-"], input=page.encode(), check=False)
+    return exit_codes.OK

@@ -1,0 +1,248 @@
+"""`dlogctl topic list` and `describe`: partitions, leaders, offsets, configs."""
+
+from typing import Any
+
+import click
+
+from dlog.client.admin import Resource, describe_error
+from dlog.client.blocking import BlockingClient
+from dlog.client.partitions import EARLIEST, LATEST, try_list_offsets
+from dlog.client.views import PartitionView, TopicView
+from dlog.errors import NONE, DlogError, WireError
+from dlogctl import exit_codes
+from dlogctl.commands.config_show import explained_row, for_people
+from dlogctl.completing import complete_topics
+from dlogctl.groups import ExampleCommand
+from dlogctl.output import Column, Output
+from dlogctl.reasons import explain
+from dlogctl.session import connected, naming_topic
+from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.watch import Watch, watch_option
+
+LIST_COLUMNS = (
+    Column("TOPIC", "topic"),
+    Column("PARTITIONS", "partitions", right=True),
+    Column("REPLICAS", "replication_factor", right=True),
+    Column("LEADERLESS", "leaderless", right=True),
+    Column("UNDER-REPLICATED", "under_replicated", right=True),
+    Column("INTERNAL", "internal", wide=True),
+    Column("ID", "topic_id", wide=True),
+)
+PARTITION_COLUMNS = (
+    Column("TOPIC", "topic", wide=True),
+    Column("PARTITION", "partition", right=True),
+    Column("LEADER", "leader", right=True),
+    Column("EPOCH", "leader_epoch", wide=True, right=True),
+    Column("REPLICAS", "replicas"),
+    Column("ISR", "isr"),
+    Column("START", "log_start_offset", right=True),
+    Column("END", "high_watermark", right=True),
+    Column("ERROR", "error", wide=True),
+    Column("REASON", "reason", wide=True),
+)
+REASONS_SHOWN = 20
+CONFIG_COLUMNS = (
+    Column("CONFIG", "name"),
+    Column("VALUE", "value"),
+    Column("SOURCE", "source", wide=True),
+)
+EXPLAINED_COLUMNS = (
+    *CONFIG_COLUMNS[:2],
+    Column("SOURCE", "source"),
+    Column("DEFAULT", "default", wide=True),
+    Column("BOUNDS", "bounds"),
+    Column("MEANING", "doc"),
+)
+MEANINGS = (
+    ("LEADER", "the node that takes writes and serves reads; none: nobody can do either"),
+    ("REPLICAS, ISR", "nodes that hold a copy, and those of them that have everything"),
+    ("START", "first offset that can be read; what was before is deleted"),
+    ("END", "offset that the next committed record will get"),
+)
+
+
+def _summary(view: TopicView) -> dict[str, Any]:
+    return {
+        "topic": view.name,
+        "partitions": len(view.partitions),
+        "replication_factor": view.replication_factor,
+        "leaderless": sum(each.leader < 0 for each in view.partitions),
+        "under_replicated": sum(len(each.isr) < len(each.replicas) for each in view.partitions),
+        "internal": view.is_internal,
+        "topic_id": str(view.topic_id),
+    }
+
+
+@click.command(
+    "list",
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl topic list", "All topics."),
+        ("dlogctl topic list -o tsv --no-headers | cut -f1", "Only their names, for a script."),
+    ),
+)
+@click.option("--internal", is_flag=True, help="Internal topics too.")
+@common_options
+@click.pass_context
+def list_topics(context: click.Context, internal: bool) -> int:
+    """List all topics."""
+    settings = settings_of(context)
+    with connected(settings) as client:
+        view = client.run(client.admin.describe_topics)
+    found = sorted(view.topics.values(), key=lambda each: each.name)
+    rows = [_summary(each) for each in found if internal or not each.is_internal]
+    Output(settings).rows(rows, LIST_COLUMNS)
+    settings.suggest("dlogctl topic describe NAME")
+    return exit_codes.OK
+
+
+def _node_to_ask(partition: PartitionView) -> int:
+    """Return the leader, else the first replica, which knows why it does not lead; -1: nobody."""
+    return next((each for each in (partition.leader, *partition.replicas) if each >= 0), -1)
+
+
+async def _offsets(client: BlockingClient, view: TopicView) -> dict[int, dict[str, Any]]:
+    """Return first and end offset of each partition, or its error."""
+    asked: dict[int, list[int]] = {}
+    for each in view.partitions:
+        if (node_id := _node_to_ask(each)) >= 0:
+            asked.setdefault(node_id, []).append(each.partition)
+    found: dict[int, dict[str, Any]] = {}
+    for node_id, partitions in asked.items():
+        try:
+            node = await client.cluster.node(node_id)
+            start = await try_list_offsets(node, view.name, dict.fromkeys(partitions, EARLIEST))
+            end = await try_list_offsets(node, view.name, dict.fromkeys(partitions, LATEST))
+        except DlogError as error:
+            found |= {partition: {"error": str(error)} for partition in partitions}
+            continue
+        for number in partitions:
+            found[number] = _offset_fields(start.get(number), end.get(number))
+    return found
+
+
+def _offset_fields(
+    start: tuple[int, int] | WireError | None, end: tuple[int, int] | WireError | None
+) -> dict[str, Any]:
+    for each in (start, end):
+        if isinstance(each, WireError):
+            return {"error": each.name}
+    fields = {"log_start_offset": start, "high_watermark": end}
+    return {key: each[0] for key, each in fields.items() if isinstance(each, tuple)}
+
+
+async def _describe(client: BlockingClient, settings: Settings, name: str) -> dict[str, Any]:
+    with naming_topic(name):
+        view = await client.admin.describe_topic(name)
+    offsets = await _offsets(client, view)
+    failed = [each for each in view.partitions if "error" in offsets.get(each.partition, {})]
+    reasons = await explain(
+        client, settings, name, ((each.partition, _node_to_ask(each)) for each in failed)
+    )
+    partitions: list[dict[str, Any]] = [
+        {
+            "topic": name,
+            "partition": each.partition,
+            "leader": each.leader if each.leader >= 0 else None,
+            "leader_epoch": each.leader_epoch,
+            "replicas": list(each.replicas),
+            "isr": list(each.isr),
+            "offline": list(each.offline),
+            "log_start_offset": None,
+            "high_watermark": None,
+            "error": None if each.error_code == NONE else describe_error(each.error_code),
+            "reason": reasons.get(each.partition),
+            **offsets.get(each.partition, {}),
+        }
+        for each in view.partitions
+    ]
+    configs = await client.admin.describe_configs(Resource.TOPIC, name)
+    explained = [explained_row(each) for each in sorted(configs, key=lambda each: each.name)]
+    return {
+        **_summary(view),
+        "configs": {each.name: each.value for each in configs if each.is_own},
+        "all_configs": explained,
+        "partitions": partitions,
+    }
+
+
+def _partition_columns(rows: list[dict[str, Any]]) -> tuple[Column, ...]:
+    """Return the columns; where there is an error, it is shown in every format."""
+    if not any(row["error"] for row in rows):
+        return PARTITION_COLUMNS
+    return (*PARTITION_COLUMNS[:-2], Column("ERROR", "error"), PARTITION_COLUMNS[-1])
+
+
+def _show_reasons(output: Output, rows: list[dict[str, Any]]) -> None:
+    """Say below the table why partitions are out of service, and what to do."""
+    known = [row for row in rows if row["reason"]]
+    for row in known[:REASONS_SHOWN]:
+        output.line(f"{row['topic']}-{row['partition']}: {row['reason']}")
+    if len(known) > REASONS_SHOWN:
+        output.line(f"and {len(known) - REASONS_SHOWN} more: dlogctl topic describe -o json")
+
+
+def _show(found: list[dict[str, Any]], settings: Settings, *, compact: bool) -> int:
+    output = Output(settings, compact=compact)
+    if output.has_documents:
+        if not settings.explain:
+            found = [{k: v for k, v in each.items() if k != "all_configs"} for each in found]
+        output.document(found if len(found) > 1 else found[0])
+        return exit_codes.OK
+    for each in found:
+        if output.for_people:
+            _show_head(each, settings, output)
+        output.rows(each["partitions"], _partition_columns(each["partitions"]))
+        if output.for_people:
+            _show_reasons(output, each["partitions"])
+    if settings.explain and output.for_people:
+        for title, meaning in MEANINGS:
+            click.echo(f"{title}: {meaning}", err=True)
+    return exit_codes.OK
+
+
+def _show_head(topic: dict[str, Any], settings: Settings, output: Output) -> None:
+    output.pairs([("topic", topic["topic"]), ("id", topic["topic_id"])])
+    configs = topic["all_configs"]
+    if not settings.explain:
+        configs = [each for each in configs if each["source"] == "topic"]
+    if configs:
+        columns = EXPLAINED_COLUMNS if settings.explain else CONFIG_COLUMNS
+        output.rows([for_people(each) for each in configs], columns)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl topic describe events", "Partitions, leaders, offsets, configs that are set."),
+        ("dlogctl topic describe events --explain", "All its configs and what they mean."),
+        ("dlogctl topic describe events --watch 1s", "Watch the offsets move."),
+        ("dlogctl topic describe events -o json | jq '.partitions[].high_watermark'", "Ends."),
+    ),
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...",
+                shell_complete=complete_topics)  # fmt: skip
+@watch_option
+@common_options
+@click.pass_context
+def describe(context: click.Context, names: tuple[str, ...], watch: float | None) -> int:
+    """Describe topics: leaders, replicas, offsets, and the configs that are set.
+
+    --explain shows all configs with their sources and meanings.
+    """
+    settings = settings_of(context)
+    watching = Watch(settings, watch, context.command_path)
+    wrong = False
+
+    def gather() -> list[dict[str, Any]]:
+        return [client.run(lambda each=name: _describe(client, settings, each)) for name in names]  # type: ignore[misc]
+
+    def show(found: list[dict[str, Any]]) -> int:
+        nonlocal wrong
+        wrong = any(row["error"] for each in found for row in each["partitions"])
+        return _show(found, settings, compact=watching.is_on)
+
+    with connected(settings) as client:
+        code = watching.run(gather, show)
+    settings.suggest("dlogctl status" if wrong else f"dlogctl topic alter {names[0]} --help")
+    return code

@@ -1,0 +1,115 @@
+"""`--watch`: show something again and again, until Ctrl-C.
+
+On a terminal each look replaces the one before; in a pipe, and where a terminal can only append
+(TERM=dumb), the looks follow each other: documents one per line in JSON, else apart by a blank
+line.
+"""
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+
+from dlog.errors import TransportError
+from dlogctl import exit_codes
+from dlogctl.output import has_abilities
+from dlogctl.settings import Settings, parse_seconds
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Found = TypeVar("Found")
+
+HOME_AND_CLEAR = "\x1b[H\x1b[J"
+CLEAR_SCREEN = "\x1b[2J"
+
+
+def _parse_interval(
+    _context: click.Context, _option: click.Parameter, text: str | None
+) -> float | None:
+    try:
+        return None if text is None else parse_seconds(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def watch_option(command: Command) -> Command:
+    """Add `--watch [INTERVAL]`, given to the command as seconds or None."""
+    return click.option(
+        "--watch",
+        metavar="[INTERVAL]",
+        callback=_parse_interval,
+        help="Show it again and again, every 2s or as given, until Ctrl-C.",
+    )(command)
+
+
+class Watch:
+    """Looks at something once, or every `interval_s`. Life: one `run`."""
+
+    def __init__(self, settings: Settings, interval_s: float | None, title: str) -> None:
+        self._settings = settings
+        self._interval_s = interval_s
+        self._title = title
+        self._count = 0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there will be more than one look."""
+        return self._interval_s is not None
+
+    def run(
+        self,
+        gather: Callable[[], Found],
+        show: Callable[[Found], int],
+        *,
+        ends: Callable[[int], bool] | None = None,
+    ) -> int:
+        """Return the exit code of the last look; Ctrl-C is the way to end.
+
+        A cluster that cannot be reached is shown and asked again: watching, one waits for it.
+        """
+        if self._interval_s is None:
+            return show(gather())
+        code = exit_codes.OK
+        try:
+            while True:
+                code = self._look(gather, show)
+                if ends is not None and ends(code):
+                    return code
+                time.sleep(self._interval_s)
+        except (KeyboardInterrupt, click.Abort):
+            if sys.stdout.isatty():
+                click.echo()  # the shell's prompt does not stand behind ^C
+            return code
+
+    def _look(self, gather: Callable[[], Found], show: Callable[[Found], int]) -> int:
+        try:
+            found = gather()
+        except TransportError as error:
+            self._begin()
+            if self._settings.output in ("table", "wide"):
+                click.echo(f"unreachable: {error}")
+            else:
+                click.echo(f"dlogctl: unreachable: {error}", err=True)
+            return exit_codes.UNREACHABLE
+        self._begin()
+        return show(found)
+
+    def _begin(self) -> None:
+        """Make room for a look: all is known by now, so that the screen is not empty for long."""
+        self._count += 1
+        if has_abilities(self._settings.environ):
+            first = CLEAR_SCREEN if self._count == 1 else ""
+            click.echo(f"{first}{HOME_AND_CLEAR}{self._headline()}\n")
+        elif self._count > 1 and self._settings.output in ("table", "wide"):
+            click.echo()
+        elif self._count > 1 and self._settings.output == "yaml":
+            click.echo("---")
+
+    def _headline(self) -> str:
+        right = datetime.now().astimezone().strftime("%H:%M:%S")
+        width = shutil.get_terminal_size().columns - len(right) - 1
+        left = f"every {self._interval_s:g} s: {self._title}"
+        return f"{left[:width]:<{width}} {right}"
