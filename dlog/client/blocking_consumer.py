@@ -117,8 +117,9 @@ class BlockingConsumer:
     ) -> list[ConsumedRecord]:
         """Return the next records, as `Consumer.poll`; interrupting it loses nothing."""
         stash = self._consumer.stash
-        if not len(stash):
-            self._call(lambda: self._consumer.poll_to_stash(max_records, max_bytes, timeout_ms))
+        if len(stash):
+            return stash.take(max_records, max_bytes)
+        self._call(lambda: self._consumer.poll_to_stash(max_records, max_bytes, timeout_ms))
         return stash.take(max_records)
 
     def poll_arrow(

@@ -137,6 +137,7 @@ class BlockingProducer:
         self._thread = LoopThread("dlog-producer")
         self._lock = self._thread.lock
         self._parts: _Parts | None = None
+        self._is_closing = False
         self._append: Callable[..., Delivery | None] = _refuse_closed
 
     def start(self) -> None:
@@ -324,10 +325,12 @@ class BlockingProducer:
 
         Without a time-out it takes at most `delivery_timeout_ms`.
         """
-        parts = self._parts
-        if parts is None:
-            return
-        self._append = _refuse_closed
+        with self._lock:
+            parts = self._parts
+            if parts is None or self._is_closing:
+                return
+            self._is_closing = True
+            self._append = _refuse_closed
         try:
             self.flush(None if timeout_ms is None else timeout_ms / 1000)
         except TimeoutError:

@@ -48,9 +48,14 @@ class Stash:
         rest = self._empty()
         return self._set(records + rest if rest else records)
 
-    def take(self, count: int) -> list[ConsumedRecord]:
-        """Return the first `count` records that were not given yet, and forget them."""
+    def take(self, count: int, bytes_max: int | None = None) -> list[ConsumedRecord]:
+        """Return the first `count` records that were not given yet, and forget them.
+
+        At most `bytes_max` of keys and values, but always one.
+        """
         rest = self._empty()
+        if bytes_max is not None:
+            count = min(count, _fitting(rest, bytes_max))
         if len(rest) > count:
             self._set(rest[count:])
         return rest[:count]
@@ -82,3 +87,12 @@ class Stash:
         self._records = records
         self._iterator = iter(records)
         return self._iterator
+
+
+def _fitting(records: list[ConsumedRecord], bytes_max: int) -> int:
+    """Return how many of the first records have at most so many bytes; one at least."""
+    for index, record in enumerate(records):
+        bytes_max -= len(record.key or b"") + len(record.value or b"")
+        if bytes_max < 0:
+            return max(1, index)
+    return len(records)

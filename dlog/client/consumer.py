@@ -189,7 +189,7 @@ class Consumer:
         that last for the policy's deadline or do not pass at all; poll again to go on.
         """
         limits = PollLimits.of(max_records, max_bytes, timeout_ms)
-        stashed = self.stash.take(max_records)
+        stashed = self.stash.take(max_records, max_bytes)
         if stashed:
             return stashed
         reading = self._reading

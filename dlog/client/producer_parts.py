@@ -30,6 +30,8 @@ class ProducerParts:
         on_released: Callable[[], None],
         delivery_type: type[Delivery] = Delivery,
     ) -> None:
+        if options.idempotent and acks == "none":
+            raise ValueError("an idempotent producer needs acks, the cluster's default is none")
         is_idempotent = options.is_idempotent and acks != "none"
         identity = ProducerIdentity() if is_idempotent else None
         self.accumulator = Accumulator(

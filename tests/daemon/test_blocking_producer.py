@@ -149,6 +149,17 @@ def test_the_end(bench: Bench) -> None:
             call(bench.topic, b"")  # type: ignore[operator]
 
 
+def test_two_threads_may_end_it(bench: Bench) -> None:
+    with bench.producer() as producer:
+        delivery = producer.send(bench.topic, b"0")
+        threads = [threading.Thread(target=producer.close) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert delivery.result(0).offset == 0
+
+
 def test_a_cluster_that_is_not_there(bench: Bench) -> None:
     policy = RetryPolicy(base_s=0.001, cap_s=0.005, deadline_s=0.05)
     with pytest.raises(DlogError), Producer("127.0.0.1:1", policy=policy):

@@ -7,6 +7,7 @@ import pytest
 
 from dlog.batch.records import Record
 from dlog.client import errands
+from dlog.client.cluster import Cluster
 from dlog.client.futures import (
     BufferFullError,
     RefusedError,
@@ -139,6 +140,20 @@ def test_options_that_make_no_sense_are_refused_at_once(node: Node) -> None:
                 scene.producer(**wrong)
 
     check(node, "options", work)
+
+
+def test_idempotence_is_not_dropped_in_silence(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none(_cluster: Cluster, _topic: str | None = None) -> str:
+        return "none"
+
+    async def work(scene: Scene) -> None:
+        monkeypatch.setattr(Cluster, "ack_default", none)
+        with pytest.raises(ValueError, match="needs acks"):
+            await scene.producer(idempotent=True).start()
+        async with scene.producer() as producer:
+            assert (await producer.write(scene.topic, b"x")).offset == -1
+
+    check(node, "silence", work)
 
 
 def test_memory_is_bounded_and_callers_wait_for_it(node: Node) -> None:

@@ -49,6 +49,16 @@ def test_what_an_iteration_left_is_taken_first() -> None:
     assert stash.take(9) == []
 
 
+def test_what_was_left_is_taken_up_to_a_size() -> None:
+    stash = Stash()
+    left = [each._replace(key=b"k", value=b"123") for each in records(KEYS[0], 0, 4)]
+    stash.fill(left)
+    assert stash.take(9, 1) == left[:1]  # one always
+    assert stash.take(9, 8) == left[1:3]
+    assert stash.take(9, 99) == left[3:]
+    assert stash.take(9, 1) == []
+
+
 @given(
     st.lists(
         st.one_of(
