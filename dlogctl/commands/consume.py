@@ -156,6 +156,8 @@ def consume(
     if follow and until is not None:
         raise click.UsageError("--follow or --until, not both", context)
     settings = settings_of(context)
+    if sys.stdout is None:
+        raise click.ClickException("standard output is closed: there is nowhere to write to")
     form = form or (JSON if settings.output == JSON else LINES)
     run = _Run(
         form=line_format(form=form, with_place=with_place, **lines),
@@ -292,5 +294,7 @@ def _report(run: _Run, settings: Settings, *, quiet: bool) -> int:
         Output(settings).rows(rows, COUNT_COLUMNS)
     elif not quiet and sys.stderr.isatty():
         size = format_bytes(sum(each.bytes for each in run.counts.values()))
-        click.echo(f"{run.records} records ({size})", err=True)
+        click.echo(
+            f"{run.records} {'record' if run.records == 1 else 'records'} ({size})", err=True
+        )
     return exit_codes.FAILURE if run.gaps else exit_codes.OK

@@ -132,6 +132,8 @@ def produce(
     once, whatever fails on the way.
     """
     settings = settings_of(context)
+    if sys.stdin is None:
+        raise click.ClickException("standard input is closed: there is nothing to write")
     run = _Run(
         topic=topic,
         form=line_format(form=form or LINES, **lines),
@@ -242,9 +244,9 @@ def _finish(producer: Producer, run: _Run, interrupts: Interrupts) -> None:
 def _report(run: _Run, settings: Settings, elapsed_s: float, *, quiet: bool) -> int:
     found = run.deliveries
     for failure in found.failures:
-        lines = format_lines(failure.lines)
+        lines = ("line " if len(failure.lines) == 1 else "lines ") + format_lines(failure.lines)
         what = "it is not known whether written" if failure.is_unknown else "not written"
-        click.echo(f"dlogctl: lines {lines}: {what}: {failure.error}", err=True)
+        click.echo(f"dlogctl: {lines}: {what}: {failure.error}", err=True)
     if run.error is not None:
         click.echo(f"dlogctl: {run.error}; nothing behind it was sent", err=True)
     output = Output(settings)
@@ -271,7 +273,8 @@ def _report(run: _Run, settings: Settings, elapsed_s: float, *, quiet: bool) -> 
 
 def _summary(run: _Run, amount: str) -> str:
     found = run.deliveries
-    text = f"{found.written} records written to {run.topic} ({amount})"
+    records = "record" if found.written == 1 else "records"
+    text = f"{found.written} {records} written to {run.topic} ({amount})"
     for count, what in (
         (found.refused, "not written"),
         (found.unknown, "unknown"),

@@ -194,6 +194,13 @@ def test_a_reader_that_goes_away(node: DaemonProcess, topic: str) -> None:
     assert (done.stdout, done.stderr) == ("x\nx\n", "")
 
 
+@pytest.mark.parametrize(("command", "closing"), [("produce", "<&-"), ("consume", ">&-")])
+def test_closed_descriptors(node: DaemonProcess, topic: str, command: str, closing: str) -> None:
+    done = shell(node, f"dlogctl {command} {topic} {closing}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"dlogctl: standard (in|out)put is closed: .*\n", done.stderr)
+
+
 def test_following_until_ctrl_c(node: DaemonProcess, topic: str) -> None:
     with subprocess.Popen(
         [*CTL, "consume", topic, "--from", "start", "--follow"],
@@ -221,7 +228,7 @@ def test_typing_records_and_ending_with_ctrl_c(node: DaemonProcess, topic: str) 
     terminal.type("\x03")
     code, shown = terminal.end()
     assert code == 0
-    assert f"1 records written to {topic}" in shown
+    assert f"1 record written to {topic}" in shown
     assert "Traceback" not in shown
 
 
@@ -230,7 +237,7 @@ def test_typing_records_and_ending_with_ctrl_d(node: DaemonProcess, topic: str) 
     terminal.read_until("Ctrl-D ends")
     terminal.type("typed\n\x04")
     code, shown = terminal.end()
-    assert (code, "1 records written" in shown) == (0, True)
+    assert (code, "1 record written" in shown) == (0, True)
 
 
 def test_a_node_that_dies_leaves_lines_unknown(tmp_path: Path) -> None:
@@ -260,7 +267,7 @@ def test_a_node_that_dies_leaves_lines_unknown(tmp_path: Path) -> None:
             process.signal(signal.SIGCONT)
     assert "Traceback" not in told
     assert re.search(r"^dlogctl: lines 2-3: it is not known whether written: t-0: ", told, re.M)
-    assert "1 records written to t" in told
+    assert "1 record written to t" in told
     assert ", 2 unknown" in told
 
 
