@@ -215,7 +215,9 @@ def _explain_configs(configs: list[dict[str, Any]]) -> None:
     for each in configs:
         if each["name"] in fixed:
             continue
-        known = "; ".join(filter(None, (each["source"], each["type"], each.get("bounds"))))
+        default = f"default {each.get('default')}" if each["source"] != "default" else ""
+        parts = (each["source"], default, each["type"], each.get("bounds"))
+        known = "; ".join(filter(None, parts))
         click.echo(f"{each['name']} = {format_cell(each['value'])}  ({known})")
         click.echo(textwrap.fill(each["doc"] or "", width, **INDENTED))
     if fixed:

@@ -45,7 +45,10 @@ def test_configs_of_a_topic_are_changed_and_explained(node: DaemonProcess) -> No
     assert "  bounds:           at least -1\n" in explained
     assert "  topic events:     259200000 (3d) (set for this topic)\n" in explained
     described = run(node, "topic", "describe", "events", "--explain")
-    assert "retention.ms = 259200000 (3d)  (topic; long; at least -1)\n    Segm" in described[1]
+    assert (
+        "retention.ms = 259200000 (3d)  (topic; default 604800000; long; at least -1)\n    Segm"
+        in described[1]
+    )
     assert "Segments whose newest record is older are dropped" in described[1]
     assert "LEADER: the node that takes writes" in described[2]
     code, out, _ = run(node, "config", "unset", "retention.ms", "--topic", "events", "-o", "json")
