@@ -32,7 +32,7 @@ def _place(_context: click.Context, _option: click.Parameter, text: str) -> Star
 def _check_arrow(_context: click.Context, _option: click.Parameter, wanted: bool) -> bool:
     if wanted and not has_arrow():
         raise click.ClickException(
-            "--arrow needs pyarrow, which is not installed; install it: pip install pyarrow"
+            "--arrow needs pyarrow, which is not installed; install it: pip install 'dlog[arrow]'"
         )
     return wanted
 
