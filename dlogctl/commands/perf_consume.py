@@ -20,6 +20,7 @@ from dlogctl.session import client_options, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of
 
 POLL_MS = 200
+ARROW_MODULES = ("numpy", "pyarrow.compute", "dlog.batch.arrow", "dlog.batch.columns")
 
 
 def _place(_context: click.Context, _option: click.Parameter, text: str) -> Start:
@@ -96,6 +97,9 @@ async def _work(
 ) -> None:
     async with open_consumer(settings, topic, start) as consumer:
         ends = await consumer.end_offsets()
+        if with_arrow:
+            for name in ARROW_MODULES:  # loaded on first use, which takes a second
+                importlib.import_module(name)
         ends_at_end = duration_s is None and records_max is None
         measured.start()
         while records_max is None or measured.records < records_max:
