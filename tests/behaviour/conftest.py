@@ -19,10 +19,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     only = {name for mark in metafunc.definition.iter_markers("only") for name in mark.args}
     names = [name for name in SERVERS if not only or name in only]
-    kinds = [
-        pytest.param(name, marks=pytest.mark.xdist_group(f"behaviour/{name}")) for name in names
-    ]
-    metafunc.parametrize("server", kinds, indirect=True, scope="session")
+    metafunc.parametrize("server", names, indirect=True, scope="session")
 
 
 def pytest_configure(config: pytest.Config) -> None:
