@@ -110,6 +110,7 @@ class BlockingProducer:
         request_timeout_ms: int = defaults.REQUEST_TIMEOUT_MS,
         delivery_timeout_ms: int = defaults.DELIVERY_TIMEOUT_MS,
         block_ms: int = defaults.BLOCK_MS,
+        abandon_ms: int = defaults.ABANDON_MS,
         idempotent: bool | None = None,
         connection: ConnectionOptions | None = None,
         policy: RetryPolicy | None = None,
@@ -127,6 +128,7 @@ class BlockingProducer:
             request_timeout_ms=request_timeout_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             block_ms=block_ms,
+            abandon_ms=abandon_ms,
             idempotent=idempotent,
         )
         self._addresses = parse_bootstrap(bootstrap)
@@ -323,7 +325,8 @@ class BlockingProducer:
     def close(self, timeout_ms: int | None = None) -> None:
         """Flush, then end; after `timeout_ms` what is left ends as refused or unknown. Idempotent.
 
-        Without a time-out it takes at most `delivery_timeout_ms`.
+        Without a time-out it takes at most `delivery_timeout_ms`. Leaving the block by an exception
+        (Ctrl-C, a cancellation) gives it `abandon_ms`. Whatever ends unwritten is logged.
         """
         with self._lock:
             parts = self._parts
@@ -347,11 +350,11 @@ class BlockingProducer:
 
     def __exit__(
         self,
-        _kind: type[BaseException] | None,
+        kind: type[BaseException] | None,
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        self.close(None if kind is None else self._options.abandon_ms)
 
     def _started(self) -> _Parts:
         if self._parts is None:

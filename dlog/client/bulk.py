@@ -10,8 +10,9 @@ from typing import Protocol, cast
 from dlog.batch.native import murmur2
 from dlog.batch.records import Record
 from dlog.checksum import Buffer
-from dlog.client.accumulator import Accumulator, record_bytes_bound
+from dlog.client.accumulator import Accumulator, TopicQueues, record_bytes_bound
 from dlog.client.futures import BatchDelivery
+from dlog.errors import DlogError
 
 _POSITIVE = 0x7FFF_FFFF
 
@@ -66,6 +67,12 @@ def bulk_append(
     )
 
 
+def check_same(accumulator: Accumulator, name: str, topic: TopicQueues | None) -> None:
+    """Raise DlogError when `topic` is no more: its partitions were chosen for these records."""
+    if accumulator.topic(name) is not topic:
+        raise DlogError(f"{name} was deleted and made anew while records were taken over")
+
+
 class _Run:
     """Records that go to one partition; `partition` None: wherever keyless records go."""
 
@@ -105,12 +112,12 @@ class BulkAppend:
         self._accumulator = accumulator
         self._topic_name = topic_name
         self._timestamp_ms = timestamp_ms
+        self._topic = accumulator.topic(topic_name)
         if keys is None or partition is not None:
             self._runs = [_Run(partition, values, keys, range(len(values)))]
         else:
-            topic = accumulator.topic(topic_name)
-            assert topic is not None
-            self._runs = _by_partition(values, keys, len(topic.queues))
+            assert self._topic is not None
+            self._runs = _by_partition(values, keys, len(self._topic.queues))
 
     def advance(self, now_s: float) -> Step:
         """Append to one batch as many records as it takes."""
@@ -118,6 +125,7 @@ class BulkAppend:
             del self._runs[0]
         if not self._runs:
             return Step.DONE
+        check_same(self._accumulator, self._topic_name, self._topic)
         run = self._runs[0]
         at = run.position
         key = None if run.keys is None else run.keys[at]
