@@ -57,8 +57,7 @@ def test_records_of_every_shape_are_read_as_they_were_written(node: Node, compre
         expected = [*SHAPES, *SHAPES, Record(None, b"1", (), 9), Record(None, b"2", (), 9)]
         assert read == [each._replace(offset=n) for n, each in enumerate(expected)]
 
-    # The retention of the topic must not look at such old records.
-    check(node, f"shapes-{compression}", work, configs={"retention.ms": "-1"})
+    check(node, f"shapes-{compression}", work)
 
 
 def test_records_go_where_their_keys_say_and_outcomes_tell(node: Node) -> None:
