@@ -6,7 +6,6 @@ batch: that is the slow path, which extends the lease, seals a full batch and op
 """
 
 import random
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -26,15 +25,13 @@ from dlog.client.queues import (
     PartitionQueue,
     ProducerIdentity,
 )
+from dlog.client.topic_queues import TopicQueues
 from dlog.compression import Codec
 from dlog.errors import RecordTooLargeError
 from dlog.types import ZERO_TOPIC_ID
 
 LEASE_BYTES_MIN = 4 * 1024
 LEASE_BYTES_STEP = 64 * 1024
-
-FORMER_IDS_MAX = 16
-"""As many lives of a topic are remembered, for nodes that lag and tell of one that is over."""
 
 _POSITIVE = 0x7FFF_FFFF
 
@@ -48,36 +45,6 @@ class Batching:
     memory_bytes: int
     linger_s: float
     delivery_timeout_s: float
-
-
-class TopicQueues:
-    """The partitions of one topic and the one that takes records without a key.
-
-    Life: that of the topic; one that is made anew under the same name has other queues.
-    """
-
-    __slots__ = (
-        "acks",
-        "available",
-        "former_ids",
-        "name",
-        "queues",
-        "spent_producer_id",
-        "sticky",
-        "topic_id",
-    )
-
-    def __init__(self, name: str, topic_id: UUID, acks: int) -> None:
-        self.name = name
-        self.topic_id = topic_id  # zero: the cluster does not tell
-        self.acks = acks
-        self.former_ids: deque[UUID] = deque(maxlen=FORMER_IDS_MAX)
-        # The id in use when it was made anew; -1: it was not.
-        self.spent_producer_id = -1
-        self.queues: list[PartitionQueue] = []
-        self.available: list[int] = []
-        # None: choose before the next record.
-        self.sticky: PartitionQueue | None = None
 
 
 def record_bytes_bound(

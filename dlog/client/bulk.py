@@ -3,48 +3,49 @@
 Pure: `BulkAppend` is advanced by the producer, which waits for memory between two steps.
 """
 
+import importlib
 from collections.abc import Sequence
-from enum import Enum, auto
-from typing import Protocol, cast
+from typing import cast
 
 from dlog.batch.native import murmur2
 from dlog.batch.records import Record
 from dlog.checksum import Buffer
-from dlog.client.accumulator import Accumulator, TopicQueues, record_bytes_bound
+from dlog.client.accumulator import Accumulator, record_bytes_bound
+from dlog.client.bulk_steps import Append, Arrow, Step, check_same, is_arrow
 from dlog.client.futures import BatchDelivery
-from dlog.errors import DlogError
 
 _POSITIVE = 0x7FFF_FFFF
 
-
-class Step(Enum):
-    """How far one step came."""
-
-    MORE = auto()
-    """Some records were taken; there are more."""
-    SHORT = auto()
-    """There is no memory for the next record."""
-    DONE = auto()
-
-
-class Append(Protocol):
-    """Records on their way into batches, some at each step."""
-
-    def advance(self, now_s: float) -> Step:
-        """Append some more."""
+Many = Sequence[Buffer | None] | Sequence[Record] | Arrow
+"""Values, whole records, or Arrow: a RecordBatch, a Table or an array; see `bulk_arrow`."""
+Keys = Sequence[Buffer | None] | Arrow | None
+"""Keys beside values; Arrow's array for Arrow's."""
 
 
 def bulk_append(
     accumulator: Accumulator,
     topic_name: str,
-    records: Sequence[Buffer | None] | Sequence[Record],
-    keys: Sequence[Buffer | None] | None,
+    records: Many,
+    keys: Keys,
     *,
     timestamp_ms: int,
     partition: int | None,
     delivery: BatchDelivery,
 ) -> Append:
     """Return the steps for values, with or without keys, or for `Record`s: the first one tells."""
+    if is_arrow(records):
+        append: Append = importlib.import_module("dlog.client.bulk_arrow").ArrowAppend(
+            accumulator,
+            topic_name,
+            records,
+            keys,
+            timestamp_ms=timestamp_ms,
+            partition=partition,
+            delivery=delivery,
+        )
+        return append
+    records = cast(Sequence[Buffer | None] | Sequence[Record], records)
+    keys = cast(Sequence[Buffer | None] | None, keys)
     if len(records) and isinstance(records[0], Record):
         if keys is not None:
             raise ValueError("a Record has a key of its own")
@@ -65,12 +66,6 @@ def bulk_append(
         partition=partition,
         delivery=delivery,
     )
-
-
-def check_same(accumulator: Accumulator, name: str, topic: TopicQueues | None) -> None:
-    """Raise DlogError when `topic` is no more: its partitions were chosen for these records."""
-    if accumulator.topic(name) is not topic:
-        raise DlogError(f"{name} was deleted and made anew while records were taken over")
 
 
 class _Run:

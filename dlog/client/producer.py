@@ -21,12 +21,13 @@ from contextlib import nullcontext
 from types import TracebackType
 from typing import NoReturn, Self, cast
 
-from dlog.batch.records import Header, Record
+from dlog.batch.records import Header
 from dlog.checksum import Buffer
 from dlog.client import produce_options as defaults
 from dlog.client.accumulator import record_bytes_bound
 from dlog.client.bootstrap import Bootstrap, parse_bootstrap
-from dlog.client.bulk import Step, bulk_append
+from dlog.client.bulk import Keys, Many, bulk_append
+from dlog.client.bulk_steps import Step
 from dlog.client.cluster import Cluster
 from dlog.client.futures import BatchDelivery, BufferFullError, Delivery, Written
 from dlog.client.outcomes import ProducerCounters
@@ -198,12 +199,16 @@ class Producer:
     async def send_many(
         self,
         topic: str,
-        records: Sequence[Buffer | None] | Sequence[Record],
-        keys: Sequence[Buffer | None] | None = None,
+        records: Many,
+        keys: Keys = None,
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> BatchDelivery:
-        """Take many records over: values with or without `keys`, or whole `Record`s.
+        """Take many records over: values with or without `keys`, whole `Record`s, or Arrow.
+
+        Arrow is a `pyarrow.RecordBatch` or `Table` with a column `value` and perhaps `key`,
+        `timestamp` and `headers`, or an array of values, perhaps with one of keys: no Python object
+        is made per record. Records without a timestamp get `timestamp_ms`, or the time of now.
 
         Waits while memory is full, `block_ms` for each step. Raises as `send`; what was taken over
         before is sent all the same.
