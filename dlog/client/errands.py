@@ -13,7 +13,7 @@ from typing import Any
 from dlog.client.cluster import Cluster
 from dlog.client.log_lines import error_name, log_event
 from dlog.client.node import NodeClient
-from dlog.client.partitions import init_producer_id
+from dlog.client.producer_id import init_producer_id
 from dlog.client.queues import ProducerIdentity
 from dlog.client.retry import is_retriable
 from dlog.client.views import TopicView
