@@ -17,7 +17,12 @@ from dlog.client.producer_id import init_producer_id
 from dlog.client.queues import ProducerIdentity
 from dlog.client.retry import is_retriable
 from dlog.client.views import TopicView
-from dlog.errors import DlogError, UnknownTopicOrPartitionError
+from dlog.errors import (
+    DlogError,
+    LeaderNotAvailableError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
 from dlog.wire.apis import ApiKey
 
 PRODUCE_VERSIONS = (3, 11)
@@ -28,6 +33,10 @@ NEW_TOPIC_PATIENCE_S = 5.0
 
 AcksOf = Callable[[str], Coroutine[Any, Any, int]]
 """Finds out which acks a topic's batches are sent with, as on the wire."""
+
+
+_Work = Callable[[], Coroutine[Any, Any, DlogError | None]]
+"""Returns why it has to be done again; None: it is done."""
 
 
 class Link:
@@ -46,9 +55,10 @@ class Link:
 class _Errand:
     """One thing to find out, again and again."""
 
-    __slots__ = ("failures", "not_before_s", "task")
+    __slots__ = ("error", "failures", "not_before_s", "task")
 
     def __init__(self) -> None:
+        self.error: DlogError | None = None  # of the last time
         self.failures = 0
         self.not_before_s = 0.0
         self.task: asyncio.Task[None] | None = None
@@ -129,14 +139,26 @@ class Errands:
         """Get a producer id."""
         self._run("producer id", self._identify)
 
+    def trouble(self, topic: str) -> DlogError | None:
+        """Return why records of a topic could not be sent, where an errand for them has failed."""
+        nodes = [name for name in self._errands if name.startswith("node ")]
+        for name in (f"topic {topic}", "producer id", *nodes):
+            errand = self._errands.get(name)
+            if errand is not None and errand.error is not None:
+                return errand.error
+        return None
+
     async def find_topic(self, topic: str, deadline_s: float) -> None:
         """Learn a topic for the first time, or raise why it cannot be used."""
         unknown_s = min(deadline_s, self._loop.time() + NEW_TOPIC_PATIENCE_S)
         attempt = 0
         while True:
             try:
-                await self._learn(await self._cluster.metadata(topic))
+                async with asyncio.timeout_at(deadline_s):
+                    await self._learn(await self._cluster.metadata(topic))
                 return
+            except TimeoutError as error:
+                raise RequestTimedOutError(f"no answer about topic {topic} in time") from error
             except DlogError as error:
                 unknown = isinstance(error, UnknownTopicOrPartitionError)
                 wait_s = self._cluster.policy.backoff_s(attempt, self._rng)
@@ -153,7 +175,7 @@ class Errands:
 
     # Each errand
 
-    def _run(self, name: str, work: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+    def _run(self, name: str, work: _Work) -> None:
         """Start an errand, unless it is under way or failed a moment ago."""
         errand = self._errands.get(name)
         if errand is None:
@@ -163,8 +185,9 @@ class Errands:
             errand.task = self._loop.create_task(self._do(errand, work))
             errand.task.add_done_callback(lambda task: self._on_end(name, errand, task))
 
-    async def _do(self, errand: _Errand, work: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-        if await work():
+    async def _do(self, errand: _Errand, work: _Work) -> None:
+        errand.error = await work()
+        if errand.error is None:
             errand.failures = 0
         else:
             self._put_off(errand)
@@ -188,25 +211,27 @@ class Errands:
         self._put_off(errand)
         self._on_refused(f"{name}: {error_name(error)}: {error}")
 
-    async def _open(self, link: Link, topic: str, partition: int) -> bool:
+    async def _open(self, link: Link, topic: str, partition: int) -> DlogError | None:
         try:
             node = await self._cluster.connection(link.node_id)
             link.version = node.highest_version(ApiKey.PRODUCE, *PRODUCE_VERSIONS)
         except DlogError as error:
             self._cluster.on_error(topic, partition, link.node_id, error)
-            return False
+            return error
         link.node = node
-        return True
+        return None
 
-    async def _look_up(self, topic: str) -> bool:
+    async def _look_up(self, topic: str) -> DlogError | None:
         try:
             view = await self._cluster.metadata(topic)
             await self._learn(view)
-        except DlogError:  # logged and counted by the cluster
-            return False
-        return all(partition.leader >= 0 for partition in view.partitions)
+        except DlogError as error:  # logged and counted by the cluster
+            return error
+        if all(partition.leader >= 0 for partition in view.partitions):
+            return None
+        return LeaderNotAvailableError(f"some partitions of {topic} have no leader")
 
-    async def _identify(self) -> bool:
+    async def _identify(self) -> DlogError | None:
         identity = self._identity
         assert identity is not None
         try:
@@ -214,5 +239,5 @@ class Errands:
         except DlogError as error:
             if not is_retriable(error):
                 self._on_refused(f"no producer id: {error}")
-            return False
-        return True
+            return error
+        return None

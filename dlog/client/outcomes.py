@@ -116,8 +116,11 @@ class Outcomes:
         queue.needs_id = queue.needs_id or verdict is Verdict.NEW_PRODUCER_ID
         queue.retry(batch, now_s + self.policy.backoff_s(batch.attempts - 1, self._rng))
 
-    def expire(self, queue: PartitionQueue, now_s: float) -> Tell:
-        """End what should have been written by now. What is on the wire stays there."""
+    def expire(self, queue: PartitionQueue, now_s: float, trouble: Exception | None = None) -> Tell:
+        """End what should have been written by now. What is on the wire stays there.
+
+        `trouble` is why nothing could be sent, for batches that were not even tried.
+        """
         tell: Tell = []
         for batch in queue.inflight:
             if batch.deadline_s <= now_s and not batch.result.is_done:
@@ -126,11 +129,11 @@ class Outcomes:
         for batch in reversed(list(queue.waiting)):
             if batch.deadline_s <= now_s:
                 queue.waiting.remove(batch)
-                tell += self._give_up(batch, _too_late(batch))
+                tell += self._give_up_late(batch, trouble)
         opened = queue.open
         if opened is not None and opened.deadline_s <= now_s:
             queue.drop_open()
-            tell += self._give_up(opened, _too_late(opened))
+            tell += self._give_up_late(opened, trouble)
         return tell
 
     def end_all(self, reason: str) -> Tell:
@@ -160,6 +163,10 @@ class Outcomes:
             queue.drop_open()
             tell += self._give_up(opened, reason)
         return tell
+
+    def _give_up_late(self, batch: Batch, trouble: Exception | None) -> Tell:
+        batch.last_error = batch.last_error or trouble
+        return self._give_up(batch, _too_late(batch))
 
     def _give_up(self, batch: Batch, reason: str) -> Tell:
         """End a batch that is neither on the wire nor waits any more."""

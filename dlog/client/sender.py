@@ -167,7 +167,8 @@ class Sender:
         linger_s = self._sending.linger_s
         for queue in list(accumulator.active):
             if queue.deadline_s() <= now_s:
-                tell += self._outcomes.expire(queue, now_s)
+                trouble = self.errands.trouble(queue.topic)
+                tell += self._outcomes.expire(queue, now_s, trouble)
             due_s = queue.due_s(now_s, linger_s, accumulator.memory_is_wanted)
             if due_s <= now_s:
                 node_id = self._leader_of(queue)
