@@ -89,8 +89,9 @@ class Consumer:
         """Read all partitions of `topics`, and `partitions`, from `start` on.
 
         Where records are gone (deleted before they were read, a log cut back), `on_gap` is told
-        and reading goes on; without it `poll` raises GapError and the partition stays there. With
-        READ_COMMITTED records of aborted transactions are left out, and open ones are waited for.
+        and reading goes on; without it `poll` raises GapError and the partition stays there until
+        it is sought: the other partitions go on, and each poll that finds nothing raises it again.
+        With READ_COMMITTED records of aborted transactions are left out, and open ones waited for.
 
         A consumer has connections of its own: others would wait behind its waiting fetches.
         """

@@ -5,17 +5,24 @@ when it is done. Called by `dlog.client.sender`.
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from dlog.client.cluster import Cluster
+from dlog.client.log_lines import error_name, log_event
 from dlog.client.node import NodeClient
-from dlog.client.partitions import init_producer_id
+from dlog.client.producer_id import init_producer_id
 from dlog.client.queues import ProducerIdentity
 from dlog.client.retry import is_retriable
 from dlog.client.views import TopicView
-from dlog.errors import DlogError, LeaderNotAvailableError, UnknownTopicOrPartitionError
+from dlog.errors import (
+    DlogError,
+    LeaderNotAvailableError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
 from dlog.wire.apis import ApiKey
 
 PRODUCE_VERSIONS = (3, 11)
@@ -23,6 +30,9 @@ PRODUCE_VERSIONS = (3, 11)
 
 NEW_TOPIC_PATIENCE_S = 5.0
 """A topic that was made a moment ago may not be known to every node yet."""
+
+AcksOf = Callable[[str], Coroutine[Any, Any, int]]
+"""Finds out which acks a topic's batches are sent with, as on the wire."""
 
 
 _Work = Callable[[], Coroutine[Any, Any, DlogError | None]]
@@ -65,14 +75,16 @@ class Errands:
         loop: asyncio.AbstractEventLoop,
         rng: random.Random,
         wake: Callable[[], None],
-        on_topic: Callable[[TopicView], None],
-        on_refused: Callable[[Exception], None],
+        acks_of: AcksOf,
+        on_topic: Callable[[TopicView, int], None],
+        on_refused: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
         self._identity = identity
         self._loop = loop
         self._rng = rng
         self._wake = wake
+        self._acks_of = acks_of
         self._on_topic = on_topic
         self._on_refused = on_refused
         self._links: dict[int, Link] = {}
@@ -142,8 +154,11 @@ class Errands:
         attempt = 0
         while True:
             try:
-                self._learn(await self._cluster.metadata(topic))
+                async with asyncio.timeout_at(deadline_s):
+                    await self._learn(await self._cluster.metadata(topic))
                 return
+            except TimeoutError as error:
+                raise RequestTimedOutError(f"no answer about topic {topic} in time") from error
             except DlogError as error:
                 unknown = isinstance(error, UnknownTopicOrPartitionError)
                 wait_s = self._cluster.policy.backoff_s(attempt, self._rng)
@@ -153,9 +168,10 @@ class Errands:
             attempt += 1
             await asyncio.sleep(wait_s)
 
-    def _learn(self, view: TopicView) -> None:
+    async def _learn(self, view: TopicView) -> None:
+        acks = await self._acks_of(view.name)
         self._learned_s[view.name] = self._loop.time()
-        self._on_topic(view)
+        self._on_topic(view, acks)
 
     # Each errand
 
@@ -167,18 +183,33 @@ class Errands:
         busy = errand.task is not None and not errand.task.done()
         if not busy and not self._is_closed and self._loop.time() >= errand.not_before_s:
             errand.task = self._loop.create_task(self._do(errand, work))
+            errand.task.add_done_callback(lambda task: self._on_end(name, errand, task))
 
     async def _do(self, errand: _Errand, work: _Work) -> None:
         errand.error = await work()
         if errand.error is None:
             errand.failures = 0
         else:
-            wait_s = self._cluster.policy.backoff_s(errand.failures, self._rng)
-            errand.failures += 1
-            errand.not_before_s = self._loop.time() + wait_s
-            self._loop.call_at(errand.not_before_s, self._wake)
+            self._put_off(errand)
         # After this task is done, or the errand would still count as under way.
         self._loop.call_soon(self._wake)
+
+    def _put_off(self, errand: _Errand) -> None:
+        wait_s = self._cluster.policy.backoff_s(errand.failures, self._rng)
+        errand.failures += 1
+        errand.not_before_s = self._loop.time() + wait_s
+        self._loop.call_at(errand.not_before_s, self._wake)
+
+    def _on_end(self, name: str, errand: _Errand, task: "asyncio.Task[None]") -> None:
+        """End what waits for an errand that a bug has ended, here or in a hook of the program's."""
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        log_event(
+            logging.ERROR, "Failed at an errand", errand=name, error=error_name(error), reason=error
+        )
+        self._put_off(errand)
+        self._on_refused(f"{name}: {error_name(error)}: {error}")
 
     async def _open(self, link: Link, topic: str, partition: int) -> DlogError | None:
         try:
@@ -193,9 +224,9 @@ class Errands:
     async def _look_up(self, topic: str) -> DlogError | None:
         try:
             view = await self._cluster.metadata(topic)
+            await self._learn(view)
         except DlogError as error:  # logged and counted by the cluster
             return error
-        self._learn(view)
         if all(partition.leader >= 0 for partition in view.partitions):
             return None
         return LeaderNotAvailableError(f"some partitions of {topic} have no leader")
@@ -207,6 +238,6 @@ class Errands:
             identity.renew(*await self._cluster.run(self._cluster.any_node, init_producer_id))
         except DlogError as error:
             if not is_retriable(error):
-                self._on_refused(error)
+                self._on_refused(f"no producer id: {error}")
             return error
         return None

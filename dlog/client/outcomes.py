@@ -6,7 +6,7 @@ function returns whom to tell afterwards, without the lock.
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from dlog.client.accumulator import Accumulator
@@ -85,7 +85,7 @@ class Outcomes:
         )
         if verdict is Verdict.WRITTEN_BEFORE:
             return self.written(batch, NO_OFFSET, -1)
-        if verdict is Verdict.GIVE_UP:
+        if verdict is Verdict.GIVE_UP or queue.is_retired:
             queue.remove(batch)
             return self._give_up(batch, str(error))
         if verdict is Verdict.SPLIT:
@@ -143,12 +143,25 @@ class Outcomes:
             for batch in queue.inflight:
                 if not batch.result.is_done:
                     tell += self._settle(batch, reason, is_unknown=True)
-            while queue.waiting:
-                tell += self._give_up(queue.waiting.pop(), reason)
-            opened = queue.open
-            if opened is not None:
-                queue.drop_open()
-                tell += self._give_up(opened, reason)
+            tell += self._end_unsent(queue, reason)
+        return tell
+
+    def retire(self, queues: Sequence[PartitionQueue], reason: str) -> Tell:
+        """End what waits for a topic that is no more; what is on the wire ends by its answer."""
+        tell: Tell = []
+        for queue in queues:
+            queue.is_retired = True
+            tell += self._end_unsent(queue, reason)
+        return tell
+
+    def _end_unsent(self, queue: PartitionQueue, reason: str) -> Tell:
+        tell: Tell = []
+        while queue.waiting:
+            tell += self._give_up(queue.waiting.pop(), reason)
+        opened = queue.open
+        if opened is not None:
+            queue.drop_open()
+            tell += self._give_up(opened, reason)
         return tell
 
     def _give_up_late(self, batch: Batch, trouble: Exception | None) -> Tell:

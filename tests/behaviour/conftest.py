@@ -50,6 +50,13 @@ def server(
         tested.close()
 
 
+@pytest.fixture(autouse=True)
+def last_words(server: TestedServer) -> Iterator[None]:
+    """Show what the servers said beside a failure."""
+    yield
+    print(server.last_words)
+
+
 _numbers = itertools.count()
 
 

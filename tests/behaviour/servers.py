@@ -17,6 +17,7 @@ from tests.daemon.process import daemon
 
 # Retention is looked after often, so that a test sees it at work.
 RETENTION_CHECK_MS = 300
+_LAST_WORDS_MAX = 2_000
 
 
 class TestedServer(ABC):
@@ -52,6 +53,15 @@ class TestedServer(ABC):
     @abstractmethod
     def restart(self) -> None:
         """Start it again after `kill`; returns when it serves."""
+
+    @property
+    def last_words(self) -> str:
+        """The end of what the servers have said, for the report of a test that fails."""
+        logs = [*self.folder.rglob("dlogd.log"), *self.folder.rglob("output.log")]
+        return "\n".join(
+            f"{path}:\n{path.read_text(errors='replace')[-_LAST_WORDS_MAX:]}"
+            for path in sorted(logs)
+        )
 
     def close(self) -> None:
         """End everything."""
