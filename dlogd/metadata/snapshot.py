@@ -9,7 +9,7 @@ from uuid import UUID
 
 from dlog.checksum import crc32c
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.metadata.commands import read_addresses, read_nodes, write_addresses, write_nodes
+from dlogd.metadata.command_parts import read_addresses, read_nodes, write_addresses, write_nodes
 from dlogd.metadata.encoding import MalformedError, Reader, Writer
 from dlogd.metadata.image import (
     Applied,
