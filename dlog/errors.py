@@ -296,6 +296,22 @@ class OffsetNotAvailableError(WireError, code=78, retriable=True):
     """The new leader does not know the high watermark yet."""
 
 
+class PreferredLeaderNotAvailableError(WireError, code=80, refresh_metadata=True):
+    """The preferred replica is not in sync or not active."""
+
+
+class EligibleLeadersNotAvailableError(WireError, code=83, refresh_metadata=True):
+    """No replica can lead the partition."""
+
+
+class ElectionNotNeededError(WireError, code=84, refresh_metadata=True):
+    """The partition has the leader that was asked for."""
+
+
+class NoReassignmentInProgressError(WireError, code=85):
+    """There is no reassignment to cancel."""
+
+
 class InvalidRecordError(WireError, code=87):
     """A batch is whole and breaks a rule of the topic."""
 
@@ -308,8 +324,16 @@ class ResourceNotFoundError(WireError, code=91):
     """The named thing does not exist."""
 
 
+class InvalidUpdateVersionError(WireError, code=95):
+    """An ISR change was made from an older state of the partition."""
+
+
 class UnknownTopicIdError(WireError, code=100, refresh_metadata=True):
     """This server does not host the topic with this id."""
+
+
+class BrokerIdNotRegisteredError(WireError, code=102):
+    """No node has registered with this id."""
 
 
 class InconsistentTopicIdError(WireError, code=103, refresh_metadata=True):
@@ -353,19 +377,14 @@ _UNNAMED: tuple[tuple[int, bool, str], ...] = (
     (69, False, "GROUP_ID_NOT_FOUND"),
     (72, True, "LISTENER_NOT_FOUND"),
     (79, False, "MEMBER_ID_REQUIRED"),
-    (80, True, "PREFERRED_LEADER_NOT_AVAILABLE"),
     (81, False, "GROUP_MAX_SIZE_REACHED"),
     (82, False, "FENCED_INSTANCE_ID"),
-    (83, True, "ELIGIBLE_LEADERS_NOT_AVAILABLE"),
-    (84, True, "ELECTION_NOT_NEEDED"),
-    (85, False, "NO_REASSIGNMENT_IN_PROGRESS"),
     (86, False, "GROUP_SUBSCRIBED_TO_TOPIC"),
     (88, True, "UNSTABLE_OFFSET_COMMIT"),
     (89, True, "THROTTLING_QUOTA_EXCEEDED"),
     (92, False, "DUPLICATE_RESOURCE"),
     (94, False, "INCONSISTENT_VOTER_SET"),
     (101, False, "DUPLICATE_BROKER_REGISTRATION"),
-    (102, False, "BROKER_ID_NOT_REGISTERED"),
     (105, False, "TRANSACTIONAL_ID_NOT_FOUND"),
     (108, False, "NEW_LEADER_ELECTED"),
     (110, False, "FENCED_MEMBER_EPOCH"),

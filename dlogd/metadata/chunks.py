@@ -39,7 +39,7 @@ class ChunkedMap(Mapping[K, V]):
         if not pairs:
             return
         shards: list[dict[K, int]] = [{} for _ in range(SHARDS)]
-        chunks = []
+        chunks: list[dict[K, V]] = []
         for start in range(0, len(pairs), CHUNK_ITEMS):
             chunk = dict(pairs[start : start + CHUNK_ITEMS])
             for key in chunk:

@@ -108,6 +108,8 @@ class PartitionImage:
     # A reassignment: `adding` must come into the ISR before `removing` go. Both are in `replicas`.
     adding: tuple[NodeId, ...] = ()
     removing: tuple[NodeId, ...] = ()
+    # Who led last, when nobody is left in `isr` and `elr`; else NO_NODE. It holds the most.
+    last_leader: NodeId = NO_NODE
     # Replicas that are out of service on a node that may be up: a failed disk, a damaged log.
     offline: tuple[NodeId, ...] = ()
 

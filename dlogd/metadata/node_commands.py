@@ -21,7 +21,6 @@ from dlogd.metadata.encoding import MalformedError, Reader, Writer
 from dlogd.metadata.image import Drain, NodeAddress
 from dlogd.metadata.limits import LEVEL_NEWEST, LEVEL_OLDEST
 
-
 E = TypeVar("E", bound=IntEnum)
 
 
@@ -61,8 +60,12 @@ class RegisterNode:
     failed_directory_ids: tuple[UUID, ...] = ()
     level_min: int = LEVEL_OLDEST
     level_max: int = LEVEL_NEWEST
-    unproven: PartitionSet = ()  # exceptions from the proof: these replicas may have lost something
-    offline: PartitionSet = ()  # these are out of service here, and unproven
+    # Exceptions from the proof: these replicas may have lost something,
+    unproven: PartitionSet = ()
+    # ... these are out of service here,
+    offline: PartitionSet = ()
+    # ... and of these nothing is left: a directory that was known is empty or gone.
+    missing: PartitionSet = ()
 
     @property
     def body_version(self) -> int:
@@ -86,6 +89,7 @@ class RegisterNode:
         writer.u16(self.level_max)
         write_partition_set(writer, self.unproven)
         write_partition_set(writer, self.offline)
+        write_partition_set(writer, self.missing)
 
     @classmethod
     def read_1(cls, command_id: UUID, reader: Reader) -> Self:
@@ -118,6 +122,7 @@ class RegisterNode:
             level_max=reader.u16(),
             unproven=read_partition_set(reader),
             offline=read_partition_set(reader),
+            missing=read_partition_set(reader),
         )
 
 

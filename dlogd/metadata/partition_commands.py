@@ -22,10 +22,11 @@ from dlogd.metadata.encoding import MalformedError, Reader, Writer
 
 
 class ElectionKind(IntEnum):
-    """Which leader is wanted; the numbers are Kafka's."""
+    """Which leader is wanted; the first two numbers are Kafka's."""
 
     PREFERRED = 0
-    UNCLEAN = 1
+    UNCLEAN = 1  # any replica that can lead: an operator's order
+    UNCLEAN_IF_ALLOWED = 2  # the same where `unclean.leader.election.enable` of the topic says so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ class AlterPartition:
 class ElectLeaders:
     """Elect leaders where that is possible and needed; the value is how many there are new.
 
-    UNCLEAN may lose acknowledged records: an operator's order, for partitions without a leader.
+    The unclean kinds may lose acknowledged records, and touch only partitions without a leader.
     """
 
     KIND: ClassVar = CommandKind.ELECT_LEADERS
@@ -97,7 +98,7 @@ class ElectLeaders:
     def read(cls, command_id: UUID, reader: Reader) -> Self:
         """Read the body."""
         number = reader.u8()
-        if number > ElectionKind.UNCLEAN:
+        if number > ElectionKind.UNCLEAN_IF_ALLOWED:
             raise MalformedError(f"{number} is no election")
         return cls(
             command_id=command_id,
