@@ -107,8 +107,10 @@ class ChunkedMap(Mapping[K, V]):
             number = shards[place].get(key)
             if number is None:
                 continue
-            shards[place] = {other: n for other, n in shards[place].items() if other != key}
-            chunks[number] = {other: v for other, v in chunks[number].items() if other != key}
+            shards[place] = dict(shards[place])
+            del shards[place][key]
+            chunks[number] = dict(chunks[number])
+            del chunks[number][key]
             length -= 1
         if len(chunks) > _SPARE_CHUNKS + length // (CHUNK_ITEMS // 4):
             # Deletions have left many chunks nearly empty.
@@ -145,6 +147,8 @@ def suspects(some: Mapping[K, V], other: Mapping[K, V]) -> Iterator[tuple[K, V]]
         yield from some.items()
         return
     chunks, others = some._chunks, other._chunks
-    for number, chunk in enumerate(chunks):
-        if number >= len(others) or others[number] is not chunk:
-            yield from chunk.items()
+    for chunk, counterpart in zip(chunks, others, strict=False):
+        if chunk is not counterpart:
+            yield from [item for item in chunk.items() if counterpart.get(item[0]) is not item[1]]
+    for chunk in chunks[len(others) :]:
+        yield from chunk.items()
