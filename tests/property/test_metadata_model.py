@@ -310,7 +310,11 @@ class MetadataMachine(RuleBasedStateMachine):
             members = {n for n in partition.replicas if n in self.alive}
         members = members | {leader} if stale < 3 else members
         data = self.data[topic.topic_id, index]
-        done = self.do(
+        for node_id in members - set(partition.isr):
+            # The leader asks for those that have fetched all it has.
+            if self.alive.get(node_id) == self.epoch(node_id):
+                data.lengths[node_id] = data.lengths.get(leader, 0)
+        self.do(
             c.AlterPartition(
                 command_id=self.new_id(),
                 topic_id=topic.topic_id,
@@ -322,9 +326,6 @@ class MetadataMachine(RuleBasedStateMachine):
                 isr=tuple((n, self.alive.get(n, -1)) for n in sorted(members)),
             )
         )
-        if done is not None:
-            for node_id in members - set(partition.isr):
-                data.lengths[node_id] = max(data.lengths.get(leader, 0), data.committed)
 
     @precondition(has_topics)
     @rule(number=picks, kind=st.sampled_from(c.ElectionKind))
