@@ -140,6 +140,7 @@ class _Draft:
             and any(self.can_lead(node_id) for node_id in isr)
         ):
             self.replicas, self.isr = target, isr
+            self.offline = tuple(n for n in self.offline if n in target)
             self.adding = self.removing = ()
 
     def keep_eligible(self) -> None:

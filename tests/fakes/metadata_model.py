@@ -155,6 +155,7 @@ class Model:
         if p.adding <= stay and fit and len(stay) >= self.min_isr(topic, len(kept)):
             p.replicas, p.adding, p.removing = kept, set(), set()
             p.isr &= set(kept)
+            p.offline &= set(kept)
 
     def eligible(self, topic: dict[str, Any], p: Partition, had: set[int]) -> set[int]:
         if len(p.isr) >= self.min_isr(topic, len(p.replicas) - len(p.adding)):

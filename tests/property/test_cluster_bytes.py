@@ -1,4 +1,4 @@
-"""No bytes make the machine raise, at feature level 2; a large map is a small one with more in it."""
+"""No bytes make the machine raise at feature level 2; a chunked map is a map."""
 
 from typing import Any
 from uuid import UUID
