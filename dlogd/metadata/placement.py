@@ -4,6 +4,7 @@ Pure and deterministic: the same image gives the same places. Called by proposer
 checks the result. The least loaded node comes first; of equal ones the next in turn.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -22,8 +23,8 @@ from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration, TopicIma
 class Loads:
     """How many partitions prefer each node as leader, and how many have a replica on it."""
 
-    leaders: dict[NodeId, int] = field(default_factory=dict)
-    replicas: dict[NodeId, int] = field(default_factory=dict)
+    leaders: Counter[NodeId] = field(default_factory=Counter)
+    replicas: Counter[NodeId] = field(default_factory=Counter)
     partition_count: int = 0
 
     @classmethod
@@ -36,7 +37,7 @@ class Loads:
 
     def copy(self) -> "Loads":
         """Return loads that can be changed without changing these."""
-        return Loads(dict(self.leaders), dict(self.replicas), self.partition_count)
+        return Loads(Counter(self.leaders), Counter(self.replicas), self.partition_count)
 
     def count_topic(self, topic: TopicImage, by: int = 1) -> None:
         """Count a topic in, or out again with -1."""
@@ -46,10 +47,9 @@ class Loads:
     def count(self, replicas: Assignment, by: int = 1) -> None:
         """Count a partition in, or out again with -1."""
         self.partition_count += by
-        first = replicas[0]
-        self.leaders[first] = self.leaders.get(first, 0) + by
+        self.leaders[replicas[0]] += by
         for node_id in replicas:
-            self.replicas[node_id] = self.replicas.get(node_id, 0) + by
+            self.replicas[node_id] += by
 
 
 class LoadTracker:
@@ -135,7 +135,7 @@ def _replicas(ring: list[NodeRegistration], loads: Loads, count: int) -> Assignm
 
     def leads(place: int) -> tuple[int, int, int]:
         node_id = ring[place].node_id
-        held = loads.leaders.get(node_id, 0), loads.replicas.get(node_id, 0)
+        held = loads.leaders[node_id], loads.replicas[node_id]
         return *held, (place - number) % size
 
     leader = min(range(size), key=leads)
@@ -160,5 +160,5 @@ def next_replica(
     racks = {node.rack for node in chosen}
     return min(
         others,
-        key=lambda node: (node.rack in racks, loads.replicas.get(node.node_id, 0)),
+        key=lambda node: (node.rack in racks, loads.replicas[node.node_id]),
     )
