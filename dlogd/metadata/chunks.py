@@ -6,10 +6,12 @@ Which chunk holds a key is kept in shards that are shared the same way. The orde
 that of insertion, as with `dict`, and depends on nothing else. Used by `dlogd.metadata.image`.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
+from uuid import UUID
+from zlib import crc32
 
-K = TypeVar("K", bound=Hashable)
+K = TypeVar("K", str, UUID, int)
 V = TypeVar("V")
 D = TypeVar("D")
 
@@ -23,10 +25,17 @@ _NO_SHARD: dict[Any, int] = {}
 _EMPTY: tuple[dict[Any, int], ...] = (_NO_SHARD,) * SHARDS
 
 
+def _place(key: str | UUID | int) -> int:
+    """Return the shard of a key: the same in every process."""
+    if isinstance(key, str):
+        return crc32(key.encode(errors="surrogatepass")) % SHARDS
+    return (key.int if isinstance(key, UUID) else key) % SHARDS
+
+
 class ChunkedMap(Mapping[K, V]):
     """Like `dict`, with `with_items` and `without` in place of assignment and deletion.
 
-    Invariant: `_shards[hash(key) % SHARDS][key]` is the number of the chunk that holds `key`.
+    Invariant: `_shards[_place(key)][key]` is the number of the chunk that holds `key`.
     """
 
     __slots__ = ("_chunks", "_length", "_shards")
@@ -43,22 +52,22 @@ class ChunkedMap(Mapping[K, V]):
         for start in range(0, len(pairs), CHUNK_ITEMS):
             chunk = dict(pairs[start : start + CHUNK_ITEMS])
             for key in chunk:
-                shards[hash(key) % SHARDS][key] = len(chunks)
+                shards[_place(key)][key] = len(chunks)
             chunks.append(chunk)
         self._chunks = tuple(chunks)
         self._shards = tuple(shard or _NO_SHARD for shard in shards)
         self._length = len(pairs)
 
     def __getitem__(self, key: K) -> V:
-        return self._chunks[self._shards[hash(key) % SHARDS][key]][key]
+        return self._chunks[self._shards[_place(key)][key]][key]
 
     def get(self, key: K, default: V | D | None = None) -> V | D | None:  # type: ignore[override]
         """Return the value of a key, `default` when it is not there."""
-        number = self._shards[hash(key) % SHARDS].get(key)
+        number = self._shards[_place(key)].get(key)
         return default if number is None else self._chunks[number][key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._shards[hash(key) % SHARDS]
+        return isinstance(key, str | UUID | int) and key in self._shards[_place(key)]
 
     def __len__(self) -> int:
         return self._length
@@ -78,7 +87,7 @@ class ChunkedMap(Mapping[K, V]):
         fresh_shards: set[int] = set()
         length = self._length
         for key, value in items:
-            place = hash(key) % SHARDS
+            place = _place(key)
             shard = (self._shards if shards is None else shards)[place]
             number = shard.get(key)
             if number is None:
@@ -103,7 +112,7 @@ class ChunkedMap(Mapping[K, V]):
         """Return a copy that lacks some keys."""
         chunks, shards, length = list(self._chunks), list(self._shards), self._length
         for key in keys:
-            place = hash(key) % SHARDS
+            place = _place(key)
             number = shards[place].get(key)
             if number is None:
                 continue

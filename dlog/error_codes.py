@@ -1,0 +1,47 @@
+"""Kafka's error codes that nothing here raises by name; `dlog.errors` makes their classes.
+
+Pure data.
+"""
+
+UNNAMED: tuple[tuple[int, bool, str], ...] = (
+    # code, retriable, name
+    (4, False, "INVALID_FETCH_SIZE"),
+    (11, False, "STALE_CONTROLLER_EPOCH"),
+    (12, False, "OFFSET_METADATA_TOO_LARGE"),
+    (23, False, "INCONSISTENT_GROUP_PROTOCOL"),
+    (26, False, "INVALID_SESSION_TIMEOUT"),
+    (28, False, "INVALID_COMMIT_OFFSET_SIZE"),
+    (30, False, "GROUP_AUTHORIZATION_FAILED"),
+    (33, False, "UNSUPPORTED_SASL_MECHANISM"),
+    (34, False, "ILLEGAL_SASL_STATE"),
+    (48, False, "INVALID_TXN_STATE"),
+    (50, False, "INVALID_TRANSACTION_TIMEOUT"),
+    (51, True, "CONCURRENT_TRANSACTIONS"),
+    (52, False, "TRANSACTION_COORDINATOR_FENCED"),
+    (54, False, "SECURITY_DISABLED"),
+    (55, False, "OPERATION_NOT_ATTEMPTED"),
+    (58, False, "SASL_AUTHENTICATION_FAILED"),
+    (60, False, "REASSIGNMENT_IN_PROGRESS"),
+    (68, False, "NON_EMPTY_GROUP"),
+    (69, False, "GROUP_ID_NOT_FOUND"),
+    (72, True, "LISTENER_NOT_FOUND"),
+    (79, False, "MEMBER_ID_REQUIRED"),
+    (81, False, "GROUP_MAX_SIZE_REACHED"),
+    (82, False, "FENCED_INSTANCE_ID"),
+    (86, False, "GROUP_SUBSCRIBED_TO_TOPIC"),
+    (88, True, "UNSTABLE_OFFSET_COMMIT"),
+    (89, True, "THROTTLING_QUOTA_EXCEEDED"),
+    (92, False, "DUPLICATE_RESOURCE"),
+    (94, False, "INCONSISTENT_VOTER_SET"),
+    (101, False, "DUPLICATE_BROKER_REGISTRATION"),
+    (105, False, "TRANSACTIONAL_ID_NOT_FOUND"),
+    (108, False, "NEW_LEADER_ELECTED"),
+    (110, False, "FENCED_MEMBER_EPOCH"),
+    (111, False, "UNRELEASED_INSTANCE_ID"),
+    (112, False, "UNSUPPORTED_ASSIGNOR"),
+    (113, False, "STALE_MEMBER_EPOCH"),
+    (114, False, "MISMATCHED_ENDPOINT_TYPE"),
+    (115, False, "UNSUPPORTED_ENDPOINT_TYPE"),
+    (120, False, "TRANSACTION_ABORTABLE"),
+    (129, False, "REBOOTSTRAP_REQUIRED"),
+)
