@@ -182,6 +182,18 @@ class MetadataMachine(RuleBasedStateMachine):
         assert value is not None
         self.alive[node_id] = value
 
+    @rule(node_id=nodes, proof=st.sampled_from([c.Proof.CLEAN, c.Proof.FLUSHED]))
+    def restart(self, node_id: NodeId, proof: c.Proof) -> None:
+        """A node starts with all that it had, and can prove it."""
+        if node_id not in self.lossy:
+            self.start_node(node_id, proof, 0, 0, False)
+
+    @precondition(has_topics)
+    @rule(number=picks, lower=st.booleans())
+    def weaken(self, number: int, lower: bool) -> None:
+        change = ("min.insync.replicas", "1") if lower else ("flush.policy", "interval")
+        self.configure(number, False, change)
+
     @rule(chosen=st.sets(nodes, min_size=1, max_size=3), stale=st.sampled_from([0, 0, 0, 1]))
     def fence(self, chosen: set[NodeId], stale: int) -> None:
         named = tuple((node_id, self.epoch(node_id) - stale) for node_id in sorted(chosen))
