@@ -52,13 +52,16 @@ def compress(codec: Codec, data: Buffer) -> bytes:
     if codec is Codec.NONE:
         return bytes(data)
     if codec is Codec.GZIP:
-        compressor = zlib.compressobj(wbits=_GZIP_WINDOW_BITS)
-        return compressor.compress(data) + compressor.flush()
+        zipper = zlib.compressobj(wbits=_GZIP_WINDOW_BITS)
+        return zipper.compress(data) + zipper.flush()
     _need_cramjam(codec)
     if codec is Codec.SNAPPY:
         return _compress_xerial(memoryview(data))
     if codec is Codec.LZ4:
-        return bytes(cramjam.lz4.compress(data))
+        # Java reads independent blocks only. The batch has a CRC of its own.
+        compressor = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
+        compressor.compress(data if isinstance(data, bytes) else bytes(data))
+        return bytes(compressor.finish())
     return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
 
 

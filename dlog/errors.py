@@ -2,7 +2,7 @@
 
     DlogError
     ├── WireError              has a code of Kafka's table; one subclass per code
-    ├── TransportError         the connection failed; the outcome of the request is unknown
+    ├── TransportError         the connection failed; what was sent has an unknown outcome
     │   ├── DisconnectedError
     │   ├── ConnectFailedError
     │   └── RequestTimedOutError   (a WireError too: code 7)
@@ -67,7 +67,10 @@ ERRORS: dict[int, type[WireError]] = {}
 
 
 class TransportError(DlogError):
-    """The connection failed; whether the request took effect is unknown."""
+    """The connection failed; whether the request took effect is unknown when it `was_sent`."""
+
+    was_sent: bool = True
+    """False: not a byte of the request left, so that it had no effect for sure."""
 
 
 class DisconnectedError(TransportError):
@@ -76,6 +79,8 @@ class DisconnectedError(TransportError):
 
 class ConnectFailedError(TransportError):
     """No connection could be made; the request was not sent."""
+
+    was_sent = False
 
 
 class ProtocolError(DlogError):
@@ -258,10 +263,6 @@ class KafkaStorageError(WireError, code=56, name="KAFKA_STORAGE_ERROR", refresh_
     """The partition's disk failed or is full."""
 
 
-class LogDirNotFoundError(WireError, code=57):
-    """The data directory is not one of this node's."""
-
-
 class UnknownProducerIdError(WireError, code=59):
     """The partition holds no state of this producer."""
 
@@ -272,10 +273,6 @@ class FetchSessionIdNotFoundError(WireError, code=70, retriable=True):
 
 class InvalidFetchSessionEpochError(WireError, code=71, retriable=True):
     """The fetch session is at another epoch."""
-
-
-class TopicDeletionDisabledError(WireError, code=73):
-    """Topics cannot be deleted here."""
 
 
 class FencedLeaderEpochError(WireError, code=74, refresh_metadata=True):

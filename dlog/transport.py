@@ -4,18 +4,19 @@ Knows no message: callers give a function that encodes a request for a correlati
 response frame back (without its length, header included). Answers come in the order of requests,
 as the protocol promises; anything else closes the connection. Everything runs on the loop that is
 passed in. TLS comes from an SSLContext, SASL from a hook that runs before the first caller.
+
+Two forms of the same: `call` is awaited; `send_request` takes callbacks and needs no coroutine and
+no future, for those who send thousands.
 """
 
 import asyncio
 import os
 import struct
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ssl import SSLContext
-from typing import Self
 
-from dlog.checksum import Buffer
+from dlog.address import Address
 from dlog.errors import (
     ConnectFailedError,
     DisconnectedError,
@@ -23,36 +24,25 @@ from dlog.errors import (
     RequestTimedOutError,
     TransportError,
 )
+from dlog.pipeline import Encode, OnError, OnResponse, Pipeline, Request, TransportCounters
 from dlog.wire.frame import FRAME_BYTES_MAX, FrameSplitter
 
+__all__ = [
+    "Address",
+    "Connection",
+    "ConnectionOptions",
+    "Encode",
+    "OnError",
+    "OnResponse",
+    "Request",
+    "TransportCounters",
+    "connect",
+]
+
 _CORRELATION_ID = struct.Struct(">i")
-_CORRELATION_ID_END = 1 << 31
 
-Encode = Callable[[int], Buffer]
-"""Returns the whole frame of a request for the given correlation id."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Address:
-    """Where a node listens; prints as `host:port`."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse `host:port` or `[ipv6]:port`; raise ValueError with a message for people."""
-        host, colon, port = text.strip().rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host:
-            raise ValueError(f"{text!r}: an IPv6 address stands in brackets")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"{text!r} is not host:port")
-        return cls(host, int(port))
+_EMPTY = memoryview(b"")
+_CANNOT_ENCODE = (ValueError, TypeError, ArithmeticError, LookupError, struct.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +59,16 @@ class ConnectionOptions:
     authenticate: "Callable[[Connection], Awaitable[None]] | None" = None
 
 
-def _again(error: TransportError | ProtocolError) -> TransportError | ProtocolError:
+def _again(
+    error: TransportError | ProtocolError, *, was_sent: bool = True
+) -> TransportError | ProtocolError:
     """Return the same error anew: one instance raised in many tasks gathers their tracebacks."""
-    return type(error)(*error.args)
+    if was_sent:
+        return type(error)(*error.args)
+    # Whatever ended the connection: this request was not on it.
+    unsent = DisconnectedError(*error.args)
+    unsent.was_sent = False
+    return unsent
 
 
 def _reason_of(error: OSError) -> str:
@@ -80,36 +77,30 @@ def _reason_of(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-class _Call:
-    """One request in flight, in the order in which they were sent."""
-
-    __slots__ = ("correlation_id", "result", "timer")
-
-    def __init__(self, correlation_id: int, result: "asyncio.Future[memoryview]") -> None:
-        self.correlation_id = correlation_id
-        self.result = result
-        self.timer: asyncio.TimerHandle | None = None
-
-
 class Connection(asyncio.Protocol):
     """An open connection; made by `connect`. Owner: the loop's thread. Life: until `close`.
 
-    Invariant: at most `inflight_max` requests wait for an answer; further callers wait their turn.
+    Invariant: at most `inflight_max` requests wait for an answer; further ones wait their turn.
+    Invariant: while anything waits, a timer runs that ends it at its deadline.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, address: Address, options: ConnectionOptions
+        self,
+        loop: asyncio.AbstractEventLoop,
+        address: Address,
+        options: ConnectionOptions,
+        counters: TransportCounters | None = None,
     ) -> None:
         self.address = address
         self.options = options
+        self.counters = counters or TransportCounters()
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._splitter = FrameSplitter(options.frame_bytes_max)
-        self._calls: deque[_Call] = deque()
-        self._turns: deque[asyncio.Future[None]] = deque()
-        self._granted_count = 0  # turns given whose callers have not run yet
-        self._correlation_id = 0
+        self._pipeline = Pipeline(options.inflight_max)
         self._writable = True
+        self._stalled_at = 0.0  # when a peer that takes no bytes is given up
+        self._timer: asyncio.TimerHandle | None = None
         self._failure: TransportError | ProtocolError | None = None
         self._closed: asyncio.Future[None] = loop.create_future()
 
@@ -119,35 +110,111 @@ class Connection(asyncio.Protocol):
         return self._failure is None
 
     @property
+    def failure(self) -> str | None:
+        """Why it is not open any more; None while it is."""
+        return None if self._failure is None else str(self._failure)
+
+    @property
     def inflight_count(self) -> int:
         """Requests that wait for their answer."""
-        return len(self._calls)
+        return self._pipeline.inflight_count
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that wait for their turn."""
+        return self._pipeline.waiting_count
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for anything on it."""
+        return not self._pipeline.inflight_count and not self._pipeline.waiting_count
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the socket is closed, too."""
+        return self._closed.done()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a request would be sent at once."""
+        return self._failure is None and self._may_send() and not self._pipeline.waiting_count
+
+    def send_request(
+        self,
+        encode: Encode,
+        on_response: OnResponse,
+        on_error: OnError,
+        deadline: float,
+        *,
+        answered: bool = True,
+        is_wanted: Callable[[], bool] | None = None,
+    ) -> Request:
+        """Send a request, now or when it is its turn; `deadline` is in the loop's time.
+
+        Exactly one of the callbacks is called later, from the loop. `on_error` gets
+        DisconnectedError or RequestTimedOutError (whether the request took effect is unknown then
+        if it `was_sent`), ProtocolError (the same; the connection is closed), or what `encode`
+        raised. With `answered`
+        false (produce with acks 0) `on_response` gets nothing, when the request was written.
+        `is_wanted` is asked before a request that had to wait is sent.
+        """
+        request = Request(
+            encode=encode,
+            on_response=on_response,
+            on_error=on_error,
+            deadline=deadline,
+            patience_s=max(0.0, deadline - self._loop.time()),
+            answered=answered,
+        )
+        if is_wanted is not None:
+            request.is_wanted = is_wanted
+        if self._failure is not None:
+            self._refuse(request, _again(self._failure, was_sent=False))
+        elif self.has_room:
+            self._start(request)
+        else:
+            self._pipeline.wait(request)
+            self._watch(deadline)
+        return request
 
     async def call(self, encode: Encode, timeout_s: float | None = None) -> memoryview:
         """Send a request and return its response frame, header included.
 
-        Raises DisconnectedError or RequestTimedOutError: whether the request took effect is unknown
-        then. A time-out closes the connection, for what follows would wait behind the lost answer.
+        Raises what `send_request` hands to `on_error`.
         """
-        timeout_s = self.options.request_timeout_s if timeout_s is None else timeout_s
-        deadline = self._loop.time() + timeout_s
-        await self._take_turn(deadline)
-        correlation_id = self._next_correlation_id()
-        call = _Call(correlation_id, self._loop.create_future())
-        call.timer = self._loop.call_at(deadline, self._on_deadline, call)
-        self._calls.append(call)
-        self._write(encode(correlation_id))
-        try:
-            return await call.result
-        finally:
-            call.timer.cancel()
+        return await self._exchange(encode, timeout_s, answered=True)
 
     async def send(self, encode: Encode, timeout_s: float | None = None) -> None:
         """Send a request that has no response (produce with acks 0)."""
+        await self._exchange(encode, timeout_s, answered=False)
+
+    async def _exchange(
+        self, encode: Encode, timeout_s: float | None, *, answered: bool
+    ) -> memoryview:
         timeout_s = self.options.request_timeout_s if timeout_s is None else timeout_s
-        await self._take_turn(self._loop.time() + timeout_s)
-        self._write(encode(self._next_correlation_id()))
-        self._give_turns()
+        result: asyncio.Future[memoryview] = self._loop.create_future()
+
+        def on_response(frame: memoryview) -> None:
+            if not result.done():
+                result.set_result(frame)
+
+        def on_error(error: Exception) -> None:
+            if not result.done():
+                result.set_exception(error)
+
+        deadline = self._loop.time() + timeout_s
+        request = self.send_request(
+            encode,
+            on_response,
+            on_error,
+            deadline,
+            answered=answered,
+            is_wanted=lambda: not result.done(),
+        )
+        try:
+            return await result
+        finally:
+            request.cancel()
 
     def close(self) -> None:
         """Close; what is in flight fails with DisconnectedError. Idempotent."""
@@ -157,98 +224,101 @@ class Connection(asyncio.Protocol):
         """Return when the connection has ended, for whatever reason."""
         await asyncio.shield(self._closed)
 
-    # Turns: who may send next.
-
-    async def _take_turn(self, deadline: float) -> None:
-        self._check_open()
-        if not self._turns and self._may_send():
-            return
-        turn = self._loop.create_future()
-        self._turns.append(turn)
-        timer = self._loop.call_at(deadline, self._on_turn_deadline, turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:
-                # It was our turn: it is the next one's now.
-                self._granted_count -= 1
-                self._give_turns()
-            raise
-        finally:
-            timer.cancel()
-        self._granted_count -= 1
-        self._check_open()
+    # Requests
 
     def _may_send(self) -> bool:
-        used = len(self._calls) + self._granted_count
-        return self._writable and used < self.options.inflight_max
+        return self._writable and self._pipeline.has_room
 
-    def _give_turns(self) -> None:
-        """Wake as many callers as may send now."""
-        while self._turns and self._may_send():
-            turn = self._turns.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                self._granted_count += 1
-
-    def _on_turn_deadline(self, turn: "asyncio.Future[None]") -> None:
-        if not turn.done():
-            message = f"no free place on the connection to {self.address} in time"
-            turn.set_exception(RequestTimedOutError(message))
-
-    # Requests and responses.
-
-    def _next_correlation_id(self) -> int:
-        self._check_open()
-        self._correlation_id = (self._correlation_id + 1) % _CORRELATION_ID_END
-        return self._correlation_id
-
-    def _check_open(self) -> None:
-        if self._failure is not None:
-            raise _again(self._failure)
-
-    def _write(self, frame: Buffer) -> None:
+    def _start(self, request: Request) -> None:
+        """Encode and write a request whose turn it is."""
+        frame = request.encode(self._pipeline.next_correlation_id)
+        self._pipeline.start(request)
+        self.counters.requests_sent += 1
+        self.counters.bytes_sent += memoryview(frame).nbytes
+        if request.answered:
+            self._watch(request.deadline)
+        else:
+            self._loop.call_soon(_finish, request)
         if self._transport is not None:
             self._transport.write(frame)
 
-    def _on_deadline(self, call: _Call) -> None:
-        if call.result.done():
+    def _start_waiting(self) -> None:
+        """Start as many requests as may be sent now."""
+        while self._writable and (request := self._pipeline.take_waiting()) is not None:
+            try:
+                self._start(request)
+            except _CANNOT_ENCODE as error:
+                self._refuse(request, error)
+
+    def _refuse(self, request: Request, error: Exception) -> None:
+        """Tell why there is no response, from the loop: a callback may send the next request."""
+        if not request.is_over:
+            request.is_over = True
+            self._loop.call_soon(request.on_error, error)
+
+    # Deadlines
+
+    def _watch(self, deadline: float) -> None:
+        """See to it that the timer fires at `deadline` or before."""
+        if self._timer is not None:
+            if self._timer.when() <= deadline:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._on_timer, deadline)
+
+    def _on_timer(self, deadline: float) -> None:
+        """End what is due, and watch what is due next."""
+        self._timer = None
+        now = max(deadline, self._loop.time())  # timers may fire early by the clock's resolution
+        if not self._writable and self._stalled_at <= now:
+            self._fail(DisconnectedError(f"{self.address} takes no bytes"))
             return
-        error = RequestTimedOutError(f"no answer from {self.address} in time")
-        call.result.set_exception(error)
-        self._fail(DisconnectedError(f"connection to {self.address} given up: {error}"))
+        due = self._pipeline.expire(now)
+        for request in due.unsent:
+            late = RequestTimedOutError(f"no free place on the connection to {self.address}")
+            late.was_sent = False
+            self._refuse(request, late)
+        message = f"no answer from {self.address} in time"
+        for request in due.unanswered:
+            self._refuse(request, RequestTimedOutError(message))
+        if due.is_stuck:
+            self._fail(DisconnectedError(f"connection to {self.address} given up: {message}"))
+            return
+        upcoming = self._pipeline.next_deadline(now)
+        if not self._writable:
+            upcoming = self._stalled_at if upcoming is None else min(upcoming, self._stalled_at)
+        if upcoming is not None:
+            self._watch(upcoming)
+
+    # Responses
 
     def _on_frame(self, frame: memoryview) -> None:
-        if len(frame) < _CORRELATION_ID.size or not self._calls:
-            raise ProtocolError(f"{self.address} sent a response to no request")
+        if len(frame) < _CORRELATION_ID.size:
+            raise ProtocolError(f"a response of {len(frame)} bytes")
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
-        call = self._calls[0]
-        if call.correlation_id != correlation_id:
-            raise ProtocolError(
-                f"{self.address} answered request {correlation_id}, "
-                f"but the next was {call.correlation_id}"
-            )
-        self._calls.popleft()
-        if not call.result.done():  # else the caller was cancelled
-            call.result.set_result(frame)
+        request = self._pipeline.answer(correlation_id, self._loop.time())
+        self.counters.responses_received += 1
+        if request.is_over:  # the caller has left, or was told that it is too late
+            return
+        request.is_over = True
+        try:
+            request.on_response(frame)
+        except ProtocolError as error:
+            self._loop.call_soon(request.on_error, _again(error))
+            raise
 
     def _fail(self, error: TransportError | ProtocolError) -> None:
         """End the connection; everybody who waits on it hears `error`."""
         if self._failure is not None:
             return
         self._failure = error
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._transport is not None:
             self._transport.abort()
-        for call in self._calls:
-            if call.timer is not None:
-                call.timer.cancel()
-            if not call.result.done():
-                call.result.set_exception(_again(error))
-        self._calls.clear()
-        for turn in self._turns:
-            if not turn.done():
-                turn.set_exception(_again(error))
-        self._turns.clear()
+        for request in self._pipeline.clear():
+            self._refuse(request, _again(error, was_sent=request.was_sent))
         if self._transport is None and not self._closed.done():
             self._closed.set_result(None)
 
@@ -262,13 +332,18 @@ class Connection(asyncio.Protocol):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        self.counters.bytes_received += len(data)
         try:
             for frame in self._splitter.feed(memoryview(data)):
                 self._on_frame(frame)
         except ProtocolError as error:
-            self._fail(error)
+            self._fail(ProtocolError(f"{self.address} sent nonsense: {error}"))
             return
-        self._give_turns()
+        # Who is first in line now may have got its time anew.
+        first = self._pipeline.first_deadline
+        if first is not None:
+            self._watch(first)
+        self._start_waiting()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -279,18 +354,29 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable = False
+        self._stalled_at = self._loop.time() + self.options.request_timeout_s
+        self._watch(self._stalled_at)
 
     def resume_writing(self) -> None:
         self._writable = True
-        self._give_turns()
+        self._start_waiting()
+
+
+def _finish(request: Request) -> None:
+    if not request.is_over:
+        request.is_over = True
+        request.on_response(_EMPTY)
 
 
 async def connect(
-    loop: asyncio.AbstractEventLoop, address: Address, options: ConnectionOptions | None = None
+    loop: asyncio.AbstractEventLoop,
+    address: Address,
+    options: ConnectionOptions | None = None,
+    counters: TransportCounters | None = None,
 ) -> Connection:
     """Open a connection; raise ConnectFailedError, whose cause says why."""
     options = options or ConnectionOptions()
-    connection = Connection(loop, address, options)
+    connection = Connection(loop, address, options, counters)
     usable = False
     try:
         async with asyncio.timeout(options.connect_timeout_s):

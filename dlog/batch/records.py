@@ -33,6 +33,10 @@ RECORDS_BYTES_MAX = 128 * 1024 * 1024
 
 _CRC = struct.Struct(">I")
 _VARINT_BYTES_MAX = 10
+_UINT64_MAX = 2**64 - 1
+_INT64_MIN = -(2**63)
+_INT64_MAX = 2**63 - 1
+_TOO_LONG = "a number has more than 64 bits"
 
 Header = tuple[str, bytes | None]
 
@@ -171,7 +175,10 @@ def _decode_records(
         timestamp_ms = append_time_ms
         if timestamp_ms is None:
             timestamp_ms = base_timestamp_ms + timestamp_delta
-        records.append(Record(key, value, headers, timestamp_ms, base_offset + offset_delta))
+        offset = base_offset + offset_delta
+        if offset > _INT64_MAX or not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
+            raise CorruptMessageError(_TOO_LONG)
+        records.append(Record(key, value, headers, timestamp_ms, offset))
     if position != len(data):
         raise CorruptMessageError(f"{len(data) - position} bytes after the last record")
     return records
@@ -212,5 +219,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
         byte = data[position + count]
         value |= (byte & 0x7F) << 7 * count
         if byte < 0x80:
+            if value > _UINT64_MAX:
+                break
             return value >> 1 ^ -(value & 1), position + count + 1
-    raise CorruptMessageError("a number has more than 64 bits")
+    raise CorruptMessageError(_TOO_LONG)

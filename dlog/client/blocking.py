@@ -1,7 +1,9 @@
-"""The client for code without an event loop: each call runs a private loop until it is done.
+"""The client for code without an event loop.
 
-No thread: nothing happens between calls, so a connection may have been closed meanwhile; the next
-call opens another.
+Each call of an `Admin` or a `BlockingClient` runs a private loop until it is done. No thread:
+nothing happens between calls, so a connection may have been closed meanwhile; the next call opens
+another. A `Producer` has to send between calls, and a `Consumer` reads ahead: each on a thread of
+its own.
 """
 
 import asyncio
@@ -10,10 +12,15 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from dlog.client.admin import Admin
+from dlog.client import admin
+from dlog.client.blocking_admin import BlockingAdmin as Admin
+from dlog.client.blocking_consumer import BlockingConsumer as Consumer
+from dlog.client.blocking_producer import BlockingProducer as Producer
 from dlog.client.cluster import Cluster
 from dlog.client.retry import RetryPolicy
 from dlog.transport import Address, ConnectionOptions
+
+__all__ = ["Admin", "BlockingClient", "Consumer", "Producer"]
 
 T = TypeVar("T")
 
@@ -37,7 +44,7 @@ class BlockingClient:
             options=options,
             policy=policy,
         )
-        self.admin = Admin(self.cluster)
+        self.admin = admin.Admin(self.cluster)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return what the coroutine that `work` makes returns."""

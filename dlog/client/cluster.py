@@ -2,86 +2,43 @@
 
 Finds the cluster through any bootstrap address and rediscovers it after every failure that says
 that what it knew is stale. Randomness and time come from outside (`rng`, the loop), so that a
-simulated client replays. `run` is the one place where calls are repeated.
+simulated client replays. `run` repeats calls for those who make one at a time; producers and
+consumers, which have many under way, use `leader_of`, `metadata`, `connection` and `on_error`.
 """
 
 import asyncio
+import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 from uuid import UUID
 
-from dlog.client.node import NodeClient, open_node
-from dlog.client.retry import GiveUp, RetryPolicy, plan_retry
-from dlog.client.views import ClusterView, NodeView, PartitionView, TopicView
+from dlog.client.ack_default import find_ack_default
+from dlog.client.connections import Connections
+from dlog.client.counters import ClientCounters
+from dlog.client.log_lines import error_name, log_event
+from dlog.client.lookup import Lookup, ask_first
+from dlog.client.metadata_cache import MetadataCache, error_of
+from dlog.client.node import NodeClient
+from dlog.client.retry import Fault, GiveUp, RetryPolicy, fault_of, is_outcome_unknown, plan_retry
+from dlog.client.views import ClusterView, PartitionLeader, TopicView
 from dlog.errors import (
-    NONE,
     BrokerNotAvailableError,
     ConnectFailedError,
     DlogError,
     LeaderNotAvailableError,
     ProtocolError,
+    RequestTimedOutError,
     TransportError,
+    UnknownTopicOrPartitionError,
     WireError,
-    error_for,
 )
 from dlog.transport import Address, ConnectionOptions
-from dlog.types import ZERO_TOPIC_ID
-from dlog.wire.apis import ApiKey
+from dlog.wire.leaders import CurrentLeader, NodeEndpoint
 
 T = TypeVar("T")
 Route = Callable[[], Awaitable[NodeClient]]
 Operation = Callable[[NodeClient], Awaitable[T]]
-
-
-def _partition_view(each: Any) -> PartitionView:
-    return PartitionView(
-        partition=int(each.partition_index),
-        leader=int(each.leader_id),
-        leader_epoch=int(each.leader_epoch),
-        replicas=tuple(map(int, each.replica_nodes)),
-        isr=tuple(map(int, each.isr_nodes)),
-        offline=tuple(map(int, each.offline_replicas)),
-        error_code=int(each.error_code),
-    )
-
-
-def cluster_view(response: Any) -> ClusterView:
-    """Turn a Metadata response into a view; partitions are in order."""
-    topics: dict[str, TopicView] = {}
-    for topic in response.topics:
-        partitions = sorted(map(_partition_view, topic.partitions), key=lambda p: p.partition)
-        topics[str(topic.name)] = TopicView(
-            name=str(topic.name),
-            topic_id=UUID(int=topic.topic_id.int) if topic.topic_id else ZERO_TOPIC_ID,
-            is_internal=bool(topic.is_internal),
-            partitions=tuple(partitions),
-            error_code=int(topic.error_code),
-        )
-    nodes = {
-        int(each.node_id): NodeView(
-            node_id=int(each.node_id), address=Address(each.host, int(each.port)), rack=each.rack
-        )
-        for each in response.brokers
-    }
-    return ClusterView(
-        cluster_id=response.cluster_id,
-        controller_id=int(response.controller_id),
-        nodes=nodes,
-        topics=topics,
-    )
-
-
-@dataclass(slots=True)
-class _Known:
-    """What was learned last. Stale addresses are still better than none to ask for fresh ones."""
-
-    nodes: dict[int, NodeView] = field(default_factory=dict)
-    controller_id: int = -1
-    is_stale: bool = True
-    # Of each topic asked for: its partitions' leaders.
-    leaders: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
 class Cluster:
@@ -98,101 +55,225 @@ class Cluster:
     ) -> None:
         if not bootstrap:
             raise ValueError("no bootstrap address")
-        self.policy = policy or RetryPolicy()
-        self._bootstrap = tuple(bootstrap)
+        self.counters = ClientCounters()
         self._loop = loop
         self._rng = rng
-        self._options = options or ConnectionOptions()
-        self._known = _Known()
-        self._nodes: dict[Address, NodeClient] = {}
-        self._opening: dict[Address, asyncio.Lock] = {}
-        self._closed = False
+        self._cache = MetadataCache()
+        self._connections = Connections(loop, options or ConnectionOptions(), self.counters)
+        self._lookup = Lookup(loop, rng, bootstrap, self._cache, self._connections, self.counters)
+        self.policy = policy or RetryPolicy()
+        self._ack_defaults: dict[tuple[str, UUID | None], str] = {}
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """How long and how often calls are tried; may be replaced at any time."""
+        return self._lookup.policy
+
+    @policy.setter
+    def policy(self, policy: RetryPolicy) -> None:
+        self._lookup.policy = policy
 
     async def close(self) -> None:
-        """Close all connections and wait until they have ended."""
-        self._closed = True
-        nodes = list(self._nodes.values())
-        self._nodes.clear()
-        for node in nodes:
-            node.close()
-        for node in nodes:
-            await node.connection.wait_closed()
+        """Close all connections and wait until they have ended. Idempotent."""
+        await self._lookup.close()
+        await self._connections.close()
+
+    # What is known, and looking it up
+
+    def known_topic(self, topic: str) -> TopicView | None:
+        """Return a topic as known, be it old or in doubt; None when it was not looked up yet.
+
+        Its number of partitions is what a partitioner needs: nothing is asked, nothing waits.
+        """
+        return self._cache.topic(topic)
+
+    def leader_of(self, topic: str, partition: int) -> PartitionLeader:
+        """Return who leads a partition, as known; nothing is asked, nothing waits.
+
+        Raises UnknownTopicOrPartitionError, LeaderNotAvailableError (also while the leader is in
+        doubt) or BrokerNotAvailableError: `await metadata(topic)`, then try again.
+        """
+        return self._cache.leader_of(topic, partition)
+
+    async def metadata(self, topic: str, *, refresh: bool = False) -> TopicView:
+        """Return a topic as known; looked up when unknown, old, in doubt, or when `refresh`.
+
+        Concurrent look-ups share requests. Raises the topic's error, or that of the look-up.
+        """
+        if not refresh:
+            known = self._cache.topic(topic)
+            if known is not None and self._cache.is_fresh(
+                topic, self._loop.time(), self.policy.metadata_age_s_max
+            ):
+                return known
+        view = await self._lookup.share([topic])
+        return self._told(view, topic)
+
+    def _told(self, view: ClusterView, topic: str) -> TopicView:
+        """Return what the cache made of an answer about a topic; raise the topic's error."""
+        told = view.topics.get(topic)
+        error = None if told is None else error_of(told)
+        if error is not None:
+            raise error
+        known = self._cache.topic(topic)
+        if known is None:
+            raise UnknownTopicOrPartitionError(f"the answer does not tell about topic {topic}")
+        return known
+
+    async def rediscover(self) -> ClusterView:
+        """Trust nothing that is known: ask any known or bootstrap node for all of it again."""
+        self._cache.doubt_everything()
+        return await self._lookup.share()
+
+    async def refresh(self, topics: Sequence[str] | None = ()) -> ClusterView:
+        """Ask now for the cluster and some topics (None: all); remember and return it."""
+        return await self._lookup.ask(topics)
+
+    def forget_leader(self, topic: str) -> None:
+        """Ask anew who leads the partitions of `topic` when that is needed next."""
+        self._cache.doubt_topic(topic)
 
     # Routes: each finds an open connection to the node that a call needs, or raises.
 
     async def any_node(self) -> NodeClient:
         """Return some node that answers: an open one first, then known ones, then bootstrap."""
-        for node in self._nodes.values():
-            if node.is_open:
+        for node in self._connections.connected():
+            if node.address not in self._connections.suspects:
                 return node
-        known = [node.address for node in self._known.nodes.values()]
-        addresses = list(dict.fromkeys([*known, *self._bootstrap]))
-        self._rng.shuffle(addresses)
-        failures = []
-        for address in addresses:
-            try:
-                return await self._open(address)
-            except (TransportError, ProtocolError) as error:
-                failures.append(str(error))
-        raise ConnectFailedError("; ".join(failures))
+        return await ask_first(
+            self._loop,
+            self._lookup.candidates(),
+            self._connections.get,
+            self.policy.patience_s,
+        )
 
     async def controller(self) -> NodeClient:
         """Return the controller, or any node where none is known: nodes forward commands."""
-        if self._known.is_stale or self._known.controller_id not in self._known.nodes:
-            await self.refresh()
-        view = self._known.nodes.get(self._known.controller_id)
-        return await (self.any_node() if view is None else self._open(view.address))
+        if self._cache.nodes_are_stale or self._cache.controller_id not in self._cache.nodes:
+            await self._lookup.share()
+        view = self._cache.nodes.get(self._cache.controller_id)
+        return await (self.any_node() if view is None else self._connections.get(view.address))
 
     async def node(self, node_id: int) -> NodeClient:
-        """Return the node with this id; raise BrokerNotAvailableError when nobody knows it."""
-        if self._known.is_stale or node_id not in self._known.nodes:
-            await self.refresh()
-        view = self._known.nodes.get(node_id)
+        """Return the node with this id; raise BrokerNotAvailableError when nobody knows it.
+
+        While another node is in doubt, an open connection is good enough.
+        """
+        view = self._cache.nodes.get(node_id)
+        if view is None or self._cache.nodes_are_stale:
+            connected = None if view is None else self._connections.open_to(view.address)
+            if connected is not None:
+                return connected
+            await self._lookup.share()
+            view = self._cache.nodes.get(node_id)
         if view is None:
             raise BrokerNotAvailableError(f"the cluster has no node {node_id}")
-        return await self._open(view.address)
+        return await self._connections.get(view.address)
+
+    async def connection(self, node_id: int) -> NodeClient:
+        """Return the one connection to a node, opened when need be: `node` by another name.
+
+        Raises BrokerNotAvailableError, or why no connection can be made.
+        """
+        return await self.node(node_id)
 
     async def leader(self, topic: str, partition: int) -> NodeClient:
         """Return the leader of a partition, as cached or as the cluster says now."""
-        node_id = self._known.leaders.get(topic, {}).get(partition)
-        if node_id is None:
-            view = await self.refresh([topic])
-            described = view.topics.get(topic)
-            if described is not None and described.error_code != NONE:
-                raise error_for(described.error_code, topic)
-            node_id = self._known.leaders.get(topic, {}).get(partition)
-        if node_id is None or node_id < 0:
-            self.forget_leader(topic)
-            raise LeaderNotAvailableError(f"{topic}-{partition} has no leader")
-        return await self.node(node_id)
+        if self._cache.is_stale(topic, partition):
+            self._told(await self._lookup.share([topic]), topic)
+        try:
+            leader = self._cache.leader_of(topic, partition)
+        except (LeaderNotAvailableError, BrokerNotAvailableError) as error:
+            raise LeaderNotAvailableError(str(error)) from error
+        return await self._connections.get(leader.address)
 
-    def forget_leader(self, topic: str) -> None:
-        """Ask anew who leads the partitions of `topic` when that is needed next."""
-        self._known.leaders.pop(topic, None)
+    # Failures
 
-    async def refresh(self, topics: Sequence[str] | None = ()) -> ClusterView:
-        """Ask any node for the cluster and some topics (None: all); remember and return it."""
-        node = await self.any_node()
+    def on_error(
+        self,
+        topic: str,
+        partition: int,
+        node_id: int,
+        error: Exception,
+        *,
+        leader: CurrentLeader | None = None,
+        endpoints: Iterable[NodeEndpoint] = (),
+    ) -> bool:
+        """Take in that a call on a partition failed at a node; count it and log one line.
 
-        def build(module: Any) -> Any:
-            wanted = None
-            if topics is not None:
-                wanted = tuple(
-                    module.MetadataRequestTopic(topic_id=None, name=name) for name in topics
-                )
-            return module.MetadataRequest(
-                topics=wanted,
-                allow_auto_topic_creation=False,
-                include_topic_authorized_operations=False,
+        After it, `leader_of` raises until the leader was looked up, unless the error says nothing
+        about the leader, or the answer had a newer one (`leader`, `endpoints`: KIP-951). Returns
+        whether the leader is known, so that the call may be repeated without a look-up.
+        """
+        fault = fault_of(error)
+        node = self._cache.nodes.get(node_id)
+        hinted = fault is Fault.LEADER and leader is not None
+        if hinted and self._follow(topic, partition, leader or (-1, -1), endpoints):
+            return True
+        doubted = fault is not Fault.NONE and self._cache.doubt_leader(topic, partition)
+        self._take_in(fault, error, None if node is None else node.address)
+        if isinstance(error, UnknownTopicOrPartitionError):
+            self._cache.doubt_topic(topic)
+        if doubted or fault is Fault.NONE:
+            log_event(
+                logging.INFO,
+                "Failed at a partition",
+                partition=f"{topic}-{partition}",
+                node=node_id,
+                error=error_name(error),
+                reason=error,
+                fault=fault.value,
             )
+        return fault is Fault.NONE
 
-        view = cluster_view(await node.call(ApiKey.METADATA, build))
-        self._known.nodes = dict(view.nodes)
-        self._known.controller_id = view.controller_id
-        self._known.is_stale = False
-        for name, topic in view.topics.items():
-            self._known.leaders[name] = {each.partition: each.leader for each in topic.partitions}
-        return view
+    def _follow(
+        self,
+        topic: str,
+        partition: int,
+        leader: CurrentLeader,
+        endpoints: Iterable[NodeEndpoint],
+    ) -> bool:
+        """Take a leader from the answer of a node that refused; False when it is no news."""
+        if not self._cache.learn_leader(topic, partition, leader, endpoints):
+            return False
+        self.counters.leader_errors += 1
+        self.counters.leader_hints += 1
+        self.counters.leader_changes += 1
+        log_event(
+            logging.INFO,
+            "Followed the leader",
+            partition=f"{topic}-{partition}",
+            leader=leader[0],
+            leader_epoch=leader[1],
+        )
+        return True
+
+    def _take_in(self, fault: Fault, error: Exception, address: Address | None) -> None:
+        """Count an error, let a broken connection go, and doubt what its node led."""
+        if fault is Fault.NONE:
+            return
+        if fault is Fault.LEADER:
+            self.counters.leader_errors += 1
+            return
+        if fault is Fault.SILENCE:
+            self.counters.timeouts += 1
+        else:
+            self.counters.transport_errors += 1
+        if address is None:
+            self._cache.nodes_are_stale = True
+            return
+        if fault is Fault.CONNECTION:
+            self._connections.drop(address, error)
+        self._connections.drop_broken()
+        if self._connections.open_to(address) is not None:
+            return  # the node lives: it was this request that took too long
+        self._connections.suspect(address, error)
+        self._cache.nodes_are_stale = True
+        for node_id, view in self._cache.nodes.items():
+            if view.address == address:
+                self._cache.doubt_node(node_id)
+
+    # Calls
 
     async def run(
         self,
@@ -205,41 +286,105 @@ class Cluster:
         """Carry out `operation` on the node that `route` finds; try again as the policy says.
 
         With `idempotent` false, a call whose outcome is unknown is not repeated. `topic` is what
-        the call is about: its leaders are asked for again after an error that says so.
+        the call is about: its leaders are asked for again after an error that says so. Ends by the
+        policy's deadline with the last error, or with RequestTimedOutError.
         """
-        started = self._loop.time()
-        attempt = 0
+        self._lookup.prepare()
+        call = _Call(self._loop, self.policy.deadline_s, self._lookup.candidates)
         while True:
             try:
-                return await operation(await route())
-            except (WireError, TransportError) as error:
+                return await call.attempt(route, operation)
+            except (WireError, TransportError, ProtocolError) as error:
                 decision = plan_retry(
                     self.policy,
                     error,
-                    attempt=attempt,
-                    elapsed_s=self._loop.time() - started,
+                    attempt=call.attempts - 1,
+                    elapsed_s=call.elapsed_s,
                     rng=self._rng,
                     idempotent=idempotent,
                 )
-                if self._closed or isinstance(decision, GiveUp):
+                self._take_in(fault_of(error), error, call.address)
+                call.log(error, decision)
+                if self._connections.is_closed or isinstance(decision, GiveUp):
+                    self.counters.give_ups += 1
                     raise
+            self.counters.retries += 1
             if decision.refresh_metadata:
-                self._known.is_stale = True
+                self._cache.nodes_are_stale = True
                 if topic is not None:
                     self.forget_leader(topic)
             await asyncio.sleep(decision.wait_s)
-            attempt += 1
 
-    async def _open(self, address: Address) -> NodeClient:
-        """Return the open connection to `address`; only one caller at a time opens one."""
-        node = self._nodes.get(address)
-        if node is not None and node.is_open:
-            return node
-        async with self._opening.setdefault(address, asyncio.Lock()):
-            node = self._nodes.get(address)
-            if node is None or not node.is_open:
-                if self._closed:
-                    raise DlogError("the client is closed")
-                node = await open_node(self._loop, address, self._options)
-                self._nodes[address] = node
-        return node
+    async def ack_default(self, topic: str | None = None) -> str:
+        """Return what `acks` shall be when nobody says: "all", "leader" or "none".
+
+        It is the `ack.default` of the topic, or of the cluster; "all" where that is not served
+        (Apache Kafka) or may not be read. Asked once per client and life of a topic.
+        """
+        view = None if topic is None else self._cache.topic(topic)
+        key = topic or "", None if view is None else view.topic_id
+        if key not in self._ack_defaults:
+            self._ack_defaults[key] = await self.run(
+                self.any_node, lambda node: find_ack_default(node, topic)
+            )
+        return self._ack_defaults[key]
+
+
+class _Call:
+    """One call and its attempts, within one deadline."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        deadline_s: float,
+        candidates: Callable[[], Sequence[Address]],
+    ) -> None:
+        self.attempts = 0
+        self.address: Address | None = None  # of the node that the last attempt reached
+        self._loop = loop
+        self._candidates = candidates
+        self._started = loop.time()
+        self._deadline_s = deadline_s
+        self._last_error: DlogError | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time since the call began."""
+        return self._loop.time() - self._started
+
+    async def attempt(self, route: Route, operation: Operation[T]) -> T:
+        """Try once; what the deadline cuts off ends with an error that says what is known."""
+        self.attempts += 1
+        self.address = None
+        deadline = self._started + self._deadline_s if self._deadline_s > 0 else None
+        try:
+            async with asyncio.timeout_at(deadline):
+                node = await route()
+                self.address = node.address
+                return await operation(node)
+        except TimeoutError as error:
+            message = f"no answer within {self._deadline_s:g} s"
+            if self.address is not None:
+                raise RequestTimedOutError(f"{message} from {self.address}") from error
+            if self._last_error is not None:
+                raise self._last_error from error
+            asked = ", ".join(map(str, self._candidates()))
+            raise ConnectFailedError(f"{message} from any of {asked}") from error
+        except DlogError as error:
+            self._last_error = error
+            raise
+
+    def log(self, error: DlogError, decision: object) -> None:
+        """Log a retry or the end of retrying; a first, final answer is nobody's event."""
+        final = isinstance(decision, GiveUp)
+        refused = final and self.attempts == 1 and not isinstance(error, TransportError)
+        log_event(
+            logging.DEBUG if refused else logging.WARNING if final else logging.INFO,
+            "Gave a call up" if final else "Repeats a call",
+            attempt=self.attempts,
+            elapsed_s=self.elapsed_s,
+            node=self.address,
+            error=error_name(error),
+            reason=error,
+            outcome_unknown=is_outcome_unknown(error) or None,
+        )

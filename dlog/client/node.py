@@ -11,12 +11,19 @@ from typing import Any
 
 from dlog.errors import (
     NONE,
-    ProtocolError,
     UnsupportedVersionError,
-    WireError,
     error_for,
 )
-from dlog.transport import Address, Connection, ConnectionOptions, Encode, connect
+from dlog.transport import (
+    Address,
+    Connection,
+    ConnectionOptions,
+    Encode,
+    OnError,
+    Request,
+    TransportCounters,
+    connect,
+)
 from dlog.wire import messages
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import parse_response_header
@@ -37,6 +44,10 @@ VERSION_USED: Mapping[ApiKey, int] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
     ApiKey.DESCRIBE_CLUSTER: 0,
 }
+PRODUCE_VERSIONS = (9, 12)
+"""For `highest_version`: with topic names; from 10 on a refusal names the leader (KIP-951)."""
+FETCH_VERSIONS = (12, 17)
+"""For `highest_version`: from 13 on with topic ids, from 16 on a refusal names the leader."""
 SOFTWARE_NAME = "dlog"
 SOFTWARE_VERSION = "0.1.0"
 
@@ -44,6 +55,9 @@ _ERROR_CODE = struct.Struct(">h")
 
 Build = Callable[[Any], Any]
 """Makes a request entity from kio's module of that API and version."""
+
+OnAnswer = Callable[[memoryview, int], None]
+"""Takes a response frame and where its body begins; may raise ProtocolError, nothing else."""
 
 
 def raise_for(code: int, message: str | None = None) -> None:
@@ -74,18 +88,18 @@ class NodeClient:
         """Close the connection. Idempotent."""
         self.connection.close()
 
-    async def negotiate(self) -> None:
+    async def negotiate(self, timeout_s: float | None = None) -> None:
         """Ask which versions the node serves (KIP-35, KIP-511)."""
         try:
-            response = await self._ask_versions(VERSION_USED[ApiKey.API_VERSIONS])
+            response = await self._ask_versions(VERSION_USED[ApiKey.API_VERSIONS], timeout_s)
         except UnsupportedVersionError:
-            response = await self._ask_versions(0)
+            response = await self._ask_versions(0, timeout_s)
         self.served = {
             int(each.api_key): (int(each.min_version), int(each.max_version))
             for each in response.api_keys
         }
 
-    async def _ask_versions(self, version: int) -> Any:
+    async def _ask_versions(self, version: int, timeout_s: float | None) -> Any:
         def build(module: Any) -> Any:
             if version < 3:
                 return module.ApiVersionsRequest()
@@ -93,7 +107,8 @@ class NodeClient:
                 client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
             )
 
-        frame = await self.connection.call(self._encoder(ApiKey.API_VERSIONS, version, build))
+        encode = self._encoder(ApiKey.API_VERSIONS, version, build)
+        frame = await self.connection.call(encode, timeout_s)
         # A node that does not know this version answers in version 0, with this error first.
         if len(frame) >= 6 and _ERROR_CODE.unpack_from(frame, 4)[0] == UnsupportedVersionError.code:
             raise UnsupportedVersionError(f"{self.address} does not know ApiVersions {version}")
@@ -111,6 +126,47 @@ class NodeClient:
                 f"{self.address} serves {api.name} {serves}, this client needs {version}"
             )
         return version
+
+    def highest_version(self, api: ApiKey, low: int, high: int) -> int:
+        """Return the newest version within [low, high] that the node serves, too.
+
+        Raises UnsupportedVersionError. For the hot calls, which know several versions.
+        """
+        served_low, served_high = self.served.get(int(api), (0, -1))
+        version = min(high, served_high)
+        if version < max(low, served_low):
+            serves = f"{served_low} to {served_high}" if served_high >= 0 else "none"
+            raise UnsupportedVersionError(
+                f"{self.address} serves {api.name} {serves}, this client needs {low} to {high}"
+            )
+        return version
+
+    def send_request(
+        self,
+        api: ApiKey,
+        version: int,
+        encode: Encode,
+        on_answer: OnAnswer,
+        on_error: OnError,
+        deadline: float,
+        *,
+        answered: bool = True,
+    ) -> Request:
+        """Send a frame made by hand; exactly one callback is called (`Connection.send_request`).
+
+        With `answered` false (produce with acks 0) `on_answer` gets an empty frame once the
+        request is written.
+        """
+
+        def on_response(frame: memoryview) -> None:
+            position = 0
+            if answered:
+                _, position = parse_response_header(frame, 0, len(frame), api, version)
+            on_answer(frame, position)
+
+        return self.connection.send_request(
+            encode, on_response, on_error, deadline, answered=answered
+        )
 
     async def call(self, api: ApiKey, build: Build, timeout_s: float | None = None) -> Any:
         """Send the request that `build` makes and return the response entity."""
@@ -133,13 +189,18 @@ class NodeClient:
 
 
 async def open_node(
-    loop: asyncio.AbstractEventLoop, address: Address, options: ConnectionOptions
+    loop: asyncio.AbstractEventLoop,
+    address: Address,
+    options: ConnectionOptions,
+    counters: TransportCounters | None = None,
 ) -> NodeClient:
-    """Connect and negotiate; raise a TransportError or a WireError."""
-    node = NodeClient(await connect(loop, address, options))
+    """Connect and negotiate; raise a TransportError, a WireError or a ProtocolError."""
+    node = NodeClient(await connect(loop, address, options, counters))
+    negotiated = False
     try:
-        await node.negotiate()
-    except (WireError, ProtocolError):
-        node.close()
-        raise
+        await node.negotiate(options.connect_timeout_s)
+        negotiated = True
+    finally:
+        if not negotiated:
+            node.close()
     return node

@@ -34,6 +34,15 @@ class PartitionView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLeader:
+    """Who leads a partition, as far as the client knows; `leader_epoch` is -1 when not told."""
+
+    node_id: int
+    address: Address
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
     """One topic; with an error code there is nothing else to rely on."""
 

@@ -12,10 +12,12 @@ from tests.clients.drivers.confluent import ConfluentDriver
 from tests.clients.drivers.driver import Driver
 from tests.clients.drivers.java import Java3Driver, Java4Driver
 from tests.clients.drivers.kcat import KcatDriver, OldLibrdkafkaDriver
+from tests.clients.drivers.own import DlogDriver
 from tests.clients.drivers.pure_python import KafkaPythonDriver
 from tests.clients.tools import MissingError
 
 CLIENTS: tuple[Callable[[str], Driver], ...] = (
+    DlogDriver,
     KcatDriver,
     OldLibrdkafkaDriver,
     ConfluentDriver,

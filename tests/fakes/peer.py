@@ -33,6 +33,7 @@ class Peer:
         self.seen: list[int] = []
         self.connections: list[asyncio.BaseTransport] = []
         self.address = Address("127.0.0.1", 0)
+        self.advertised: Address | None = None  # what others hear, when it is not the address
         self._server: asyncio.Server | None = None
 
     def api_versions(self, _request: Any, module: Any, header: RequestHeader) -> Any:
@@ -53,6 +54,11 @@ class Peer:
             self._server.close()
         for connection in self.connections:
             connection.close()
+
+    @property
+    def open_count(self) -> int:
+        """Connections that nobody has closed."""
+        return sum(not connection.is_closing() for connection in self.connections)
 
     def answer(self, frame: memoryview) -> bytes | None:
         header = parse_request_header(frame, 0, len(frame))
@@ -120,24 +126,27 @@ class PeerCluster:
     def __init__(self) -> None:
         self.peers = {1: Peer(), 2: Peer()}
         self.leaders = [1, 2]
+        self.leader_epoch = 3
+        self.cluster_id: str | None = "c"
         self.isr: tuple[int, ...] = (1,)
         self.topic_error = 0
         for peer in self.peers.values():
             peer.answers[ApiKey.METADATA] = self.metadata
 
     def metadata(self, request: Any, module: Any, _header: RequestHeader) -> Any:
+        told = {node_id: peer.advertised or peer.address for node_id, peer in self.peers.items()}
         brokers = tuple(
             module.MetadataResponseBroker(
-                node_id=node_id, host=peer.address.host, port=peer.address.port, rack="r"
+                node_id=node_id, host=address.host, port=address.port, rack="r"
             )
-            for node_id, peer in self.peers.items()
+            for node_id, address in told.items()
         )
         parts = tuple(
             module.MetadataResponsePartition(
                 error_code=error(0 if leader > 0 else 5),
                 partition_index=index,
                 leader_id=leader,
-                leader_epoch=3,
+                leader_epoch=self.leader_epoch,
                 replica_nodes=(1, 2),
                 isr_nodes=self.isr,
                 offline_replicas=(),
@@ -158,7 +167,7 @@ class PeerCluster:
         return module.MetadataResponse(
             throttle_time=zero_time(),
             brokers=brokers,
-            cluster_id="c",
+            cluster_id=self.cluster_id,
             controller_id=1,
             topics=topics,
         )

@@ -29,7 +29,7 @@ from dlog.errors import (
 )
 from dlog.transport import Address, ConnectionOptions
 from dlog.wire.apis import ApiKey
-from dlog.wire.frame import RequestHeader
+from dlog.wire.frame import RequestHeader, encode_frame, encode_request_header
 from tests.fakes.peer import (
     TOPIC_ID,
     HangUpError,
@@ -40,7 +40,7 @@ from tests.fakes.peer import (
     zero_time,
 )
 
-POLICY = RetryPolicy(base_s=0.001, cap_s=0.005, deadline_s=2.0)
+POLICY = RetryPolicy(base_s=0.001, cap_s=0.005, deadline_s=20.0)
 
 
 def check(work: Callable[[PeerCluster, Cluster], Awaitable[None]]) -> None:
@@ -199,7 +199,7 @@ def test_topics_are_created_deleted_and_grown() -> None:
             code = 36 if topic.name == "t" else 0
             result = module.CreatableTopicResult(
                 name=topic.name,
-                topic_id=None if request.validate_only else TOPIC_ID,
+                topic_id=TOPIC_ID,  # Kafka makes one up when it only validates
                 error_code=error(code),
                 error_message="it exists" if code else None,
                 configs=None,
@@ -222,7 +222,7 @@ def test_topics_are_created_deleted_and_grown() -> None:
 
         controller.answers[ApiKey.DELETE_TOPICS] = delete
         await admin.delete_topic("t")
-        cluster.policy = RetryPolicy(base_s=0.001, cap_s=0.002, deadline_s=0.02)
+        cluster.policy = RetryPolicy(base_s=0.001, cap_s=0.002, deadline_s=0.2)
         with pytest.raises(UnknownTopicOrPartitionError):
             await admin.delete_topic("missing")
 
@@ -252,8 +252,9 @@ def test_configs_are_described() -> None:
                 synonyms=(),
                 documentation="How long.",
             )
+            code = 3 if wanted.resource_name == "missing" else 0
             result = module.DescribeConfigsResult(
-                error_code=no_error(),
+                error_code=error(code),
                 error_message=None,
                 resource_type=wanted.resource_type,
                 resource_name=wanted.resource_name,
@@ -267,6 +268,109 @@ def test_configs_are_described() -> None:
         assert (entry.name, entry.value, entry.is_default) == ("retention.ms", "5", True)
         await admin.describe_configs(Resource.BROKER, "1")
         assert nodes.peers[1].seen.count(ApiKey.DESCRIBE_CONFIGS) == 1
+        # Told at once, not when the policy's deadline is over.
+        asked = sum(peer.seen.count(ApiKey.DESCRIBE_CONFIGS) for peer in nodes.peers.values())
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await admin.describe_configs(Resource.TOPIC, "missing")
+        told = sum(peer.seen.count(ApiKey.DESCRIBE_CONFIGS) for peer in nodes.peers.values())
+        assert told == asked + 1
+
+    check(work)
+
+
+@pytest.mark.parametrize(
+    ("told", "error_code", "expected"),
+    [
+        ("leader", 0, "leader"),
+        ("none", 0, "none"),
+        (None, 0, "all"),
+        ("x", 0, "all"),
+        ("leader", 29, "all"),
+        ("leader", 35, "all"),
+    ],
+)
+def test_the_acknowledgement_that_a_cluster_wants(
+    told: str | None, error_code: int, expected: str
+) -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
+        asked = []
+
+        def describe(request: Any, module: Any, _header: RequestHeader) -> Any:
+            wanted = request.resources[0]
+            asked.append((int(wanted.resource_type), wanted.resource_name))
+            assert wanted.configuration_keys == ("ack.default",)
+            entry = module.DescribeConfigsResourceResult(
+                name="ack.default" if told is not None else "other",
+                value=told,
+                read_only=False,
+                config_source=5,
+                is_sensitive=False,
+                synonyms=(),
+                documentation=None,
+            )
+            result = module.DescribeConfigsResult(
+                error_code=error(error_code),
+                error_message=None,
+                resource_type=wanted.resource_type,
+                resource_name=wanted.resource_name,
+                configs=() if error_code else (entry,),
+            )
+            return module.DescribeConfigsResponse(throttle_time=zero_time(), results=(result,))
+
+        for peer in nodes.peers.values():
+            peer.answers[ApiKey.DESCRIBE_CONFIGS] = describe
+        assert await cluster.ack_default() == expected
+        assert await cluster.ack_default() == expected
+        assert await cluster.ack_default("t") == expected
+        assert asked == [(4, ""), (2, "t")]
+
+    check(work)
+
+
+def test_the_acknowledgement_where_configs_are_not_served() -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
+        for peer in nodes.peers.values():
+            del peer.versions[ApiKey.DESCRIBE_CONFIGS]
+        assert await cluster.ack_default() == "all"
+
+    check(work)
+
+
+def test_the_newest_version_of_both_is_used() -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
+        nodes.peers[2].versions[ApiKey.PRODUCE] = (3, 10)
+        node = await cluster.any_node()
+        assert node.highest_version(ApiKey.PRODUCE, 9, 12) == 10
+        assert node.highest_version(ApiKey.FETCH, 12, 17) == 17
+        with pytest.raises(UnsupportedVersionError, match=r"PRODUCE 3 to 10.* needs 11 to 12"):
+            node.highest_version(ApiKey.PRODUCE, 11, 12)
+        with pytest.raises(UnsupportedVersionError):
+            node.highest_version(ApiKey.PRODUCE, 1, 2)
+
+    check(work)
+
+
+def test_requests_made_by_hand_come_back_by_callback() -> None:
+    async def work(nodes: PeerCluster, cluster: Cluster) -> None:
+        node = await cluster.any_node()
+        ended: asyncio.Future[tuple[bytes, int]] = asyncio.get_running_loop().create_future()
+        nodes.peers[2].raw[ApiKey.FETCH] = lambda header, _: (
+            struct.pack(">iib", 8, header.correlation_id, 0) + b"abc"
+        )
+
+        def on_answer(frame: memoryview, position: int) -> None:
+            ended.set_result((bytes(frame), position))
+
+        node.send_request(
+            ApiKey.FETCH,
+            12,
+            lambda cid: encode_frame(encode_request_header(ApiKey.FETCH, 12, cid, "x")),
+            on_answer,
+            ended.set_exception,
+            asyncio.get_running_loop().time() + 10,
+        )
+        frame, position = await ended
+        assert frame[position:] == b"abc"
 
     check(work)
 

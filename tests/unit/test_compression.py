@@ -93,6 +93,14 @@ def test_gzip_of_several_members() -> None:
         decompress(Codec.GZIP, zlib.compress(b"zlib's own wrapping"), 100)
 
 
+def test_lz4_blocks_do_not_depend_on_each_other() -> None:
+    """Java refuses frames that say otherwise (Lz4BlockInputStream)."""
+    for size in (10, 100_000, 1_000_000):
+        frame = compress(Codec.LZ4, b"0123456789" * (size // 10))
+        version, flags = frame[4] >> 6, frame[4]
+        assert (version, flags & 0x20) == (1, 0x20)
+
+
 def test_lz4_is_the_frame_format() -> None:
     assert compress(Codec.LZ4, b"data" * 20).startswith(b"\x04\x22\x4d\x18")
 

@@ -1,6 +1,8 @@
 """Connections against a tiny server that a test scripts."""
 
 import asyncio
+import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +18,7 @@ from dlog.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
-from dlog.transport import Address, Connection, ConnectionOptions, connect
+from dlog.transport import Address, Connection, ConnectionOptions, Request, connect
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -196,6 +198,203 @@ def test_an_answer_after_the_caller_left_is_dropped() -> None:
     check(work)
 
 
+class Callbacks:
+    """Takes what a request ends with; `done` is set when it has."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.errors: list[Exception] = []
+        self.done = asyncio.Event()
+        self.then: Callable[[], None] = lambda: None
+
+    def on_response(self, frame: memoryview) -> None:
+        self.frames.append(bytes(frame[4:]))
+        self.then()
+        self.done.set()
+
+    def on_error(self, error: Exception) -> None:
+        self.errors.append(error)
+        self.done.set()
+
+    def send(self, connection: Connection, body: bytes = b"", patience_s: float = 20) -> Request:
+        deadline = asyncio.get_running_loop().time() + patience_s
+        return connection.send_request(
+            lambda cid: request(cid, body), self.on_response, self.on_error, deadline
+        )
+
+
+def test_callbacks_take_answers_in_order_and_may_send_again() -> None:
+    async def work() -> None:
+        async with node(echo, inflight_max=2) as connection:
+            calls = [Callbacks() for _ in range(6)]
+            for number, call in enumerate(calls[:4]):
+                call.send(connection, b"%d" % number)
+            assert (connection.inflight_count, connection.waiting_count) == (2, 2)
+            assert not connection.has_room
+            cancelled = calls[4].send(connection, b"never")
+            cancelled.cancel()
+            calls[0].then = lambda: calls[5].send(connection, b"again") and None
+            for call in (*calls[:4], calls[5]):
+                await call.done.wait()
+            assert [call.frames for call in calls[:4]] == [[b"0"], [b"1"], [b"2"], [b"3"]]
+            assert (calls[4].frames, calls[4].errors) == ([], [])
+            assert calls[5].frames == [b"again"]
+            assert connection.is_idle
+            assert connection.counters.requests_sent == 5
+            assert connection.counters.responses_received == 5
+
+    check(work)
+
+
+def test_callbacks_hear_why_there_is_no_answer() -> None:
+    async def work() -> None:
+        async with node(echo, inflight_max=1) as connection:
+            refused, unsent, broken, late = (Callbacks() for _ in range(4))
+
+            def nonsense(_frame: memoryview) -> None:
+                raise ProtocolError("no such answer")
+
+            def cannot(_correlation_id: int) -> bytes:
+                raise ValueError("too long")
+
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + 20
+            connection.send_request(request, nonsense, broken.on_error, deadline)
+            connection.send_request(cannot, refused.on_response, refused.on_error, deadline)
+            unsent.send(connection)
+            await broken.done.wait()
+            await unsent.done.wait()
+            assert type(broken.errors[0]) is ProtocolError
+            # The nonsense came first: whoever waited was not sent, and knows it.
+            assert isinstance(unsent.errors[0], DisconnectedError)
+            assert not unsent.errors[0].was_sent
+            assert not connection.is_open
+            late.send(connection)
+            assert late.errors == []  # never from within the call
+            await late.done.wait()
+            assert isinstance(late.errors[0], DisconnectedError)
+            assert not late.errors[0].was_sent
+            assert len(refused.errors) == 1
+
+    check(work)
+
+
+def test_a_request_that_cannot_be_encoded_harms_no_other() -> None:
+    async def work() -> None:
+        async with node(echo, inflight_max=1) as connection:
+
+            def cannot(_correlation_id: int) -> bytes:
+                raise ValueError("too long")
+
+            with pytest.raises(ValueError, match="too long"):
+                await connection.call(cannot)
+            first = asyncio.ensure_future(connection.call(lambda cid: request(cid, b"1")))
+            await asyncio.sleep(0)
+            second = asyncio.ensure_future(connection.call(cannot))
+            third = asyncio.ensure_future(connection.call(lambda cid: request(cid, b"3")))
+            assert bytes(await first)[4:] == b"1"
+            with pytest.raises(ValueError, match="too long"):
+                await second
+            assert bytes(await third)[4:] == b"3"
+
+    check(work)
+
+
+def test_who_is_late_behind_others_is_told_and_the_connection_stays() -> None:
+    async def work() -> None:
+        release = asyncio.Event()
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            first, _ = await read_request(reader)
+            second, _ = await read_request(reader)
+            await release.wait()
+            writer.write(response(first) + response(second))
+            await echo(reader, writer)
+
+        async with node(slow) as connection:
+            patient, hasty, next_one = Callbacks(), Callbacks(), Callbacks()
+            patient.send(connection, patience_s=60)
+            hasty.send(connection, patience_s=0.05)
+            await hasty.done.wait()
+            assert isinstance(hasty.errors[0], RequestTimedOutError)
+            assert hasty.errors[0].was_sent
+            assert connection.is_open
+            release.set()
+            await patient.done.wait()
+            next_one.send(connection, b"x")
+            await next_one.done.wait()
+            assert (patient.frames, next_one.frames) == ([b""], [b"x"])
+            assert (hasty.frames, len(hasty.errors)) == ([], 1)
+
+    check(work)
+
+
+def test_a_late_one_that_comes_first_in_line_is_waited_for_once_more() -> None:
+    async def work() -> None:
+        async def forgetful(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            first, _ = await read_request(reader)
+            await read_request(reader)
+            await told.wait()
+            writer.write(response(first))
+            await reader.read()
+
+        told = asyncio.Event()
+        async with node(forgetful) as connection:
+            patient, hasty, stuck = Callbacks(), Callbacks(), Callbacks()
+            patient.send(connection, patience_s=60)
+            hasty.send(connection, patience_s=0.05)
+            stuck.send(connection, patience_s=60)
+            await hasty.done.wait()
+            told.set()
+            await patient.done.wait()
+            assert connection.is_open
+            await stuck.done.wait()  # its own deadline is far away
+            assert isinstance(stuck.errors[0], DisconnectedError)
+            assert len(hasty.errors) == 1
+
+    check(work)
+
+
+def test_a_peer_that_takes_no_bytes_is_given_up() -> None:
+    async def work() -> None:
+        async def deaf(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+            await given_up.wait()
+
+        given_up = asyncio.Event()
+        async with node(deaf, request_timeout_s=0.1) as connection:
+            body = b"x" * (1 << 20)
+
+            async def send() -> None:
+                for _ in range(100):
+                    await connection.send(lambda cid: request(cid, body), 60)
+
+            with pytest.raises(DisconnectedError, match="takes no bytes"):
+                await send()
+            given_up.set()
+
+    check(work)
+
+
+def test_a_port_that_never_answers_ends_in_time() -> None:
+    async def work() -> None:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(0)
+            # Linux lets one more than the backlog in; the next ones hear nothing.
+            crowd = [socket.socket() for _ in range(3)]
+            for each in crowd:
+                each.setblocking(False)
+                each.connect_ex(listener.getsockname())
+            address = Address(*listener.getsockname())
+            options = ConnectionOptions(connect_timeout_s=0.1)
+            with pytest.raises(ConnectFailedError, match="no answer in time"):
+                await connect(asyncio.get_running_loop(), address, options)
+            for each in crowd:
+                each.close()
+
+    check(work)
+
+
 def test_requests_without_answer_obey_the_bound_of_the_socket() -> None:
     async def work() -> None:
         received = 0
@@ -263,10 +462,66 @@ def test_the_hook_runs_first_and_may_refuse() -> None:
     check(work)
 
 
+def tls_context(protocol: int) -> ssl.SSLContext:
+    """TLS with anonymous peers: no keys lie about in a repository."""
+    context = ssl.SSLContext(protocol)
+    if protocol == ssl.PROTOCOL_TLS_CLIENT:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("AECDH-AES256-SHA:@SECLEVEL=0")
+    return context
+
+
+def test_tls_carries_requests_and_ends_with_the_connection() -> None:
+    async def work() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                await echo(reader, writer)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                ended.set()
+            finally:
+                writer.close()
+
+        ended = asyncio.Event()
+        server = await asyncio.start_server(
+            serve, "127.0.0.1", 0, ssl=tls_context(ssl.PROTOCOL_TLS_SERVER)
+        )
+        address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        options = ConnectionOptions(tls=tls_context(ssl.PROTOCOL_TLS_CLIENT))
+        connection = await connect(asyncio.get_running_loop(), address, options)
+        frames = await asyncio.gather(
+            *(connection.call(lambda cid, n=n: request(cid, b"x" * n * 1000)) for n in range(20))
+        )
+        assert [len(frame) - 4 for frame in frames] == [n * 1000 for n in range(20)]
+        connection.close()
+        await connection.wait_closed()
+        await ended.wait()
+        # A peer that must be known, and is not.
+        strict = ConnectionOptions(tls=ssl.create_default_context())
+        with pytest.raises(ConnectFailedError, match="cannot connect"):
+            await connect(asyncio.get_running_loop(), address, strict)
+        server.close()
+
+    check(work)
+
+
+def test_a_peer_that_never_shakes_hands_ends_in_time() -> None:
+    async def work() -> None:
+        server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+        address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        options = ConnectionOptions(tls=tls_context(ssl.PROTOCOL_TLS_CLIENT), connect_timeout_s=0.1)
+        with pytest.raises(ConnectFailedError, match="no answer in time"):
+            await connect(asyncio.get_running_loop(), address, options)
+        server.close()
+
+    check(work)
+
+
 def test_correlation_ids_wrap() -> None:
     async def work() -> None:
         async with node(echo) as connection:
-            connection._correlation_id = (1 << 31) - 2
+            connection._pipeline._correlation_id = (1 << 31) - 2
             for _ in range(3):
                 await connection.call(request)
 

@@ -1,0 +1,5 @@
+from dlog.batch._pure import decode_columns as decode_columns
+from dlog.batch._pure import decode_records as decode_records
+from dlog.batch._pure import murmur2 as murmur2
+from dlog.batch._pure import murmur2_rows as murmur2_rows
+from dlog.batch._pure_buffer import RecordBuffer as RecordBuffer

@@ -1,0 +1,21 @@
+"""A batch whose head was read and whose records are plain bytes: what the inner loops take.
+
+Pure values; made by `dlog.batch.decoding`, read by `dlog.batch._pure` and by the C in csrc/.
+"""
+
+from typing import NamedTuple
+
+from dlog.checksum import Buffer
+
+
+class OpenBatch(NamedTuple):
+    """The records of one batch, decompressed, and what its head says about them.
+
+    The order of the fields is known to csrc/batches.c.
+    """
+
+    data: Buffer
+    record_count: int
+    base_offset: int
+    base_timestamp_ms: int
+    append_time_ms: int | None  # of every record, when the leader stamps them

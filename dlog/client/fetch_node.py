@@ -1,0 +1,361 @@
+"""Fetches from one node, one request at a time, for all partitions that it leads.
+
+The next request leaves as soon as the last answer has been looked at, as long as there is room;
+it names every partition that has room. `dlog.client.fetch_plan` decides, this carries out, and
+`dlog.client.fetcher` says who leads what.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from dlog.client.admin import Admin, Resource
+from dlog.client.chunks import Hole, scan
+from dlog.client.cluster import Cluster
+from dlog.client.consumer_counters import ConsumerCounters
+from dlog.client.fetch_exchange import Answer, exchange
+from dlog.client.fetch_plan import Asked, FetchLimits, FetchPlan, plan_fetch
+from dlog.client.gaps import Gap, GapReason
+from dlog.client.log_lines import error_name, log_event
+from dlog.client.node import NodeClient
+from dlog.client.offsets import FoundOffset, Isolation, ask_offsets
+from dlog.client.partitions import EARLIEST, LATEST
+from dlog.client.positions import UNKNOWN, Cursor
+from dlog.client.retry import is_retriable
+from dlog.client.wakeup import Signal
+from dlog.errors import (
+    BrokerNotAvailableError,
+    CorruptMessageError,
+    DlogError,
+    OffsetOutOfRangeError,
+    ProtocolError,
+    TransportError,
+    WireError,
+    error_for,
+)
+from dlog.types import TopicPartition
+from dlog.wire.fetch import FetchedPartition
+from dlog.wire.leaders import NodeEndpoint
+
+CORRUPT_TRIES_MAX = 3
+"""Damage on the way is mended by fetching again; what is damaged that often is so on the disk."""
+
+_FOREVER_S = float("inf")
+
+
+@dataclass(slots=True, kw_only=True)
+class Around:
+    """What the fetchers of all nodes share."""
+
+    cluster: Cluster
+    loop: asyncio.AbstractEventLoop
+    rng: random.Random
+    limits: FetchLimits
+    counters: ConsumerCounters
+    node_bytes_max: int
+    # Topic -> whether offsets may be missing, as far as anybody asked.
+    sparse_topics: dict[str, bool]
+    on_arrival: Callable[[Cursor], None]
+    """There are records to take, a gap or a failure."""
+    on_lost: Callable[[Cursor], None]
+    """Nobody fetches for this one any more: find its leader."""
+
+
+class NodeFetcher:
+    """The fetches from one node. Owner: the loop's thread. Life: `run` until it is cancelled."""
+
+    def __init__(self, node_id: int, around: Around) -> None:
+        self.node_id = node_id
+        self.cursors: dict[TopicPartition, Cursor] = {}
+        self.signal = Signal(around.loop)
+        self._around = around
+
+    def add(self, cursor: Cursor) -> None:
+        """Fetch for a partition whose leader this node is."""
+        self.cursors[cursor.topic_partition] = cursor
+        self.signal.set()
+
+    def remove(self, cursor: Cursor) -> None:
+        """Fetch no more for a partition."""
+        self.cursors.pop(cursor.topic_partition, None)
+
+    async def run(self) -> None:
+        """Fetch until cancelled."""
+        around = self._around
+        while True:
+            now_s = around.loop.time()
+            plan = plan_fetch(
+                list(self.cursors.values()),
+                now_s=now_s,
+                node_bytes_max=around.node_bytes_max,
+                limits=around.limits,
+            )
+            around.counters.bytes_dropped += plan.released_bytes
+            if plan.asked:
+                await self._fetch(plan)
+            else:
+                await self.signal.wait(None if plan.due_s is None else plan.due_s - now_s)
+
+    # One request
+
+    async def _fetch(self, plan: FetchPlan) -> None:
+        try:
+            node = await self._around.cluster.connection(self.node_id)
+            answer = await exchange(node, plan, self._around.limits)
+        except (TransportError, WireError, ProtocolError) as error:
+            self._around.counters.fetch_failures += 1
+            self._on_node_error(plan.asked, error)
+            return
+        counters = self._around.counters
+        counters.fetches += 1
+        counters.bytes_fetched += answer.data_bytes
+        counters.empty_fetches += not answer.data_bytes
+        strayed: list[Cursor] = []
+        for each, fetched, data in answer.rows:
+            # What was sought, lost or given up meanwhile has another generation.
+            if each.generation == each.cursor.generation:
+                strayed += await self._on_partition(each.cursor, fetched, data, answer)
+            else:
+                counters.bytes_dropped += len(data)
+        if strayed:
+            await self._find_range(node, strayed)
+
+    def _on_node_error(self, asked: Iterable[Asked], error: DlogError) -> None:
+        """The request failed as a whole: find all leaders again, after one and the same wait."""
+        around = self._around
+        cursors = [each.cursor for each in asked if each.generation == each.cursor.generation]
+        if not cursors:
+            return
+        first = cursors[0].topic_partition
+        around.cluster.on_error(first.topic, first.partition, self.node_id, error)
+        attempt = min(cursor.attempt for cursor in cursors)
+        wait_s = around.cluster.policy.backoff_s(attempt, around.rng)
+        for cursor in cursors:
+            self._fail(cursor, error, wait_s, self._patience_s(error))
+            self._lose(cursor)
+
+    # One partition of an answer
+
+    async def _on_partition(
+        self,
+        cursor: Cursor,
+        fetched: FetchedPartition,
+        data: memoryview,
+        answer: Answer,
+    ) -> list[Cursor]:
+        """Take in the answer about one partition; return it when its offset is out of range."""
+        if fetched.error_code:
+            error = error_for(fetched.error_code, str(cursor.topic_partition))
+            self._around.counters.partition_errors += 1
+            if isinstance(error, OffsetOutOfRangeError):
+                return [cursor]
+            self._on_error(cursor, fetched, error, answer.endpoints)
+            return []
+        if fetched.diverging_epoch is not None:
+            self._cut_back(cursor, max(0, fetched.diverging_epoch[1]))
+            return []
+        cursor.high_watermark = fetched.high_watermark
+        cursor.last_stable_offset = fetched.last_stable_offset
+        cursor.log_start_offset = fetched.log_start_offset
+        if not data:
+            cursor.succeed()
+            return []
+        if 2 * len(data) < answer.frame_bytes:
+            # A view would keep all of the answer alive, for as long as this part is not taken.
+            data = memoryview(bytes(data))
+        try:
+            await self._take_in(cursor, data, fetched)
+        except CorruptMessageError as error:
+            self._on_corrupt(cursor, error)
+        return []
+
+    async def _take_in(self, cursor: Cursor, data: memoryview, fetched: FetchedPartition) -> None:
+        """Check the bytes and put them at hand."""
+        key = cursor.topic_partition
+        is_committed_only = self._around.limits.isolation is Isolation.READ_COMMITTED
+        aborted = fetched.aborted or () if is_committed_only else ()
+        sparse = self._around.sparse_topics.get(key.topic)
+        chunk, hole = scan(data, cursor.fetch_offset, aborted=aborted, is_sparse=bool(sparse))
+        if hole is not None:
+            generation = cursor.generation
+            is_sparse = await self._is_sparse(key.topic)
+            if cursor.generation != generation:
+                return
+            if is_sparse:
+                chunk, hole = scan(data, cursor.fetch_offset, aborted=aborted, is_sparse=True)
+        if hole is not None:
+            self._report_hole(cursor, hole)
+            return
+        cursor.add(chunk)
+        # The next turn is that of partitions that brought nothing.
+        if self.cursors.pop(key, None) is not None:
+            self.cursors[key] = cursor
+        self._around.on_arrival(cursor)
+
+    def _on_error(
+        self,
+        cursor: Cursor,
+        fetched: FetchedPartition,
+        error: WireError,
+        endpoints: Iterable[NodeEndpoint],
+    ) -> None:
+        around, key = self._around, cursor.topic_partition
+        around.cluster.on_error(
+            key.topic,
+            key.partition,
+            self.node_id,
+            error,
+            leader=fetched.current_leader,
+            endpoints=endpoints,
+        )
+        wait_s = around.cluster.policy.backoff_s(cursor.attempt, around.rng)
+        self._fail(cursor, error, wait_s, self._patience_s(error))
+        self._lose(cursor)
+
+    def _on_corrupt(self, cursor: Cursor, error: CorruptMessageError) -> None:
+        """Fetch damaged batches again, a few times."""
+        around = self._around
+        around.counters.corrupt_batches += 1
+        cursor.damage_count += 1
+        log_event(
+            logging.WARNING,
+            "Received a corrupt batch",
+            partition=cursor.topic_partition,
+            node=self.node_id,
+            attempt=cursor.damage_count,
+            reason=error,
+        )
+        wait_s = around.cluster.policy.backoff_s(cursor.attempt, around.rng)
+        patience_s = _FOREVER_S if cursor.damage_count < CORRUPT_TRIES_MAX else 0.0
+        named = CorruptMessageError(f"{cursor.topic_partition}: {error}")
+        self._fail(cursor, named, wait_s, patience_s)
+
+    def _patience_s(self, error: DlogError) -> float:
+        """Return how long an error may last before the reader hears of it."""
+        passes = is_retriable(error) or isinstance(error, ProtocolError | BrokerNotAvailableError)
+        return self._around.cluster.policy.deadline_s if passes else 0.0
+
+    def _fail(self, cursor: Cursor, error: DlogError, wait_s: float, patience_s: float) -> None:
+        if cursor.fail(error, self._around.loop.time(), wait_s, patience_s):
+            log_event(
+                logging.WARNING,
+                "Gave a partition up",
+                partition=cursor.topic_partition,
+                offset=cursor.fetch_offset,
+                attempts=cursor.attempt,
+                error=error_name(error),
+                reason=error,
+            )
+            self._around.on_arrival(cursor)
+
+    def _lose(self, cursor: Cursor) -> None:
+        self.remove(cursor)
+        cursor.lose_leader()
+        self._around.on_lost(cursor)
+
+    # Gaps
+
+    async def _find_range(self, node: NodeClient, cursors: list[Cursor]) -> None:
+        """Find out where the logs begin and end whose reader asked for what they do not have."""
+        asked = [Asked(cursor, cursor.generation, cursor.fetch_offset) for cursor in cursors]
+        keys = [cursor.topic_partition for cursor in cursors]
+        try:
+            # Not the last stable offset: a reader of everything may be beyond it.
+            isolation = Isolation.READ_UNCOMMITTED
+            starts = await ask_offsets(node, dict.fromkeys(keys, EARLIEST), isolation)
+            ends = await ask_offsets(node, dict.fromkeys(keys, LATEST), isolation)
+        except (TransportError, WireError, ProtocolError) as error:
+            self._on_node_error(asked, error)
+            return
+        nothing = FetchedPartition(-1, 0, -1, -1, -1, 0)
+        for each, key in zip(asked, keys, strict=True):
+            if each.generation != each.cursor.generation:
+                continue
+            for found in (starts[key], ends[key]):
+                if isinstance(found, WireError):
+                    self._on_error(each.cursor, nothing, found, ())
+                    break
+            else:
+                self._judge_range(each.cursor, starts[key], ends[key])
+
+    def _judge_range(
+        self, cursor: Cursor, start: FoundOffset | WireError, end: FoundOffset | WireError
+    ) -> None:
+        if not isinstance(start, FoundOffset) or not isinstance(end, FoundOffset):
+            raise TypeError("errors are the caller's")
+        if cursor.fetch_offset < start.offset:
+            self._report(cursor, GapReason.RETENTION, cursor.fetch_offset, start.offset)
+        elif cursor.fetch_offset > end.offset:
+            self._cut_back(cursor, end.offset)
+        else:
+            # It is in the range by now, or the leader no longer knows the epoch of its batches.
+            cursor.fetch_epoch = UNKNOWN
+            wait_s = self._around.cluster.policy.backoff_s(cursor.attempt, self._around.rng)
+            error = OffsetOutOfRangeError(
+                f"{cursor.topic_partition}: offset {cursor.fetch_offset} is refused, though the "
+                f"log goes from {start.offset} to {end.offset}"
+            )
+            self._fail(cursor, error, wait_s, self._around.cluster.policy.deadline_s)
+
+    def _cut_back(self, cursor: Cursor, end_offset: int) -> None:
+        """The log ends, or differs from what was fetched, at `end_offset`."""
+        position = cursor.position
+        cursor.rewind()
+        if end_offset < position:
+            self._report(cursor, GapReason.TRUNCATED, position, end_offset)
+        # Else nothing is lost but what nobody has taken; it is fetched again from there.
+
+    def _report_hole(self, cursor: Cursor, hole: Hole) -> None:
+        self._report(cursor, GapReason.MISSING, hole.start, hole.end)
+
+    def _report(self, cursor: Cursor, reason: GapReason, offset: int, resume: int) -> None:
+        """Stop before a gap; the reader hears of it when it has taken what is in front."""
+        report_gap(self._around, cursor, reason, offset, resume)
+
+    async def _is_sparse(self, topic: str) -> bool:
+        """Return whether a topic is compacted, so that offsets may be missing; ask once.
+
+        Where nobody may ask or nobody answers, that is taken for granted, and logged.
+        """
+        around = self._around
+        known = around.sparse_topics.get(topic)
+        if known is not None:
+            return known
+        try:
+            entries = await Admin(around.cluster).describe_configs(Resource.TOPIC, topic)
+            is_sparse = any(
+                each.name == "cleanup.policy" and "compact" in (each.value or "")
+                for each in entries
+            )
+        except (TransportError, WireError, ProtocolError) as error:
+            is_sparse = True
+            log_event(
+                logging.WARNING,
+                "Took a topic with holes for compacted",
+                topic=topic,
+                error=error_name(error),
+                reason=error,
+            )
+        around.sparse_topics[topic] = is_sparse
+        return is_sparse
+
+
+def report_gap(around: Around, cursor: Cursor, reason: GapReason, offset: int, resume: int) -> None:
+    """Stop a cursor before a gap, count it and log it."""
+    gap = Gap(
+        topic_partition=cursor.topic_partition, reason=reason, offset=offset, resume_offset=resume
+    )
+    cursor.gap = gap
+    cursor.succeed()
+    around.counters.gaps += 1
+    log_event(
+        logging.WARNING,
+        "Met a gap",
+        partition=cursor.topic_partition,
+        reason=reason.value,
+        offset=offset,
+        resume_offset=resume,
+    )
+    around.on_arrival(cursor)

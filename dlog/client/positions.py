@@ -1,0 +1,255 @@
+"""How far one partition was read: what callers have, what is at hand, what to fetch next.
+
+Pure: time is passed in. `dlog.client.fetcher` puts chunks in and errors on, the consumer takes
+records out; both on the loop's thread.
+"""
+
+from collections import deque
+from uuid import UUID
+
+from dlog.batch.columns import Columns, decode_columns
+from dlog.batch.decoding import bounds, read_shaped
+from dlog.client.chunks import Chunk
+from dlog.client.consumed import ConsumedRecord
+from dlog.client.gaps import Gap
+from dlog.client.views import PartitionLeader
+from dlog.errors import DlogError
+from dlog.types import ZERO_TOPIC_ID, TopicPartition
+
+UNKNOWN = -1
+NO_COLUMNS = decode_columns([])
+
+
+class Cursor:
+    """The reader's place in one partition. Owner: the loop's thread.
+
+    Invariant: `position <= fetch_offset`; what lies between is in chunks, without a hole.
+    Invariant: with a gap or a failure nothing is fetched.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_decoded",
+        "_decoded_end",
+        "_next_decoded",
+        "attempt",
+        "buffered_bytes",
+        "damage_count",
+        "failing_since_s",
+        "failure",
+        "fetch_epoch",
+        "fetch_offset",
+        "gap",
+        "generation",
+        "high_watermark",
+        "is_paused",
+        "last_stable_offset",
+        "leader",
+        "log_start_offset",
+        "position",
+        "position_epoch",
+        "retry_at_s",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition, position: int) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id: UUID = ZERO_TOPIC_ID
+        self.leader: PartitionLeader | None = None
+        self.is_paused = False
+        # Of the next record to hand out, and the epoch of the batch before it.
+        self.position = position
+        self.position_epoch = UNKNOWN
+        # Of the next record to ask for, and the epoch of the batch before it.
+        self.fetch_offset = position
+        self.fetch_epoch = UNKNOWN
+        # Raised by everything that makes an answer under way useless.
+        self.generation = 0
+        self.buffered_bytes = 0
+        self.high_watermark = UNKNOWN
+        self.last_stable_offset = UNKNOWN
+        self.log_start_offset = UNKNOWN
+        self.gap: Gap | None = None
+        self.failure: DlogError | None = None
+        self.attempt = 0  # errors since the last success, and of these damaged batches
+        self.damage_count = 0
+        self.failing_since_s: float | None = None
+        self.retry_at_s = 0.0
+        self._chunks: deque[Chunk] = deque()
+        # Records decoded and not handed out: they begin at `position`. None are kept by seeks.
+        self._decoded: list[ConsumedRecord] = []
+        self._next_decoded = 0
+        self._decoded_end = 0
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there are records to take, most likely."""
+        return bool(self._chunks)
+
+    @property
+    def has_decoded(self) -> bool:
+        """Whether records can be taken without decoding any."""
+        return self._next_decoded < len(self._decoded)
+
+    def is_fetchable(self, now_s: float) -> bool:
+        """Whether more may be asked for now, leaving aside how much is at hand."""
+        return (
+            not self.is_paused
+            and self.leader is not None
+            and self.gap is None
+            and self.failure is None
+            and self.retry_at_s <= now_s
+        )
+
+    # What comes in
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in what was fetched from `fetch_offset` on."""
+        if chunk.end_offset > self.fetch_offset:
+            self.fetch_offset = chunk.end_offset
+            self.fetch_epoch = chunk.leader_epoch
+            self.buffered_bytes += chunk.size_bytes
+            self._chunks.append(chunk)
+            self._settle(self.position)
+        self.succeed()
+
+    def succeed(self) -> None:
+        """Note that the partition answers."""
+        self.attempt = 0
+        self.damage_count = 0
+        self.failing_since_s = None
+
+    def fail(self, error: DlogError, now_s: float, wait_s: float, patience_s: float) -> bool:
+        """Note an error that may pass; return whether it has lasted too long and became final.
+
+        Nothing is fetched for `wait_s`; a final error nothing until it was handed out.
+        """
+        self.attempt += 1
+        self.retry_at_s = now_s + wait_s
+        if self.failing_since_s is None:
+            self.failing_since_s = now_s
+        if now_s + wait_s - self.failing_since_s < patience_s:
+            return False
+        self.failure = error
+        return True
+
+    def take_failure(self) -> DlogError | None:
+        """Return the failure to hand out, once: then fetching is tried again."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            self.failing_since_s = None
+            self.damage_count = 0
+        return failure
+
+    # Moves
+
+    def seek(self, offset: int) -> None:
+        """Go on from `offset`, forgetting what is at hand, gaps and failures."""
+        self.position = offset
+        self.position_epoch = UNKNOWN
+        self.gap = None
+        self.failure = None
+        self.rewind()
+        self.succeed()
+        self.retry_at_s = 0.0
+
+    def rewind(self) -> None:
+        """Forget what is at hand: it will be fetched again."""
+        self.generation += 1
+        self._chunks.clear()
+        self._forget_decoded()
+        self.buffered_bytes = 0
+        self.fetch_offset = self.position
+        self.fetch_epoch = self.position_epoch
+
+    def lose_leader(self) -> None:
+        """Forget who leads; an answer of the old leader is useless now."""
+        self.leader = None
+        self.generation += 1
+
+    def _forget_decoded(self) -> None:
+        self._decoded = []
+        self._next_decoded = 0
+
+    # What goes out
+
+    def take_records(self, count_max: int, bytes_max: int | None = None) -> list[ConsumedRecord]:
+        """Return the next records, in order, at most so many; none only when none are at hand.
+
+        At most `bytes_max` of whole records, but always one. Raises CorruptMessageError or
+        UnsupportedCompressionTypeError that names partition and offset; nothing was taken then.
+        """
+        while self._chunks and not self.has_decoded:
+            self._decode(count_max, bytes_max)
+        if self._next_decoded == 0 and len(self._decoded) <= count_max and bytes_max is None:
+            records = self._decoded
+        else:
+            last = min(self._next_decoded + count_max, len(self._decoded))
+            if bytes_max is not None:
+                last = self._fit(last, bytes_max)
+            records = self._decoded[self._next_decoded : last]
+        if not records:
+            return records
+        self._next_decoded += len(records)
+        if self.has_decoded:
+            self._settle(records[-1].offset + 1)
+        else:
+            self._forget_decoded()
+            self._settle(self._decoded_end)
+        return records
+
+    def _decode(self, count_max: int, bytes_max: int | None) -> None:
+        """Decode the next batches, for `count_max` records; more only to the end of a batch."""
+        chunk = self._chunks[0]
+        wanted = bounds(self.position, None, None, bytes_max)
+        last = chunk.select(count_max)
+        key = self.topic_partition
+        self._decoded, self._decoded_end = read_shaped(
+            chunk.views(last), wanted, ConsumedRecord, (key.topic, key.partition), verify_crc=False
+        )
+        self._next_decoded = 0
+        if not self._decoded:
+            self._settle(self._decoded_end)
+
+    def _fit(self, last: int, bytes_max: int) -> int:
+        """Return how far `bytes_max` goes: one record at least."""
+        left = bytes_max
+        for index in range(self._next_decoded, last):
+            record = self._decoded[index]
+            left -= len(record.key or b"") + len(record.value or b"")
+            if left < 0:
+                return max(index, self._next_decoded + 1)
+        return last
+
+    def take_columns(self, count_max: int, bytes_max: int | None = None) -> Columns:
+        """Return the next records as columns, from one chunk, else as `take_records` does."""
+        self._forget_decoded()
+        columns = NO_COLUMNS
+        while self._chunks and not len(columns):
+            chunk = self._chunks[0]
+            columns = decode_columns(
+                chunk.views(chunk.select(count_max)),
+                start_offset=self.position,
+                max_records=count_max,
+                max_bytes=bytes_max,
+                verify_crc=False,
+            )
+            self._settle(columns.next_offset)
+        return columns
+
+    def _settle(self, offset: int) -> None:
+        """Move on to `offset`, past everything there that holds no record."""
+        self.position = offset
+        while self._chunks:
+            chunk = self._chunks[0]
+            epoch = chunk.skip_to(self.position)
+            if epoch != UNKNOWN:
+                self.position_epoch = epoch
+            if not chunk.is_spent:
+                return
+            self._chunks.popleft()
+            self.buffered_bytes -= chunk.size_bytes
+            self.position = chunk.end_offset
+            self.position_epoch = chunk.leader_epoch
+        assert self.position <= self.fetch_offset
