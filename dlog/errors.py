@@ -12,12 +12,14 @@
 Codes, names and the two retry flags are Kafka's (`Errors.java`); codes are never reused. Two
 refusals of dlog use codes of Kafka's with a wider meaning: a full disk is KAFKA_STORAGE_ERROR (56),
 a forbidden request POLICY_VIOLATION (44). Codes that nothing here raises or catches by name get
-their class from `_UNNAMED`; move a line from there to a class when a name is needed.
+their class from `dlog.error_codes`; move a line from there to a class when a name is needed.
 """
 
 import re
 from collections.abc import Sequence
 from typing import ClassVar
+
+from dlog.error_codes import UNNAMED
 
 NONE = 0
 UNKNOWN_SERVER_ERROR = -1
@@ -293,6 +295,22 @@ class OffsetNotAvailableError(WireError, code=78, retriable=True):
     """The new leader does not know the high watermark yet."""
 
 
+class PreferredLeaderNotAvailableError(WireError, code=80, refresh_metadata=True):
+    """The preferred replica is not in sync or not active."""
+
+
+class EligibleLeadersNotAvailableError(WireError, code=83, refresh_metadata=True):
+    """No replica can lead the partition."""
+
+
+class ElectionNotNeededError(WireError, code=84, refresh_metadata=True):
+    """The partition has the leader that was asked for."""
+
+
+class NoReassignmentInProgressError(WireError, code=85):
+    """There is no reassignment to cancel."""
+
+
 class InvalidRecordError(WireError, code=87):
     """A batch is whole and breaks a rule of the topic."""
 
@@ -305,8 +323,16 @@ class ResourceNotFoundError(WireError, code=91):
     """The named thing does not exist."""
 
 
+class InvalidUpdateVersionError(WireError, code=95):
+    """An ISR change was made from an older state of the partition."""
+
+
 class UnknownTopicIdError(WireError, code=100, refresh_metadata=True):
     """This server does not host the topic with this id."""
+
+
+class BrokerIdNotRegisteredError(WireError, code=102):
+    """No node has registered with this id."""
 
 
 class InconsistentTopicIdError(WireError, code=103, refresh_metadata=True):
@@ -327,59 +353,8 @@ class IneligibleReplicaError(WireError, code=107):
     """A proposed ISR has a node that is fenced or shutting down."""
 
 
-_UNNAMED: tuple[tuple[int, bool, str], ...] = (
-    # code, retriable, name
-    (4, False, "INVALID_FETCH_SIZE"),
-    (11, False, "STALE_CONTROLLER_EPOCH"),
-    (12, False, "OFFSET_METADATA_TOO_LARGE"),
-    (23, False, "INCONSISTENT_GROUP_PROTOCOL"),
-    (26, False, "INVALID_SESSION_TIMEOUT"),
-    (28, False, "INVALID_COMMIT_OFFSET_SIZE"),
-    (30, False, "GROUP_AUTHORIZATION_FAILED"),
-    (33, False, "UNSUPPORTED_SASL_MECHANISM"),
-    (34, False, "ILLEGAL_SASL_STATE"),
-    (48, False, "INVALID_TXN_STATE"),
-    (50, False, "INVALID_TRANSACTION_TIMEOUT"),
-    (51, True, "CONCURRENT_TRANSACTIONS"),
-    (52, False, "TRANSACTION_COORDINATOR_FENCED"),
-    (54, False, "SECURITY_DISABLED"),
-    (55, False, "OPERATION_NOT_ATTEMPTED"),
-    (57, False, "LOG_DIR_NOT_FOUND"),
-    (58, False, "SASL_AUTHENTICATION_FAILED"),
-    (60, False, "REASSIGNMENT_IN_PROGRESS"),
-    (68, False, "NON_EMPTY_GROUP"),
-    (69, False, "GROUP_ID_NOT_FOUND"),
-    (72, True, "LISTENER_NOT_FOUND"),
-    (73, False, "TOPIC_DELETION_DISABLED"),
-    (79, False, "MEMBER_ID_REQUIRED"),
-    (80, True, "PREFERRED_LEADER_NOT_AVAILABLE"),
-    (81, False, "GROUP_MAX_SIZE_REACHED"),
-    (82, False, "FENCED_INSTANCE_ID"),
-    (83, True, "ELIGIBLE_LEADERS_NOT_AVAILABLE"),
-    (84, True, "ELECTION_NOT_NEEDED"),
-    (85, False, "NO_REASSIGNMENT_IN_PROGRESS"),
-    (86, False, "GROUP_SUBSCRIBED_TO_TOPIC"),
-    (88, True, "UNSTABLE_OFFSET_COMMIT"),
-    (89, True, "THROTTLING_QUOTA_EXCEEDED"),
-    (92, False, "DUPLICATE_RESOURCE"),
-    (94, False, "INCONSISTENT_VOTER_SET"),
-    (101, False, "DUPLICATE_BROKER_REGISTRATION"),
-    (102, False, "BROKER_ID_NOT_REGISTERED"),
-    (105, False, "TRANSACTIONAL_ID_NOT_FOUND"),
-    (108, False, "NEW_LEADER_ELECTED"),
-    (110, False, "FENCED_MEMBER_EPOCH"),
-    (111, False, "UNRELEASED_INSTANCE_ID"),
-    (112, False, "UNSUPPORTED_ASSIGNOR"),
-    (113, False, "STALE_MEMBER_EPOCH"),
-    (114, False, "MISMATCHED_ENDPOINT_TYPE"),
-    (115, False, "UNSUPPORTED_ENDPOINT_TYPE"),
-    (120, False, "TRANSACTION_ABORTABLE"),
-    (129, False, "REBOOTSTRAP_REQUIRED"),
-)
-
-
 def _define_unnamed() -> None:
-    for code, retriable, name in _UNNAMED:
+    for code, retriable, name in UNNAMED:
         class_name = name.title().replace("_", "") + "Error"
         type(class_name, (WireError,), {}, code=code, name=name, retriable=retriable)
 

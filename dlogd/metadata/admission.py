@@ -10,6 +10,8 @@ from dlogd.metadata.commands import (
     AlterConfigs,
     Command,
     CreateTopic,
+    CreateTopics,
+    Guarded,
     MalformedCommandError,
     encode,
 )
@@ -18,9 +20,14 @@ from dlogd.metadata.image import Applied, ClusterImage, Refused
 
 def admit(command: Command) -> Refused | None:
     """Return why a command must not be proposed, None when it may be."""
+    if isinstance(command, Guarded):
+        command = command.command
     try:
         if isinstance(command, CreateTopic):
             topic_configs.validate_topic(command.configs)
+        elif isinstance(command, CreateTopics):
+            for topic in command.topics:
+                topic_configs.validate_topic(topic.configs)
         elif isinstance(command, AlterConfigs):
             values = {c.key: c.value for c in command.changes if c.value is not None}
             if command.topic_id is None:

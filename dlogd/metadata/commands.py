@@ -7,253 +7,218 @@ node. Its bytes are our own (docs/formats/commands.md), never pickled objects or
 
 A command says what shall be, not how to compute it: placement, ids and config values are decided by
 the proposer and checked by the machine, so that nodes of different versions stay equal. The command
-id makes a repetition harmless.
+id makes a repetition harmless. Leaders and epochs are the exception: the machine alone decides
+those, from the image.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import ClassVar, Self
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 from uuid import UUID
 
-from dlog.types import NodeId, TopicId
+from dlogd.metadata.cluster_commands import ClaimController, SetFeatureLevel
+from dlogd.metadata.command_parts import (
+    Assignment,
+    CommandKind,
+    MalformedCommandError,
+    PartitionSet,
+)
 from dlogd.metadata.encoding import MalformedError, Reader, Writer
-from dlogd.metadata.image import NodeAddress
+from dlogd.metadata.node_commands import (
+    DrainNode,
+    FenceNodes,
+    Proof,
+    RegisterNode,
+    RemoveNode,
+    ReportReplicas,
+    ShutDownNode,
+    UnfenceNode,
+)
+from dlogd.metadata.partition_commands import (
+    AlterAssignments,
+    AlterPartition,
+    ElectionKind,
+    ElectLeaders,
+    Reassignment,
+)
+from dlogd.metadata.topic_commands import (
+    AllocateProducerIds,
+    AlterConfigs,
+    ConfigChange,
+    CreatePartitions,
+    CreateTopic,
+    CreateTopics,
+    DeleteTopic,
+    NewTopic,
+)
+
+__all__ = [
+    "COMMAND_BYTES_MAX",
+    "LEVELS",
+    "AllocateProducerIds",
+    "AlterAssignments",
+    "AlterConfigs",
+    "AlterPartition",
+    "Assignment",
+    "ClaimController",
+    "Command",
+    "CommandKind",
+    "ConfigChange",
+    "CreatePartitions",
+    "CreateTopic",
+    "CreateTopics",
+    "DeleteTopic",
+    "DrainNode",
+    "ElectLeaders",
+    "ElectionKind",
+    "FenceNodes",
+    "Guarded",
+    "MalformedCommandError",
+    "NewTopic",
+    "PartitionSet",
+    "PlainCommand",
+    "Proof",
+    "Reassignment",
+    "RegisterNode",
+    "RemoveNode",
+    "ReportReplicas",
+    "SetFeatureLevel",
+    "ShutDownNode",
+    "UnfenceNode",
+    "decode",
+    "encode",
+    "level_of",
+]
 
 COMMAND_BYTES_MAX = 4 << 20
 """Larger commands are malformed: 20,000 partitions with three replicas take 0.4 MiB."""
 
-Assignment = tuple[NodeId, ...]
-"""Replicas of one partition, the preferred leader first."""
-
-
-class MalformedCommandError(MalformedError):
-    """Bytes that are no command, or a command that has no bytes."""
-
-
-class CommandKind(IntEnum):
-    """The first byte of a command; never reused."""
-
-    REGISTER_NODE = 1
-    CREATE_TOPIC = 2
-    DELETE_TOPIC = 3
-    CREATE_PARTITIONS = 4
-    ALTER_CONFIGS = 5
-    ALLOCATE_PRODUCER_IDS = 6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterNode:
-    """A node has started: give it a new epoch and the leadership that waits for it."""
-
-    KIND: ClassVar = CommandKind.REGISTER_NODE
-
-    command_id: UUID
-    cluster_id: str  # the first registration names the cluster; later ones must agree
-    node_id: NodeId
-    directory_ids: tuple[UUID, ...]
-    addresses: tuple[NodeAddress, ...]
-    rack: str | None
-    version: str
-
-    def write(self, writer: Writer) -> None:
-        """Write the body."""
-        writer.text(self.cluster_id)
-        writer.i32(self.node_id)
-        writer.u32(len(self.directory_ids))
-        for directory_id in self.directory_ids:
-            writer.uuid(directory_id)
-        write_addresses(writer, self.addresses)
-        writer.optional_text(self.rack)
-        writer.text(self.version)
-
-    @classmethod
-    def read(cls, command_id: UUID, reader: Reader) -> Self:
-        """Read the body."""
-        return cls(
-            command_id=command_id,
-            cluster_id=reader.text(),
-            node_id=NodeId(reader.i32()),
-            directory_ids=tuple(reader.uuid() for _ in range(reader.count(16))),
-            addresses=read_addresses(reader),
-            rack=reader.optional_text(),
-            version=reader.text(),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopic:
-    """Create a topic with these replicas for each of its partitions."""
-
-    KIND: ClassVar = CommandKind.CREATE_TOPIC
-
-    command_id: UUID
-    name: str
-    topic_id: TopicId
-    assignments: tuple[Assignment, ...]
-    configs: Mapping[str, str] = field(default_factory=dict)
-
-    def write(self, writer: Writer) -> None:
-        """Write the body."""
-        writer.text(self.name)
-        writer.uuid(self.topic_id)
-        _write_assignments(writer, self.assignments)
-        writer.pairs(self.configs)
-
-    @classmethod
-    def read(cls, command_id: UUID, reader: Reader) -> Self:
-        """Read the body."""
-        return cls(
-            command_id=command_id,
-            name=reader.text(),
-            topic_id=reader.uuid(),
-            assignments=_read_assignments(reader),
-            configs=reader.pairs(),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopic:
-    """Delete one life of a topic; a topic re-created under the name meanwhile is not touched."""
-
-    KIND: ClassVar = CommandKind.DELETE_TOPIC
-
-    command_id: UUID
-    topic_id: TopicId
-
-    def write(self, writer: Writer) -> None:
-        """Write the body."""
-        writer.uuid(self.topic_id)
-
-    @classmethod
-    def read(cls, command_id: UUID, reader: Reader) -> Self:
-        """Read the body."""
-        return cls(command_id=command_id, topic_id=reader.uuid())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePartitions:
-    """Add partitions to a topic that has `partition_count` of them now (compare-and-set)."""
-
-    KIND: ClassVar = CommandKind.CREATE_PARTITIONS
-
-    command_id: UUID
-    topic_id: TopicId
-    partition_count: int
-    assignments: tuple[Assignment, ...]  # of the new partitions only
-
-    def write(self, writer: Writer) -> None:
-        """Write the body."""
-        writer.uuid(self.topic_id)
-        writer.u32(self.partition_count)
-        _write_assignments(writer, self.assignments)
-
-    @classmethod
-    def read(cls, command_id: UUID, reader: Reader) -> Self:
-        """Read the body."""
-        return cls(
-            command_id=command_id,
-            topic_id=reader.uuid(),
-            partition_count=reader.u32(),
-            assignments=_read_assignments(reader),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
-    """One key set to `value`, or removed when that is None.
-
-    With `compare`, only if the key holds `expected` now (None: is not set).
-    """
-
-    key: str
-    value: str | None
-    compare: bool = False
-    expected: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterConfigs:
-    """Change configs of a topic, or of the whole cluster when `topic_id` is None; all or none."""
-
-    KIND: ClassVar = CommandKind.ALTER_CONFIGS
-
-    command_id: UUID
-    topic_id: TopicId | None
-    changes: tuple[ConfigChange, ...]
-
-    def write(self, writer: Writer) -> None:
-        """Write the body."""
-        writer.boolean(self.topic_id is not None)
-        if self.topic_id is not None:
-            writer.uuid(self.topic_id)
-        writer.u32(len(self.changes))
-        for change in self.changes:
-            writer.text(change.key)
-            writer.optional_text(change.value)
-            writer.boolean(change.compare)
-            if change.compare:
-                writer.optional_text(change.expected)
-
-    @classmethod
-    def read(cls, command_id: UUID, reader: Reader) -> Self:
-        """Read the body."""
-        topic_id = reader.uuid() if reader.boolean() else None
-        changes = tuple(_read_change(reader) for _ in range(reader.count(4)))
-        return cls(command_id=command_id, topic_id=topic_id, changes=changes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocateProducerIds:
-    """Give a node the next `count` producer ids; the outcome's value is the first."""
-
-    KIND: ClassVar = CommandKind.ALLOCATE_PRODUCER_IDS
-
-    command_id: UUID
-    node_id: NodeId
-    node_epoch: int  # of the node's present life, so that a zombie gets none
-    count: int
-
-    def write(self, writer: Writer) -> None:
-        """Write the body."""
-        writer.i32(self.node_id)
-        writer.i64(self.node_epoch)
-        writer.u32(self.count)
-
-    @classmethod
-    def read(cls, command_id: UUID, reader: Reader) -> Self:
-        """Read the body."""
-        return cls(
-            command_id=command_id,
-            node_id=NodeId(reader.i32()),
-            node_epoch=reader.i64(),
-            count=reader.u32(),
-        )
-
-
-Command = (
-    RegisterNode | CreateTopic | DeleteTopic | CreatePartitions | AlterConfigs | AllocateProducerIds
+PlainCommand = (
+    RegisterNode
+    | CreateTopic
+    | DeleteTopic
+    | CreatePartitions
+    | AlterConfigs
+    | AllocateProducerIds
+    | CreateTopics
+    | FenceNodes
+    | UnfenceNode
+    | DrainNode
+    | ShutDownNode
+    | RemoveNode
+    | ReportReplicas
+    | AlterPartition
+    | ElectLeaders
+    | AlterAssignments
+    | ClaimController
+    | SetFeatureLevel
 )
 
-_READERS: dict[tuple[int, int], Callable[[UUID, Reader], Command]] = {
-    (CommandKind.REGISTER_NODE, 1): RegisterNode.read,
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded:
+    """A command with conditions on the cluster: how late it may come, and whose it is.
+
+    A command that is sent again after an unknown outcome is recognised by its id only for as long
+    as the machine remembers outcomes. With `version_max` no further ahead of the proposer's image
+    than that, it is never applied twice, however late it comes.
+    """
+
+    KIND: ClassVar = CommandKind.GUARDED
+
+    version_max: int  # refused when the image would get a later version than this
+    controller_epoch: int  # refused when the controller is another one by now; -1: anybody's
+    command: PlainCommand
+
+    @property
+    def command_id(self) -> UUID:
+        """The id of the guarded command."""
+        return self.command.command_id
+
+    def write(self, writer: Writer) -> None:
+        """Write the body."""
+        writer.i64(self.version_max)
+        writer.i64(self.controller_epoch)
+        writer.u8(self.command.KIND)
+        writer.u8(version_of(self.command))
+        self.command.write(writer)
+
+    @classmethod
+    def read(cls, command_id: UUID, reader: Reader) -> "Guarded":
+        """Read the body."""
+        version_max, controller_epoch = reader.i64(), reader.i64()
+        kind, version = reader.u8(), reader.u8()
+        read = _READERS.get((kind, version))
+        if read is None:
+            raise MalformedCommandError(f"unknown command of kind {kind} version {version}")
+        return cls(
+            version_max=version_max,
+            controller_epoch=controller_epoch,
+            command=read(command_id, reader),
+        )
+
+
+Command = PlainCommand | Guarded
+
+_READERS: dict[tuple[int, int], Callable[[UUID, Reader], PlainCommand]] = {
+    (CommandKind.REGISTER_NODE, 1): RegisterNode.read_1,
+    (CommandKind.REGISTER_NODE, 2): RegisterNode.read,
     (CommandKind.CREATE_TOPIC, 1): CreateTopic.read,
     (CommandKind.DELETE_TOPIC, 1): DeleteTopic.read,
     (CommandKind.CREATE_PARTITIONS, 1): CreatePartitions.read,
     (CommandKind.ALTER_CONFIGS, 1): AlterConfigs.read,
     (CommandKind.ALLOCATE_PRODUCER_IDS, 1): AllocateProducerIds.read,
+    (CommandKind.CREATE_TOPICS, 1): CreateTopics.read,
+    (CommandKind.FENCE_NODES, 1): FenceNodes.read,
+    (CommandKind.UNFENCE_NODE, 1): UnfenceNode.read,
+    (CommandKind.DRAIN_NODE, 1): DrainNode.read,
+    (CommandKind.SHUT_DOWN_NODE, 1): ShutDownNode.read,
+    (CommandKind.REMOVE_NODE, 1): RemoveNode.read,
+    (CommandKind.REPORT_REPLICAS, 1): ReportReplicas.read,
+    (CommandKind.ALTER_PARTITION, 1): AlterPartition.read,
+    (CommandKind.ELECT_LEADERS, 1): ElectLeaders.read,
+    (CommandKind.ALTER_ASSIGNMENTS, 1): AlterAssignments.read,
+    (CommandKind.CLAIM_CONTROLLER, 1): ClaimController.read,
+    (CommandKind.SET_FEATURE_LEVEL, 1): SetFeatureLevel.read,
 }
 """By kind and version; a version stays readable for ever."""
 
-_VERSIONS: dict[CommandKind, int] = {CommandKind(kind): version for kind, version in _READERS}
-"""The newest version of each kind, which is the one written."""
+_ALL_READERS: dict[tuple[int, int], Callable[[UUID, Reader], Any]] = {
+    **_READERS,
+    (CommandKind.GUARDED, 1): Guarded.read,
+}
+
+LEVELS: dict[tuple[int, int], int] = {
+    **dict.fromkeys(_ALL_READERS, 2),
+    (CommandKind.REGISTER_NODE, 1): 1,
+    (CommandKind.CREATE_TOPIC, 1): 1,
+    (CommandKind.DELETE_TOPIC, 1): 1,
+    (CommandKind.CREATE_PARTITIONS, 1): 1,
+    (CommandKind.ALTER_CONFIGS, 1): 1,
+    (CommandKind.ALLOCATE_PRODUCER_IDS, 1): 1,
+    # These bring a cluster to a level, so the machine itself says when they are allowed.
+    (CommandKind.REGISTER_NODE, 2): 1,
+    (CommandKind.SET_FEATURE_LEVEL, 1): 1,
+}
+"""From which feature level on a command of this kind and version is applied."""
+
+
+def version_of(command: Command) -> int:
+    """Return the version of the body that holds a command."""
+    return command.body_version if isinstance(command, RegisterNode) else 1
+
+
+def level_of(command: Command) -> int:
+    """Return the feature level that a command needs."""
+    level = LEVELS[command.KIND, version_of(command)]
+    return max(level, level_of(command.command)) if isinstance(command, Guarded) else level
 
 
 def encode(command: Command) -> bytes:
     """Return the bytes of a command; raise MalformedCommandError for what has none."""
     writer = Writer()
     writer.u8(command.KIND)
-    writer.u8(_VERSIONS[command.KIND])
+    writer.u8(version_of(command))
     writer.uuid(command.command_id)
     try:
         command.write(writer)
@@ -271,58 +236,13 @@ def decode(data: bytes | bytearray | memoryview) -> Command:
     reader = Reader(data)
     try:
         kind, version, command_id = reader.u8(), reader.u8(), reader.uuid()
-        read = _READERS.get((kind, version))
+        read = _ALL_READERS.get((kind, version))
         if read is None:
             raise MalformedCommandError(f"unknown command of kind {kind} version {version}")
-        command = read(command_id, reader)
+        command: Command = read(command_id, reader)
         reader.expect_end()
     except MalformedCommandError:
         raise
     except MalformedError as error:
         raise MalformedCommandError(str(error)) from error
     return command
-
-
-def write_addresses(writer: Writer, addresses: tuple[NodeAddress, ...]) -> None:
-    """Write a node's addresses."""
-    writer.u32(len(addresses))
-    for address in addresses:
-        writer.text(address.listener)
-        writer.text(address.host)
-        writer.u16(address.port)
-
-
-def read_addresses(reader: Reader) -> tuple[NodeAddress, ...]:
-    """Read a node's addresses."""
-    return tuple(
-        NodeAddress(listener=reader.text(), host=reader.text(), port=reader.u16())
-        for _ in range(reader.count(6))
-    )
-
-
-def write_nodes(writer: Writer, nodes: tuple[NodeId, ...]) -> None:
-    """Write a list of node ids."""
-    writer.u8(len(nodes))
-    for node_id in nodes:
-        writer.i32(node_id)
-
-
-def read_nodes(reader: Reader) -> tuple[NodeId, ...]:
-    """Read a list of node ids."""
-    return tuple(NodeId(reader.i32()) for _ in range(reader.u8()))
-
-
-def _write_assignments(writer: Writer, assignments: tuple[Assignment, ...]) -> None:
-    writer.u32(len(assignments))
-    for assignment in assignments:
-        write_nodes(writer, assignment)
-
-
-def _read_assignments(reader: Reader) -> tuple[Assignment, ...]:
-    return tuple(read_nodes(reader) for _ in range(reader.count(1)))
-
-
-def _read_change(reader: Reader) -> ConfigChange:
-    key, value, compare = reader.text(), reader.optional_text(), reader.boolean()
-    expected = reader.optional_text() if compare else None
-    return ConfigChange(key=key, value=value, compare=compare, expected=expected)

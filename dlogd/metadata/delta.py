@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlog.types import NodeId, PartitionId
+from dlogd.metadata.chunks import suspects
 from dlogd.metadata.image import ClusterImage, NodeRegistration, TopicImage
 
 
@@ -21,6 +22,20 @@ class TopicDelta:
     partitions_changed: tuple[PartitionId, ...]  # leader, ISR, replicas or epochs
     configs_changed: tuple[str, ...]  # keys set, changed or removed
 
+    @property
+    def unclean(self) -> tuple[PartitionId, ...]:
+        """Partitions whose new leader was neither in sync nor eligible in the old image.
+
+        Exact between two versions that follow each other: else it may have been let in meanwhile.
+        """
+        found = []
+        for number in self.partitions_changed:
+            old, new = self.old.partitions[number], self.new.partitions[number]
+            lost = new.leader not in (*old.isr, *old.elr, *old.adding)
+            if new.has_leader and new.leader != old.leader and lost:
+                found.append(number)
+        return tuple(found)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageDelta:
@@ -33,6 +48,9 @@ class ImageDelta:
     nodes_removed: tuple[NodeRegistration, ...]
     nodes_added: tuple[NodeRegistration, ...]
     nodes_changed: tuple[NodeRegistration, ...]  # as they are now
+    controller_changed: bool = False
+    level_changed: bool = False
+    unclean_elections: int = 0  # how many there were
 
     def __bool__(self) -> bool:
         return bool(
@@ -43,26 +61,28 @@ class ImageDelta:
             or self.nodes_removed
             or self.nodes_added
             or self.nodes_changed
+            or self.controller_changed
+            or self.level_changed
+            or self.unclean_elections
         )
 
 
 def between(old: ClusterImage, new: ClusterImage) -> ImageDelta:
-    """Return what turns `old` into `new`; unchanged topics cost one comparison of identity."""
+    """Return what turns `old` into `new`; what the images share costs next to nothing."""
     deleted, created, changed = [], [], []
-    if old.topics is not new.topics:
-        # By name: the hash of a text is kept, that of an id is worked out each time.
-        for name, topic in old.topics.items():
-            present = new.topics.get(name)
-            if present is topic:
-                continue
-            if present is None or present.topic_id != topic.topic_id:
-                deleted.append(topic)
-            elif present != topic:
-                changed.append(_topic_delta(topic, present))
-        for name, topic in new.topics.items():
-            former = old.topics.get(name)
-            if former is not topic and (former is None or former.topic_id != topic.topic_id):
-                created.append(topic)
+    # By name: the hash of a text is kept, that of an id is worked out each time.
+    for name, topic in suspects(old.topics, new.topics):
+        present = new.topics.get(name)
+        if present is topic:
+            continue
+        if present is None or present.topic_id != topic.topic_id:
+            deleted.append(topic)
+        elif present != topic:
+            changed.append(_topic_delta(topic, present))
+    for name, topic in suspects(new.topics, old.topics):
+        former = old.topics.get(name)
+        if former is not topic and (former is None or former.topic_id != topic.topic_id):
+            created.append(topic)
     return ImageDelta(
         topics_deleted=tuple(deleted),
         topics_created=tuple(created),
@@ -75,6 +95,9 @@ def between(old: ClusterImage, new: ClusterImage) -> ImageDelta:
             for node_id, node in new.nodes.items()
             if node_id in old.nodes and old.nodes[node_id] != node
         ),
+        controller_changed=old.controller != new.controller,
+        level_changed=old.feature_level != new.feature_level,
+        unclean_elections=new.unclean_elections - old.unclean_elections,
     )
 
 

@@ -1,11 +1,16 @@
 """The state of the cluster as one immutable value.
 
 Pure. Only `dlogd.metadata.machine` makes new images; everybody else reads them and reacts to what
-`dlogd.metadata.delta` says has changed. Mappings and their values are never changed in place.
+`dlogd.metadata.delta` says has changed. Mappings and their values are never changed in place; the
+large ones share with their predecessors what did not change (`dlogd.metadata.chunks`).
+
+What is *not* here: leases and who is heard of at the moment (`dlogd.controller`), the progress of
+replicas (rule 3.3: it would enter the log with each fetch).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from uuid import UUID
 
 from dlog.errors import WireError, error_for
@@ -18,6 +23,24 @@ from dlog.types import (
     TopicId,
     TopicPartition,
 )
+from dlogd.metadata.chunks import ChunkedMap
+from dlogd.metadata.limits import LEVEL_OLDEST, OUTCOMES_REMEMBERED
+
+__all__ = [
+    "EMPTY_IMAGE",
+    "OUTCOMES_REMEMBERED",
+    "Applied",
+    "ClusterImage",
+    "Controller",
+    "Drain",
+    "NodeAddress",
+    "NodeRegistration",
+    "Outcome",
+    "PartitionImage",
+    "Refused",
+    "TopicImage",
+    "Unknown",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +50,14 @@ class NodeAddress:
     listener: str
     host: str
     port: int
+
+
+class Drain(IntEnum):
+    """What an operator wants off a node; kept over restarts."""
+
+    NONE = 0
+    LEADERS = 1  # leads nothing while others can, and gets no new replicas
+    REPLICAS = 2  # and what it holds moves to others, so that it can be removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +72,20 @@ class NodeRegistration:
     rack: str | None
     version: str  # of the software
     fenced: bool  # a fenced node leads nothing and gets no new replicas' leadership
+    # Fenced since it registered, and has proved that its replicas are whole: it keeps its places in
+    # ISRs until it is unfenced, or fenced once more because it is not heard of (rule 2.9).
+    returning: bool = False
+    shutting_down: bool = False  # leads nothing and joins no ISR until it registers again
+    drain: Drain = Drain.NONE
+    failed_directory_ids: tuple[UUID, ...] = ()  # known, and out of service or gone
+    # The feature levels that its software can work at, both inclusive.
+    level_min: int = LEVEL_OLDEST
+    level_max: int = LEVEL_OLDEST
+
+    @property
+    def active(self) -> bool:
+        """Whether it may lead partitions and join ISRs."""
+        return not self.fenced and not self.shutting_down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +93,9 @@ class PartitionImage:
     """One partition of a topic.
 
     Invariant: `isr` is a subset of `replicas`; `leader` is in `isr`, or NO_NODE.
+    Invariant: `elr` is a subset of `replicas` and has no member of `isr`; it is empty while `isr`
+    has at least min.insync.replicas members (or all replicas).
+    Invariant: `adding`, `removing` and `offline` are subsets of `replicas`.
     """
 
     replicas: tuple[NodeId, ...]  # in order of preference
@@ -55,6 +103,15 @@ class PartitionImage:
     leader: NodeId
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
+    # Eligible leader replicas: not in sync, but the high watermark has not moved since (KIP-966).
+    elr: tuple[NodeId, ...] = ()
+    # A reassignment: `adding` must come into the ISR before `removing` go. Both are in `replicas`.
+    adding: tuple[NodeId, ...] = ()
+    removing: tuple[NodeId, ...] = ()
+    # Who led last, when nobody is left in `isr` and `elr`; else NO_NODE. It holds the most.
+    last_leader: NodeId = NO_NODE
+    # Replicas that are out of service on a node that may be up: a failed disk, a damaged log.
+    offline: tuple[NodeId, ...] = ()
 
     @property
     def has_leader(self) -> bool:
@@ -118,8 +175,14 @@ class Unknown:
 
 Outcome = Applied | Refused | Unknown
 
-OUTCOMES_REMEMBERED = 1_000
-"""Commands that are recognised when they come again."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """Who acts as controller; commands of an earlier one are refused by its epoch."""
+
+    epoch: int = 0  # one more with each claim
+    node_id: NodeId = NO_NODE
+    node_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +196,18 @@ class ClusterImage:
     cluster_id: str = ""  # empty until the first node has registered
     configs: Mapping[str, str] = field(default_factory=dict)  # cluster-wide, only what was set
     nodes: Mapping[NodeId, NodeRegistration] = field(default_factory=dict)
-    topics: Mapping[str, TopicImage] = field(default_factory=dict)
-    topics_by_id: Mapping[TopicId, TopicImage] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=ChunkedMap)
+    topics_by_id: Mapping[TopicId, TopicImage] = field(default_factory=ChunkedMap)
     producer_id_next: int = 0
     # The outcomes of the last commands by command id, oldest first.
-    outcomes: Mapping[UUID, Applied | Refused] = field(default_factory=dict)
+    outcomes: Mapping[UUID, Applied | Refused] = field(default_factory=ChunkedMap)
+    # Which commands and formats are in use: all nodes know them (`SetFeatureLevel`).
+    feature_level: int = LEVEL_OLDEST
+    controller: Controller = Controller()
+    # Partitions that got a leader which may lack acknowledged records, ever.
+    unclean_elections: int = 0
+    # Topic names that have a `.` or a `_`, by what they are when both are `_`. Follows from topics.
+    unified_names: Mapping[str, str] = field(default_factory=ChunkedMap)
 
     def partition(self, topic: str, partition_id: int) -> PartitionImage | None:
         """Return a partition, None when topic or partition is not there."""

@@ -1,8 +1,12 @@
 """On which nodes the replicas of new partitions go.
 
 Pure and deterministic: the same image gives the same places. Called by proposers; the machine only
-checks the result.
+checks the result. The least loaded node comes first; of equal ones the next in turn.
 """
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from dlog.errors import (
     BrokerNotAvailableError,
@@ -10,37 +14,106 @@ from dlog.errors import (
     InvalidReplicationFactorError,
 )
 from dlog.types import NodeId
+from dlogd.metadata.chunks import suspects
 from dlogd.metadata.commands import Assignment
-from dlogd.metadata.image import ClusterImage, NodeRegistration
+from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration, TopicImage
+
+
+@dataclass(slots=True)
+class Loads:
+    """How many partitions prefer each node as leader, and how many have a replica on it."""
+
+    leaders: Counter[NodeId] = field(default_factory=Counter)
+    replicas: Counter[NodeId] = field(default_factory=Counter)
+    partition_count: int = 0
+
+    @classmethod
+    def of(cls, image: ClusterImage) -> "Loads":
+        """Count everything in an image."""
+        loads = cls()
+        for topic in image.topics.values():
+            loads.count_topic(topic)
+        return loads
+
+    def copy(self) -> "Loads":
+        """Return loads that can be changed without changing these."""
+        return Loads(Counter(self.leaders), Counter(self.replicas), self.partition_count)
+
+    def count_topic(self, topic: TopicImage, by: int = 1) -> None:
+        """Count a topic in, or out again with -1."""
+        for partition in topic.partitions:
+            self.count(partition.replicas, by)
+
+    def count(self, replicas: Assignment, by: int = 1) -> None:
+        """Count a partition in, or out again with -1."""
+        self.partition_count += by
+        self.leaders[replicas[0]] += by
+        for node_id in replicas:
+            self.replicas[node_id] += by
+
+
+class LoadTracker:
+    """Keeps the loads of the newest image, at the cost of what changes. One owner."""
+
+    def __init__(self) -> None:
+        self._topics: Mapping[str, TopicImage] = {}
+        self._loads = Loads()
+
+    def loads(self, image: ClusterImage) -> Loads:
+        """Return the loads of an image, for the caller to change."""
+        if image.topics is not self._topics:
+            for name, topic in suspects(self._topics, image.topics):
+                if image.topics.get(name) is not topic:
+                    self._loads.count_topic(topic, -1)
+            for name, topic in suspects(image.topics, self._topics):
+                if self._topics.get(name) is not topic:
+                    self._loads.count_topic(topic)
+            self._topics = image.topics
+        return self._loads.copy()
 
 
 def place(
-    image: ClusterImage, partition_count: int, replication_factor: int
+    image: ClusterImage,
+    partition_count: int,
+    replication_factor: int,
+    loads: Loads | None = None,
 ) -> tuple[Assignment, ...]:
     """Return the replicas of so many new partitions, preferred leaders first.
 
-    Leaders go round over all unfenced nodes, from where the partitions that exist leave off.
     Replicas of one partition are on different nodes, and on different racks while there are any.
+    `loads` are those of the image, and count the new partitions afterwards: pass the same ones for
+    all topics of a request.
     """
     if partition_count < 1:
         raise InvalidPartitionsError("Number of partitions must be larger than 0")
-    nodes = [node for node in image.nodes.values() if not node.fenced]
     if replication_factor < 1:
         raise InvalidReplicationFactorError("Replication factor must be larger than 0")
+    nodes = usable_nodes(image, replication_factor)
     if not nodes:
         raise BrokerNotAvailableError("No node is active")
     if replication_factor > len(nodes):
         raise InvalidReplicationFactorError(
             f"Replication factor {replication_factor} is larger than the {len(nodes)} active nodes"
         )
-    ring = _by_turns_over_racks(nodes)
-    start = sum(len(topic.partitions) for topic in image.topics.values())
-    return tuple(
-        _replicas(ring, start + number, replication_factor) for number in range(partition_count)
+    ring = by_turns_over_racks(nodes)
+    held = Loads.of(image) if loads is None else loads
+    return tuple(_replicas(ring, held, replication_factor) for _ in range(partition_count))
+
+
+def usable_nodes(image: ClusterImage, wanted: int) -> list[NodeRegistration]:
+    """Return the nodes for new replicas; drained ones only when there are too few others."""
+    active = [node for node in image.nodes.values() if node.active and not _has_lost_all(node)]
+    free = [node for node in active if node.drain == Drain.NONE]
+    return free if len(free) >= wanted else active
+
+
+def _has_lost_all(node: NodeRegistration) -> bool:
+    return bool(node.directory_ids) and all(
+        directory_id in node.failed_directory_ids for directory_id in node.directory_ids
     )
 
 
-def _by_turns_over_racks(nodes: list[NodeRegistration]) -> list[NodeRegistration]:
+def by_turns_over_racks(nodes: list[NodeRegistration]) -> list[NodeRegistration]:
     """Order nodes so that neighbours are on different racks where that is possible."""
     racks: dict[str, list[NodeRegistration]] = {}
     for node in sorted(nodes, key=lambda node: node.node_id):
@@ -52,23 +125,40 @@ def _by_turns_over_racks(nodes: list[NodeRegistration]) -> list[NodeRegistration
     return ring
 
 
-def _replicas(ring: list[NodeRegistration], number: int, count: int) -> Assignment:
-    """Take a leader by turns, then its followers: first from racks that are not used yet.
+def _replicas(ring: list[NodeRegistration], loads: Loads, count: int) -> Assignment:
+    """Take the node that leads least, then its followers: first from racks that are not used yet.
 
     With each round over the ring the followers begin one place further on, so that the partitions
     of one leader do not all have the same followers.
     """
-    size = len(ring)
-    leader = number % size
+    size, number = len(ring), loads.partition_count
+
+    def leads(place: int) -> tuple[int, int, int]:
+        node_id = ring[place].node_id
+        held = loads.leaders[node_id], loads.replicas[node_id]
+        return *held, (place - number) % size
+
+    leader = min(range(size), key=leads)
     shift = (number // size) % (size - 1) if size > 1 else 0
     others = [ring[(leader + 1 + (shift + step) % (size - 1)) % size] for step in range(size - 1)]
-    chosen: list[NodeId] = [ring[leader].node_id]
-    racks = {ring[leader].rack}
-    for node in others:
-        if len(chosen) < count and node.rack not in racks:
-            chosen.append(node.node_id)
-            racks.add(node.rack)
-    for node in others:
-        if len(chosen) < count and node.node_id not in chosen:
-            chosen.append(node.node_id)
-    return tuple(chosen)
+    chosen = [ring[leader]]
+    while len(chosen) < count:
+        chosen.append(next_replica(others, chosen, loads))
+        others.remove(chosen[-1])
+    replicas = tuple(node.node_id for node in chosen)
+    loads.count(replicas)
+    return replicas
+
+
+def next_replica(
+    others: list[NodeRegistration], chosen: list[NodeRegistration], loads: Loads
+) -> NodeRegistration:
+    """Return who of `others` takes the next replica beside `chosen`: a new rack, then least load.
+
+    Of equal ones, the first.
+    """
+    racks = {node.rack for node in chosen}
+    return min(
+        others,
+        key=lambda node: (node.rack in racks, loads.replicas[node.node_id]),
+    )

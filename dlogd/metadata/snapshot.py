@@ -2,18 +2,26 @@
 
 Pure. Primitive values are those of `dlogd.metadata.encoding`. Topics stay in the order in which
 they were created, so that an image that was read is in every respect the one that was written.
+
+An image of feature level 1 is written in format 1, so that software of that level can read it; from
+level 2 on the format is 2.
 """
 
 import struct
+from dataclasses import replace
 from uuid import UUID
 
 from dlog.checksum import crc32c
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.metadata.commands import read_addresses, read_nodes, write_addresses, write_nodes
+from dlogd.metadata import topic_names
+from dlogd.metadata.chunks import ChunkedMap
+from dlogd.metadata.command_parts import read_addresses, read_nodes, write_addresses, write_nodes
 from dlogd.metadata.encoding import MalformedError, Reader, Writer
 from dlogd.metadata.image import (
     Applied,
     ClusterImage,
+    Controller,
+    Drain,
     NodeRegistration,
     PartitionImage,
     Refused,
@@ -21,7 +29,8 @@ from dlogd.metadata.image import (
 )
 
 MAGIC = b"dlogsnap"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The newest; version 1 stays readable for ever."""
 
 _HEAD = struct.Struct(">8sHQQI")
 """Magic, format version, image version, length of the body, CRC-32C of the four and the body."""
@@ -31,22 +40,25 @@ _APPLIED, _REFUSED = 0, 1
 
 def encode(image: ClusterImage) -> bytes:
     """Return the bytes of a snapshot file."""
+    form = 1 if image.feature_level < 2 else FORMAT_VERSION
     writer = Writer()
     writer.text(image.cluster_id)
     writer.pairs(image.configs)
     writer.i64(image.producer_id_next)
+    if form > 1:
+        _write_cluster(writer, image)
     writer.u32(len(image.nodes))
     for node in image.nodes.values():
-        _write_node(writer, node)
+        _write_node(writer, node, form)
     writer.u32(len(image.topics))
     for topic in image.topics.values():
-        _write_topic(writer, topic)
+        _write_topic(writer, topic, form)
     writer.u32(len(image.outcomes))
     for command_id, outcome in image.outcomes.items():
         writer.uuid(command_id)
         _write_outcome(writer, outcome)
     body = bytes(writer.data)
-    head = _HEAD.pack(MAGIC, FORMAT_VERSION, image.version, len(body), 0)
+    head = _HEAD.pack(MAGIC, form, image.version, len(body), 0)
     crc = crc32c(body, crc32c(head[:-4]))
     return head[:-4] + crc.to_bytes(4, "big") + body
 
@@ -58,9 +70,9 @@ def decode(data: bytes) -> ClusterImage:
     magic, format_version, version, length, crc = _HEAD.unpack_from(data)
     if magic != MAGIC:
         raise MalformedError(f"it begins with {magic!r}, not {MAGIC!r}")
-    if format_version != FORMAT_VERSION:
+    if not 1 <= format_version <= FORMAT_VERSION:
         raise MalformedError(
-            f"its format version is {format_version}, this software knows {FORMAT_VERSION}"
+            f"its format version is {format_version}, this software knows 1 to {FORMAT_VERSION}"
         )
     if length != len(data) - _HEAD.size:
         raise MalformedError(f"its body has {len(data) - _HEAD.size} bytes instead of {length}")
@@ -68,17 +80,20 @@ def decode(data: bytes) -> ClusterImage:
     if crc32c(body, crc32c(data[: _HEAD.size - 4])) != crc:
         raise MalformedError("its checksum does not fit")
     reader = Reader(body)
-    image = _read_image(reader, version)
+    image = _read_image(reader, version, format_version)
     reader.expect_end()
     return image
 
 
-def _read_image(reader: Reader, version: int) -> ClusterImage:
+def _read_image(reader: Reader, version: int, form: int) -> ClusterImage:
     cluster_id = reader.text()
     configs = reader.pairs()
     producer_id_next = reader.i64()
-    nodes = [_read_node(reader) for _ in range(reader.count(20))]
-    topics = [_read_topic(reader) for _ in range(reader.count(26))]
+    level, controller, unclean_elections = 1, Controller(), 0
+    if form > 1:
+        level, controller, unclean_elections = _read_cluster(reader)
+    nodes = [_read_node(reader, form) for _ in range(reader.count(20))]
+    topics = [_read_topic(reader, form) for _ in range(reader.count(26))]
     outcomes: dict[UUID, Applied | Refused] = {}
     for _ in range(reader.count(19)):
         command_id = reader.uuid()
@@ -88,10 +103,20 @@ def _read_image(reader: Reader, version: int) -> ClusterImage:
         cluster_id=cluster_id,
         configs=configs,
         nodes={node.node_id: node for node in nodes},
-        topics={topic.name: topic for topic in topics},
-        topics_by_id={topic.topic_id: topic for topic in topics},
+        topics=ChunkedMap([(topic.name, topic) for topic in topics]),
+        topics_by_id=ChunkedMap([(topic.topic_id, topic) for topic in topics]),
         producer_id_next=producer_id_next,
-        outcomes=outcomes,
+        outcomes=ChunkedMap(outcomes),
+        feature_level=level,
+        controller=controller,
+        unclean_elections=unclean_elections,
+        unified_names=ChunkedMap(
+            [
+                (topic_names.unified(topic.name), topic.name)
+                for topic in topics
+                if topic_names.can_collide(topic.name)
+            ]
+        ),
     )
     if len(image.nodes) != len(nodes) or not (
         len(image.topics) == len(image.topics_by_id) == len(topics)
@@ -100,7 +125,25 @@ def _read_image(reader: Reader, version: int) -> ClusterImage:
     return image
 
 
-def _write_node(writer: Writer, node: NodeRegistration) -> None:
+def _write_cluster(writer: Writer, image: ClusterImage) -> None:
+    writer.u16(image.feature_level)
+    writer.i64(image.controller.epoch)
+    writer.i32(image.controller.node_id)
+    writer.i64(image.controller.node_epoch)
+    writer.i64(image.unclean_elections)
+
+
+def _read_cluster(reader: Reader) -> tuple[int, Controller, int]:
+    level = reader.u16()
+    if level < 2:
+        raise MalformedError(f"feature level {level} is not written in this format")
+    controller = Controller(
+        epoch=reader.i64(), node_id=NodeId(reader.i32()), node_epoch=reader.i64()
+    )
+    return level, controller, reader.i64()
+
+
+def _write_node(writer: Writer, node: NodeRegistration, form: int) -> None:
     writer.i32(node.node_id)
     writer.i64(node.node_epoch)
     writer.u32(len(node.directory_ids))
@@ -110,10 +153,19 @@ def _write_node(writer: Writer, node: NodeRegistration) -> None:
     writer.optional_text(node.rack)
     writer.text(node.version)
     writer.boolean(node.fenced)
+    if form > 1:
+        writer.boolean(node.returning)
+        writer.boolean(node.shutting_down)
+        writer.u8(node.drain)
+        writer.u32(len(node.failed_directory_ids))
+        for directory_id in node.failed_directory_ids:
+            writer.uuid(directory_id)
+        writer.u16(node.level_min)
+        writer.u16(node.level_max)
 
 
-def _read_node(reader: Reader) -> NodeRegistration:
-    return NodeRegistration(
+def _read_node(reader: Reader, form: int) -> NodeRegistration:
+    node = NodeRegistration(
         node_id=NodeId(reader.i32()),
         node_epoch=reader.i64(),
         directory_ids=tuple(reader.uuid() for _ in range(reader.count(16))),
@@ -122,9 +174,26 @@ def _read_node(reader: Reader) -> NodeRegistration:
         version=reader.text(),
         fenced=reader.boolean(),
     )
+    if form == 1:
+        return node
+    return replace(
+        node,
+        returning=reader.boolean(),
+        shutting_down=reader.boolean(),
+        drain=_drain(reader.u8()),
+        failed_directory_ids=tuple(reader.uuid() for _ in range(reader.count(16))),
+        level_min=reader.u16(),
+        level_max=reader.u16(),
+    )
 
 
-def _write_topic(writer: Writer, topic: TopicImage) -> None:
+def _drain(value: int) -> Drain:
+    if value > max(Drain):
+        raise MalformedError(f"{value} is no Drain")
+    return Drain(value)
+
+
+def _write_topic(writer: Writer, topic: TopicImage, form: int) -> None:
     writer.text(topic.name)
     writer.uuid(topic.topic_id)
     writer.pairs(topic.configs)
@@ -135,12 +204,29 @@ def _write_topic(writer: Writer, topic: TopicImage) -> None:
         writer.i32(partition.leader)
         writer.i32(partition.leader_epoch)
         writer.i32(partition.partition_epoch)
+        if form > 1:
+            write_nodes(writer, partition.elr)
+            write_nodes(writer, partition.adding)
+            write_nodes(writer, partition.removing)
+            write_nodes(writer, partition.offline)
+            writer.i32(partition.last_leader)
 
 
-def _read_topic(reader: Reader) -> TopicImage:
+def _read_topic(reader: Reader, form: int) -> TopicImage:
     name, topic_id, configs = reader.text(), reader.uuid(), reader.pairs()
-    partitions = tuple(_read_partition(reader) for _ in range(reader.count(14)))
+    read = _read_partition_1 if form == 1 else _read_partition
+    partitions = tuple(read(reader) for _ in range(reader.count(14)))
     return TopicImage(name=name, topic_id=topic_id, partitions=partitions, configs=configs)
+
+
+def _read_partition_1(reader: Reader) -> PartitionImage:
+    return PartitionImage(
+        replicas=read_nodes(reader),
+        isr=read_nodes(reader),
+        leader=NodeId(reader.i32()),
+        leader_epoch=LeaderEpoch(reader.i32()),
+        partition_epoch=PartitionEpoch(reader.i32()),
+    )
 
 
 def _read_partition(reader: Reader) -> PartitionImage:
@@ -150,6 +236,11 @@ def _read_partition(reader: Reader) -> PartitionImage:
         leader=NodeId(reader.i32()),
         leader_epoch=LeaderEpoch(reader.i32()),
         partition_epoch=PartitionEpoch(reader.i32()),
+        elr=read_nodes(reader),
+        adding=read_nodes(reader),
+        removing=read_nodes(reader),
+        offline=read_nodes(reader),
+        last_leader=NodeId(reader.i32()),
     )
 
 

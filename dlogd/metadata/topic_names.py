@@ -4,7 +4,6 @@ Pure.
 """
 
 import re
-from collections.abc import Iterable
 
 from dlog.errors import InvalidTopicError
 
@@ -29,15 +28,14 @@ def validate(name: str) -> None:
         )
 
 
-def collision(name: str, others: Iterable[str]) -> str | None:
-    """Return the first other name that differs only by `.` for `_`, None when there is none.
+def can_collide(name: str) -> bool:
+    """Whether another name could differ from this one only by `.` for `_`."""
+    return "." in name or "_" in name
+
+
+def unified(name: str) -> str:
+    """Return what a name and those that it collides with have in common.
 
     Metric names know only one of the two characters, so such topics would be counted as one.
     """
-    if "." not in name and "_" not in name:
-        return None
-    unified = name.replace(".", "_")
-    for other in others:
-        if len(other) == len(name) and other.replace(".", "_") == unified and other != name:
-            return other
-    return None
+    return name.replace(".", "_")

@@ -1,0 +1,297 @@
+"""What the controller should do: from image, liveness and time to commands.
+
+No I/O, no clock, no randomness: all of it is passed in, and the same calls give the same plans. A
+plan is only a proposal; the machine decides. So a plan from an old image does no harm, work that
+failed comes up again with the next plan, and nothing is remembered but since when things are as
+they are. The driver calls `plan` on each change of liveness and on a timer, proposes the commands,
+and waits for their outcomes before it asks again.
+
+- A node without a lease is fenced, together with all others that lost theirs.
+- A node that is heard of, ready, and has read its own registration is unfenced.
+- A node that wants to stop is shut down: its leaders move first.
+- Leaders go back to the preferred replica, some at a time, when its node has been up for a while;
+  off drained nodes at once.
+- A topic that allows it gets an unclean leader when it has had none for long.
+- Replicas on nodes that are emptied, or dead for long, go to others (`dlogd.controller.refill`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from dlog.types import NodeId, TopicId
+from dlogd.controller import refill
+from dlogd.metadata import machine
+from dlogd.metadata.commands import (
+    AlterAssignments,
+    ElectionKind,
+    ElectLeaders,
+    FenceNodes,
+    Guarded,
+    PartitionSet,
+    PlainCommand,
+    ShutDownNode,
+    UnfenceNode,
+)
+from dlogd.metadata.election import preferred_leader, rules_of
+from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration, PartitionImage, TopicImage
+from dlogd.metadata.placement import Loads
+
+Key = tuple[TopicId, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLiveness:
+    """What the controller knows of one life of a node. Times are those of its own clock."""
+
+    node_epoch: int
+    lease_end_ms: int  # exclusive; in the past when the process is known to be dead
+    heard: bool = False  # has sent a heartbeat in this life
+    ready: bool = False  # its logs are open, it may be unfenced
+    image_version: int = 0  # that it has applied
+    wants_shutdown: bool = False
+
+    def is_leased(self, now_ms: int) -> bool:
+        """Whether the node may still believe that it has a lease."""
+        return now_ms < self.lease_end_ms
+
+
+Liveness = Mapping[NodeId, NodeLiveness]
+
+
+def observed(
+    liveness: Liveness, image: ClusterImage, now_ms: int, lease_ms: int
+) -> dict[NodeId, NodeLiveness]:
+    """Return liveness with an entry for each node of the image, in its present life.
+
+    A life that is new to this controller counts as leased for one lease: its node may hold one from
+    the controller before, or is about to send its first heartbeat.
+    """
+    found = {}
+    for node_id, node in image.nodes.items():
+        known = liveness.get(node_id)
+        if known is None or known.node_epoch != node.node_epoch:
+            known = NodeLiveness(node_epoch=node.node_epoch, lease_end_ms=now_ms + lease_ms)
+        found[node_id] = known
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerSettings:
+    """How gently the controller goes about what is not urgent."""
+
+    scan_interval_ms: int = 1_000  # partitions are looked at no more often
+    elections_max: int = 100  # preferred leaders that are moved in one plan
+    settled_ms: int = 30_000  # how long a node has been up when it gets its leaders back
+    unclean_after_ms: int = 30_000  # how long a partition has had no leader
+    refill_after_ms: int = 1_800_000  # how long a node has been down when its replicas are replaced
+    reassignments_max: int = 20  # at any time, those that others ordered included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to propose, in order, and why in one sentence."""
+
+    commands: tuple[Guarded, ...]
+    sentence: str
+
+
+class Planner:
+    """Makes the plans of one controller epoch. Owner: the controller's loop."""
+
+    def __init__(
+        self,
+        controller_epoch: int,
+        new_id: Callable[[], UUID],
+        settings: PlannerSettings | None = None,
+    ) -> None:
+        self._controller_epoch = controller_epoch
+        self._new_id = new_id
+        self._settings = settings or PlannerSettings()
+        self._up_since: dict[NodeId, int] = {}
+        self._down_since: dict[NodeId, int] = {}
+        self._leaderless_since: dict[Key, int] = {}
+        self._scan_next_ms = 0
+
+    def plan(self, image: ClusterImage, liveness: Liveness, now_ms: int) -> Plan:
+        """Return what to do now; `liveness` comes from `observed`."""
+        self._note_nodes(image, now_ms)
+        plain = _node_commands(image, liveness, now_ms, self._new_id)
+        if not plain and now_ms >= self._scan_next_ms:
+            self._scan_next_ms = now_ms + self._settings.scan_interval_ms
+            plain = self._partition_commands(image, now_ms)
+        commands = tuple(
+            machine.guarded(image, command, controller_epoch=self._controller_epoch)
+            for command in plain
+        )
+        return Plan(commands=commands, sentence=_sentence(plain))
+
+    def _note_nodes(self, image: ClusterImage, now_ms: int) -> None:
+        up = {node_id for node_id, node in image.nodes.items() if node.active}
+        down = {node_id for node_id, node in image.nodes.items() if node.fenced}
+        self._up_since = {n: self._up_since.get(n, now_ms) for n in sorted(up)}
+        self._down_since = {n: self._down_since.get(n, now_ms) for n in sorted(down)}
+
+    def _partition_commands(self, image: ClusterImage, now_ms: int) -> list[PlainCommand]:
+        scan = _Scan(self._settings.elections_max)
+        settled = {
+            node_id
+            for node_id, since in self._up_since.items()
+            if now_ms - since >= self._settings.settled_ms
+        }
+        for topic in image.topics.values():
+            for number, partition in enumerate(topic.partitions):
+                if partition.adding or partition.removing:
+                    scan.reassigning += 1
+                if not partition.has_leader:
+                    scan.leaderless.append((topic, number))
+                elif _may_move(image.nodes, partition, settled):
+                    scan.note_preferred(image.nodes, topic, number, partition)
+        commands: list[PlainCommand] = []
+        if scan.preferred:
+            commands.append(self._elect(ElectionKind.PREFERRED, scan.preferred))
+        unclean = self._overdue(image, scan.leaderless, now_ms)
+        if unclean:
+            commands.append(self._elect(ElectionKind.UNCLEAN_IF_ALLOWED, unclean))
+        commands += self._refill(image, scan.reassigning, now_ms)
+        return commands
+
+    def _elect(self, kind: ElectionKind, keys: list[Key]) -> ElectLeaders:
+        return ElectLeaders(command_id=self._new_id(), election=kind, partitions=grouped(keys))
+
+    def _overdue(
+        self, image: ClusterImage, leaderless: list[tuple[TopicImage, int]], now_ms: int
+    ) -> list[Key]:
+        """Return what has had no leader for long, has somebody who could, and may be unclean."""
+        since = {
+            (topic.topic_id, number): self._leaderless_since.get((topic.topic_id, number), now_ms)
+            for topic, number in leaderless
+        }
+        self._leaderless_since = since
+        return [
+            (topic.topic_id, number)
+            for topic, number in leaderless
+            if now_ms - since[topic.topic_id, number] >= self._settings.unclean_after_ms
+            and rules_of(image, topic).unclean_allowed
+            and any(
+                (node := image.nodes.get(node_id)) is not None
+                and node.active
+                and node_id not in topic.partitions[number].offline
+                for node_id in topic.partitions[number].replicas
+            )
+        ]
+
+    def _refill(self, image: ClusterImage, reassigning: int, now_ms: int) -> list[PlainCommand]:
+        dead = frozenset(
+            node_id
+            for node_id, since in self._down_since.items()
+            if now_ms - since >= self._settings.refill_after_ms
+        )
+        leaving = frozenset(
+            node_id for node_id, node in image.nodes.items() if node.drain == Drain.REPLICAS
+        )
+        room = self._settings.reassignments_max - reassigning
+        if not dead and not leaving:
+            return []
+        moves = refill.plan_refill(image, dead, leaving, max(room, 0), Loads.of(image))
+        if not moves:
+            return []
+        return [AlterAssignments(command_id=self._new_id(), reassignments=tuple(moves))]
+
+
+class _Scan:
+    """What was found among the partitions."""
+
+    def __init__(self, elections_max: int) -> None:
+        self.preferred: list[Key] = []
+        self.leaderless: list[tuple[TopicImage, int]] = []
+        self.reassigning = 0
+        self._elections_max = elections_max
+
+    def note_preferred(
+        self,
+        nodes: Mapping[NodeId, NodeRegistration],
+        topic: TopicImage,
+        number: int,
+        partition: PartitionImage,
+    ) -> None:
+        """Note a partition that should get another leader, while there are not too many."""
+        if len(self.preferred) >= self._elections_max:
+            return
+        if preferred_leader(nodes, partition) is not None:
+            self.preferred.append((topic.topic_id, number))
+
+
+def _may_move(
+    nodes: Mapping[NodeId, NodeRegistration], partition: PartitionImage, settled: set[NodeId]
+) -> bool:
+    """Whether it is worth asking for the preferred leader of a partition."""
+    leader = nodes.get(partition.leader)
+    if leader is None or leader.drain != Drain.NONE:
+        return True
+    first = partition.replicas[0]
+    return first != partition.leader and first in settled
+
+
+def _node_commands(
+    image: ClusterImage, liveness: Liveness, now_ms: int, new_id: Callable[[], UUID]
+) -> list[PlainCommand]:
+    lost: list[tuple[NodeId, int]] = []
+    commands: list[PlainCommand] = []
+    for node_id, node in image.nodes.items():
+        known = liveness.get(node_id)
+        if known is None or known.node_epoch != node.node_epoch:
+            continue
+        if not known.is_leased(now_ms):
+            if not node.fenced or node.returning:
+                lost.append((node_id, node.node_epoch))
+        elif node.shutting_down:
+            continue
+        elif known.wants_shutdown:
+            commands.append(
+                ShutDownNode(command_id=new_id(), node_id=node_id, node_epoch=node.node_epoch)
+            )
+        elif node.fenced and _is_ready(node, known):
+            commands.append(
+                UnfenceNode(command_id=new_id(), node_id=node_id, node_epoch=node.node_epoch)
+            )
+    if lost:
+        commands.insert(0, FenceNodes(command_id=new_id(), nodes=tuple(lost)))
+    return commands
+
+
+def _is_ready(node: NodeRegistration, known: NodeLiveness) -> bool:
+    # The epoch of a node is the version of the image in which it registered.
+    return known.heard and known.ready and known.image_version >= node.node_epoch
+
+
+def grouped(keys: list[Key]) -> PartitionSet:
+    """Return partitions by topic, in the order in which they come."""
+    topics: dict[TopicId, list[int]] = {}
+    for topic_id, number in keys:
+        topics.setdefault(topic_id, []).append(number)
+    return tuple((topic_id, tuple(numbers)) for topic_id, numbers in topics.items())
+
+
+def _sentence(commands: list[PlainCommand]) -> str:
+    """Say what a plan does, for the log."""
+    if not commands:
+        return "Nothing to do"
+    return "; ".join(_clause(command) for command in commands)
+
+
+def _clause(command: PlainCommand) -> str:
+    match command:
+        case FenceNodes():
+            return "fence nodes " + ",".join(str(node_id) for node_id, _ in command.nodes)
+        case UnfenceNode():
+            return f"unfence node {command.node_id}"
+        case ShutDownNode():
+            return f"shut down node {command.node_id}"
+        case ElectLeaders():
+            count = sum(len(numbers) for _, numbers in command.partitions)
+            return f"elect {command.election.name.lower()} leaders of {count} partition(s)"
+        case AlterAssignments():
+            return f"reassign {len(command.reassignments)} partition(s)"
+        case _:
+            return type(command).__name__

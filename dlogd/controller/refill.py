@@ -1,0 +1,74 @@
+"""Which replicas go where when nodes are dead for long, are emptied, or come anew.
+
+Pure and deterministic. A replica is replaced in its place of the list, so that the preferred leader
+stays where it is in the order; the copy is made by a reassignment, which the machine ends.
+"""
+
+from collections.abc import Iterator
+
+from dlog.types import NodeId, TopicId
+from dlogd.metadata.commands import Assignment, Reassignment
+from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration, PartitionImage
+from dlogd.metadata.placement import Loads, by_turns_over_racks, next_replica, usable_nodes
+
+Nodes = frozenset[NodeId]
+
+
+def plan_refill(
+    image: ClusterImage, dead: Nodes, leaving: Nodes, room: int, loads: Loads
+) -> list[Reassignment]:
+    """Return at most `room` new reassignments that take replicas off dead and leaving nodes.
+
+    A reassignment to a node that has died since is made anew, whatever the room.
+    """
+    usable = [node for node in usable_nodes(image, 0) if node.drain == Drain.NONE]
+    if not usable:
+        return []
+    ring = by_turns_over_racks(usable)
+    moves = []
+    for topic_id, number, partition in _affected(image, dead | leaving):
+        is_repair = bool(partition.adding)
+        if not is_repair and room <= 0:
+            continue
+        target = _target(ring, partition, dead, leaving, loads)
+        if target is not None:
+            moves.append(Reassignment(topic_id=topic_id, partition=number, replicas=target))
+            loads.count(target)
+            room -= not is_repair
+    return moves
+
+
+def _affected(image: ClusterImage, gone: Nodes) -> Iterator[tuple[TopicId, int, PartitionImage]]:
+    """Yield partitions with a leader that shall have a replica on a node that is gone."""
+    for topic in image.topics.values():
+        for number, partition in enumerate(topic.partitions):
+            if not partition.has_leader:
+                continue  # there is nobody to copy from
+            wanted = partition.adding or (() if partition.removing else partition.replicas)
+            if any(node_id in gone for node_id in wanted):
+                yield topic.topic_id, number, partition
+
+
+def _target(
+    ring: list[NodeRegistration],
+    partition: PartitionImage,
+    dead: Nodes,
+    leaving: Nodes,
+    loads: Loads,
+) -> Assignment | None:
+    """Return the replicas that a partition should have, None when there is nobody to take over."""
+    present = tuple(n for n in partition.replicas if n not in partition.removing)
+    by_id = {node.node_id: node for node in ring}
+    chosen = [by_id[n] for n in present if n in by_id and n not in dead and n not in leaving]
+    target = list(present)
+    for place, node_id in enumerate(present):
+        if node_id not in dead and node_id not in leaving:
+            continue
+        others = [n for n in ring if n not in chosen and n.node_id not in present]
+        others = [n for n in others if n.node_id not in dead]
+        if not others:
+            continue
+        taker = next_replica(others, chosen, loads)
+        chosen.append(taker)
+        target[place] = taker.node_id
+    return tuple(target) if tuple(target) != present else None

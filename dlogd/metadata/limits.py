@@ -1,0 +1,33 @@
+"""How large the things in the image may be.
+
+Pure. The machine holds every command to these, so they never shrink: a command that was applied
+once must be applied again by a later version that reads it from the journal.
+"""
+
+TOPIC_PARTITIONS_MAX = 100_000
+REPLICAS_MAX = 32
+CONFIGS_MAX = 200
+CONFIG_VALUE_LENGTH_MAX = 8_192
+MESSAGE_LENGTH_MAX = 500
+NODE_TEXT_LENGTH_MAX = 255
+NODE_DIRECTORIES_MAX = 256
+PRODUCER_IDS_MAX = 1_000_000
+INT31_MAX = (1 << 31) - 1
+INT63_MAX = (1 << 63) - 1
+
+LEVEL_OLDEST = 1
+"""The feature level of a cluster of single nodes: what the first commands can say."""
+
+LEVEL_NEWEST = 2
+"""The highest feature level that this software knows (docs/formats/commands.md)."""
+
+OUTCOMES_REMEMBERED = 1_000
+"""Commands that are recognised when they come again, in a cluster of level 1."""
+
+OUTCOMES_REMEMBERED_LEVEL_2 = 10_000
+"""The same from level 2 on."""
+
+
+def outcomes_remembered(level: int) -> int:
+    """Return how many commands are recognised when they come again."""
+    return OUTCOMES_REMEMBERED if level < 2 else OUTCOMES_REMEMBERED_LEVEL_2

@@ -1,0 +1,228 @@
+"""Golden bytes of the commands and the snapshot of feature level 2 (docs/formats)."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
+from dlogd.metadata import machine, snapshot
+from dlogd.metadata.commands import (
+    AlterAssignments,
+    AlterPartition,
+    ClaimController,
+    Command,
+    CommandKind,
+    CreateTopics,
+    DrainNode,
+    ElectionKind,
+    ElectLeaders,
+    FenceNodes,
+    Guarded,
+    NewTopic,
+    Proof,
+    Reassignment,
+    RegisterNode,
+    RemoveNode,
+    ReportReplicas,
+    SetFeatureLevel,
+    ShutDownNode,
+    UnfenceNode,
+    decode,
+    encode,
+)
+from dlogd.metadata.image import EMPTY_IMAGE, Applied, Controller, Drain, NodeAddress
+
+ONE, TWO = NodeId(1), NodeId(2)
+TOPIC_ID = UUID(int=0xAA)
+TOPIC = f"{0xAA:032x}"
+
+
+def head(kind: int, number: int, version: int = 1) -> str:
+    return f"{kind:02x} {version:02x} {number:032x}"
+
+
+def registration(number: int, node_id: NodeId) -> RegisterNode:
+    return RegisterNode(
+        command_id=UUID(int=number),
+        cluster_id="c1",
+        node_id=node_id,
+        directory_ids=(UUID(int=0xD0 + node_id),),
+        addresses=(NodeAddress(listener="clients", host="h", port=9092),),
+        rack=None,
+        version="0.2",
+        proof=Proof.FLUSHED,
+        previous_epoch=5,
+        failed_directory_ids=(UUID(int=0xDF),),
+        level_min=1,
+        level_max=2,
+        unproven=((TOPIC_ID, (0, 2)),),
+        offline=((TOPIC_ID, (3,)),),
+        missing=((TOPIC_ID, (4,)),),
+    )
+
+
+REGISTRATION = (
+    "0002 6331 00000001 00000001 000000000000000000000000000000d1"
+    "00000001 0007 636c69656e7473 0001 68 2384 00 0003 302e32"
+    "02 0000000000000005 00000001 000000000000000000000000000000df 0001 0002"
+    f"00000001 {TOPIC} 00000002 00000000 00000002"
+    f"00000001 {TOPIC} 00000001 00000003"
+    f"00000001 {TOPIC} 00000001 00000004"
+)
+
+COMMANDS: list[tuple[Any, str]] = [
+    (registration(1, ONE), head(1, 1, version=2) + REGISTRATION),
+    (
+        CreateTopics(
+            command_id=UUID(int=2),
+            topics=(
+                NewTopic(
+                    name="t", topic_id=TOPIC_ID, assignments=((TWO, ONE),), configs={"a": "1"}
+                ),
+            ),
+        ),
+        head(7, 2) + f"00000001 0001 74 {TOPIC} 00000001 02 00000002 00000001"
+        "00000001 0001 61 0001 31",
+    ),
+    (
+        FenceNodes(command_id=UUID(int=3), nodes=((ONE, 7), (TWO, 8))),
+        head(8, 3) + "00000002 00000001 0000000000000007 00000002 0000000000000008",
+    ),
+    (
+        UnfenceNode(command_id=UUID(int=4), node_id=ONE, node_epoch=7),
+        head(9, 4) + "00000001 0000000000000007",
+    ),
+    (
+        DrainNode(command_id=UUID(int=5), node_id=ONE, drain=Drain.REPLICAS),
+        head(10, 5) + "00000001 02",
+    ),
+    (
+        ShutDownNode(command_id=UUID(int=6), node_id=ONE, node_epoch=7),
+        head(11, 6) + "00000001 0000000000000007",
+    ),
+    (
+        RemoveNode(command_id=UUID(int=7), node_id=ONE, node_epoch=7),
+        head(12, 7) + "00000001 0000000000000007",
+    ),
+    (
+        ReportReplicas(
+            command_id=UUID(int=8),
+            node_id=ONE,
+            node_epoch=7,
+            failed_directory_ids=(UUID(int=0xD1),),
+            offline=((TOPIC_ID, (0,)),),
+            online=(),
+        ),
+        head(13, 8) + "00000001 0000000000000007 00000001 000000000000000000000000000000d1"
+        f"00000001 {TOPIC} 00000001 00000000 00000000",
+    ),
+    (
+        AlterPartition(
+            command_id=UUID(int=9),
+            topic_id=TOPIC_ID,
+            partition=3,
+            node_id=ONE,
+            node_epoch=7,
+            leader_epoch=LeaderEpoch(4),
+            partition_epoch=PartitionEpoch(6),
+            isr=((ONE, 7), (TWO, 8)),
+        ),
+        head(14, 9) + f"{TOPIC} 00000003 00000001 0000000000000007 00000004 00000006"
+        "02 00000001 0000000000000007 00000002 0000000000000008",
+    ),
+    (
+        ElectLeaders(
+            command_id=UUID(int=10),
+            election=ElectionKind.UNCLEAN,
+            partitions=((TOPIC_ID, (0, 1)),),
+        ),
+        head(15, 10) + f"01 00000001 {TOPIC} 00000002 00000000 00000001",
+    ),
+    (
+        AlterAssignments(
+            command_id=UUID(int=11),
+            reassignments=(
+                Reassignment(topic_id=TOPIC_ID, partition=0, replicas=(TWO, ONE)),
+                Reassignment(topic_id=TOPIC_ID, partition=1, replicas=None),
+            ),
+        ),
+        head(16, 11) + f"00000002 {TOPIC} 00000000 01 02 00000002 00000001 {TOPIC} 00000001 00",
+    ),
+    (
+        ClaimController(command_id=UUID(int=12), node_id=ONE, node_epoch=7, controller_epoch=2),
+        head(17, 12) + "00000001 0000000000000007 0000000000000002",
+    ),
+    (SetFeatureLevel(command_id=UUID(int=13), level=3), head(18, 13) + "0003"),
+    (
+        Guarded(
+            version_max=300,
+            controller_epoch=-1,
+            command=UnfenceNode(command_id=UUID(int=14), node_id=ONE, node_epoch=7),
+        ),
+        head(19, 14) + "000000000000012c ffffffffffffffff 09 01 00000001 0000000000000007",
+    ),
+    (
+        Guarded(version_max=1, controller_epoch=2, command=registration(15, ONE)),
+        head(19, 15) + "0000000000000001 0000000000000002 01 02" + REGISTRATION,
+    ),
+]
+
+
+@pytest.mark.parametrize(("command", "golden"), COMMANDS)
+def test_commands(command: Command, golden: str) -> None:
+    data = bytes.fromhex(golden)
+    assert encode(command).hex() == data.hex()
+    assert decode(data) == command
+
+
+def test_every_kind_has_golden_bytes() -> None:
+    older = {1, 2, 3, 4, 5, 6}
+    assert {command.KIND for command, _ in COMMANDS} | older == set(CommandKind)
+
+
+def test_snapshot_of_level_2() -> None:
+    image = EMPTY_IMAGE
+    commands: list[Command] = [
+        registration(1, ONE),
+        registration(2, TWO),
+        UnfenceNode(command_id=UUID(int=3), node_id=ONE, node_epoch=1),
+        UnfenceNode(command_id=UUID(int=4), node_id=TWO, node_epoch=2),
+        replace(COMMANDS[1][0], command_id=UUID(int=0xC)),
+        ClaimController(command_id=UUID(int=5), node_id=TWO, node_epoch=2, controller_epoch=0),
+        DrainNode(command_id=UUID(int=6), node_id=ONE, drain=Drain.LEADERS),
+        FenceNodes(command_id=UUID(int=7), nodes=((ONE, 1), (TWO, 2))),
+    ]
+    for command in commands:
+        image, outcome = machine.apply(image, encode(command))
+        assert isinstance(outcome, Applied), outcome
+    assert image.controller == Controller(epoch=1, node_id=TWO, node_epoch=2)
+
+    def node(number: int, drain: int) -> str:
+        return (
+            f"{number:08x} {number:016x} 00000001 000000000000000000000000000000d{number}"
+            "00000001 0007 636c69656e7473 0001 68 2384 00 0003 302e32 01"
+            f"00 00 {drain:02x} 00000001 000000000000000000000000000000df 0001 0002"
+        )
+
+    values = (1, 2, 0, 0, 1, 1, 0, 1)
+    ids = (1, 2, 3, 4, 0xC, 5, 6, 7)
+    outcomes = "".join(
+        f"{number:032x} 00 {version:016x} {value:016x}"
+        for version, (number, value) in enumerate(zip(ids, values, strict=True), 1)
+    )
+    body = bytes.fromhex(
+        "0002 6331 00000000 0000000000000000"
+        "0002 0000000000000001 00000002 0000000000000002 0000000000000000"
+        f"00000002 {node(1, 1)} {node(2, 0)}"
+        f"00000001 0001 74 {TOPIC} 00000001 0001 61 0001 31 00000001"
+        "02 00000002 00000001 00 ffffffff 00000001 00000001"
+        "02 00000002 00000001 00 00 00 ffffffff"
+        f"00000008 {outcomes}"
+    )
+    data = snapshot.encode(image)
+    assert data[:10] == b"dlogsnap\x00\x02"
+    assert data[30:].hex() == body.hex()
+    assert data[26:30].hex() == "675d8a48"
+    assert snapshot.decode(data) == image

@@ -1,0 +1,428 @@
+"""The machine against a plain model, and against what it is for: acknowledged records stay.
+
+Next to the model a small world of data is kept: each replica has a length; what the leader commits
+under the rules (all of the ISR has it, and the ISR is large enough) must be on every later leader
+that came into office cleanly. Nodes crash, lose what they did not flush, are wiped, come back.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
+from dlogd.metadata import commands as c
+from dlogd.metadata import machine, snapshot
+from dlogd.metadata.delta import between
+from dlogd.metadata.election import rules_of
+from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage, Drain, PartitionImage
+from tests.fakes.metadata_model import Model, error_name
+
+NODES = 4
+nodes = st.integers(1, NODES).map(NodeId)
+picks = st.integers(0, 999)
+replica_lists = st.permutations(range(1, NODES + 1)).flatmap(
+    lambda order: st.integers(1, 3).map(lambda count: tuple(map(NodeId, order[:count])))
+)
+min_isrs = st.sampled_from([None, "1", "2", "2", "3"])
+
+
+class Data:
+    """How many records each replica of a partition has, and how many were acknowledged."""
+
+    def __init__(self) -> None:
+        self.lengths: dict[int, int] = {}
+        self.committed = 0
+
+
+class MetadataMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.image: ClusterImage = EMPTY_IMAGE
+        self.model = Model()
+        self.ids = 100
+        self.alive: dict[int, int] = {}  # the epoch of a life that runs
+        self.lossy: set[int] = set()  # crashed, and what it held may be gone
+        self.data: dict[tuple[UUID, int], Data] = {}
+
+    # -- helpers
+
+    def new_id(self) -> UUID:
+        self.ids += 1
+        return UUID(int=self.ids)
+
+    def do(self, command: Any) -> int | None:
+        """Apply a command to both, compare, and return the value if it was applied."""
+        old = self.image
+        self.image, outcome = machine.apply(old, c.encode(command))
+        expected = self.model.apply(command)
+        if isinstance(outcome, Applied):
+            assert outcome.value == expected, (command, outcome, expected)
+        else:
+            assert error_name(outcome.code) == expected, (command, outcome, expected)
+        assert Model.view_of(self.image) == self.model.view(), command
+        self.check_step(old, self.image)
+        return outcome.value if isinstance(outcome, Applied) else None
+
+    def check_step(self, old: ClusterImage, new: ClusterImage) -> None:
+        for topic in new.topics.values():
+            before = old.topics_by_id.get(topic.topic_id)
+            for number, after in enumerate(topic.partitions):
+                data = self.data.setdefault((topic.topic_id, number), Data())
+                was = before.partition(number) if before is not None else None
+                if was is not None:
+                    check_epochs(was, after)
+                clean = new.unclean_elections == old.unclean_elections
+                self.check_data(was, after, data, clean=clean)
+        delta = between(old, new)
+        assert bool(delta) or Model.view_of(old) == Model.view_of(new)
+
+    def check_data(
+        self, was: PartitionImage | None, now: PartitionImage, data: Data, *, clean: bool
+    ) -> None:
+        leader = now.leader
+        if not now.has_leader or self.alive.get(leader) != self.image.nodes[leader].node_epoch:
+            return
+        if was is not None and was.leader == leader and was.leader_epoch == now.leader_epoch:
+            return
+        have = data.lengths.get(leader, 0)
+        if clean:
+            assert have >= data.committed, f"{now} lost {data.committed - have} records"
+        data.committed = min(data.committed, have)
+        for node_id, length in data.lengths.items():
+            # Followers truncate to what the leader has.
+            data.lengths[node_id] = min(length, have)
+
+    def epoch(self, node_id: int) -> int:
+        node = self.image.nodes.get(NodeId(node_id))
+        return -5 if node is None else node.node_epoch
+
+    def pick(self, number: int) -> tuple[Any, int, PartitionImage]:
+        every = [
+            (topic, index, partition)
+            for topic in self.image.topics.values()
+            for index, partition in enumerate(topic.partitions)
+        ]
+        return every[number % len(every)]
+
+    def has_topics(self) -> bool:
+        return bool(self.image.topics)
+
+    # -- lives of nodes
+
+    @initialize()
+    def start(self) -> None:
+        for number in range(1, NODES + 1):
+            self.start_node(NodeId(number), c.Proof.NONE, 0, 0, False)
+            self.do(
+                c.UnfenceNode(
+                    command_id=self.new_id(),
+                    node_id=NodeId(number),
+                    node_epoch=self.epoch(number),
+                )
+            )
+        self.new_topic(1, [(NodeId(1), NodeId(2), NodeId(3))], "2")
+
+    @rule(node_id=nodes, lossy=st.booleans())
+    def crash(self, node_id: NodeId, lossy: bool) -> None:
+        self.alive.pop(node_id, None)
+        if lossy:
+            self.lossy.add(node_id)
+
+    @rule(
+        node_id=nodes,
+        proof=st.sampled_from(c.Proof),
+        stale=st.sampled_from([0, 0, 0, 1]),
+        exceptions=st.integers(0, 7),
+        other_disk=st.sampled_from([False, False, False, True]),
+    )
+    def start_node(
+        self, node_id: NodeId, proof: c.Proof, stale: int, exceptions: int, other_disk: bool
+    ) -> None:
+        """A node starts; it tells the truth about its replicas."""
+        known = self.image.nodes.get(node_id)
+        previous = -1 if known is None else known.node_epoch - stale
+        if node_id in self.lossy:
+            # Nothing proves what is not there: the marker is missing, or a list names the replica.
+            proof = c.Proof.NONE if exceptions < 4 else c.Proof.FLUSHED
+        sets: list[list[tuple[UUID, tuple[int, ...]]]] = [[], [], []]
+        for topic in self.image.topics.values():
+            for number, partition in enumerate(topic.partitions):
+                if node_id not in partition.replicas:
+                    continue
+                always = rules_flush(self.image, topic)
+                if node_id in self.lossy and (proof is c.Proof.NONE or always):
+                    which = exceptions % 3
+                    sets[which].append((topic.topic_id, (number,)))
+                    self.data[topic.topic_id, number].lengths[node_id] = 0
+                elif node_id in self.lossy:
+                    self.data[topic.topic_id, number].lengths[node_id] = 0
+                elif exceptions == 1:
+                    sets[1].append((topic.topic_id, (number,)))
+        self.lossy.discard(node_id)
+        directory = UUID(int=node_id + 900 if other_disk else node_id)
+        value = self.do(
+            c.RegisterNode(
+                command_id=self.new_id(),
+                cluster_id="c",
+                node_id=node_id,
+                directory_ids=(directory,),
+                addresses=(),
+                rack=None,
+                version="1",
+                proof=proof,
+                previous_epoch=previous,
+                unproven=tuple(sets[0]),
+                offline=tuple(sets[1]),
+                missing=tuple(sets[2]),
+            )
+        )
+        assert value is not None
+        self.alive[node_id] = value
+
+    @rule(node_id=nodes, proof=st.sampled_from([c.Proof.CLEAN, c.Proof.FLUSHED]))
+    def restart(self, node_id: NodeId, proof: c.Proof) -> None:
+        """A node starts with all that it had, and can prove it."""
+        if node_id not in self.lossy:
+            self.start_node(node_id, proof, 0, 0, False)
+
+    @precondition(has_topics)
+    @rule(number=picks, lower=st.booleans())
+    def weaken(self, number: int, lower: bool) -> None:
+        change = ("min.insync.replicas", "1") if lower else ("flush.policy", "interval")
+        self.configure(number, False, change)
+
+    @rule(chosen=st.sets(nodes, min_size=1, max_size=3), stale=st.sampled_from([0, 0, 0, 1]))
+    def fence(self, chosen: set[NodeId], stale: int) -> None:
+        named = tuple((node_id, self.epoch(node_id) - stale) for node_id in sorted(chosen))
+        self.do(c.FenceNodes(command_id=self.new_id(), nodes=named))
+
+    @rule(node_id=nodes)
+    def unfence(self, node_id: NodeId) -> None:
+        if self.alive.get(node_id) == self.epoch(node_id):
+            self.do(
+                c.UnfenceNode(
+                    command_id=self.new_id(), node_id=node_id, node_epoch=self.epoch(node_id)
+                )
+            )
+
+    @rule(node_id=nodes)
+    def shut_down(self, node_id: NodeId) -> None:
+        command = c.ShutDownNode(
+            command_id=self.new_id(), node_id=node_id, node_epoch=self.epoch(node_id)
+        )
+        self.do(command)
+
+    @rule(node_id=nodes, drain=st.sampled_from(Drain))
+    def drain(self, node_id: NodeId, drain: Drain) -> None:
+        self.do(c.DrainNode(command_id=self.new_id(), node_id=node_id, drain=drain))
+
+    @rule(node_id=nodes)
+    def remove(self, node_id: NodeId) -> None:
+        command = c.RemoveNode(
+            command_id=self.new_id(), node_id=node_id, node_epoch=self.epoch(node_id)
+        )
+        if self.do(command) is not None:
+            self.alive.pop(node_id, None)
+
+    @precondition(has_topics)
+    @rule(node_id=nodes, number=picks, fails=st.booleans())
+    def report(self, node_id: NodeId, number: int, fails: bool) -> None:
+        topic, index, partition = self.pick(number)
+        named = ((topic.topic_id, (index, 77)), (UUID(int=5), (0,)))
+        if fails and node_id in partition.replicas:
+            self.data[topic.topic_id, index].lengths[node_id] = 0
+        self.do(
+            c.ReportReplicas(
+                command_id=self.new_id(),
+                node_id=node_id,
+                node_epoch=self.epoch(node_id),
+                failed_directory_ids=(),
+                offline=named if fails else (),
+                online=() if fails else named,
+            )
+        )
+
+    # -- topics
+
+    @rule(name=st.integers(1, 2), replicas=st.lists(replica_lists, max_size=2), min_isr=min_isrs)
+    def new_topic(self, name: int, replicas: list[tuple[NodeId, ...]], min_isr: str | None) -> None:
+        if replicas:
+            configs = {"min.insync.replicas": min_isr} if min_isr else {}
+            self.do(
+                c.CreateTopic(
+                    command_id=self.new_id(),
+                    name=f"t{name}",
+                    topic_id=self.new_id(),
+                    assignments=tuple(replicas),
+                    configs=configs,
+                )
+            )
+
+    @precondition(lambda self: len(self.image.topics) > 1)
+    @rule(number=picks)
+    def delete_topic(self, number: int) -> None:
+        topic, _, _ = self.pick(number)
+        self.do(c.DeleteTopic(command_id=self.new_id(), topic_id=topic.topic_id))
+
+    @precondition(has_topics)
+    @rule(
+        number=picks,
+        whole=st.booleans(),
+        change=st.one_of(
+            st.tuples(st.just("min.insync.replicas"), min_isrs),
+            st.tuples(st.just("unclean.leader.election.enable"), st.sampled_from(["true", None])),
+            st.tuples(st.just("flush.policy"), st.sampled_from(["interval", "always", None])),
+        ),
+    )
+    def configure(self, number: int, whole: bool, change: tuple[str, str | None]) -> None:
+        topic, _, _ = self.pick(number)
+        changes = (c.ConfigChange(key=change[0], value=change[1]),)
+        topic_id = None if whole else topic.topic_id
+        self.do(c.AlterConfigs(command_id=self.new_id(), topic_id=topic_id, changes=changes))
+
+    # -- leaders
+
+    @precondition(has_topics)
+    @rule(number=picks)
+    def produce(self, number: int) -> None:
+        """A leader appends; what all of a large enough ISR has is acknowledged."""
+        topic, index, partition = self.pick(number)
+        leader = partition.leader
+        if not partition.has_leader or self.alive.get(leader) != self.epoch(leader):
+            return
+        data = self.data[topic.topic_id, index]
+        length = data.lengths.get(leader, 0) + 1
+        data.lengths[leader] = length
+        in_sync = [n for n in partition.isr if self.alive.get(n) == self.epoch(n)]
+        if len(in_sync) < len(partition.isr):
+            return
+        for node_id in in_sync:
+            data.lengths[node_id] = length
+        if len(in_sync) >= rules_of(self.image, topic).min_isr_of(partition):
+            data.committed = length
+
+    @precondition(has_topics)
+    @rule(
+        number=picks,
+        members=st.sets(nodes),
+        stale=st.sampled_from([0] * 8 + [1, 2, 3]),
+        all_live=st.booleans(),
+    )
+    def alter_partition(
+        self, number: int, members: set[NodeId], stale: int, all_live: bool
+    ) -> None:
+        topic, index, partition = self.pick(number)
+        leader = partition.leader
+        if self.alive.get(leader) != self.epoch(leader):
+            return
+        if all_live:
+            members = {n for n in partition.replicas if n in self.alive}
+        members = members | {leader} if stale < 3 else members
+        data = self.data[topic.topic_id, index]
+        for node_id in members - set(partition.isr):
+            # The leader asks for those that have fetched all it has.
+            if self.alive.get(node_id) == self.epoch(node_id):
+                data.lengths[node_id] = data.lengths.get(leader, 0)
+        self.do(
+            c.AlterPartition(
+                command_id=self.new_id(),
+                topic_id=topic.topic_id,
+                partition=index,
+                node_id=leader,
+                node_epoch=self.epoch(leader),
+                leader_epoch=LeaderEpoch(partition.leader_epoch - (stale == 1)),
+                partition_epoch=PartitionEpoch(partition.partition_epoch - (stale == 2)),
+                isr=tuple((n, self.alive.get(n, -1)) for n in sorted(members)),
+            )
+        )
+
+    @precondition(has_topics)
+    @rule(number=picks, kind=st.sampled_from(c.ElectionKind))
+    def elect(self, number: int, kind: c.ElectionKind) -> None:
+        topic, index, _ = self.pick(number)
+        named = ((topic.topic_id, (index, 99)),)
+        self.do(c.ElectLeaders(command_id=self.new_id(), election=kind, partitions=named))
+
+    @precondition(has_topics)
+    @rule(number=picks, replicas=st.none() | replica_lists)
+    def reassign(self, number: int, replicas: tuple[NodeId, ...] | None) -> None:
+        topic, index, _ = self.pick(number)
+        wanted = c.Reassignment(topic_id=topic.topic_id, partition=index, replicas=replicas)
+        self.do(c.AlterAssignments(command_id=self.new_id(), reassignments=(wanted,)))
+
+    # -- the cluster
+
+    @rule(node_id=nodes, stale=st.sampled_from([0, 0, 1]))
+    def claim(self, node_id: NodeId, stale: int) -> None:
+        epoch = self.image.controller.epoch
+        command = c.ClaimController(
+            command_id=self.new_id(),
+            node_id=node_id,
+            node_epoch=self.epoch(node_id),
+            controller_epoch=epoch - stale,
+        )
+        self.do(command)
+        late = c.DrainNode(command_id=self.new_id(), node_id=node_id, drain=Drain.NONE)
+        self.do(machine.guarded(self.image, late, controller_epoch=epoch))
+        version_max = self.image.version - 1 + stale
+        slow = c.DrainNode(command_id=self.new_id(), node_id=node_id, drain=Drain.NONE)
+        self.do(c.Guarded(version_max=version_max + 1, controller_epoch=-1, command=slow))
+
+    @invariant()
+    def holds_together(self) -> None:
+        image = self.image
+        for topic in image.topics.values():
+            rules = rules_of(image, topic)
+            for partition in topic.partitions:
+                check_partition(image, partition, rules.min_isr_of(partition))
+
+    def teardown(self) -> None:
+        again = snapshot.decode(snapshot.encode(self.image))
+        assert again == self.image
+        assert snapshot.encode(again) == snapshot.encode(self.image)
+        super().teardown()
+
+
+def rules_flush(image: ClusterImage, topic: Any) -> bool:
+    policy = topic.configs.get("flush.policy", image.configs.get("flush.policy", "always"))
+    return bool(policy == "always")
+
+
+def check_epochs(old: PartitionImage, new: PartitionImage) -> None:
+    assert (new == old) == (new.partition_epoch == old.partition_epoch)
+    assert new.partition_epoch >= old.partition_epoch
+    assert new.leader_epoch - old.leader_epoch in (0, 1)
+    assert new.leader == old.leader or new.leader_epoch > old.leader_epoch
+
+
+def check_partition(image: ClusterImage, partition: PartitionImage, min_isr: int) -> None:
+    replicas = set(partition.replicas)
+    assert len(replicas) == len(partition.replicas)
+    assert replicas <= set(image.nodes)
+    for some in (partition.isr, partition.adding, partition.removing, partition.offline):
+        assert set(some) <= replicas
+    assert set(partition.elr) <= replicas - set(partition.isr)
+    assert not partition.elr or len(partition.isr) < min_isr
+    assert not set(partition.adding) & set(partition.removing)
+    assert not set(partition.offline) & {*partition.isr, *partition.elr}
+    if partition.has_leader:
+        assert partition.leader in partition.isr
+        assert image.nodes[partition.leader].active
+    else:
+        fit = [n for n in (*partition.isr, *partition.elr) if image.nodes[n].active]
+        assert not fit, "somebody could lead"
+    for node_id in partition.isr:
+        node = image.nodes[node_id]
+        assert node.active or node.returning
+
+
+MetadataMachine.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestMetadataMachine = MetadataMachine.TestCase
