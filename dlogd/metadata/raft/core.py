@@ -1,0 +1,514 @@
+"""Raft on one node: pysyncobj's election, commit and apply rules inside our own safety layer.
+
+pysyncobj keeps term, vote, commit index and role. Ours: the log (`log`), which entries an append
+may change and what its reply claims (`_normalise`), replication with bounded pipelining, snapshots,
+pre-vote, who is a voter. `dlogd.metadata.raft.store` calls `tick`, `receive`, `peer_up`,
+`peer_down` from one task; whatever they raise ends the node (rule 3.2 of the promise: better no
+answer than a wrong one). Nothing here reads a clock, a file or the network by itself.
+
+Owner: the Raft loop.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from dlog.errors import DlogError
+from dlogd.clock import Clock
+from dlogd.metadata.raft import pinned
+from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.messages import Message
+from dlogd.metadata.raft.replication import Replication
+from dlogd.metadata.raft.timings import RaftTimings
+
+log = logging.getLogger(__name__)
+
+FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
+
+Node = pinned.pysyncobj.node.Node
+Send = Callable[[int, Message], None]
+Apply = Callable[[int, int, bytes], None]
+
+
+class RaftHaltedError(DlogError):
+    """A peer's message contradicts what is committed here; the node must stop."""
+
+
+class Peer(Node):  # type: ignore[misc]
+    """A connected node. The number is its node id, or -1 - node id while it is an observer.
+
+    Numbers hash alike in all processes, so pysyncobj's sets of peers have one order.
+    """
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+    @property
+    def node_id(self) -> int:
+        """The node behind the number."""
+        number: int = self.id
+        return number if number >= 0 else -1 - number
+
+
+class _Wire(pinned.pysyncobj.transport.Transport):  # type: ignore[misc]
+    """What pysyncobj sends by."""
+
+    def __init__(self, send: Send) -> None:
+        super().__init__(None, None, [])
+        self._send_message = send
+
+    def send(self, node: Peer, message: Message) -> bool:
+        self._send_message(node.node_id, message)
+        return True
+
+
+class _NoPoller:
+    def poll(self, timeout: float) -> None:
+        """Wait for nothing: the loop waits."""
+
+
+class RaftCore(pinned.pysyncobj.syncobj.SyncObj):  # type: ignore[misc]
+    """The consensus of one node. Life: made once per start; there is nothing to close."""
+
+    def __init__(
+        self,
+        raft_log: RaftLog,
+        replication: Replication,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        timings: RaftTimings,
+        send: Send,
+        apply: Apply,
+        last_applied: int,
+    ) -> None:
+        pinned.enter(clock)
+        self._clock = clock
+        self._rng = rng
+        self._timings = timings
+        self._log = raft_log
+        self._send = send
+        self._apply = apply
+        self._replication = replication
+        self._seats: dict[int, Peer] = {}
+        self._directories: dict[int, UUID] = {}
+        self._pre_votes: dict[int, None] = {}
+        self._pre_vote_won = False
+        self._votes: dict[int, None] = {}
+        self._leader_heard_s = -1e9
+        self._verified: int | None = None
+        self._backoff: int | None = None
+        self._in_seq = -1
+        self._voters_index = -1
+        super().__init__(
+            Peer(raft_log.node_id),
+            [],
+            pinned.pysyncobj.config.SyncObjConf(
+                autoTick=False,
+                journalFile=raft_log,
+                pollerType="poll",
+                useFork=False,
+                commandsWaitLeader=False,
+                raftMinTimeout=timings.election_min_s,
+                raftMaxTimeout=timings.election_max_s,
+                appendEntriesPeriod=timings.heartbeat_s,
+                leaderFallbackTimeout=timings.check_quorum_s,
+            ),
+            transport=_Wire(self._send_as_is),
+        )
+        pinned.check(self)
+        self._poller = _NoPoller()
+        self._SyncObj__raftLastApplied = last_applied
+        self._SyncObj__raftCommitIndex = max(raft_log.commit_index, last_applied)
+        replication.attach(self)
+        self._follow_voters()
+
+    # -- what the rest of the layer sees
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        return int(self._SyncObj__raftCurrentTerm)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads, as far as it knows."""
+        return bool(self._SyncObj__raftState == LEADER)
+
+    @property
+    def is_active_leader(self) -> bool:
+        """Whether it leads and has applied the first entry of its own term."""
+        return self.is_leader and self.applied_index >= self._SyncObj__noopIDx
+
+    @property
+    def leader_id(self) -> int | None:
+        """The leader of this term, None when unknown."""
+        leader = self._SyncObj__raftLeader
+        return None if leader is None else leader.node_id
+
+    @property
+    def applied_index(self) -> int:
+        """The last entry that was applied."""
+        return int(self._SyncObj__raftLastApplied)
+
+    @property
+    def commit_index(self) -> int:
+        """The last entry known to be committed."""
+        return int(self._SyncObj__raftCommitIndex)
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node, with this directory, is a voter."""
+        return self._log.voters.holds(self._log.node_id, self._log.directory_id)
+
+    @property
+    def connected(self) -> dict[int, UUID]:
+        """Node and directory ids of all peers with a connection."""
+        return dict(sorted(self._directories.items()))
+
+    def seat(self, node_id: int) -> Peer | None:
+        """Return a connected peer."""
+        return self._seats.get(node_id)
+
+    def append(self, entry: bytes) -> int:
+        """Append an entry as the leader; return its index."""
+        assert self.is_leader
+        index = self._log.last_index + 1
+        self._log.add(entry, index, self.term)
+        self._follow_voters()
+        return index
+
+    # -- what the store calls
+
+    def tick(self) -> None:
+        """Let time pass: elect, commit, apply."""
+        pinned.enter(self._clock)
+        self._onTick(0.0)
+
+    def push(self) -> None:
+        """Send what is new, and flush meanwhile: the copy here counts only when it is durable."""
+        pinned.enter(self._clock)
+        if self.is_leader:
+            self._replication.send_all(heartbeat=False)
+        self._log.flush()
+
+    def receive(self, node_id: int, message: Message) -> None:
+        """Take a message of a connected peer."""
+        peer = self._seats.get(node_id)
+        if peer is None:
+            return
+        pinned.enter(self._clock)
+        handler = _HANDLERS.get(message["type"])
+        if handler is not None:
+            handler(self, peer, message)
+
+    def peer_up(self, node_id: int, directory_id: UUID) -> None:
+        """Take note of a new connection."""
+        pinned.enter(self._clock)
+        self.peer_down(node_id)
+        self._directories[node_id] = directory_id
+        self._take_seat(node_id)
+
+    def peer_down(self, node_id: int) -> None:
+        """Take note of the end of a connection."""
+        pinned.enter(self._clock)
+        self._directories.pop(node_id, None)
+        self._leave_seat(node_id)
+
+    def _take_seat(self, node_id: int) -> None:
+        is_voter = self._log.voters.holds(node_id, self._directories[node_id])
+        peer = self._seats[node_id] = Peer(node_id if is_voter else -1 - node_id)
+        if is_voter:
+            self._SyncObj__onNodeConnected(peer)
+        else:
+            self._SyncObj__onReadonlyNodeConnected(peer)
+        self._replication.on_connected(peer)
+
+    def _leave_seat(self, node_id: int) -> None:
+        peer = self._seats.pop(node_id, None)
+        if peer is not None:
+            self._replication.on_disconnected(peer)
+            if peer.id >= 0:
+                self._SyncObj__onNodeDisconnected(peer)
+            else:
+                self._SyncObj__onReadonlyNodeDisconnected(peer)
+
+    def _follow_voters(self) -> None:
+        """Make pysyncobj's set of nodes what the log says; the newest entry counts at once."""
+        voters = self._log.voters
+        if self._log.voters_index == self._voters_index:
+            return
+        self._voters_index = self._log.voters_index
+        wanted = {number: Peer(number) for number in voters.node_ids if number != self._log.node_id}
+        present = {peer.id: peer for peer in self._SyncObj__otherNodes}
+        for number in sorted(present.keys() - wanted.keys()):
+            self._SyncObj__raftNextIndex.pop(present[number], None)
+            self._SyncObj__raftMatchIndex.pop(present[number], None)
+        for number in sorted(wanted.keys() - present.keys()):
+            self._SyncObj__raftNextIndex[wanted[number]] = self._log.last_index + 1
+            self._SyncObj__raftMatchIndex[wanted[number]] = 0
+            self._SyncObj__lastResponseTime[wanted[number]] = self.now_s()
+        self._SyncObj__otherNodes = set(wanted.values())
+        for node_id in sorted(self._seats):
+            is_voter = voters.holds(node_id, self._directories[node_id])
+            if is_voter != (self._seats[node_id].id >= 0):
+                self._leave_seat(node_id)
+                self._take_seat(node_id)
+
+    def now_s(self) -> float:
+        """Return this node's monotonic time."""
+        return self._clock.now_us() / 1e6
+
+    def counts(self, node_id: int) -> bool:
+        """Whether what a peer says it holds may commit entries: it is bound to its directory."""
+        voter = self._log.voters.get(node_id)
+        return voter is not None and voter.directory_id == self._directories.get(node_id)
+
+    def step_down(self, term: int) -> None:
+        """Follow in a higher term that somebody has seen."""
+        self._SyncObj__setCurrentTerm(term, None)
+        self._SyncObj__setState(FOLLOWER)
+        self._SyncObj__raftLeader = None
+
+    # -- votes
+
+    def _SyncObj__connectedToAnyone(self) -> bool:  # noqa: N802
+        """Called when an election is due: only go on after a majority has agreed (pre-vote)."""
+        if not self.is_voter:
+            self._push_deadline()
+            return False
+        if self._SyncObj__transferInProgress or self._pre_vote_won or len(self._log.voters) == 1:
+            self._pre_vote_won = False
+            self._votes = {self._log.node_id: None}
+            return True
+        self._push_deadline()
+        self._pre_votes = {self._log.node_id: None}
+        self._to_voters("pre_vote", self.term + 1)
+        return False
+
+    def _push_deadline(self) -> None:
+        timeout_s = self._SyncObj__generateRaftTimeout()
+        self._SyncObj__raftElectionDeadline = self.now_s() + timeout_s
+
+    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
+        return self._rng.uniform(self._timings.election_min_s, self._timings.election_max_s)
+
+    def _to_voters(self, kind: str, term: int) -> None:
+        for node_id, peer in sorted(self._seats.items()):
+            if peer.id >= 0:
+                self._send(
+                    node_id,
+                    {
+                        "type": kind,
+                        "term": term,
+                        "last_log_index": self._log.last_index,
+                        "last_log_term": self._log.last_term,
+                    },
+                )
+
+    def _has_forgotten(self, peer: Peer) -> bool:
+        """Whether a voter came back with another directory: it must not be helped to lead."""
+        return peer.id < 0 and self._log.voters.get(peer.node_id) is not None
+
+    def _on_pre_vote(self, peer: Peer, message: Message) -> None:
+        if self._has_forgotten(peer):
+            return
+        if message["term"] <= self.term:
+            if message["term"] < self.term or self.is_leader:
+                self._send(peer.node_id, {"type": "stale_term", "term": self.term})
+            return
+        heard = self.now_s() - self._leader_heard_s < self._timings.election_min_s
+        candidate = (message["last_log_term"], message["last_log_index"])
+        if heard or self.is_leader or candidate < (self._log.last_term, self._log.last_index):
+            return
+        self._send(peer.node_id, {"type": "pre_vote_reply", "term": message["term"]})
+
+    def _on_pre_vote_reply(self, peer: Peer, message: Message) -> None:
+        if self.is_leader or message["term"] != self.term + 1 or peer.id < 0:
+            return
+        self._pre_votes[peer.node_id] = None
+        if len(self._pre_votes) >= self._log.voters.quorum:
+            self._pre_votes = {}
+            self._pre_vote_won = True
+            self._SyncObj__raftElectionDeadline = 0
+
+    def _on_request_vote(self, peer: Peer, message: Message) -> None:
+        if self._has_forgotten(peer):
+            return
+        if message["term"] < self.term:
+            self._send(peer.node_id, {"type": "stale_term", "term": self.term})
+            return
+        self._SyncObj__onMessageReceived(peer, message)
+
+    def _on_response_vote(self, peer: Peer, message: Message) -> None:
+        """Count each voter once, and only voters of the newest set."""
+        if peer.id < 0 or message["term"] != self.term or peer.node_id in self._votes:
+            return
+        self._votes[peer.node_id] = None
+        self._SyncObj__onMessageReceived(peer, message)
+
+    def _on_stale_term(self, peer: Peer, message: Message) -> None:
+        if message["term"] > self.term:
+            self.step_down(message["term"])
+
+    def _on_timeout_now(self, peer: Peer, message: Message) -> None:
+        if self.is_voter and message["term"] == self.term:
+            self._SyncObj__onMessageReceived(peer, message)
+
+    # -- following
+
+    def hear_leader(self, peer: Peer, term: int) -> bool:
+        """Take note of a leader's message; False when its term is over."""
+        if term < self.term:
+            self._send(peer.node_id, {"type": "stale_term", "term": self.term})
+            return False
+        if self.is_leader and term == self.term:
+            raise RaftHaltedError(f"Node {peer.node_id} leads in this node's term {term}")
+        self._leader_heard_s = self.now_s()
+        self._pre_vote_won, self._pre_votes = False, {}
+        return True
+
+    def _on_append(self, peer: Peer, message: Message) -> None:
+        if not self.hear_leader(peer, message["term"]):
+            return
+        self._in_seq = message["seq"]
+        self._verified = self._backoff = None
+        self._SyncObj__onMessageReceived(peer, self._normalise(message))
+        self._follow_voters()
+
+    def _normalise(self, message: Message) -> Message:
+        """Rewrite an append so that pysyncobj, which cuts all behind `prevLogIdx`, cuts only what
+        conflicts (hole 1.5.1), and so that it commits only what this message proves.
+        """
+        first, last = self._log.base_index, self._log.last_index
+        previous, entries = message["prevLogIdx"], message["entries"]
+        if entries and entries[0][1] != previous + 1:
+            raise RaftHaltedError(f"Entry {entries[0][1]} was sent to follow {previous}")
+        if previous > last:
+            return message
+        sent_last = previous + len(entries)
+        if previous < first:
+            # All up to `first` is committed, and a leader holds what is committed.
+            entries = entries[first - previous :]
+            previous = first
+        elif self._log.term_at(previous) != message["prevLogTerm"]:
+            self._expect_uncommitted(previous)
+            self._backoff = self._start_of_term(previous)
+            return message
+        known = 0
+        while known < len(entries) and self._log.term_at(entries[known][1]) == entries[known][2]:
+            known += 1
+        if known < len(entries):
+            if entries[known][1] <= last:
+                self._expect_uncommitted(entries[known][1])
+            previous, entries = previous + known, entries[known:]
+            term = self._log.term_at(previous)
+            return message | {"prevLogIdx": previous, "prevLogTerm": term, "entries": entries}
+        self._verified = verified = max(sent_last, first)
+        return message | {
+            "prevLogIdx": last,
+            "prevLogTerm": self._log.last_term,
+            "entries": [],
+            "commit_index": min(message["commit_index"], verified),
+        }
+
+    def _expect_uncommitted(self, index: int) -> None:
+        if index <= self.commit_index:
+            raise RaftHaltedError(
+                f"The leader's log differs at {index}, but {self.commit_index} is committed here: "
+                "two histories met. Find out which nodes lost their disks before starting again"
+            )
+
+    def _start_of_term(self, index: int) -> int:
+        """Return the first entry of the term at `index` that is not committed."""
+        term = self._log.term_at(index)
+        while index - 1 > max(self._log.base_index, self.commit_index):
+            if self._log.term_at(index - 1) != term:
+                break
+            index -= 1
+        return index
+
+    def _SyncObj__sendNextNodeIdx(  # noqa: N802
+        self,
+        node: Peer,
+        reset: bool = False,
+        nextNodeIdx: int | None = None,  # noqa: N803
+        success: bool = False,
+    ) -> None:
+        """Reply to an append: durable before it is acknowledged, and tied to term and request."""
+        next_index = self._log.last_index + 1 if nextNodeIdx is None else nextNodeIdx
+        if success:
+            if self._verified is not None:
+                next_index = self._verified + 1
+            self._log.flush()
+        elif self._backoff is not None:
+            next_index = self._backoff
+        self._send(
+            node.node_id,
+            {
+                "type": "next_node_idx",
+                "term": self.term,
+                "seq": self._in_seq,
+                "next_node_idx": next_index,
+                "reset": reset,
+                "success": success,
+            },
+        )
+
+    def follow(self, peer: Peer, term: int) -> None:
+        """Let pysyncobj take note of a leader without entries: term, role, deadline."""
+        self._SyncObj__onMessageReceived(
+            peer, {"type": "append_entries", "term": term, "commit_index": self.commit_index}
+        )
+
+    def jump_to(self, index: int) -> None:
+        """Take over that a snapshot has replaced everything up to `index`."""
+        self._SyncObj__raftLastApplied = index
+        self._SyncObj__raftCommitIndex = max(self.commit_index, index)
+        self._follow_voters()
+
+    # -- what pysyncobj calls and we do otherwise
+
+    def _send_as_is(self, node_id: int, message: Message) -> None:
+        self._send(node_id, message)
+
+    def _SyncObj__onBecomeLeader(self) -> None:  # noqa: N802
+        self._replication.on_leadership()
+        super()._SyncObj__onBecomeLeader()
+
+    def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
+        self._SyncObj__newAppendEntriesTime = self.now_s() + self._timings.heartbeat_s
+        self._replication.send_all(heartbeat=True)
+
+    def _SyncObj__doApplyCommand(self, command: bytes) -> None:  # noqa: N802
+        index = self.applied_index + 1
+        term = self._log.term_at(index)
+        assert term is not None
+        self._apply(index, term, command)
+
+    def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
+        """Leave compaction to the store."""
+
+    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: N802, N803
+        raise RuntimeError("snapshots are loaded by the store")
+
+    def _on_ack(self, peer: Peer, message: Message) -> None:
+        self._replication.on_ack(peer, message)
+
+    def _on_snapshot_ack(self, peer: Peer, message: Message) -> None:
+        self._replication.on_snapshot_ack(peer, message)
+
+
+_HANDLERS: dict[str, Callable[[Any, Peer, Message], None]] = {
+    "pre_vote": RaftCore._on_pre_vote,
+    "pre_vote_reply": RaftCore._on_pre_vote_reply,
+    "request_vote": RaftCore._on_request_vote,
+    "response_vote": RaftCore._on_response_vote,
+    "stale_term": RaftCore._on_stale_term,
+    "timeout_now": RaftCore._on_timeout_now,
+    "append_entries": RaftCore._on_append,
+    "next_node_idx": RaftCore._on_ack,
+    "snapshot_ack": RaftCore._on_snapshot_ack,
+}
