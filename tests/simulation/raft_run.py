@@ -1,6 +1,6 @@
 """One run of the Raft simulation: a cluster, clients, an administrator, faults, from one seed.
 
-    python -m tests.simulation.raft_run --seed 7 [--seeds 100] [--trace]
+python -m tests.simulation.raft_run --seed 7 [--seeds 100] [--trace]
 """
 
 import argparse
@@ -116,9 +116,7 @@ class Run:
         self.ended = True
         self._heal()
         healed_ns = self.world.now_ns
-        done = self.world.run(
-            lambda: violated() or self._is_whole(), limit_ns=healed_ns + 60 * NS
-        )
+        done = self.world.run(lambda: violated() or self._is_whole(), limit_ns=healed_ns + 60 * NS)
         if not done:
             self.registry.violate(f"no convergence: {self._describe()}")
         self.registry.judge()

@@ -32,9 +32,7 @@ class Disk:
         self._lock.release()
 
 
-def open_disk(
-    directory: Directory, node_id: int, bootstrap: Voters, rng: random.Random
-) -> Disk:
+def open_disk(directory: Directory, node_id: int, bootstrap: Voters, rng: random.Random) -> Disk:
     """Read the directory, or begin one; raise LogCorruptError, LogFailedError or OSError."""
     try:
         lock = directory.lock(LOCK_NAME)

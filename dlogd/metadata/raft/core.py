@@ -15,11 +15,12 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from dlog.errors import DlogError
 from dlogd.clock import Clock
-from dlogd.metadata.raft import pinned
+from dlogd.metadata.raft import appends, pinned
+from dlogd.metadata.raft.appends import RaftHaltedError
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import Message
+from dlogd.metadata.raft.peers import NoPoller, Peer, Send, Wire
 from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.timings import RaftTimings
 
@@ -27,46 +28,7 @@ log = logging.getLogger(__name__)
 
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
 
-Node = pinned.pysyncobj.node.Node
-Send = Callable[[int, Message], None]
 Apply = Callable[[int, int, bytes], None]
-
-
-class RaftHaltedError(DlogError):
-    """A peer's message contradicts what is committed here; the node must stop."""
-
-
-class Peer(Node):  # type: ignore[misc]
-    """A connected node. The number is its node id, or -1 - node id while it is an observer.
-
-    Numbers hash alike in all processes, so pysyncobj's sets of peers have one order.
-    """
-
-    def __str__(self) -> str:
-        return str(self.id)
-
-    @property
-    def node_id(self) -> int:
-        """The node behind the number."""
-        number: int = self.id
-        return number if number >= 0 else -1 - number
-
-
-class _Wire(pinned.pysyncobj.transport.Transport):  # type: ignore[misc]
-    """What pysyncobj sends by."""
-
-    def __init__(self, send: Send) -> None:
-        super().__init__(None, None, [])
-        self._send_message = send
-
-    def send(self, node: Peer, message: Message) -> bool:
-        self._send_message(node.node_id, message)
-        return True
-
-
-class _NoPoller:
-    def poll(self, timeout: float) -> None:
-        """Wait for nothing: the loop waits."""
 
 
 class RaftCore(pinned.pysyncobj.syncobj.SyncObj):  # type: ignore[misc]
@@ -116,10 +78,10 @@ class RaftCore(pinned.pysyncobj.syncobj.SyncObj):  # type: ignore[misc]
                 appendEntriesPeriod=timings.heartbeat_s,
                 leaderFallbackTimeout=timings.check_quorum_s,
             ),
-            transport=_Wire(self._send_as_is),
+            transport=Wire(self._send_as_is),
         )
         pinned.check(self)
-        self._poller = _NoPoller()
+        self._poller = NoPoller()
         self._SyncObj__raftLastApplied = last_applied
         self._SyncObj__raftCommitIndex = max(raft_log.commit_index, last_applied)
         replication.attach(self)
@@ -374,61 +336,10 @@ class RaftCore(pinned.pysyncobj.syncobj.SyncObj):  # type: ignore[misc]
         if not self.hear_leader(peer, message["term"]):
             return
         self._in_seq = message["seq"]
-        self._verified = self._backoff = None
-        self._SyncObj__onMessageReceived(peer, self._normalise(message))
+        appended = appends.normalise(message, self._log, self.commit_index)
+        self._verified, self._backoff = appended.verified, appended.backoff
+        self._SyncObj__onMessageReceived(peer, appended.message)
         self._follow_voters()
-
-    def _normalise(self, message: Message) -> Message:
-        """Rewrite an append so that pysyncobj, which cuts all behind `prevLogIdx`, cuts only what
-        conflicts (hole 1.5.1), and so that it commits only what this message proves.
-        """
-        first, last = self._log.base_index, self._log.last_index
-        previous, entries = message["prevLogIdx"], message["entries"]
-        if entries and entries[0][1] != previous + 1:
-            raise RaftHaltedError(f"Entry {entries[0][1]} was sent to follow {previous}")
-        if previous > last:
-            return message
-        sent_last = previous + len(entries)
-        if previous < first:
-            # All up to `first` is committed, and a leader holds what is committed.
-            entries = entries[first - previous :]
-            previous = first
-        elif self._log.term_at(previous) != message["prevLogTerm"]:
-            self._expect_uncommitted(previous)
-            self._backoff = self._start_of_term(previous)
-            return message
-        known = 0
-        while known < len(entries) and self._log.term_at(entries[known][1]) == entries[known][2]:
-            known += 1
-        if known < len(entries):
-            if entries[known][1] <= last:
-                self._expect_uncommitted(entries[known][1])
-            previous, entries = previous + known, entries[known:]
-            term = self._log.term_at(previous)
-            return message | {"prevLogIdx": previous, "prevLogTerm": term, "entries": entries}
-        self._verified = verified = max(sent_last, first)
-        return message | {
-            "prevLogIdx": last,
-            "prevLogTerm": self._log.last_term,
-            "entries": [],
-            "commit_index": min(message["commit_index"], verified),
-        }
-
-    def _expect_uncommitted(self, index: int) -> None:
-        if index <= self.commit_index:
-            raise RaftHaltedError(
-                f"The leader's log differs at {index}, but {self.commit_index} is committed here: "
-                "two histories met. Find out which nodes lost their disks before starting again"
-            )
-
-    def _start_of_term(self, index: int) -> int:
-        """Return the first entry of the term at `index` that is not committed."""
-        term = self._log.term_at(index)
-        while index - 1 > max(self._log.base_index, self.commit_index):
-            if self._log.term_at(index - 1) != term:
-                break
-            index -= 1
-        return index
 
     def _SyncObj__sendNextNodeIdx(  # noqa: N802
         self,

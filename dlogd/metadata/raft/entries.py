@@ -21,6 +21,9 @@ from dlogd.metadata.raft.voters import Voters
 COMMANDS, NO_OP, VOTERS = 0, 1, 2
 NO_OP_ENTRY = bytes([NO_OP])
 
+ITEMS_BYTES_MAX = 4 << 20
+"""Of the items of one entry or message, unless a single one is larger."""
+
 Entry = tuple[bytes, int, int]
 """Bytes, index, term: the shape that pysyncobj wants."""
 

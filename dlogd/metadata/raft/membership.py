@@ -10,12 +10,12 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from dlog.errors import InvalidRequestError, NotControllerError, WireError
+from dlog.errors import InvalidRequestError, NotControllerError
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.timings import RaftTimings
-from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.metadata.raft.voters import UNBOUND, Voter, Voters
 
 CATCH_UP_ENTRIES_MAX = 1_000
 
@@ -35,7 +35,6 @@ class AdminRequest:
     request_id: UUID
     operation: str
     node_id: int
-    directory_id: UUID
     host: str = ""
     port: int = 0
 
@@ -107,15 +106,12 @@ class Membership:
 
     def _added(self, request: AdminRequest) -> Voters:
         node_id = request.node_id
-        voters = self._log.voters.with_voter(
-            Voter(
-                node_id=node_id,
-                directory_id=self._core.connected.get(node_id, request.directory_id),
-                host=request.host,
-                port=request.port,
-            )
-        )
         peer = self._core.seat(node_id)
+        directory_id = self._core.connected.get(node_id, UNBOUND)
+        voter = Voter(
+            node_id=node_id, directory_id=directory_id, host=request.host, port=request.port
+        )
+        voters = self._log.voters.with_voter(voter)
         if peer is None:
             raise InvalidRequestError(f"Node {node_id} is not connected: start it as an observer")
         held, _, _ = self._replication.state_of(peer)
@@ -193,8 +189,3 @@ class Membership:
             last_fetch_ms=fetched_ms,
             last_caught_up_ms=caught_up_ms,
         )
-
-
-def error_of(error: WireError) -> tuple[int, str]:
-    """Return code and text of a refusal, for the wire."""
-    return error.code, str(error)

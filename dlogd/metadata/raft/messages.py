@@ -100,7 +100,6 @@ _FIELDS: dict[str, tuple[int, dict[str, _Form]]] = {
             "request_id": _UUID,
             "operation": _TEXT,
             "node_id": _I32,
-            "directory_id": _UUID,
             "host": _TEXT,
             "port": _U16,
         },

@@ -13,15 +13,17 @@ from collections import deque
 from dataclasses import dataclass
 
 from dlogd.metadata.image import Outcome, Unknown
-from dlogd.metadata.raft.entries import Item
+from dlogd.metadata.raft.entries import ITEMS_BYTES_MAX, Item, What
 
 WAITING_MAX = 1_000
 INTAKE_ITEMS_MAX = 10_000
 KEYS_REMEMBERED = 100_000
 ENTRY_ITEMS_MAX = 256
-ENTRY_BYTES_MAX = 4 << 20
 ENTRIES_IN_FLIGHT_MAX = 4
 RESEND_S = 0.5
+REFUSED_PAUSE_S = 0.05
+
+_NEVER_AGAIN = 1 << 62
 
 
 @dataclass(slots=True)
@@ -43,6 +45,11 @@ class Outbox:
     def __len__(self) -> int:
         return len(self.pending)
 
+    def expect(self, key: bytes, settled: asyncio.Future[Outcome]) -> Pending:
+        """Wait for the outcome of what is sent by other means, once."""
+        pending = self.pending[key] = Pending(Item(What.BARRIER, key), settled, term=_NEVER_AGAIN)
+        return pending
+
     def settle(self, key: bytes, outcome: Outcome) -> None:
         """Give a proposer its outcome, if he waits."""
         found = self.pending.pop(key, None)
@@ -60,13 +67,13 @@ class Outbox:
                 items.append(pending.item)
         return items
 
-    def refuse(self, items: tuple[Item, ...], term: int) -> None:
-        """The leader took none of these: they may be sent again at once."""
+    def refuse(self, items: tuple[Item, ...], term: int, now_s: float) -> None:
+        """The leader took none of these: they may be sent again soon."""
         for item in items:
             pending = self.pending.get(item.key)
             if pending is not None and pending.term == term:
                 # Earlier copies of this term may have been taken, so the term stays.
-                pending.sent_s = 0.0
+                pending.sent_s = now_s - RESEND_S + REFUSED_PAUSE_S
 
     def abandon(self, outcome: Outcome) -> None:
         """Settle all; the node stops."""
@@ -118,7 +125,7 @@ class Intake:
         size = 0
         while self._waiting and len(items) < ENTRY_ITEMS_MAX:
             size += len(self._waiting[0].data) + 5
-            if items and size > ENTRY_BYTES_MAX:
+            if items and size > ITEMS_BYTES_MAX:
                 break
             items.append(self._waiting.popleft())
         return items

@@ -12,10 +12,8 @@ computation block it.
 import asyncio
 import logging
 import random
-import ssl
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from uuid import UUID
 
 from dlog.errors import (
@@ -23,63 +21,35 @@ from dlog.errors import (
     InvalidRequestError,
     KafkaStorageError,
     NotControllerError,
-    WireError,
 )
 from dlogd.clock import Clock
 from dlogd.metadata.admission import admit
 from dlogd.metadata.commands import Command, MalformedCommandError, encode
-from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused, Unknown
+from dlogd.metadata.image import ClusterImage, Outcome, Refused, Unknown
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft import pinned, proposals
+from dlogd.metadata.raft.administration import Administration
 from dlogd.metadata.raft.boot import Disk, open_disk
 from dlogd.metadata.raft.core import RaftCore
 from dlogd.metadata.raft.entries import Item, What
 from dlogd.metadata.raft.handshake import NONCE_BYTES, Hello
 from dlogd.metadata.raft.machine_state import MachineState, Subscriber
-from dlogd.metadata.raft.membership import (
-    AdminRequest,
-    Membership,
-    Operation,
-    QuorumState,
-    error_of,
-)
+from dlogd.metadata.raft.membership import AdminRequest, Membership, Operation, QuorumState
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.proposals import Intake, Outbox, Pending
 from dlogd.metadata.raft.receiving import SnapshotReceiver
-from dlogd.metadata.raft.replication import APPEND_BYTES_MAX, CHUNK_BYTES, Replication
-from dlogd.metadata.raft.timings import RaftTimings
+from dlogd.metadata.raft.replication import Replication
+from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.transport import RaftTransport
-from dlogd.metadata.raft.voters import UNBOUND, Voters
+from dlogd.metadata.raft.voters import Voters
 from dlogd.storage.files import Directory
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-LOG_BYTES_MAX = 4 << 20
-ENTRIES_KEPT = 1_000
-
 _THROTTLED = 89  # THROTTLING_QUOTA_EXCEEDED: try again later
 
 OnLeadership = Callable[[bool, int], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaftConfig:
-    """Who this node is in the cluster, and its bounds."""
-
-    node_id: int
-    cluster: str  # a name that all nodes share; part of the handshake
-    secret: bytes
-    controllers: Voters  # as configured: the first voters, and whom to dial
-    host: str
-    port: int
-    timings: RaftTimings = field(default_factory=RaftTimings)
-    log_bytes_max: int = LOG_BYTES_MAX
-    entries_kept: int = ENTRIES_KEPT
-    append_bytes_max: int = APPEND_BYTES_MAX
-    chunk_bytes: int = CHUNK_BYTES
-    server_tls: ssl.SSLContext | None = None
-    client_tls: ssl.SSLContext | None = None
 
 
 class RaftStore:
@@ -154,6 +124,14 @@ class RaftStore:
         )
         self._receiver = SnapshotReceiver(self.core, self.state)
         self._membership = Membership(self.core, disk.log, self._replication, config.timings)
+        self._administration = Administration(
+            self.core,
+            self._membership,
+            self._outbox,
+            send=self._transport.send,
+            on_changed=self._dial,
+            version=lambda: self.image.version,
+        )
 
     @classmethod
     async def open(
@@ -275,12 +253,15 @@ class RaftStore:
             pending = Pending(item, asyncio.get_running_loop().create_future())
             self._outbox.pending[item.key] = pending
             self._wake.set()
+        return await self._outcome(pending, item.key, deadline_ms)
+
+    async def _outcome(self, pending: Pending, key: bytes, deadline_ms: int) -> Outcome:
         timeout_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
         try:
             await asyncio.wait([pending.settled], timeout=timeout_s)
         finally:
             if not pending.settled.done():
-                self._outbox.pending.pop(item.key, None)
+                self._outbox.pending.pop(key, None)
         if pending.settled.done():
             return pending.settled.result()
         if pending.term < 0:
@@ -310,26 +291,12 @@ class RaftStore:
         if refusal is not None:
             return refusal
         request = AdminRequest(
-            request_id=self._new_id(),
-            operation=operation,
-            node_id=node_id,
-            directory_id=UNBOUND,
-            host=host,
-            port=port,
+            request_id=self._new_id(), operation=operation, node_id=node_id, host=host, port=port
         )
-        pending = Pending(
-            Item(What.BARRIER, request.request_id.bytes),
-            asyncio.get_running_loop().create_future(),
-            # Never sent as a proposal: it is settled by the entry or by the leader's answer.
-            term=1 << 62,
-        )
-        self._outbox.pending[request.request_id.bytes] = pending
-        self._post(self._ask_leader, request)
-        timeout_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
-        await asyncio.wait([pending.settled], timeout=timeout_s)
-        self._outbox.pending.pop(request.request_id.bytes, None)
-        done = pending.settled.done()
-        return pending.settled.result() if done else Unknown(message="The deadline passed")
+        key = request.request_id.bytes
+        pending = self._outbox.expect(key, asyncio.get_running_loop().create_future())
+        self._post(self._administration.ask, request)
+        return await self._outcome(pending, key, deadline_ms)
 
     async def transfer(self, node_id: int, deadline_ms: int) -> Outcome:
         """Ask the leader to let another voter lead."""
@@ -362,6 +329,8 @@ class RaftStore:
             handler(*arguments)
         core = self.core
         core.tick()
+        # Before anything is sent again: what was applied now must be known as settled.
+        self.state.publish()
         if core.is_leader:
             self._lead()
         elif core.leader_id is not None:
@@ -369,7 +338,6 @@ class RaftStore:
         core.push()
         if core.is_leader and len(self.log.voters) == 1 and core.commit_index < self.log.last_index:
             self._wake.set()
-        self.state.publish()
         self._note_leadership()
         self.state.maybe_compact(core.applied_index)
 
@@ -450,53 +418,13 @@ class RaftStore:
             self._transport.send(node_id, message | {"type": "propose_refused"})
 
     def _on_propose_refused(self, node_id: int, message: Message) -> None:
-        self._outbox.refuse(message["items"], message["term"])
-
-    def _ask_leader(self, request: AdminRequest) -> None:
-        leader_id = self.core.leader_id
-        if leader_id == self._config.node_id:
-            code, text = self._administer(request)
-            self._settle_admin(request.request_id, code, text, request.operation)
-        elif leader_id is None or self.core.seat(leader_id) is None:
-            refused = Refused.of(NotControllerError("The quorum has no leader that can be reached"))
-            self._outbox.settle(request.request_id.bytes, refused)
-        else:
-            self._transport.send(
-                leader_id,
-                {
-                    "type": "admin",
-                    "request_id": request.request_id,
-                    "operation": str(request.operation),
-                    "node_id": request.node_id,
-                    "directory_id": request.directory_id,
-                    "host": request.host,
-                    "port": request.port,
-                },
-            )
-
-    def _administer(self, request: AdminRequest) -> tuple[int, str]:
-        try:
-            self._membership.carry_out(request)
-        except WireError as error:
-            return error_of(error)
-        self._dial()
-        return 0, str(request.operation)
-
-    def _settle_admin(self, request_id: UUID, code: int, text: str, operation: str) -> None:
-        if code:
-            self._outbox.settle(request_id.bytes, Refused(code=code, message=text))
-        elif operation == Operation.TRANSFER:
-            self._outbox.settle(request_id.bytes, Applied(version=self.image.version))
+        self._outbox.refuse(message["items"], message["term"], self.core.now_s())
 
     def _on_admin(self, node_id: int, message: Message) -> None:
-        fields = {name: value for name, value in message.items() if name != "type"}
-        code, text = self._administer(AdminRequest(**fields))
-        reply = {"request_id": message["request_id"], "code": code, "text": text[:500]}
-        self._transport.send(node_id, {"type": "admin_reply"} | reply)
+        self._administration.on_request(node_id, message)
 
     def _on_admin_reply(self, node_id: int, message: Message) -> None:
-        text = message["text"]
-        self._settle_admin(message["request_id"], message["code"], text, text)
+        self._administration.on_reply(message)
 
     def _dial(self) -> None:
         """Dial whom the log and the config call voters."""
@@ -514,7 +442,7 @@ class RaftStore:
         self.failed = error if isinstance(error, Exception) else RuntimeError(repr(error))
         log.critical("Raft metadata failed error=%s", error)
         self._outbox.abandon(Unknown(message=f"The metadata store has failed: {error}"))
-        self._tasks_of_end = asyncio.ensure_future(self._transport.close())
+        self._transport.abort()
         self._disk.log.failed = True
         if self._on_failed is not None:
             self._on_failed(self.failed)

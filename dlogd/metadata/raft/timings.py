@@ -1,4 +1,4 @@
-"""How fast a Raft cluster reacts, and which bounds between its times keep it safe and calm. Pure."""
+"""How fast a Raft cluster reacts, and which bounds keep it safe and calm. Pure."""
 
 from dataclasses import dataclass
 

@@ -68,6 +68,8 @@ class RaftTransport:
 
     def set_targets(self, targets: Mapping[int, tuple[str, int]]) -> None:
         """Dial these nodes, and keep dialling; no longer those that are not named."""
+        if self._closed:
+            return
         wanted = {n: address for n, address in targets.items() if n != self._hello.node_id}
         for node_id in [n for n in self._diallers if wanted.get(n) != self._targets.get(n)]:
             self._diallers.pop(node_id).cancel()
@@ -106,7 +108,7 @@ class RaftTransport:
                 loop.create_connection(lambda: connection, host, port, ssl=self._client_tls),
                 self._timings.handshake_s,
             )
-        except (OSError, asyncio.TimeoutError) as error:
+        except (OSError, TimeoutError) as error:
             log.debug("Could not reach Raft peer=%d error=%r", node_id, error)
             return False
         self._await_proof(connection)
@@ -192,13 +194,19 @@ class RaftTransport:
             connection.ping()
         self._watch(connection, connection.received_count, connection.sent_count, silent)
 
-    async def close(self) -> None:
-        """Close all. Idempotent."""
+    def abort(self) -> None:
+        """Be gone from the network at once. Idempotent."""
         self._closed = True
         if self._server is not None:
             self._server.close()
             self._server = None
+        for dialler in self._diallers.values():
+            dialler.cancel()
+        self._diallers.clear()
         for connection in [*self._strangers, *self._connections.values()]:
             connection.abort()
-        self._diallers.clear()
+
+    async def close(self) -> None:
+        """Close all and wait for it. Idempotent."""
+        self.abort()
         await self._tasks.close()
