@@ -25,6 +25,7 @@ class Call:
     key: bytes
     node_id: int
     begun_ns: int
+    store: Any  # of the incarnation that it waits at
     ended_ns: int = -1
     outcome: Outcome | None = None
 

@@ -8,7 +8,8 @@ import asyncio
 import random
 from typing import Any
 
-from dlogd.metadata.raft.store import RaftConfig, RaftStore
+from dlogd.metadata.raft.settings import RaftConfig
+from dlogd.metadata.raft.store import RaftStore
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.metadata.raft.voters import Voter, Voters
 from tests.fakes.disk import Machine, Process

@@ -109,17 +109,21 @@ class Run:
         for number in range(self.client_count):
             self.world.at(NS, self._client_step, number)
         self.world.at(2 * NS, self._fault_step)
-        violated = lambda: bool(self.registry.violations)  # noqa: E731
-        self.world.run(violated, limit_ns=self.length_ns)
-        if violated():
+        self.world.run(self._is_violated, limit_ns=self.length_ns)
+        if self._is_violated():
             return
         self.ended = True
         self._heal()
         healed_ns = self.world.now_ns
-        done = self.world.run(lambda: violated() or self._is_whole(), limit_ns=healed_ns + 60 * NS)
+        done = self.world.run(
+            lambda: self._is_violated() or self._is_whole(), limit_ns=healed_ns + 60 * NS
+        )
         if not done:
             self.registry.violate(f"no convergence: {self._describe()}")
         self.registry.judge()
+
+    def _is_violated(self) -> bool:
+        return bool(self.registry.violations)
 
     def _describe(self) -> list[Any]:
         return [
@@ -162,7 +166,9 @@ class Run:
         if sum(store.core.is_active_leader for store in stores if store) != 1:
             return False
         ends = {(s.core.applied_index, s.log.last_index, s.image.version) for s in stores if s}
-        open_calls = any(call.outcome is None for call in self.registry.calls[-200:])
+        open_calls = any(
+            call.outcome is None and call.store in stores for call in self.registry.calls[-300:]
+        )
         return len(ends) == 1 and not open_calls
 
     # -- clients
@@ -176,7 +182,7 @@ class Run:
             work = self._propose(host)
             task = asyncio.Task(work, loop=loop, name=f"client{number}")
             host._graveyard.append(task)
-        pause_ns = int(self.rng.expovariate(1 / (30 * MS)))
+        pause_ns = int(self.rng.expovariate(1 / (80 * MS)))
         self.world.at(pause_ns, self._client_step, number)
 
     async def _propose(self, host: RaftHost) -> None:
@@ -196,7 +202,7 @@ class Run:
             )
             await store.propose(command, clock.now_ms() + 2_000)
             return
-        call = Call(self._calls, b"", host.node_id, self.world.now_ns)
+        call = Call(self._calls, b"", host.node_id, self.world.now_ns, store)
         self._calls += 1
         command = AllocateProducerIds(
             command_id=UUID(int=self.rng.getrandbits(128), version=4),
@@ -214,7 +220,7 @@ class Run:
             self._check_own_image(store, call)
             if not isinstance(call.outcome, Unknown) or self.rng.random() < 0.5:
                 return
-            call = Call(call.number, call.key, host.node_id, self.world.now_ns)
+            call = Call(call.number, call.key, host.node_id, self.world.now_ns, store)
 
     def _check_own_image(self, store: Any, call: Call) -> None:
         if isinstance(call.outcome, Applied) and store.image.version < call.outcome.version:
@@ -349,7 +355,7 @@ class Run:
         if attempt > 200:
             self.registry.violate(f"node {host.node_id} could not be replaced: {self._describe()}")
             return
-        self._administer(self._replacement(host))
+        self._administer((Operation.REMOVE, host.node_id))
         self.world.at(NS, self._replace_again, host, attempt + 1)
 
     def _replace_again(self, host: RaftHost, attempt: int) -> None:
@@ -360,11 +366,16 @@ class Run:
             done = voter is None or voter.directory_id == store.log.directory_id
             if done and leader.store.log.voters_index <= leader.store.core.commit_index:
                 host.wiped = False
+                self._add_again(host, 0)
                 return
         self._replace(host, attempt)
 
-    def _replacement(self, host: RaftHost) -> tuple[Operation, int]:
-        return Operation.REMOVE, host.node_id
+    def _add_again(self, host: RaftHost, attempt: int) -> None:
+        leader = self._leader()
+        is_voter = leader is not None and leader.store and leader.store.log.voters.get(host.node_id)
+        if attempt < 20 and not is_voter and not self.ended:
+            self._administer((Operation.ADD, host.node_id))
+            self.world.at(300 * MS, self._add_again, host, attempt + 1)
 
     def _leader(self) -> RaftHost | None:
         for host in self.hosts.values():

@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
         if len(frame) < MAC_BYTES:
             raise MalformedError("a frame without a checksum")
         body, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
-        if not handshake.hmac.compare_digest(mac, self._receive_seal.mac(body)):
+        if not handshake.same(mac, self._receive_seal.mac(body)):
             raise MalformedError("a frame was altered on its way")
         if body:
             self._owner.on_message(self, messages.decode(body))

@@ -31,7 +31,7 @@ FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
 Apply = Callable[[int, int, bytes], None]
 
 
-class RaftCore(pinned.pysyncobj.syncobj.SyncObj):  # type: ignore[misc]
+class RaftCore(pinned.SyncObj):  # type: ignore[misc]
     """The consensus of one node. Life: made once per start; there is nothing to close."""
 
     def __init__(
@@ -67,7 +67,7 @@ class RaftCore(pinned.pysyncobj.syncobj.SyncObj):  # type: ignore[misc]
         super().__init__(
             Peer(raft_log.node_id),
             [],
-            pinned.pysyncobj.config.SyncObjConf(
+            pinned.SyncObjConf(
                 autoTick=False,
                 journalFile=raft_log,
                 pollerType="poll",
@@ -204,7 +204,8 @@ class RaftCore(pinned.pysyncobj.syncobj.SyncObj):  # type: ignore[misc]
             return
         self._voters_index = self._log.voters_index
         wanted = {number: Peer(number) for number in voters.node_ids if number != self._log.node_id}
-        present = {peer.id: peer for peer in self._SyncObj__otherNodes}
+        others: set[Peer] = getattr(self, "_SyncObj__otherNodes")  # noqa: B009 (mypy)
+        present = {peer.id: peer for peer in others}
         for number in sorted(present.keys() - wanted.keys()):
             self._SyncObj__raftNextIndex.pop(present[number], None)
             self._SyncObj__raftMatchIndex.pop(present[number], None)

@@ -241,10 +241,8 @@ class RaftLog:
         What follows that entry stays if the log holds the very entry (hole 1.5.4). LogFailedError
         ends the log; a full disk raises OSError and changes nothing.
         """
-        if self.term_at(index) == term:
-            tail = self.entries[index - self.base_index + 1 :]
-        else:
-            tail = []
+        is_known = self.term_at(index) == term
+        tail = self.entries[index - self.base_index + 1 :] if is_known else []
         changes = [change for change in self._changes if change[0] > index and tail]
         before = (self.entries, self.base_voters, self._changes, self.commit_index)
         self.entries = [(wire.NO_OP_ENTRY, index, term), *tail]

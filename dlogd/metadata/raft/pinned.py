@@ -20,6 +20,12 @@ from dlogd.clock import Clock
 
 VERSION = "0.3.17"
 
+# Nothing of pysyncobj has types.
+SyncObj: Any = pysyncobj.syncobj.SyncObj
+SyncObjConf: Any = pysyncobj.config.SyncObjConf
+Node: Any = pysyncobj.node.Node
+Transport: Any = pysyncobj.transport.Transport
+
 _METHODS = (
     *("_onTick", "_isLeader", "_getLeader", "_checkCommandsToApply", "transferLeadership"),
     *("_SyncObj__onMessageReceived", "_SyncObj__applyLogEntries", "_SyncObj__doApplyCommand"),

@@ -1,4 +1,6 @@
-"""Snapshots of the image at one index of the log, on disk and on the wire (docs/formats/raft-log.md).
+"""Snapshots of the image at one index of the log, on disk and on the wire.
+
+The bytes (docs/formats/raft-log.md):
 
     raft-<index, 20 digits>.snapshot
     8s magic, u16 format version, u32 CRC-32C of all that follows,

@@ -3,7 +3,7 @@
 Any node may propose; the command goes to the leader and its outcome is read from this node's own
 copy of the log, so that when a proposal is settled this node's image shows it. Everything happens
 in one task that takes what has come (`_inbox`), lets the core tick, and sends. Whatever goes wrong
-in it ends the node: `failed` is set and `on_failed` called, and a restart reads what the disk holds.
+in it ends the node: `failed` is set, `on_failed` called, and a restart reads what the disk holds.
 
 Owner: the Raft loop, which may be a thread's own (`dlogd.metadata.raft.thread`): disk and
 computation block it.
