@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlogd.metadata import journal
-from dlogd.metadata.raft import appends, boot, entries, voters
+from dlogd.metadata.raft import appends, boot, core, entries, voters
 from dlogd.metadata.raft.appends import Append
-from dlogd.metadata.raft.core import RaftCore
 from dlogd.metadata.raft.log import RaftLog
-from dlogd.metadata.raft.machine_state import MachineState
 from dlogd.metadata.raft.membership import Membership
 from dlogd.metadata.raft.proposals import Outbox
 from dlogd.metadata.raft.replication import Replication
@@ -87,11 +85,14 @@ def _commit_unproven(original: Any) -> Any:
     return normalise
 
 
-def _count_all_terms(original: Any) -> Any:
-    def heard(self: Any, peer: Any, message: Any) -> Any:
-        return original(self, peer, message | {"term": self._core.term})
+def _begin_at_the_beginning(original: Any) -> Any:
+    """Send everything again after each reconnection, as pysyncobj may by a stale reset."""
 
-    return heard
+    def on_connected(self: Any, peer: Any) -> None:
+        original(self, peer)
+        self._core._SyncObj__raftNextIndex[peer] = self._log.base_index + 1
+
+    return on_connected
 
 
 def _trust_on_connect(original: Any) -> Any:
@@ -99,15 +100,6 @@ def _trust_on_connect(original: Any) -> Any:
         original(self, peer, self._log.last_index)
 
     return advance
-
-
-def _clear_log_on_snapshot(original: Any) -> Any:
-    def install(self: Any, data: bytes) -> Any:
-        del self._log.entries[1:]
-        self._log._changes.clear()
-        return original(self, data)
-
-    return install
 
 
 def _open_log_at_snapshot(original: Any) -> Any:
@@ -165,40 +157,63 @@ def _send_again_at_once(_: Any) -> Any:
     return due
 
 
-MUTANTS: dict[str, tuple[Any, str, Make]] = {
+class _HandlerTable:
+    """The core's handlers by message type, as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return core._HANDLERS[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        core._HANDLERS[name] = value
+
+
+_RESENDS = (Replication, "on_connected", _begin_at_the_beginning)
+
+Patch = tuple[Any, str, Make]
+
+# By section of the analysis. What needs two holes at once, because one hides the other, has both.
+MUTANTS: dict[str, tuple[Patch, ...]] = {
     "1.2.1 the log is dropped when snapshot and log differ": (
-        boot,
-        "_open_log",
-        _open_log_at_snapshot,
+        (boot, "_open_log", _open_log_at_snapshot),
     ),
-    "1.3 a new log file is renamed without a flush": (RaftLog, "_rewrite", _rewrite_without_sync),
-    "1.3 the vote is forgotten": (RaftLog, "setCurrentTerm", _vote_in_memory_only),
-    "1.3 the vote is sent before it is flushed": (RaftLog, "setCurrentTerm", _vote_later),
-    "H15 the log is not flushed": (RaftLog, "_write", _log_without_sync),
-    "H15 the log is flushed now and then": (RaftLog, "flush", _never_flush),
-    "H15 cuts are not recorded": (RaftLog, "deleteEntriesFrom", _forget_cuts),
-    "1.5.1 a follower cuts what matches": (appends, "normalise", _cut_whatever_follows),
-    "1.5.2 more is committed than was proven": (appends, "normalise", _commit_unproven),
-    "1.5.3 replies of other terms count": (Replication, "_heard", _count_all_terms),
-    "H8 a follower is credited with what it was sent": (Replication, "_advance", _trust_on_connect),
-    "1.5.4 a snapshot clears the log behind it": (MachineState, "install", _clear_log_on_snapshot),
-    "votes for a shorter log": (RaftCore, "_on_request_vote", _vote_for_anybody),
-    "H20 a wiped voter votes on": (voters.Voter, "is_in", _any_directory_votes),
-    "voters change twice at a time": (Membership, "_change", _many_changes_at_once),
-    "a proposal is sent again too early": (Outbox, "due", _send_again_at_once),
+    "1.3 a new log file is renamed without a flush": (
+        (RaftLog, "_rewrite", _rewrite_without_sync),
+    ),
+    "1.3 the vote is forgotten": ((RaftLog, "setCurrentTerm", _vote_in_memory_only),),
+    "1.3 the vote is sent before it is flushed": ((RaftLog, "setCurrentTerm", _vote_later),),
+    "H15 the log is not flushed": ((RaftLog, "_write", _log_without_sync),),
+    "H15 the log is flushed now and then": ((RaftLog, "flush", _never_flush),),
+    "H15 cuts are not recorded": ((RaftLog, "deleteEntriesFrom", _forget_cuts),),
+    "1.5.1 a follower cuts what matches": (
+        _RESENDS,
+        (appends, "normalise", _cut_whatever_follows),
+    ),
+    "1.5.2 more is committed than was proven": (
+        _RESENDS,
+        (appends, "normalise", _commit_unproven),
+    ),
+    "H8 a follower is credited with what it was sent": (
+        (Replication, "_advance", _trust_on_connect),
+    ),
+    "votes for a shorter log": ((_HandlerTable(), "request_vote", _vote_for_anybody),),
+    "H20 a wiped voter votes on": ((voters.Voter, "is_in", _any_directory_votes),),
+    "voters change twice at a time": ((Membership, "_change", _many_changes_at_once),),
+    "a proposal is sent again too early": ((Outbox, "due", _send_again_at_once),),
 }
 
 
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
     """Open one hole for a while."""
-    owner, attribute, make = MUTANTS[name]
-    original = getattr(owner, attribute)
-    setattr(owner, attribute, make(original))
+    patches = MUTANTS[name]
+    originals = [getattr(owner, attribute) for owner, attribute, _ in patches]
+    for (owner, attribute, make), original in zip(patches, originals, strict=True):
+        setattr(owner, attribute, make(original))
     try:
         yield
     finally:
-        setattr(owner, attribute, original)
+        for (owner, attribute, _), original in zip(patches, originals, strict=True):
+            setattr(owner, attribute, original)
 
 
 def seeds_until_caught(name: str, first: int, seeds: int) -> int | None:

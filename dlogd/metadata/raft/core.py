@@ -18,6 +18,7 @@ from uuid import UUID
 from dlogd.clock import Clock
 from dlogd.metadata.raft import appends, pinned
 from dlogd.metadata.raft.appends import RaftHaltedError
+from dlogd.metadata.raft.elections import Elections
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peers import NoPoller, Peer, Send, Wire
@@ -26,12 +27,10 @@ from dlogd.metadata.raft.timings import RaftTimings
 
 log = logging.getLogger(__name__)
 
-FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
-
 Apply = Callable[[int, int, bytes], None]
 
 
-class RaftCore(pinned.SyncObj):  # type: ignore[misc]
+class RaftCore(Elections):
     """The consensus of one node. Life: made once per start; there is nothing to close."""
 
     def __init__(
@@ -90,16 +89,6 @@ class RaftCore(pinned.SyncObj):  # type: ignore[misc]
     # -- what the rest of the layer sees
 
     @property
-    def term(self) -> int:
-        """The current term."""
-        return int(self._SyncObj__raftCurrentTerm)
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this node leads, as far as it knows."""
-        return bool(self._SyncObj__raftState == LEADER)
-
-    @property
     def is_active_leader(self) -> bool:
         """Whether it leads and has applied the first entry of its own term."""
         return self.is_leader and self.applied_index >= self._SyncObj__noopIDx
@@ -119,11 +108,6 @@ class RaftCore(pinned.SyncObj):  # type: ignore[misc]
     def commit_index(self) -> int:
         """The last entry known to be committed."""
         return int(self._SyncObj__raftCommitIndex)
-
-    @property
-    def is_voter(self) -> bool:
-        """Whether this node, with this directory, is a voter."""
-        return self._log.voters.holds(self._log.node_id, self._log.directory_id)
 
     @property
     def connected(self) -> dict[int, UUID]:
@@ -220,105 +204,10 @@ class RaftCore(pinned.SyncObj):  # type: ignore[misc]
                 self._leave_seat(node_id)
                 self._take_seat(node_id)
 
-    def now_s(self) -> float:
-        """Return this node's monotonic time."""
-        return self._clock.now_us() / 1e6
-
     def counts(self, node_id: int) -> bool:
         """Whether what a peer says it holds may commit entries: it is bound to its directory."""
         voter = self._log.voters.get(node_id)
         return voter is not None and voter.directory_id == self._directories.get(node_id)
-
-    def step_down(self, term: int) -> None:
-        """Follow in a higher term that somebody has seen."""
-        self._SyncObj__setCurrentTerm(term, None)
-        self._SyncObj__setState(FOLLOWER)
-        self._SyncObj__raftLeader = None
-
-    # -- votes
-
-    def _SyncObj__connectedToAnyone(self) -> bool:  # noqa: N802
-        """Called when an election is due: only go on after a majority has agreed (pre-vote)."""
-        if not self.is_voter:
-            self._push_deadline()
-            return False
-        if self._SyncObj__transferInProgress or self._pre_vote_won or len(self._log.voters) == 1:
-            self._pre_vote_won = False
-            self._votes = {self._log.node_id: None}
-            return True
-        self._push_deadline()
-        self._pre_votes = {self._log.node_id: None}
-        self._to_voters("pre_vote", self.term + 1)
-        return False
-
-    def _push_deadline(self) -> None:
-        timeout_s = self._SyncObj__generateRaftTimeout()
-        self._SyncObj__raftElectionDeadline = self.now_s() + timeout_s
-
-    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
-        return self._rng.uniform(self._timings.election_min_s, self._timings.election_max_s)
-
-    def _to_voters(self, kind: str, term: int) -> None:
-        for node_id, peer in sorted(self._seats.items()):
-            if peer.id >= 0:
-                self._send(
-                    node_id,
-                    {
-                        "type": kind,
-                        "term": term,
-                        "last_log_index": self._log.last_index,
-                        "last_log_term": self._log.last_term,
-                    },
-                )
-
-    def _has_forgotten(self, peer: Peer) -> bool:
-        """Whether a voter came back with another directory: it must not be helped to lead."""
-        return peer.id < 0 and self._log.voters.get(peer.node_id) is not None
-
-    def _on_pre_vote(self, peer: Peer, message: Message) -> None:
-        if self._has_forgotten(peer):
-            return
-        if message["term"] <= self.term:
-            if message["term"] < self.term or self.is_leader:
-                self._send(peer.node_id, {"type": "stale_term", "term": self.term})
-            return
-        heard = self.now_s() - self._leader_heard_s < self._timings.election_min_s
-        candidate = (message["last_log_term"], message["last_log_index"])
-        if heard or self.is_leader or candidate < (self._log.last_term, self._log.last_index):
-            return
-        self._send(peer.node_id, {"type": "pre_vote_reply", "term": message["term"]})
-
-    def _on_pre_vote_reply(self, peer: Peer, message: Message) -> None:
-        if self.is_leader or message["term"] != self.term + 1 or peer.id < 0:
-            return
-        self._pre_votes[peer.node_id] = None
-        if len(self._pre_votes) >= self._log.voters.quorum:
-            self._pre_votes = {}
-            self._pre_vote_won = True
-            self._SyncObj__raftElectionDeadline = 0
-
-    def _on_request_vote(self, peer: Peer, message: Message) -> None:
-        if self._has_forgotten(peer):
-            return
-        if message["term"] < self.term:
-            self._send(peer.node_id, {"type": "stale_term", "term": self.term})
-            return
-        self._SyncObj__onMessageReceived(peer, message)
-
-    def _on_response_vote(self, peer: Peer, message: Message) -> None:
-        """Count each voter once, and only voters of the newest set."""
-        if peer.id < 0 or message["term"] != self.term or peer.node_id in self._votes:
-            return
-        self._votes[peer.node_id] = None
-        self._SyncObj__onMessageReceived(peer, message)
-
-    def _on_stale_term(self, peer: Peer, message: Message) -> None:
-        if message["term"] > self.term:
-            self.step_down(message["term"])
-
-    def _on_timeout_now(self, peer: Peer, message: Message) -> None:
-        if self.is_voter and message["term"] == self.term:
-            self._SyncObj__onMessageReceived(peer, message)
 
     # -- following
 

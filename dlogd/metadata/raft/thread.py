@@ -17,8 +17,9 @@ from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import ClusterImage, Outcome
 from dlogd.metadata.raft.machine_state import Subscriber
 from dlogd.metadata.raft.membership import Operation, QuorumState
+from dlogd.metadata.raft.participant import OnLeadership
 from dlogd.metadata.raft.settings import RaftConfig
-from dlogd.metadata.raft.store import OnLeadership, RaftStore
+from dlogd.metadata.raft.store import RaftStore
 from dlogd.storage.files import Directory
 
 T = TypeVar("T")
