@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlogd.metadata import journal
-from dlogd.metadata.raft import appends, boot, core, entries, voters
+from dlogd.metadata.raft import appends, boot, consensus, entries, voters
 from dlogd.metadata.raft.appends import Append
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.membership import Membership
@@ -161,10 +161,10 @@ class _HandlerTable:
     """The core's handlers by message type, as attributes."""
 
     def __getattr__(self, name: str) -> Any:
-        return core._HANDLERS[name]
+        return consensus._HANDLERS[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        core._HANDLERS[name] = value
+        consensus._HANDLERS[name] = value
 
 
 _RESENDS = (Replication, "on_connected", _begin_at_the_beginning)

@@ -345,9 +345,22 @@ class Run:
         if len(bound) < len(leader.store.log.voters):
             return
         host = self._any()
+        if self.rng.random() < 0.6 and host is not leader:
+            # The worst moment: a third node lags, and the one that has everything goes away.
+            others = [each for each in self.hosts.values() if each not in (host, leader)]
+            if others:
+                self.rng.choice(others).pause(1_500 * MS)
+            self.world.at(1_200 * MS, self._lose, host, leader)
+        else:
+            self._lose(host, None)
+
+    def _lose(self, host: RaftHost, leader: RaftHost | None) -> None:
         host.wipe()
         self.registry.terms.pop(host.node_id, None)
-        self.world.at(self.rng.choice((500, 3_000)) * MS, host.boot)
+        self.world.at(self.rng.choice((50, 500, 3_000)) * MS, host.boot)
+        if leader is not None:
+            leader.crash()
+            self.world.at(3 * NS, leader.boot)
         self.world.at(4 * NS, self._replace, host, 0)
 
     def _replace(self, host: RaftHost, attempt: int) -> None:

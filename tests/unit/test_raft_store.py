@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
 
+from dlog.errors import NotControllerError
 from dlog.types import NodeId
 from dlogd.clock import SystemClock
 from dlogd.metadata.commands import AllocateProducerIds, RegisterNode
@@ -181,7 +182,8 @@ def test_strangers_and_nonsense_are_cut_off(tmp_path: Path) -> None:
                 port=wrong.port,
             )
             stranger = await _open(tmp_path, wrong)
-            assert isinstance(await stranger.barrier(_soon(1)), Refused)
+            alone = await stranger.barrier(_soon(1))
+            assert isinstance(alone, Refused) and isinstance(alone.error, NotControllerError)
             await stranger.close()
             assert isinstance(await stores[1].barrier(_soon()), Applied)
 

@@ -17,7 +17,7 @@ from dlogd.metadata.image import ClusterImage, Unknown
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.administration import Administration
 from dlogd.metadata.raft.boot import Disk
-from dlogd.metadata.raft.core import RaftCore
+from dlogd.metadata.raft.consensus import RaftCore
 from dlogd.metadata.raft.handshake import NONCE_BYTES, Hello
 from dlogd.metadata.raft.machine_state import MachineState
 from dlogd.metadata.raft.membership import Membership
@@ -79,23 +79,7 @@ class Participant:
             append_bytes_max=config.append_bytes_max,
             chunk_bytes=config.chunk_bytes,
         )
-        self._transport = RaftTransport(
-            hello=Hello(
-                cluster=config.cluster,
-                node_id=config.node_id,
-                directory_id=disk.log.directory_id,
-                wanted_id=-1,
-                nonce=bytes(NONCE_BYTES),
-            ),
-            secret=config.secret,
-            rng=rng,
-            timings=config.timings,
-            on_up=lambda node_id, directory_id: self._post(self._up, node_id, directory_id),
-            on_down=lambda node_id: self._post(self._down, node_id),
-            on_message=lambda node_id, message: self._post(self._receive, node_id, message),
-            server_tls=config.server_tls,
-            client_tls=config.client_tls,
-        )
+        self._transport = self._new_transport(config, disk)
         self.core = RaftCore(
             disk.log,
             self._replication,
@@ -115,6 +99,25 @@ class Participant:
             send=self._transport.send,
             on_changed=self._dial,
             version=lambda: self.image.version,
+        )
+
+    def _new_transport(self, config: RaftConfig, disk: Disk) -> RaftTransport:
+        return RaftTransport(
+            hello=Hello(
+                cluster=config.cluster,
+                node_id=config.node_id,
+                directory_id=disk.log.directory_id,
+                wanted_id=-1,
+                nonce=bytes(NONCE_BYTES),
+            ),
+            secret=config.secret,
+            rng=self._rng,
+            timings=config.timings,
+            on_up=lambda node_id, directory_id: self._post(self._up, node_id, directory_id),
+            on_down=lambda node_id: self._post(self._down, node_id),
+            on_message=lambda node_id, message: self._post(self._receive, node_id, message),
+            server_tls=config.server_tls,
+            client_tls=config.client_tls,
         )
 
     @property

@@ -37,5 +37,7 @@ class Wire(pinned.Transport):  # type: ignore[misc]
 
 
 class NoPoller:
+    """Stands where pysyncobj polls its sockets."""
+
     def poll(self, timeout: float) -> None:
         """Wait for nothing: the loop waits."""
