@@ -90,7 +90,7 @@ class RaftTransport:
         if node_id > self._hello.node_id:
             # The other side dials as well; usually one of the two is enough.
             await asyncio.sleep(timings.reconnect_max_s * self._rng.random())
-        while True:
+        while not self._closed:
             if node_id in self._connections:
                 pause_s = timings.reconnect_min_s
             elif not await self._try(node_id):
@@ -104,10 +104,9 @@ class RaftTransport:
         connection = Connection(self, self._secret, hello, dialled=True)
         loop = asyncio.get_running_loop()
         try:
-            await asyncio.wait_for(
-                loop.create_connection(lambda: connection, host, port, ssl=self._client_tls),
-                self._timings.handshake_s,
-            )
+            # Not `wait_for`, which loses a cancellation that comes with the connection (3.11).
+            async with asyncio.timeout(self._timings.handshake_s):
+                await loop.create_connection(lambda: connection, host, port, ssl=self._client_tls)
         except (OSError, TimeoutError) as error:
             log.debug("Could not reach Raft peer=%d error=%r", node_id, error)
             return False
