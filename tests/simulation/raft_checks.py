@@ -14,7 +14,7 @@ from dlogd.metadata.image import Applied, Outcome, Refused, Unknown
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.entries import What
 
-DIGEST_EVERY = 16
+DIGEST_EVERY = 64
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Registry:
 
     def watch(self, node_id: int, incarnation: int, store: Any) -> None:
         """Look at a node after each of its steps."""
-        seen = {"last": 0, "applied": store.core.applied_index}
+        seen = {"last": 0, "last_term": 0, "applied": store.core.applied_index}
         step, install = store._step, store.state.install
 
         def watched_step() -> None:
@@ -99,12 +99,15 @@ class Registry:
 
     def _look_at_log(self, node_id: int, raft_log: Any, seen: dict[str, int]) -> None:
         """Compare what is new at the end; a cut shows as a smaller last index or another term."""
+        end = (raft_log.last_index, raft_log.last_term)
+        if end == (seen["last"], seen["last_term"]):
+            return
         place = max(1, min(seen["last"], raft_log.last_index) - 40 - raft_log.base_index)
         for entry, index, term in raft_log.entries[place:]:
             known = self.logged.setdefault((index, term), entry)
             if known != entry:
                 self.violate(f"node {node_id} has another entry {index} of term {term}")
-        seen["last"] = raft_log.last_index
+        seen["last"], seen["last_term"] = end
 
     def _on_applied(self, node_id: int, store: Any, index: int, term: int, entry: bytes) -> None:
         self._compare_applied(node_id, index, term, entry)

@@ -80,8 +80,8 @@ class Run:
         chosen = [fault for fault in FAULTS if rng.random() < 0.5]
         self.faults = chosen if count > 1 else [f for f in chosen if f not in ("wipe",)]
         self.fault_counts: dict[str, int] = {}
-        self.length_ns = rng.choice((8, 15, 25)) * NS
-        self.fault_every_ns = rng.choice((300, 1_000, 3_000)) * MS
+        self.length_ns = rng.choice((6, 9, 14)) * NS
+        self.fault_every_ns = rng.choice((150, 400, 1_000)) * MS
         self.client_count = rng.choice((1, 3, 8))
         self.ended = False
         self._calls = 0

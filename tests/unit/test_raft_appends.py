@@ -1,6 +1,7 @@
 """What a follower makes of an append: the protocol holes of pysyncobj, one by one."""
 
 import random
+import re
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from dlogd.metadata.raft.appends import RaftHaltedError
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.voters import Voters
 from tests.fakes.disk import Machine
+from tests.tidy import sources
 
 ENTRY = b"\0\0\0\0\0"
 
@@ -91,3 +93,12 @@ def test_pickle_is_switched_off() -> None:
     for name in ("loads", "load", "dumps", "dump"):
         with pytest.raises(RuntimeError, match="pickle"):
             getattr(pinned.pysyncobj.pickle, name)(b"")  # type: ignore[attr-defined]
+
+
+def test_one_module_knows_pysyncobj() -> None:
+    knowing = [
+        source.module
+        for source in sources.production()
+        if re.search(r"^\s*(import|from) pysyncobj", source.text, re.M)
+    ]
+    assert knowing == ["dlogd.metadata.raft.pinned"]

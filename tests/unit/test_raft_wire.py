@@ -152,3 +152,25 @@ def test_a_seal_counts_so_that_nothing_is_replayed_or_left_out() -> None:
     assert first != second
     assert receiver.mac(b"x") == first
     assert receiver.mac(b"y") != second
+
+
+def test_bytes_on_disk_and_wire_stay_what_they_are() -> None:
+    """Golden: a change of these needs a new version number (docs/formats/raft-*.md)."""
+    voters = Voters.of([Voter(node_id=1, directory_id=UUID(int=2), host="a", port=9)])
+    golden = {
+        wire.identity_record(1, UUID(int=2)): "01 00000001" + f"{2:032x}",
+        wire.base_record(5, 3, voters): f"02 {5:016x} {3:016x} 01 00000001 {2:032x} 0001 61 0009",
+        wire.entry_record((b"\1", 6, 3)): f"03 {6:016x} {3:016x} 01",
+        wire.index_record(wire.Record.CUT, 6): f"04 {6:016x}",
+        wire.vote_record(4, None): f"05 {4:016x} 00 {0:016x}",
+        wire.vote_record(4, 2): f"05 {4:016x} 01 {2:016x}",
+        wire.index_record(wire.Record.COMMIT, 6): f"06 {6:016x}",
+        wire.encode_items([Item(What.COMMAND, b"xy")]): "00 00000001 00 00000002 7879",
+        messages.encode({"type": "response_vote", "term": 4}): f"04 {4:016x}",
+        handshake.encode_hello(_hello(1, 2)): (
+            f"646c6f6772616674 0001 0001 63 00000001 {1:032x} 00000002 {'01' * 32}"
+        ),
+        Proofs(b"s" * 16, b"a", b"b").proof(of_dialler=True)[:4]: "62b4257c",
+    }
+    wrong = {data.hex(): text for data, text in golden.items() if data != bytes.fromhex(text)}
+    assert not wrong
