@@ -133,7 +133,7 @@ class Membership:
         healthy = [
             node_id
             for node_id in voters.node_ids
-            if node_id == self._log.node_id or self._is_healthy(node_id)
+            if node_id == self._log.node_id or self._is_healthy(node_id, voters)
         ]
         if len(healthy) < voters.quorum:
             raise InvalidRequestError(
@@ -141,9 +141,10 @@ class Membership:
                 f"{voters.quorum} would be lost"
             )
 
-    def _is_healthy(self, node_id: int) -> bool:
+    def _is_healthy(self, node_id: int, voters: Voters) -> bool:
         peer = self._core.seat(node_id)
-        if peer is None:
+        # One that came back with another directory is connected, but no voter.
+        if peer is None or not voters.holds(node_id, self._core.connected[node_id]):
             return False
         held, heard_s, _ = self._replication.state_of(peer)
         recent = self._core.now_s() - heard_s < self._timings.check_quorum_s
