@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlogd.metadata import journal
-from dlogd.metadata.raft import appends, boot, consensus, entries, voters
+from dlogd.metadata.raft import appends, boot, consensus, voters
 from dlogd.metadata.raft.appends import Append
 from dlogd.metadata.raft.log import RaftLog
-from dlogd.metadata.raft.membership import Membership
 from dlogd.metadata.raft.proposals import Outbox
 from dlogd.metadata.raft.replication import Replication
 from tests.fakes.files import MemoryFile
@@ -138,13 +137,6 @@ def _any_directory_votes(_: Any) -> Any:
     return lambda self, directory_id: True
 
 
-def _many_changes_at_once(_: Any) -> Any:
-    def change(self: Any, changed: Any, change_id: Any) -> None:
-        self._core.append(entries.encode_voters(change_id, changed))
-
-    return change
-
-
 def _send_again_at_once(_: Any) -> Any:
     def due(self: Any, term: int, applied_term: int, now_s: float) -> Any:
         items = []
@@ -197,7 +189,6 @@ MUTANTS: dict[str, tuple[Patch, ...]] = {
     ),
     "votes for a shorter log": ((_HandlerTable(), "request_vote", _vote_for_anybody),),
     "H20 a wiped voter votes on": ((voters.Voter, "is_in", _any_directory_votes),),
-    "voters change twice at a time": ((Membership, "_change", _many_changes_at_once),),
     "a proposal is sent again too early": ((Outbox, "due", _send_again_at_once),),
 }
 

@@ -1,7 +1,7 @@
 """Raft on one node: pysyncobj's election, commit and apply rules inside our own safety layer.
 
 pysyncobj keeps term, vote, commit index and role. Ours: the log (`log`), which entries an append
-may change and what its reply claims (`_normalise`), replication with bounded pipelining, snapshots,
+may change and what its reply claims (`appends`), replication with bounded pipelining, snapshots,
 pre-vote, who is a voter. `dlogd.metadata.raft.store` calls `tick`, `receive`, `peer_up`,
 `peer_down` from one task; whatever they raise ends the node (rule 3.2 of the promise: better no
 answer than a wrong one). Nothing here reads a clock, a file or the network by itself.
@@ -18,7 +18,7 @@ from uuid import UUID
 from dlogd.clock import Clock
 from dlogd.metadata.raft import appends, pinned
 from dlogd.metadata.raft.appends import RaftHaltedError
-from dlogd.metadata.raft.elections import Elections
+from dlogd.metadata.raft.elections import NEVER_S, Elections
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peers import NoPoller, Peer, Send, Wire
@@ -58,7 +58,7 @@ class RaftCore(Elections):
         self._pre_votes: dict[int, None] = {}
         self._pre_vote_won = False
         self._votes: dict[int, None] = {}
-        self._leader_heard_s = -1e9
+        self._leader_heard_s = NEVER_S
         self._verified: int | None = None
         self._backoff: int | None = None
         self._in_seq = -1
@@ -160,6 +160,8 @@ class RaftCore(Elections):
     def peer_down(self, node_id: int) -> None:
         """Take note of the end of a connection."""
         pinned.enter(self._clock)
+        if node_id in self._seats and node_id == self.leader_id:
+            self.lose_leader()
         self._directories.pop(node_id, None)
         self._leave_seat(node_id)
 

@@ -15,6 +15,7 @@ from dlogd.metadata.raft.peers import Peer, Send
 from dlogd.metadata.raft.timings import RaftTimings
 
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
+NEVER_S = -1e9
 
 
 class Elections(pinned.SyncObj):  # type: ignore[misc]
@@ -69,6 +70,16 @@ class Elections(pinned.SyncObj):  # type: ignore[misc]
         self._pre_votes = {self._log.node_id: None}
         self._to_voters("pre_vote", self.term + 1)
         return False
+
+    def lose_leader(self) -> None:
+        """The connection to the leader broke: ask soon, without waiting for its silence.
+
+        When others still hear it they do not agree, and nothing happens.
+        """
+        self._leader_heard_s = NEVER_S
+        soon_s = self.now_s() + self._rng.random() * self._timings.election_min_s / 2
+        deadline_s = self._SyncObj__raftElectionDeadline
+        self._SyncObj__raftElectionDeadline = min(deadline_s, soon_s)
 
     def _push_deadline(self) -> None:
         timeout_s = self._SyncObj__generateRaftTimeout()
