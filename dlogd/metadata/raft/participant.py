@@ -27,6 +27,7 @@ from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.transport import RaftTransport
+from dlogd.metadata.raft.voters import Voters
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Participant:
         self._runner: asyncio.Task[None] | None = None
         self._leadership: tuple[bool, int] = (False, 0)
         self._leadership_callbacks: dict[int, OnLeadership] = {}
+        self._dialled: Voters | None = None
         self._closed = True
         self.failed: Exception | None = None
         """Why nothing can be proposed any more; the process must be restarted."""
@@ -253,7 +255,10 @@ class Participant:
         self._administration.on_reply(message)
 
     def _dial(self) -> None:
-        """Dial whom the log and the config call voters."""
+        """Dial whom the log and the config call voters, when that has changed."""
+        if self._dialled == self.log.voters:
+            return
+        self._dialled = self.log.voters
         members = {voter.node_id: voter for voter in self._config.controllers.members}
         members |= {voter.node_id: voter for voter in self.log.voters.members}
         self._transport.set_targets(
