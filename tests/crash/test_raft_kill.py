@@ -60,9 +60,10 @@ class _Node:
                 await self.heard.wait()
 
     def tell(self, line: str) -> None:
-        if self.process is not None and self.process.stdin is not None:
+        stdin = None if self.process is None else self.process.stdin
+        if stdin is not None and not stdin.is_closing():
             with contextlib.suppress(OSError, RuntimeError):
-                self.process.stdin.write(f"{line}\n".encode())
+                stdin.write(f"{line}\n".encode())
 
     async def kill(self) -> None:
         assert self.process is not None and self.reader is not None

@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
 
     def _send_body(self, body: bytes) -> None:
         transport = self._transport
-        if transport is None or self._send_seal is None:
+        if transport is None or transport.is_closing() or self._send_seal is None:
             return
         if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
             log.warning("Closed Raft connection peer=%d reason=it takes nothing", self.peer_id)
