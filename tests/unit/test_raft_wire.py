@@ -45,6 +45,7 @@ MESSAGES: list[dict[str, Any]] = [
         "reset": False,
         "success": True,
     },
+    {"type": "voters", "voters": VOTERS},
     {"type": "snapshot", "term": 4, "index": 7, "total": 3, "position": 0, "data": b"abc"},
     {"type": "propose", "term": 4, "items": (Item(What.COMMAND, bytes(20)),)},
     {

@@ -11,6 +11,7 @@ from typing import Any
 
 from dlogd.metadata.encoding import MalformedError, Reader, Writer
 from dlogd.metadata.raft import entries as wire
+from dlogd.metadata.raft import voters as voter_sets
 
 Message = dict[str, Any]
 
@@ -63,6 +64,7 @@ _UUID = _Form(Writer.uuid, Reader.uuid)
 _TEXT = _Form(Writer.text, Reader.text)
 _BLOB = _Form(_write_blob, _read_blob)
 _ENTRIES = _Form(_write_entries, _read_entries)
+_VOTERS = _Form(voter_sets.write, voter_sets.read)
 _ITEMS = _Form(wire.write_items, wire.read_items)
 
 _FIELDS: dict[str, tuple[int, dict[str, _Form]]] = {
@@ -105,6 +107,7 @@ _FIELDS: dict[str, tuple[int, dict[str, _Form]]] = {
         },
     ),
     "admin_reply": (14, {"request_id": _UUID, "code": _I32, "text": _TEXT}),
+    "voters": (15, {"voters": _VOTERS}),
 }
 _TYPES = {number: name for name, (number, _) in _FIELDS.items()}
 

@@ -63,6 +63,7 @@ class Participant:
         self._leadership: tuple[bool, int] = (False, 0)
         self._leadership_callbacks: dict[int, OnLeadership] = {}
         self._dialled: Voters | None = None
+        self._hinted = Voters()
         self._closed = True
         self.failed: Exception | None = None
         """Why nothing can be proposed any more; the process must be restarted."""
@@ -216,6 +217,7 @@ class Participant:
     def _up(self, node_id: int, directory_id: UUID) -> None:
         self._receiver.forget(node_id)
         self.core.peer_up(node_id, directory_id)
+        self._tell_voters(node_id)
 
     def _down(self, node_id: int) -> None:
         self._receiver.forget(node_id)
@@ -254,16 +256,30 @@ class Participant:
     def _on_admin_reply(self, node_id: int, message: Message) -> None:
         self._administration.on_reply(message)
 
+    def _on_voters(self, node_id: int, message: Message) -> None:
+        """Take a peer's word for where voters are; who they are is only in the log."""
+        self._hinted = message["voters"]
+        self._dialled = None
+        self._dial()
+
     def _dial(self) -> None:
-        """Dial whom the log and the config call voters, when that has changed."""
+        """Dial whom config, log and peers call voters, when that has changed; tell all peers.
+
+        A node that was away may know only voters of the past, none of which leads any more.
+        """
         if self._dialled == self.log.voters:
             return
+        if self._dialled is not None:
+            for node_id in self.core.connected:
+                self._tell_voters(node_id)
         self._dialled = self.log.voters
-        members = {voter.node_id: voter for voter in self._config.controllers.members}
-        members |= {voter.node_id: voter for voter in self.log.voters.members}
-        self._transport.set_targets(
-            {node_id: (voter.host, voter.port) for node_id, voter in members.items()}
-        )
+        members = {}
+        for voters in (self._hinted, self._config.controllers, self.log.voters):
+            members |= {voter.node_id: (voter.host, voter.port) for voter in voters.members}
+        self._transport.set_targets(members)
+
+    def _tell_voters(self, node_id: int) -> None:
+        self._transport.send(node_id, {"type": "voters", "voters": self.log.voters})
 
     # -- the end
 
@@ -285,4 +301,5 @@ _HANDLERS: dict[str, Callable[[Participant, int, Message], None]] = {
     "propose_refused": Participant._on_propose_refused,
     "admin": Participant._on_admin,
     "admin_reply": Participant._on_admin_reply,
+    "voters": Participant._on_voters,
 }
