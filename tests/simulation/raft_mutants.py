@@ -187,7 +187,10 @@ MUTANTS: dict[str, tuple[Patch, ...]] = {
     "H8 a follower is credited with what it was sent": (
         (Replication, "_advance", _trust_on_connect),
     ),
-    "votes for a shorter log": ((_HandlerTable(), "request_vote", _vote_for_anybody),),
+    "votes for a shorter log": (
+        (_HandlerTable(), "pre_vote", _vote_for_anybody),
+        (_HandlerTable(), "request_vote", _vote_for_anybody),
+    ),
     "H20 a wiped voter votes on": ((voters.Voter, "is_in", _any_directory_votes),),
     "a proposal is sent again too early": ((Outbox, "due", _send_again_at_once),),
 }

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from dlogd.metadata.image import Applied, Unknown
 from dlogd.metadata.raft import proposals
-from dlogd.metadata.raft.entries import Item, What
+from dlogd.metadata.raft.entries import ITEMS_BYTES_MAX, Item, What
 from dlogd.metadata.raft.proposals import Intake, Outbox, Pending
 
 
@@ -102,7 +102,7 @@ def test_what_waits_and_what_is_under_way_is_bounded() -> None:
 def test_a_large_item_goes_alone() -> None:
     intake = Intake()
     intake.begin(1)
-    large = _item(1, size=proposals.ITEMS_BYTES_MAX + 1)
+    large = _item(1, size=ITEMS_BYTES_MAX + 1)
     key_of_large = Item(What.COMMAND, large.data)
     assert intake.offer([key_of_large, _item(2)])
     assert intake.next_entry(0) == [key_of_large]

@@ -78,7 +78,7 @@ class Elections(pinned.SyncObj):  # type: ignore[misc]
         """
         self._leader_heard_s = NEVER_S
         soon_s = self.now_s() + self._rng.random() * self._timings.election_min_s / 2
-        deadline_s = self._SyncObj__raftElectionDeadline
+        deadline_s: float = getattr(self, "_SyncObj__raftElectionDeadline")  # noqa: B009 (mypy)
         self._SyncObj__raftElectionDeadline = min(deadline_s, soon_s)
 
     def _push_deadline(self) -> None:
