@@ -43,6 +43,7 @@ class Registry:
     violations: list[str] = field(default_factory=list)
     snapshots_installed: int = 0
     steps: int = 0
+    votes: dict[tuple[int, int], int] = field(default_factory=dict)
     active: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     def violate(self, text: str) -> None:
@@ -71,11 +72,29 @@ class Registry:
         store.state.observe = lambda index, term, entry: self._on_applied(
             node_id, store, index, term, entry
         )
+        self._watch_votes(node_id, store)
         # Entries that were applied before this observer was set are compared as well.
         for entry, index, term in store.log.entries[1:]:
             if index <= store.core.applied_index:
                 self._compare_applied(node_id, index, term, entry)
         self._look(node_id, store, seen)
+
+    def _watch_votes(self, node_id: int, store: Any) -> None:
+        """See each vote as it leaves the node: one per term and directory, and never forgotten."""
+        directory = store.log.directory_id.int
+        send = store.core._send
+        voted = [term for (who, term) in self.votes if who == directory]
+        if voted and store.core.term < max(voted):
+            self.violate(f"node {node_id} forgot that it voted in term {max(voted)}")
+
+        def watched_send(to: int, message: Any) -> None:
+            if message["type"] == "response_vote":
+                candidate = self.votes.setdefault((directory, message["term"]), to)
+                if candidate != to:
+                    self.violate(f"node {node_id} voted twice in term {message['term']}")
+            send(to, message)
+
+        store.core._send = watched_send
 
     def _look(self, node_id: int, store: Any, seen: dict[str, int]) -> None:
         core = store.core

@@ -76,12 +76,8 @@ class Participant:
             log_bytes_max=config.log_bytes_max,
             entries_kept=config.entries_kept,
         )
-        self._replication = Replication(
-            disk.log,
-            disk.files,
-            append_bytes_max=config.append_bytes_max,
-            chunk_bytes=config.chunk_bytes,
-        )
+        bounds = {"append_bytes_max": config.append_bytes_max, "chunk_bytes": config.chunk_bytes}
+        self._replication = Replication(disk.log, disk.files, **bounds)
         self._transport = self._new_transport(config, disk)
         self.core = RaftCore(
             disk.log,
