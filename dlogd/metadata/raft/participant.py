@@ -269,7 +269,7 @@ class Participant:
             for node_id in self.core.connected:
                 self._tell_voters(node_id)
         self._dialled = self.log.voters
-        members = {}
+        members: dict[int, tuple[str, int]] = {}
         for voters in (self._hinted, self._config.controllers, self.log.voters):
             members |= {voter.node_id: (voter.host, voter.port) for voter in voters.members}
         self._transport.set_targets(members)
