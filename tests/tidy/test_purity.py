@@ -52,7 +52,14 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
         r"threading\.\w+|_thread\.\w+|concurrent\.futures\.\w+|multiprocessing\.\w+"
         r"|subprocess\.\w+|os\.fork|asyncio\.to_thread|\w*loop\.run_in_executor"
         r"|asyncio\.create_subprocess_\w+",
-        frozenset({"dlogd.__main__", "dlogd.storage.threads", "dlog.client.loop_thread"}),
+        frozenset(
+            {
+                "dlogd.__main__",
+                "dlogd.metadata.raft.thread",
+                "dlogd.storage.threads",
+                "dlog.client.loop_thread",
+            }
+        ),
     ),
     "tasks that nobody supervises": (
         r"asyncio\.(create_task|ensure_future)|([\w.]+\.)?create_task",

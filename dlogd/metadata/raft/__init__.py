@@ -1,0 +1,1 @@
+"""Cluster metadata on Raft: the only package that knows pysyncobj."""

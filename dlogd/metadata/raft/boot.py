@@ -1,0 +1,76 @@
+"""Reading of what a node's Raft directory holds, at start. Blocking.
+
+Snapshot and log are each whole or absent; a crash may come between the two, and then the snapshot
+is the newer one. What no crash can make (a gap, a missing file, damage) is refused.
+"""
+
+import random
+from uuid import UUID
+
+from dlogd.metadata.raft.log import LogCorruptError, RaftLog
+from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
+from dlogd.metadata.raft.voters import Voters
+from dlogd.storage.files import Directory, Lock
+
+LOCK_NAME = "raft.lock"
+
+
+class Disk:
+    """An opened Raft directory, locked for this process."""
+
+    def __init__(
+        self, lock: Lock, raft_log: RaftLog, files: SnapshotFiles, taken: Snapshot | None
+    ) -> None:
+        self._lock = lock
+        self.log = raft_log
+        self.files = files
+        self.taken = taken
+
+    def close(self) -> None:
+        """Close the log and give the directory back. Idempotent."""
+        self.log.close()
+        self._lock.release()
+
+
+def open_disk(directory: Directory, node_id: int, bootstrap: Voters, rng: random.Random) -> Disk:
+    """Read the directory, or begin one; raise LogCorruptError, LogFailedError or OSError."""
+    try:
+        lock = directory.lock(LOCK_NAME)
+    except BlockingIOError:
+        raise LogCorruptError(f"{directory.path} is in use by another process") from None
+    opened = False
+    try:
+        files = SnapshotFiles(directory)
+        taken = files.load()
+        raft_log = _open_log(directory, node_id, bootstrap, rng, taken)
+        disk = Disk(lock, raft_log, files, taken)
+        opened = True
+    finally:
+        if not opened:
+            lock.release()
+    return disk
+
+
+def _open_log(
+    directory: Directory,
+    node_id: int,
+    bootstrap: Voters,
+    rng: random.Random,
+    taken: Snapshot | None,
+) -> RaftLog:
+    raft_log = RaftLog.open(directory, node_id)
+    if raft_log is None:
+        if taken is not None:
+            raise LogCorruptError(f"{directory.path} has a snapshot, but raft.log is missing")
+        directory_id = UUID(int=rng.getrandbits(128), version=4)
+        return RaftLog.create(directory, node_id, directory_id, bootstrap)
+    snapshot_index = 1 if taken is None else taken.index
+    if raft_log.base_index > snapshot_index:
+        raft_log.close()
+        raise LogCorruptError(
+            f"{directory.path}: the log begins behind {raft_log.base_index}, the newest snapshot "
+            f"is of {snapshot_index}: entries between them are missing"
+        )
+    if taken is not None and raft_log.term_at(taken.index) != taken.term:
+        raft_log.rebase(taken.index, taken.term, taken.voters)
+    return raft_log

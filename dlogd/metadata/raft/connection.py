@@ -1,0 +1,175 @@
+"""One connection between two Raft nodes: frames, handshake, checksums, silence.
+
+    u32 length, body, and after the handshake a checksum of 16 bytes (docs/formats/raft-wire.md)
+
+A frame is bounded before a byte of it is kept. Whatever is wrong ends the connection with one line
+in the log. An empty body is a ping. Owner: the Raft loop.
+"""
+
+import asyncio
+import logging
+from typing import Protocol
+from uuid import UUID
+
+from dlogd.metadata.encoding import MalformedError
+from dlogd.metadata.raft import handshake, messages
+from dlogd.metadata.raft.handshake import MAC_BYTES, PROOF_BYTES, Hello, Proofs, Seal
+from dlogd.metadata.raft.messages import MESSAGE_BYTES_MAX, Message
+
+log = logging.getLogger(__name__)
+
+UNSENT_BYTES_MAX = 64 << 20
+_HEAD_BYTES = 4
+_FIRST_FRAME_BYTES_MAX = handshake.HELLO_BYTES_MAX + PROOF_BYTES
+
+
+class Owner(Protocol):
+    """Who has the connection."""
+
+    def on_authenticated(self, connection: "Connection") -> None:
+        """Both sides have proven the secret."""
+
+    def on_message(self, connection: "Connection", message: Message) -> None:
+        """A message has come."""
+
+    def on_closed(self, connection: "Connection") -> None:
+        """It is over."""
+
+
+class Connection(asyncio.Protocol):
+    """A connection, dialled or accepted. Life: until `on_closed`, which is called once."""
+
+    def __init__(self, owner: Owner, secret: bytes, hello: Hello, *, dialled: bool) -> None:
+        self._owner = owner
+        self._secret = secret
+        self._hello = hello
+        self._own_bytes = handshake.encode_hello(hello)
+        self.dialled = dialled
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._proofs: Proofs | None = None
+        self._send_seal: Seal | None = None
+        self._receive_seal: Seal | None = None
+        self.authenticated = False
+        self.closed = False
+        self.peer_id = hello.wanted_id
+        self.peer_directory: UUID = hello.directory_id
+        self.received_count = 0
+        self.sent_count = 0
+
+    # -- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self.dialled:
+            self._write(self._own_bytes)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.closed = True
+        self._owner.on_closed(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        self.received_count += 1
+        try:
+            while self._transport is not None and self._take_frame():
+                pass
+        except MalformedError as error:
+            log.warning("Closed Raft connection peer=%d reason=%s", self.peer_id, error)
+            self.abort()
+
+    # -- frames
+
+    def _take_frame(self) -> bool:
+        """Take one whole frame from what was received, if there is one."""
+        if len(self._received) < _HEAD_BYTES:
+            return False
+        length = int.from_bytes(self._received[:_HEAD_BYTES], "big")
+        bound = MESSAGE_BYTES_MAX + MAC_BYTES if self.authenticated else _FIRST_FRAME_BYTES_MAX
+        if length > bound:
+            raise MalformedError(f"a frame of {length} bytes is too large")
+        end = _HEAD_BYTES + length
+        if len(self._received) < end:
+            return False
+        frame = bytes(memoryview(self._received)[_HEAD_BYTES:end])
+        del self._received[:end]
+        if self.authenticated:
+            self._take_message(frame)
+        elif self.dialled:
+            self._take_answer(frame)
+        elif self._proofs is None:
+            self._take_hello(frame)
+        else:
+            self._proofs.check(frame, of_dialler=True)
+            self._begin()
+        return True
+
+    def _take_message(self, frame: bytes) -> None:
+        assert self._receive_seal is not None
+        if len(frame) < MAC_BYTES:
+            raise MalformedError("a frame without a checksum")
+        body, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
+        if not handshake.same(mac, self._receive_seal.mac(body)):
+            raise MalformedError("a frame was altered on its way")
+        if body:
+            self._owner.on_message(self, messages.decode(body))
+
+    def _take_hello(self, frame: bytes) -> None:
+        """Answer who dials: own hello and proof."""
+        self._meet(frame)
+        self._proofs = Proofs(self._secret, frame, self._own_bytes)
+        self._write(self._own_bytes + self._proofs.proof(of_dialler=False))
+
+    def _take_answer(self, frame: bytes) -> None:
+        """Check who was dialled, and prove oneself."""
+        other, proof = frame[:-PROOF_BYTES], frame[-PROOF_BYTES:]
+        self._meet(other)
+        self._proofs = Proofs(self._secret, self._own_bytes, other)
+        self._proofs.check(proof, of_dialler=False)
+        self._write(self._proofs.proof(of_dialler=True))
+        self._begin()
+
+    def _meet(self, frame: bytes) -> None:
+        other = handshake.decode_hello(frame)
+        self.peer_id = other.node_id
+        handshake.expect(self._hello, other)
+        self.peer_directory = other.directory_id
+
+    def _begin(self) -> None:
+        assert self._proofs is not None
+        self._send_seal = Seal(self._proofs.key(of_dialler=self.dialled))
+        self._receive_seal = Seal(self._proofs.key(of_dialler=not self.dialled))
+        self.authenticated = True
+        self._owner.on_authenticated(self)
+
+    # -- what the owner calls
+
+    def send(self, message: Message) -> None:
+        """Send a message; a peer that does not take what it is sent is cut off."""
+        self._send_body(messages.encode(message))
+
+    def ping(self) -> None:
+        """Send nothing, so that the peer hears something."""
+        self._send_body(b"")
+
+    def _send_body(self, body: bytes) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._send_seal is None:
+            return
+        if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            log.warning("Closed Raft connection peer=%d reason=it takes nothing", self.peer_id)
+            self.abort()
+            return
+        self._write(body + self._send_seal.mac(body))
+        self.sent_count += 1
+
+    def _write(self, frame: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(len(frame).to_bytes(_HEAD_BYTES, "big") + frame)
+
+    def abort(self) -> None:
+        """End it at once."""
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,220 @@
+"""The cluster's metadata on Raft, with the surface of `dlogd.metadata.store.MetadataStore`.
+
+Any node may propose; the command goes to the leader and its outcome is read from this node's own
+copy of the log, so that when a proposal is settled this node's image shows it.
+
+Owner: the Raft loop, which may be a thread's own (`dlogd.metadata.raft.thread`): disk and
+computation block it.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from dlog.errors import (
+    BrokerNotAvailableError,
+    InvalidRequestError,
+    KafkaStorageError,
+    NotControllerError,
+)
+from dlogd.clock import Clock
+from dlogd.metadata.admission import admit
+from dlogd.metadata.commands import Command, MalformedCommandError, encode
+from dlogd.metadata.image import Outcome, Refused, Unknown
+from dlogd.metadata.raft import pinned, proposals
+from dlogd.metadata.raft.boot import open_disk
+from dlogd.metadata.raft.entries import Item, What
+from dlogd.metadata.raft.machine_state import Subscriber
+from dlogd.metadata.raft.membership import AdminRequest, Operation, QuorumState
+from dlogd.metadata.raft.participant import OnLeadership, Participant
+from dlogd.metadata.raft.proposals import Pending
+from dlogd.metadata.raft.settings import RaftConfig
+from dlogd.metadata.raft.voters import Voters
+from dlogd.storage.files import Directory
+
+log = logging.getLogger(__name__)
+
+_THROTTLED = 89  # THROTTLING_QUOTA_EXCEEDED: try again later
+
+
+class RaftStore(Participant):
+    """The metadata of one node. Life: `open` once, `close` once."""
+
+    @classmethod
+    async def open(
+        cls,
+        directory: Directory,
+        config: RaftConfig,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        on_failed: Callable[[Exception], None] | None = None,
+    ) -> "RaftStore":
+        """Read what the directory holds, listen, and take part.
+
+        Raises PinnedError, LogCorruptError, LogFailedError and OSError. `on_failed` is called once.
+        """
+        pinned.check()
+        disk = open_disk(directory, config.node_id, config.controllers, rng)
+        store = cls(config, disk, clock=clock, rng=rng, on_failed=on_failed)
+        started = False
+        try:
+            await store._transport.start(config.host, config.port)
+            started = True
+        finally:
+            if not started:
+                disk.close()
+        store._closed = False
+        store._dial()
+        store._runner = store._tasks.spawn("raft", store._run())
+        log.info(
+            "Opened Raft metadata path=%s node=%d term=%d version=%d last_index=%d",
+            directory.path,
+            config.node_id,
+            store.core.term,
+            store.image.version,
+            disk.log.last_index,
+        )
+        return store
+
+    # -- reading
+
+    @property
+    def port(self) -> int:
+        """Where this node listens."""
+        return self._transport.port
+
+    @property
+    def role(self) -> str:
+        """leader, follower or observer."""
+        if self.core.is_leader:
+            return "leader"
+        return "follower" if self.core.is_voter else "observer"
+
+    @property
+    def leader_id(self) -> int | None:
+        """The leader of this term, None when unknown."""
+        return self.core.leader_id
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        return self.core.term
+
+    @property
+    def voters(self) -> Voters:
+        """The voters by the newest entry of the log."""
+        return self.log.voters
+
+    def quorum(self) -> QuorumState:
+        """Return who votes, who follows and how far they are."""
+        return self._membership.describe()
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call `subscriber(old, new, delta)` after each change, in order; return how to stop that.
+
+        Subscribers have run when the proposer of the change goes on.
+        """
+        return self.state.subscribe(subscriber)
+
+    def on_leadership(self, callback: OnLeadership) -> None:
+        """Call `callback(leads, term)` when this node begins or ceases to lead.
+
+        It leads once it has applied the first entry of its own term: its image then holds all that
+        was ever acknowledged.
+        """
+        self._leadership_callbacks[len(self._leadership_callbacks)] = callback
+
+    # -- proposing
+
+    async def propose(self, command: Command, deadline_ms: int) -> Outcome:
+        """Get a command into the log; wait at most until `deadline_ms` (`Clock.now_ms`).
+
+        Refused: it was not and will not be applied. Unknown: it may be; the same command again is
+        harmless.
+        """
+        known = self.image.outcomes.get(command.command_id)
+        if known is not None:
+            # The leader takes each id once in its term: it would not answer a second time.
+            return known
+        refusal = admit(command)
+        if refusal is not None:
+            return refusal
+        try:
+            data = encode(command)
+        except MalformedCommandError as error:
+            return Refused.of(InvalidRequestError(f"Malformed command: {error}"))
+        return await self._settled(Item(What.COMMAND, data), deadline_ms)
+
+    async def barrier(self, deadline_ms: int) -> Outcome:
+        """Return when the image is at least as new as all that was acknowledged before the call."""
+        return await self._settled(Item(What.BARRIER, self._new_id().bytes), deadline_ms)
+
+    async def _settled(self, item: Item, deadline_ms: int) -> Outcome:
+        refusal = self._refusal()
+        if refusal is not None:
+            return refusal
+        pending = self._outbox.pending.get(item.key)
+        if pending is None:
+            pending = Pending(item, asyncio.get_running_loop().create_future())
+            self._outbox.pending[item.key] = pending
+            self._wake.set()
+        return await self._outcome(pending, item.key, deadline_ms)
+
+    async def _outcome(self, pending: Pending, key: bytes, deadline_ms: int) -> Outcome:
+        timeout_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
+        try:
+            await asyncio.wait([pending.settled], timeout=timeout_s)
+        finally:
+            if not pending.settled.done():
+                self._outbox.pending.pop(key, None)
+        if pending.settled.done():
+            return pending.settled.result()
+        if pending.term < 0:
+            return Refused.of(NotControllerError("The quorum has no leader that can be reached"))
+        return Unknown(message="The deadline passed")
+
+    def _refusal(self) -> Refused | None:
+        if self.failed is not None:
+            return Refused.of(KafkaStorageError(f"The metadata store has failed: {self.failed}"))
+        if self._closed:
+            return Refused.of(BrokerNotAvailableError("The metadata store is closed"))
+        if len(self._outbox) >= proposals.WAITING_MAX:
+            return Refused(code=_THROTTLED, message="Too many changes of metadata wait")
+        return None
+
+    async def change_voters(
+        self, operation: Operation, node_id: int, deadline_ms: int, host: str = "", port: int = 0
+    ) -> Outcome:
+        """Add a voter (an observer that has caught up) or remove one; or transfer the leadership.
+
+        Refused when the quorum would be lost. A transfer is applied when it was begun.
+        """
+        refusal = self._refusal()
+        if refusal is not None:
+            return refusal
+        request = AdminRequest(
+            request_id=self._new_id(), operation=operation, node_id=node_id, host=host, port=port
+        )
+        key = request.request_id.bytes
+        pending = self._outbox.expect(key, asyncio.get_running_loop().create_future())
+        self._post(self._administration.ask, request)
+        return await self._outcome(pending, key, deadline_ms)
+
+    async def transfer(self, node_id: int, deadline_ms: int) -> Outcome:
+        """Ask the leader to let another voter lead."""
+        return await self.change_voters(Operation.TRANSFER, node_id, deadline_ms)
+
+    async def close(self) -> None:
+        """Leave the cluster and close the files. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._wake.set()
+        if self._runner is not None:
+            await asyncio.wait([self._runner])
+        await self._transport.close()
+        await self._tasks.close()
+        self._outbox.abandon(Unknown(message="The metadata store was closed"))
+        self._disk.close()

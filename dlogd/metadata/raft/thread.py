@@ -1,0 +1,189 @@
+"""The metadata on Raft in a thread of its own, with the surface of the store on the caller's loop.
+
+The flushes and snapshots of the metadata then hold up no client, and a burst of client work delays
+no heartbeat. The two loops hand values over by `call_soon_threadsafe` and share none that changes.
+The simulation uses `RaftStore` directly: there is no thread there.
+"""
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from dlogd.clock import Clock
+from dlogd.metadata.commands import Command
+from dlogd.metadata.delta import ImageDelta
+from dlogd.metadata.image import ClusterImage, Outcome
+from dlogd.metadata.raft.machine_state import Subscriber
+from dlogd.metadata.raft.membership import Operation, QuorumState
+from dlogd.metadata.raft.participant import OnLeadership
+from dlogd.metadata.raft.settings import RaftConfig
+from dlogd.metadata.raft.store import RaftStore
+from dlogd.storage.files import Directory
+
+T = TypeVar("T")
+
+
+class ThreadedRaftStore:
+    """A `RaftStore` in another thread. Owner: the loop that opened it."""
+
+    def __init__(self, on_failed: Callable[[Exception], None] | None) -> None:
+        self._home = asyncio.get_running_loop()
+        self._away = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name="metadata-raft", daemon=True)
+        self._on_failed = on_failed
+        self._store: RaftStore | None = None
+        self._image = ClusterImage()
+        self._subscribers: dict[int, Subscriber] = {}
+        self._subscriber_next = 0
+        self.failed: Exception | None = None
+        """Why nothing can be proposed any more; the process must be restarted."""
+
+    @classmethod
+    async def open(
+        cls,
+        directory: Directory,
+        config: RaftConfig,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        on_failed: Callable[[Exception], None] | None = None,
+    ) -> "ThreadedRaftStore":
+        """Open as `RaftStore.open` does; `rng` belongs to the thread from now on."""
+        store = cls(on_failed)
+        store._thread.start()
+        opened = False
+        try:
+            await store._call(store._open(directory, config, clock, rng))
+            opened = True
+        finally:
+            if not opened:
+                await store._end()
+        store._image = store._opened.image
+        return store
+
+    async def _open(
+        self, directory: Directory, config: RaftConfig, clock: Clock, rng: random.Random
+    ) -> None:
+        store = self._store = await RaftStore.open(
+            directory, config, clock=clock, rng=rng, on_failed=self._hand_failure
+        )
+        store.subscribe(self._hand_image)
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self._away)
+        self._away.run_forever()
+        self._away.close()
+
+    async def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` in the thread; cancelling the caller cancels it."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._away))
+
+    @property
+    def _opened(self) -> RaftStore:
+        assert self._store is not None
+        return self._store
+
+    # -- handed over by the thread
+
+    def _hand_image(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
+        self._home.call_soon_threadsafe(self._on_image, old, new, delta)
+
+    def _on_image(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
+        self._image = new
+        for subscriber in list(self._subscribers.values()):
+            subscriber(old, new, delta)
+
+    def _hand_failure(self, error: Exception) -> None:
+        self._home.call_soon_threadsafe(self._on_failure, error)
+
+    def _on_failure(self, error: Exception) -> None:
+        self.failed = error
+        if self._on_failed is not None:
+            self._on_failed(error)
+
+    # -- the surface of the store
+
+    @property
+    def image(self) -> ClusterImage:
+        """The newest image that this loop has heard of; all of it is committed."""
+        return self._image
+
+    @property
+    def port(self) -> int:
+        """Where this node listens."""
+        return self._opened.port
+
+    @property
+    def role(self) -> str:
+        """leader, follower or observer."""
+        return self._opened.role
+
+    @property
+    def leader_id(self) -> int | None:
+        """The leader of this term, None when unknown."""
+        return self._opened.leader_id
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        return self._opened.term
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call `subscriber(old, new, delta)` after each change; return how to stop that.
+
+        Subscribers have run when the proposer of the change goes on.
+        """
+        number = self._subscriber_next
+        self._subscriber_next += 1
+        self._subscribers[number] = subscriber
+        return lambda: self._unsubscribe(number)
+
+    def _unsubscribe(self, number: int) -> None:
+        self._subscribers.pop(number, None)
+
+    def on_leadership(self, callback: OnLeadership) -> None:
+        """Call `callback(leads, term)` on this loop when this node begins or ceases to lead."""
+
+        def hand(leads: bool, term: int) -> None:
+            self._home.call_soon_threadsafe(callback, leads, term)
+
+        self._away.call_soon_threadsafe(self._opened.on_leadership, hand)
+
+    async def propose(self, command: Command, deadline_ms: int) -> Outcome:
+        """Get a command into the log; wait at most until `deadline_ms` (`Clock.now_ms`)."""
+        return await self._call(self._opened.propose(command, deadline_ms))
+
+    async def barrier(self, deadline_ms: int) -> Outcome:
+        """Return when the image is at least as new as all that was acknowledged before the call."""
+        return await self._call(self._opened.barrier(deadline_ms))
+
+    async def quorum(self) -> QuorumState:
+        """Return who votes, who follows and how far they are."""
+        return await self._call(self._describe())
+
+    async def _describe(self) -> QuorumState:
+        return self._opened.quorum()
+
+    async def change_voters(
+        self, operation: Operation, node_id: int, deadline_ms: int, host: str = "", port: int = 0
+    ) -> Outcome:
+        """Add or remove a voter, or transfer the leadership."""
+        opened = self._opened
+        return await self._call(opened.change_voters(operation, node_id, deadline_ms, host, port))
+
+    async def transfer(self, node_id: int, deadline_ms: int) -> Outcome:
+        """Ask the leader to let another voter lead."""
+        return await self._call(self._opened.transfer(node_id, deadline_ms))
+
+    async def close(self) -> None:
+        """Leave the cluster, close the files and end the thread. Idempotent."""
+        if self._thread.is_alive():
+            await self._call(self._opened.close())
+            await self._end()
+
+    async def _end(self) -> None:
+        """Stop the thread's loop; nothing runs in it any more, so the join is short."""
+        self._away.call_soon_threadsafe(self._away.stop)
+        self._thread.join()

@@ -1,0 +1,211 @@
+"""The network of one Raft node: listens, dials its peers, keeps one connection with each.
+
+Two nodes may dial each other at once; both keep the connection that the higher node id dialled.
+Peers that cannot be reached are dialled again after a growing pause with jitter. A connection that
+brings nothing for a while is closed: a host without power sends no reset. Owner: the Raft loop.
+"""
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from uuid import UUID
+
+from dlogd.metadata.raft.connection import Connection
+from dlogd.metadata.raft.handshake import NONCE_BYTES, SECRET_BYTES_MIN, Hello
+from dlogd.metadata.raft.messages import Message
+from dlogd.metadata.raft.timings import RaftTimings
+from dlogd.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+STRANGERS_MAX = 64
+"""Accepted connections that have not proven anything yet."""
+
+
+class RaftTransport:
+    """Connections by node id. Life: `start` once, `close` once."""
+
+    def __init__(
+        self,
+        *,
+        hello: Hello,
+        secret: bytes,
+        rng: random.Random,
+        timings: RaftTimings,
+        on_up: Callable[[int, UUID], None],
+        on_down: Callable[[int], None],
+        on_message: Callable[[int, Message], None],
+        server_tls: ssl.SSLContext | None = None,
+        client_tls: ssl.SSLContext | None = None,
+    ) -> None:
+        if len(secret) < SECRET_BYTES_MIN:
+            raise ValueError(f"The secret needs at least {SECRET_BYTES_MIN} bytes")
+        self._hello = hello
+        self._secret = secret
+        self._rng = rng
+        self._timings = timings
+        self._on_up, self._on_down, self._on_message = on_up, on_down, on_message
+        self._server_tls, self._client_tls = server_tls, client_tls
+        self._server: asyncio.AbstractServer | None = None
+        self._tasks = Tasks()
+        self._targets: dict[int, tuple[str, int]] = {}
+        self._diallers: dict[int, asyncio.Task[None]] = {}
+        self._connections: dict[int, Connection] = {}
+        self._strangers: dict[Connection, asyncio.TimerHandle] = {}
+        self._watches: dict[Connection, asyncio.TimerHandle] = {}
+        self._closed = False
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen; raises OSError when the port is taken."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(self._accept, host, port, ssl=self._server_tls)
+        self._server = server
+        self.port = server.sockets[0].getsockname()[1]
+
+    def set_targets(self, targets: Mapping[int, tuple[str, int]]) -> None:
+        """Dial these nodes, and keep dialling; no longer those that are not named."""
+        if self._closed:
+            return
+        wanted = {n: address for n, address in targets.items() if n != self._hello.node_id}
+        for node_id in [n for n in self._diallers if wanted.get(n) != self._targets.get(n)]:
+            self._diallers.pop(node_id).cancel()
+        self._targets = wanted
+        for node_id in sorted(wanted.keys() - self._diallers.keys()):
+            self._diallers[node_id] = self._tasks.spawn(f"dial {node_id}", self._dial(node_id))
+
+    def send(self, node_id: int, message: Message) -> None:
+        """Send to a node, if it is connected."""
+        connection = self._connections.get(node_id)
+        if connection is not None:
+            connection.send(message)
+
+    # -- dialling
+
+    async def _dial(self, node_id: int) -> None:
+        timings, pause_s = self._timings, self._timings.reconnect_min_s
+        if node_id > self._hello.node_id:
+            # The other side dials as well; usually one of the two is enough.
+            await asyncio.sleep(timings.reconnect_max_s * self._rng.random())
+        while not self._closed:
+            if node_id in self._connections:
+                pause_s = timings.reconnect_min_s
+            elif not await self._try(node_id):
+                pause_s = min(pause_s * 2, timings.reconnect_max_s)
+            await asyncio.sleep(pause_s * (0.5 + self._rng.random()))
+
+    async def _try(self, node_id: int) -> bool:
+        """Dial once; return whether somebody answered. The handshake goes on by itself."""
+        host, port = self._targets[node_id]
+        hello = self._new_hello(node_id)
+        connection = Connection(self, self._secret, hello, dialled=True)
+        loop = asyncio.get_running_loop()
+        try:
+            # Not `wait_for`, which loses a cancellation that comes with the connection (3.11).
+            async with asyncio.timeout(self._timings.handshake_s):
+                await loop.create_connection(lambda: connection, host, port, ssl=self._client_tls)
+        except (OSError, TimeoutError) as error:
+            log.debug("Could not reach Raft peer=%d error=%r", node_id, error)
+            return False
+        self._await_proof(connection)
+        return True
+
+    def _new_hello(self, wanted_id: int) -> Hello:
+        return replace(self._hello, wanted_id=wanted_id, nonce=self._rng.randbytes(NONCE_BYTES))
+
+    def _accept(self) -> asyncio.Protocol:
+        connection = Connection(self, self._secret, self._new_hello(-1), dialled=False)
+        if len(self._strangers) >= STRANGERS_MAX:
+            next(iter(self._strangers)).abort()
+        self._await_proof(connection)
+        return connection
+
+    def _await_proof(self, connection: Connection) -> None:
+        if not connection.authenticated and not connection.closed:
+            self._strangers[connection] = asyncio.get_running_loop().call_later(
+                self._timings.handshake_s, connection.abort
+            )
+
+    # -- what connections call
+
+    def on_authenticated(self, connection: Connection) -> None:
+        """Keep the connection, unless there is a better one."""
+        timer = self._strangers.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+        node_id = connection.peer_id
+        present = self._connections.get(node_id)
+        if self._closed or (present is not None and not self._is_better(connection, present)):
+            connection.abort()
+            return
+        if present is not None:
+            self._forget(present)
+            present.abort()
+        self._connections[node_id] = connection
+        self._watch(connection, connection.received_count, connection.sent_count)
+        log.info("Raft peer connected peer=%d", node_id)
+        self._on_up(node_id, connection.peer_directory)
+
+    def _is_better(self, connection: Connection, present: Connection) -> bool:
+        if connection.dialled == present.dialled:
+            return True
+        higher_dialled = self._hello.node_id > connection.peer_id
+        return connection.dialled == higher_dialled
+
+    def on_message(self, connection: Connection, message: Message) -> None:
+        """Hand on what came by the connection that is kept."""
+        if self._connections.get(connection.peer_id) is connection:
+            self._on_message(connection.peer_id, message)
+
+    def on_closed(self, connection: Connection) -> None:
+        """Forget the connection."""
+        timer = self._strangers.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+        self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        timer = self._watches.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+        if self._connections.get(connection.peer_id) is connection:
+            del self._connections[connection.peer_id]
+            log.info("Raft peer disconnected peer=%d", connection.peer_id)
+            self._on_down(connection.peer_id)
+
+    def _watch(self, connection: Connection, received: int, sent: int, silent: int = 0) -> None:
+        """Every while: ping when nothing was sent, close when nothing has come for long."""
+        self._watches[connection] = asyncio.get_running_loop().call_later(
+            self._timings.ping_s, self._look, connection, received, sent, silent
+        )
+
+    def _look(self, connection: Connection, received: int, sent: int, silent: int) -> None:
+        silent = silent + 1 if connection.received_count == received else 0
+        if silent * self._timings.ping_s >= self._timings.silence_s:
+            log.info("Raft peer is silent peer=%d", connection.peer_id)
+            self._forget(connection)
+            connection.abort()
+            return
+        if connection.sent_count == sent:
+            connection.ping()
+        self._watch(connection, connection.received_count, connection.sent_count, silent)
+
+    def abort(self) -> None:
+        """Be gone from the network at once. Idempotent."""
+        self._closed = True
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for dialler in self._diallers.values():
+            dialler.cancel()
+        self._diallers.clear()
+        for connection in [*self._strangers, *self._connections.values()]:
+            connection.abort()
+
+    async def close(self) -> None:
+        """Close all and wait for it. Idempotent."""
+        self.abort()
+        await self._tasks.close()

@@ -1,0 +1,219 @@
+"""Known holes of Raft implementations, opened again; the simulation must see each (raft_run).
+
+Names follow the sections of the analysis of pysyncobj: durability (vote, log, snapshot), and the
+protocol (truncation, commit by snapshot, replies of other terms, cleared logs, membership).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dlogd.metadata import journal
+from dlogd.metadata.raft import appends, boot, consensus, voters
+from dlogd.metadata.raft.appends import Append
+from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.proposals import Outbox
+from dlogd.metadata.raft.replication import Replication
+from tests.fakes.files import MemoryFile
+from tests.simulation.raft_run import Run
+
+Make = Callable[[Any], Any]
+
+
+def _vote_in_memory_only(_: Any) -> Any:
+    def set_term(self: Any, term: int, vote: int | None) -> None:
+        self.term, self.vote = term, vote
+
+    return set_term
+
+
+def _vote_later(original: Any) -> Any:
+    def set_term(self: Any, term: int, vote: int | None) -> None:
+        flush, self.flush = self.flush, lambda: None
+        try:
+            original(self, term, vote)
+        finally:
+            self.flush = flush
+
+    return set_term
+
+
+def _log_without_sync(_: Any) -> Any:
+    def write(self: Any, records: Any) -> None:
+        frame = journal.encode_frame(self._end_position, self._record_next, records)
+        self._file.pwrite(frame, self._end_position)
+        self._end_position += len(frame)
+        self._record_next += len(records)
+
+    return write
+
+
+def _never_flush(_: Any) -> Any:
+    def flush(self: Any) -> None:
+        if self._buffer and len(self._buffer) > 20:
+            records, self._buffer = self._buffer, []
+            self._write(records)
+
+    return flush
+
+
+def _rewrite_without_sync(original: Any) -> Any:
+    def rewrite(self: Any) -> None:
+        sync = MemoryFile.sync
+        MemoryFile.sync = lambda _: None  # type: ignore[method-assign,assignment]
+        try:
+            original(self)
+        finally:
+            MemoryFile.sync = sync  # type: ignore[method-assign]
+
+    return rewrite
+
+
+def _cut_whatever_follows(_: Any) -> Any:
+    return lambda message, log, commit_index: Append(message)
+
+
+def _commit_unproven(original: Any) -> Any:
+    def normalise(message: Any, log: Any, commit_index: int) -> Append:
+        done = original(message, log, commit_index)
+        if done.verified is not None:
+            fields = {"commit_index": message["commit_index"]}
+            return Append(done.message | fields, verified=log.last_index)
+        return done  # type: ignore[no-any-return]
+
+    return normalise
+
+
+def _begin_at_the_beginning(original: Any) -> Any:
+    """Send everything again after each reconnection, as pysyncobj may by a stale reset."""
+
+    def on_connected(self: Any, peer: Any) -> None:
+        original(self, peer)
+        self._core._SyncObj__raftNextIndex[peer] = self._log.base_index + 1
+
+    return on_connected
+
+
+def _trust_on_connect(original: Any) -> Any:
+    def advance(self: Any, peer: Any, index: int) -> None:
+        original(self, peer, self._log.last_index)
+
+    return advance
+
+
+def _open_log_at_snapshot(original: Any) -> Any:
+    def open_log(directory: Any, node_id: int, first: Any, rng: Any, taken: Any) -> Any:
+        raft_log = original(directory, node_id, first, rng, taken)
+        if taken is not None and raft_log.base_index != taken.index:
+            del raft_log.entries[1:]
+            raft_log._changes.clear()
+            raft_log.commit_index = 0
+            raft_log.rebase(taken.index, taken.term, taken.voters)
+        return raft_log
+
+    return open_log
+
+
+def _forget_cuts(_: Any) -> Any:
+    def delete(self: Any, position: int) -> None:
+        if position < len(self.entries):
+            index = self.entries[position][1]
+            del self.entries[position:]
+            while self._changes and self._changes[-1][0] >= index:
+                self._changes.pop()
+
+    return delete
+
+
+def _vote_for_anybody(original: Any) -> Any:
+    def on_request(self: Any, peer: Any, message: Any) -> None:
+        fields = {"last_log_index": 1 << 40, "last_log_term": 1 << 40}
+        original(self, peer, message | fields)
+
+    return on_request
+
+
+def _any_directory_votes(_: Any) -> Any:
+    return lambda self, directory_id: True
+
+
+def _send_again_at_once(_: Any) -> Any:
+    def due(self: Any, term: int, applied_term: int, now_s: float) -> Any:
+        items = []
+        for pending in self.pending.values():
+            if pending.term != term:
+                pending.term, pending.sent_s = term, now_s
+                items.append(pending.item)
+        return items
+
+    return due
+
+
+class _HandlerTable:
+    """The core's handlers by message type, as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return consensus._HANDLERS[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        consensus._HANDLERS[name] = value
+
+
+_RESENDS = (Replication, "on_connected", _begin_at_the_beginning)
+
+Patch = tuple[Any, str, Make]
+
+# By section of the analysis. What needs two holes at once, because one hides the other, has both.
+MUTANTS: dict[str, tuple[Patch, ...]] = {
+    "1.2.1 the log is dropped when snapshot and log differ": (
+        (boot, "_open_log", _open_log_at_snapshot),
+    ),
+    "1.3 a new log file is renamed without a flush": (
+        (RaftLog, "_rewrite", _rewrite_without_sync),
+    ),
+    "1.3 the vote is forgotten": ((RaftLog, "setCurrentTerm", _vote_in_memory_only),),
+    "1.3 the vote is sent before it is flushed": ((RaftLog, "setCurrentTerm", _vote_later),),
+    "H15 the log is not flushed": ((RaftLog, "_write", _log_without_sync),),
+    "H15 the log is flushed now and then": ((RaftLog, "flush", _never_flush),),
+    "H15 cuts are not recorded": ((RaftLog, "deleteEntriesFrom", _forget_cuts),),
+    "1.5.1 a follower cuts what matches": (
+        _RESENDS,
+        (appends, "normalise", _cut_whatever_follows),
+    ),
+    "1.5.2 more is committed than was proven": (
+        _RESENDS,
+        (appends, "normalise", _commit_unproven),
+    ),
+    "H8 a follower is credited with what it was sent": (
+        (Replication, "_advance", _trust_on_connect),
+    ),
+    "votes for a shorter log": (
+        (_HandlerTable(), "pre_vote", _vote_for_anybody),
+        (_HandlerTable(), "request_vote", _vote_for_anybody),
+    ),
+    "H20 a wiped voter votes on": ((voters.Voter, "is_in", _any_directory_votes),),
+    "a proposal is sent again too early": ((Outbox, "due", _send_again_at_once),),
+}
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """Open one hole for a while."""
+    patches = MUTANTS[name]
+    originals = [getattr(owner, attribute) for owner, attribute, _ in patches]
+    for (owner, attribute, make), original in zip(patches, originals, strict=True):
+        setattr(owner, attribute, make(original))
+    try:
+        yield
+    finally:
+        for (owner, attribute, _), original in zip(patches, originals, strict=True):
+            setattr(owner, attribute, original)
+
+
+def seeds_until_caught(name: str, first: int, seeds: int) -> int | None:
+    """Return how many seeds it took until a violation was seen; None: not in so many."""
+    with mutated(name):
+        for count in range(1, seeds + 1):
+            if Run(first + count - 1).go():
+                return count
+    return None

@@ -1,0 +1,104 @@
+"""What a follower makes of an append: the protocol holes of pysyncobj, one by one."""
+
+import random
+import re
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from dlogd.metadata.raft import appends, pinned
+from dlogd.metadata.raft.appends import RaftHaltedError
+from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.voters import Voters
+from tests.fakes.disk import Machine
+from tests.tidy import sources
+
+ENTRY = b"\0\0\0\0\0"
+
+
+def _log(*terms: int) -> RaftLog:
+    """Make a log with entries of these terms, from index 2 on."""
+    directory = Machine(random.Random(1)).boot().open_directory("/data")
+    log = RaftLog.create(directory, 1, UUID(int=1), Voters())
+    for index, term in enumerate(terms, 2):
+        log.add(ENTRY, index, term)
+    return log
+
+
+def _append(previous: int, previous_term: int, *terms: int, commit: int = 0) -> dict[str, Any]:
+    entries = [(ENTRY, previous + 1 + place, term) for place, term in enumerate(terms)]
+    return {
+        "type": "append_entries",
+        "prevLogIdx": previous,
+        "prevLogTerm": previous_term,
+        "entries": entries,
+        "commit_index": commit,
+    }
+
+
+def test_an_older_shorter_append_cuts_nothing() -> None:
+    done = appends.normalise(_append(2, 1, 1, 1, commit=9), _log(1, 1, 1, 1, 1), 1)
+    assert done.message["entries"] == []
+    assert done.message["prevLogIdx"] == 6
+    assert done.verified == 4
+    assert done.message["commit_index"] == 4
+
+
+def test_only_what_conflicts_is_replaced() -> None:
+    done = appends.normalise(_append(2, 1, 1, 2, 2, commit=9), _log(1, 1, 1, 1, 1), 3)
+    assert done.message["prevLogIdx"] == 3
+    assert [entry[1:] for entry in done.message["entries"]] == [(4, 2), (5, 2)]
+    assert done.verified is None
+
+
+def test_a_conflict_below_the_commit_index_stops_the_node() -> None:
+    with pytest.raises(RaftHaltedError):
+        appends.normalise(_append(2, 1, 1, 2), _log(1, 1, 1, 1), 4)
+    with pytest.raises(RaftHaltedError):
+        appends.normalise(_append(4, 2), _log(1, 1, 1, 1), 4)
+
+
+def test_backing_off_skips_a_whole_term() -> None:
+    done = appends.normalise(_append(7, 9), _log(1, 2, 2, 2, 2, 2), 1)
+    assert done.backoff == 3
+    done = appends.normalise(_append(7, 9), _log(1, 2, 2, 2, 2, 2), 4)
+    assert done.backoff == 5
+
+
+def test_what_is_behind_the_snapshot_is_taken_as_matching() -> None:
+    log = _log(1, 1, 1, 1, 1)
+    log.rebase(5, 1, Voters())
+    done = appends.normalise(_append(2, 1, 1, 1, 1, 1, 2, commit=9), log, 5)
+    assert done.message["prevLogIdx"] == 6
+    assert [entry[1:] for entry in done.message["entries"]] == [(7, 2)]
+    done = appends.normalise(_append(2, 1, 1), log, 5)
+    assert done.verified == 5
+
+
+def test_the_installed_pysyncobj_is_the_one_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned.check()
+    monkeypatch.setattr("pysyncobj.version.VERSION", "0.3.18")
+    with pytest.raises(pinned.PinnedError, match=r"0\.3\.18 is installed"):
+        pinned.check()
+
+
+def test_a_missing_private_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("pysyncobj.syncobj.SyncObj._SyncObj__connectedToAnyone")
+    with pytest.raises(pinned.PinnedError, match="connectedToAnyone"):
+        pinned.check()
+
+
+def test_pickle_is_switched_off() -> None:
+    for name in ("loads", "load", "dumps", "dump"):
+        with pytest.raises(RuntimeError, match="pickle"):
+            getattr(pinned.pysyncobj.pickle, name)(b"")  # type: ignore[attr-defined]
+
+
+def test_one_module_knows_pysyncobj() -> None:
+    knowing = [
+        source.module
+        for source in sources.production()
+        if re.search(r"^\s*(import|from) pysyncobj", source.text, re.M)
+    ]
+    assert knowing == ["dlogd.metadata.raft.pinned"]

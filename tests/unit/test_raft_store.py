@@ -1,0 +1,190 @@
+"""Three Raft stores with real sockets, threads and disks; the simulation has the faults."""
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID
+
+from dlog.errors import NotControllerError
+from dlog.types import NodeId
+from dlogd.clock import SystemClock
+from dlogd.metadata.commands import AllocateProducerIds, RegisterNode
+from dlogd.metadata.image import Applied, ClusterImage, Refused
+from dlogd.metadata.raft.membership import Operation
+from dlogd.metadata.raft.settings import RaftConfig
+from dlogd.metadata.raft.thread import ThreadedRaftStore
+from dlogd.metadata.raft.timings import RaftTimings
+from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.storage.posix import PosixDirectory
+
+CLOCK = SystemClock()
+SECRET = b"a secret for three"
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def _soon(seconds: int = 10) -> int:
+    return CLOCK.now_ms() + seconds * 1000
+
+
+def _config(node_id: int, ports: dict[int, int], voters: tuple[int, ...]) -> RaftConfig:
+    return RaftConfig(
+        node_id=node_id,
+        cluster="c",
+        secret=SECRET,
+        controllers=Voters.of(Voter(node_id=n, host="127.0.0.1", port=ports[n]) for n in voters),
+        host="127.0.0.1",
+        port=ports[node_id],
+        # A shared machine stalls: nobody shall lose an election by that.
+        timings=RaftTimings(election_min_s=0.6, election_max_s=1.5, check_quorum_s=2.0),
+    )
+
+
+async def _open(path: Path, config: RaftConfig) -> ThreadedRaftStore:
+    directory = path / str(config.node_id)
+    directory.mkdir(exist_ok=True)
+    return await ThreadedRaftStore.open(
+        PosixDirectory(str(directory)), config, clock=CLOCK, rng=random.Random(config.node_id)
+    )
+
+
+@asynccontextmanager
+async def _cluster(
+    path: Path, voters: tuple[int, ...] = (1, 2, 3), observers: tuple[int, ...] = ()
+) -> AsyncIterator[dict[int, ThreadedRaftStore]]:
+    ports = {n: free_port() for n in (*voters, *observers)}
+    stores = {n: await _open(path, _config(n, ports, voters)) for n in (*voters, *observers)}
+    try:
+        yield stores
+    finally:
+        for store in stores.values():
+            await store.close()
+
+
+def _register(number: int) -> RegisterNode:
+    return RegisterNode(
+        command_id=UUID(int=number),
+        cluster_id="c",
+        node_id=NodeId(7),
+        directory_ids=(),
+        addresses=(),
+        rack=None,
+        version="1",
+    )
+
+
+def test_any_node_proposes_and_all_images_become_equal(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with _cluster(tmp_path, observers=(4,)) as stores:
+            seen: list[int] = []
+
+            def on_image(_: ClusterImage, new: ClusterImage, __: object) -> None:
+                seen.append(new.version)
+
+            stores[2].subscribe(on_image)
+            outcome = await stores[2].propose(_register(1), _soon())
+            assert isinstance(outcome, Applied)
+            assert seen and seen[-1] >= outcome.version
+            epoch = outcome.value
+            first = 0
+            for node_id in (1, 2, 3, 4):
+                command = AllocateProducerIds(
+                    command_id=UUID(int=100 + node_id),
+                    node_id=NodeId(7),
+                    node_epoch=epoch,
+                    count=10,
+                )
+                done = await stores[node_id].propose(command, _soon())
+                assert isinstance(done, Applied) and done.value == first
+                assert stores[node_id].image.producer_id_next == first + 10
+                # The same command again changes nothing.
+                assert await stores[node_id].propose(command, _soon()) == done
+                first += 10
+            for store in stores.values():
+                assert isinstance(await store.barrier(_soon()), Applied)
+                assert store.image.producer_id_next == 40
+            roles = sorted(store.role for store in stores.values())
+            assert roles == ["follower", "follower", "leader", "observer"]
+
+    asyncio.run(scenario())
+
+
+def test_voters_are_added_removed_and_described(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with _cluster(tmp_path, observers=(4,)) as stores:
+            assert isinstance(await stores[4].barrier(_soon()), Applied)
+            leader = next(store for store in stores.values() if store.role == "leader")
+            leader_id = leader.leader_id
+            assert leader_id is not None
+            refused = await stores[4].change_voters(Operation.REMOVE, leader_id, _soon())
+            assert isinstance(refused, Refused) and "transfer" in refused.message
+            added = await stores[1].change_voters(
+                Operation.ADD, 4, _soon(), host="127.0.0.1", port=stores[4].port
+            )
+            assert isinstance(added, Applied), added
+            await stores[4].barrier(_soon())
+            assert stores[4].role == "follower"
+            state = await leader.quorum()
+            assert [voter.node_id for voter in state.voters] == [1, 2, 3, 4]
+            assert all(voter.log_end_offset > 1 for voter in state.voters)
+            other = next(n for n in (1, 2, 3) if n != leader_id)
+            removed = await stores[4].change_voters(Operation.REMOVE, other, _soon())
+            assert isinstance(removed, Applied)
+            begun = await stores[other].transfer(4, _soon())
+            assert isinstance(begun, Applied)
+            while stores[4].role != "leader":
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_everything_is_there_after_all_were_stopped(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        ports = {n: free_port() for n in (1, 2, 3)}
+        for number in (1, 2, 3):
+            stores = [await _open(tmp_path, _config(n, ports, (1, 2, 3))) for n in ports]
+            outcome = await stores[number - 1].propose(_register(number), _soon())
+            assert isinstance(outcome, Applied) and outcome.version == number
+            for store in stores:
+                await store.barrier(_soon())
+                assert store.image.version == number
+            for store in stores:
+                await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_strangers_and_nonsense_are_cut_off(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with _cluster(tmp_path, voters=(1,)) as stores:
+            assert isinstance(await stores[1].propose(_register(1), _soon()), Applied)
+            for data in (b"\xff" * 100, b"\0\0\0\5hello", b"\0\0\2\1" + b"x" * 513):
+                reader, writer = await asyncio.open_connection("127.0.0.1", stores[1].port)
+                writer.write(data)
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+                writer.close()
+            wrong = _config(9, {1: stores[1].port, 9: free_port()}, (1,))
+            wrong = RaftConfig(
+                node_id=9,
+                cluster="c",
+                secret=b"another secret of 20",
+                controllers=wrong.controllers,
+                host="127.0.0.1",
+                port=wrong.port,
+            )
+            stranger = await _open(tmp_path, wrong)
+            alone = await stranger.barrier(_soon(1))
+            assert isinstance(alone, Refused) and isinstance(alone.error, NotControllerError)
+            await stranger.close()
+            assert isinstance(await stores[1].barrier(_soon()), Applied)
+
+    asyncio.run(scenario())
