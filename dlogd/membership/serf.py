@@ -166,6 +166,7 @@ class SerfMembership:
         self._tags_problem: str | None = None
         self._synced = False  # in this session
         self._joining = False
+        self._known: list[str] = []  # gossip addresses of others, as last seen
 
     @property
     def problem(self) -> str | None:
@@ -320,10 +321,14 @@ class SerfMembership:
             for each in agents
             if each.name != own_name and each.gossip and each.state is MemberState.ALIVE
         ]
-        if len(others) > JOIN_ADDRESSES_MAX:
-            others = self._rng.sample(others, JOIN_ADDRESSES_MAX)
+        if others:
+            # An agent that left and came back, or lost its snapshot, knows nobody; we still do.
+            self._known = others
+        picked = self._known
+        if len(picked) > JOIN_ADDRESSES_MAX:
+            picked = self._rng.sample(picked, JOIN_ADDRESSES_MAX)
         # Known ones first: an address of the configuration may cost the agent a time-out.
-        addresses = list(dict.fromkeys([*others, *self._settings.join]))
+        addresses = list(dict.fromkeys([*picked, *self._settings.join]))
         if addresses and not self._joining:
             self._joining = True
             self._tasks.spawn("serf-join", self._join_through(addresses))

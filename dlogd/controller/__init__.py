@@ -1,0 +1,1 @@
+"""The controller: who lives, and what has to change because of it."""
