@@ -42,7 +42,8 @@ class NoLease(Enum):
     """Why a heartbeat is answered without a lease."""
 
     NOT_CONTROLLER = "not the controller, or not surely"
-    STALE = "not registered, or not as this life"
+    UNKNOWN = "not registered, or not as this life yet"
+    REPLACED = "a later life of it is registered"
     FENCED = "fenced"
     CONDEMNED = "about to be fenced"
     BEHIND = "its image is too old"
@@ -213,8 +214,10 @@ class LeaseTable:
         if not self.may_grant(now_ms):
             return NoLease.NOT_CONTROLLER
         entry = self._entries.get(beat.node_id)
-        if entry is None or entry.node_epoch != beat.node_epoch:
-            return NoLease.STALE
+        if entry is None or entry.node_epoch < beat.node_epoch:
+            return NoLease.UNKNOWN
+        if entry.node_epoch > beat.node_epoch:
+            return NoLease.REPLACED
         entry.beat = beat
         entry.heard_ms = now_ms
         if entry.fenced:
