@@ -213,10 +213,14 @@ class SerfRpc(asyncio.Protocol):
         self._failure = reason
         if self._transport is not None:
             self._transport.abort()
-        for _, answer in self._calls.values():
+        waiting = [answer for _, answer in self._calls.values()]
+        if self._body_for is not None and self._body_for[0] is not None:
+            waiting.append(self._body_for[0])
+        for answer in waiting:
             if not answer.done():
                 answer.set_exception(SerfError(reason))
         self._calls.clear()
+        self._body_for = None
         if not self.closed.done():
             self.closed.set_result(reason)
 
