@@ -163,7 +163,9 @@ class Seat:
         """Return the state of every member."""
         return {member.node_id: member.state for member in self.membership.members()}
 
-    async def until(self, is_so: Callable[[Membership], bool], patience_s: float = PATIENCE_S):
+    async def until(
+        self, is_so: Callable[[Membership], bool], patience_s: float = PATIENCE_S
+    ) -> None:
         """Return when `is_so`; fail with what is so instead."""
         deadline = asyncio.get_running_loop().time() + patience_s
         while not is_so(self.membership):

@@ -140,7 +140,7 @@ def test_leaving_is_not_failing_and_a_return_is_seen_also_after_force_leave(tmp_
             seats[2].agent.start()
             for seat in seats:
                 await seat.until_states(n1=ALIVE, n2=ALIVE, n3=ALIVE)
-            # An operator throws a living node out of the gossip: it is never called dead, and heals.
+            # An operator throws a living node out of the gossip: never called dead, it heals.
             first = seats[0].agent
             assert SERF is not None
             force = [

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-class UnpackException(Exception): ...
+class UnpackException(Exception): ...  # noqa: N818
 
 def packb(o: Any, *, use_bin_type: bool = ...) -> bytes: ...
 
