@@ -96,6 +96,7 @@ class _Entry:
         "refusals",
         "suspected",
         "version_min",
+        "vouched_ms",
     )
 
     def __init__(self, node: NodeRegistration, version: int, now_ms: int, expires_ms: int) -> None:
@@ -107,6 +108,7 @@ class _Entry:
         self.condemned: Condemned | None = None
         self.beat: Beat | None = None
         self.heard_ms: int | None = None
+        self.vouched_ms = now_ms  # when its process answered last, be it to a probe
         self.suspected = False
         self.probe: int | None = None  # number of the probe under way
         self.next_probe_ms = now_ms
@@ -122,7 +124,7 @@ class _Entry:
         if self.holds and not self.suspected:
             self.suspected = True
             self.refusals = 0
-            self.next_probe_ms = now_ms
+            self.next_probe_ms = max(now_ms, self.next_probe_ms)
 
     def clear(self) -> None:
         """Suspect it no more; a probe under way does not count."""
@@ -219,7 +221,7 @@ class LeaseTable:
         if entry.node_epoch > beat.node_epoch:
             return NoLease.REPLACED
         entry.beat = beat
-        entry.heard_ms = now_ms
+        entry.heard_ms = entry.vouched_ms = now_ms
         if entry.fenced:
             return NoLease.FENCED
         if entry.condemned is None and beat.surrenders:
@@ -246,13 +248,14 @@ class LeaseTable:
         if entry is None or entry.probe != order.number:
             return  # it was heard of, fenced or registered anew meanwhile
         entry.probe = None
+        entry.next_probe_ms = now_ms + self._timings.probe_pause_ms
         if result is Probed.ANSWERED:
             if node_epoch == entry.node_epoch:
+                entry.vouched_ms = now_ms
                 entry.clear()
             else:
                 self._condemn(entry, Condemned.REPLACED)
             return
-        entry.next_probe_ms = now_ms + self._timings.probe_pause_ms
         if result is Probed.SILENT:
             entry.refusals = 0
             return
@@ -270,6 +273,7 @@ class LeaseTable:
             # This process stood still: what nodes sent meanwhile is still unread.
             for entry in self._entries.values():
                 entry.expires_ms += gap_ms
+                entry.vouched_ms += gap_ms
                 if entry.heard_ms is not None:
                     entry.heard_ms += gap_ms
         for entry in self._entries.values():
@@ -277,7 +281,7 @@ class LeaseTable:
                 continue
             if now_ms >= entry.expires_ms:
                 self._condemn(entry, Condemned.EXPIRED)
-            elif entry.heard_ms is not None and now_ms - entry.heard_ms >= self._timings.overdue_ms:
+            elif now_ms - entry.vouched_ms >= self._timings.overdue_ms:
                 entry.suspect(now_ms)
 
     def take_probes(self, now_ms: int) -> list[ProbeOrder]:

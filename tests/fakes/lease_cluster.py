@@ -52,6 +52,7 @@ class Cluster:
         self.nodes = {i: Node(self, i, drift_ppm=drift_ppm * (i - 2)) for i in (1, 2, 3)}
         self.believes = dict.fromkeys((1, 2, 3), 1)
         self.watching = 0
+        self.reign = 0
         for node in self.nodes.values():
             node.begin(1)
         self.lead(1)
@@ -65,11 +66,15 @@ class Cluster:
             node = self.nodes[node_id]
             if known.condemned is Condemned.EXPIRED and known.node_epoch == node.lease.node_epoch:
                 assert not node.holds(), f"node {node_id} holds an expired lease"
+        for node_id, registered in self.registered.items():
+            if registered.fenced:
+                assert not self.nodes[node_id].holds(), f"node {node_id} is fenced and acts"
         self.world.at(5 * MS, self.check)
 
     def lead(self, node_id: int) -> None:
         """Make a node controller; the others hear of it."""
         self.watching = node_id
+        self.reign += 1
         for other, node in self.nodes.items():
             self.believes[other] = node_id
             if not node.loop.dead:
@@ -81,9 +86,10 @@ class Cluster:
         self.version += 1
         key = NodeId(node_id)
         self.registered = {**self.registered, key: replace(self.registered[key], **changes)}
-        watch = self.nodes[self.watching].watch
-        assert watch is not None
-        watch.on_image(self.registered, self.version)
+        for node in self.nodes.values():
+            # The deposed follow the log too, as observers would; a dead process follows nothing.
+            if node.watch is not None and not node.loop.dead:
+                node.watch.on_image(self.registered, self.version)
 
     def run(self, ms: int) -> None:
         """Let time pass."""
@@ -114,9 +120,11 @@ class Node:
         self.watch: LeaseWatch | None = None
         self.proven = True
         self.changes: list[bool] = []
+        self.reasons: set[Condemned] = set()
 
     def begin(self, epoch: int) -> None:
         """Start a new life."""
+        self.watch = None
         self.lives += 1
         cluster = self.cluster
         loop = self.loop = SimLoop(
@@ -180,10 +188,12 @@ class Node:
             found = cluster.registered[node_id].addresses[0]
             return Address(found.host, found.port)
 
-        table = LeaseTable(TIMINGS, 1, cluster.registered, cluster.version, self.now_ms())
+        previous = self.watch
+        reign = cluster.reign
+        table = LeaseTable(TIMINGS, reign, cluster.registered, cluster.version, self.now_ms())
         prober = Prober(
             self.loop,
-            lambda: Probe(cluster_id=CLUSTER, node_id=NodeId(self.node_id), controller_epoch=1),
+            lambda: Probe(cluster_id=CLUSTER, node_id=NodeId(self.node_id), controller_epoch=reign),
             timeout_s=TIMINGS.probe_timeout_ms / 1000,
             options=ConnectionOptions(client_id="probe"),
         )
@@ -197,10 +207,20 @@ class Node:
             tasks=self.tasks,
             address=address,
             prove=prove,
-            on_change=lambda: None,
+            on_change=lambda: self.reasons.update(
+                known.condemned
+                for known in table.liveness(self.now_ms()).values()
+                if known.condemned is not None
+            ),
         )
         watch = self.watch
-        self.call(lambda: self.loop.create_task(watch.start()))
+
+        async def begin() -> None:
+            if previous is not None:
+                await previous.stop()
+            await watch.start()
+
+        self.call(lambda: self.loop.create_task(begin()))
 
     def now_ms(self) -> int:
         return self.clock.now_ms()
