@@ -30,17 +30,7 @@ class Chaos:
         kills = (self.kill, self.cut_power, self.pause)
         acts = (*kills, self.block, self.cut, self.depose, self.deny)
         for _ in range(rng.randint(4, 12)):
-            act = rng.choice(
-                (
-                    self.kill,
-                    self.cut_power,
-                    self.pause,
-                    self.block,
-                    self.cut,
-                    self.depose,
-                    self.deny,
-                )
-            )
+            act = rng.choice(acts)
             self.happened.append(act.__name__)
             act()
             self.steer(rng.randint(10, 3_000))
