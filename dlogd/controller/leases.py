@@ -154,7 +154,10 @@ class LeaseTable:
     ) -> None:
         """Take over: `now_ms` is a moment at which this node surely was elected already.
 
-        Each node that is not fenced may hold a lease of an earlier controller; all are probed.
+        `nodes` and `version` are of an image in which this controller's claim is applied, so that
+        the machine refuses from then on what an earlier controller has proposed: a fence of its
+        that came later would find a node with a lease of ours. Each node that is not fenced may
+        hold a lease of an earlier controller; all are probed.
         """
         self.controller_epoch = controller_epoch
         self.condemned_total = dict.fromkeys(Condemned, 0)

@@ -102,6 +102,8 @@ class Cluster:
             host.lease.begin(1)
         self.delay_max = rng.choice((5.0, 400.0, 4_000.0))
         self.loss = rng.choice((0.0, 0.2, 0.6))
+        self.learn_ms = rng.choice((100.0, 6_000.0, 25_000.0))
+        self.fenced_at = dict.fromkeys(NODE_IDS, 0)
         self.reigns: list[Reign] = []
         self.events: list[tuple[float, int, object]] = []
         self.order = itertools.count()
@@ -140,6 +142,8 @@ class Cluster:
             acts = valid and not seen.fenced and seen.node_epoch == host.lease.node_epoch
             replaced = registered.node_epoch != host.lease.node_epoch
             assert not (acts and (registered.fenced or replaced)), f"{host} acts, {registered}"
+            # What was taken from it while it was fenced it must not take for its own.
+            assert not (valid and host.version < self.fenced_at[host.node_id]), f"{host} is behind"
             table = self.reigns[-1].table
             known = table.liveness(self.clock_of(self.reigns[-1]))[host.node_id]
             if known.node_epoch == host.lease.node_epoch and known.condemned is Condemned.EXPIRED:
@@ -197,11 +201,27 @@ class Cluster:
             for node_id, known in table.liveness(now_ms).items():
                 fenced = self.log[-1][node_id].fenced
                 if known.condemned is not None and not fenced:
-                    self.fences += 1
-                    self.commit(node_id, fenced=True)
+                    epoch = known.node_epoch
+                    self.later(
+                        self.rng.uniform(0, 1_500),
+                        lambda n=node_id, e=epoch: self.fence(reign, n, e),
+                    )
                 elif fenced and known.caught_up and self.rng.random() < 0.5:
                     self.commit(node_id, fenced=False)
         self.later(100 if self.rng.random() < 0.97 else 3_000, lambda: self.poll(reign))
+
+    def is_stale(self, reign: Reign) -> bool:
+        """Whether the machine refuses the commands of this controller: another has claimed."""
+        return reign is not self.reigns[-1]
+
+    def fence(self, reign: Reign, node_id: NodeId, epoch: int) -> None:
+        """Apply a fence that was proposed a while ago, unless a new life has registered."""
+        if self.is_stale(reign):
+            return
+        if self.log[-1][node_id].node_epoch == epoch and not self.log[-1][node_id].fenced:
+            self.fences += 1
+            self.commit(node_id, fenced=True)
+            self.fenced_at[node_id] = len(self.log) - 1
 
     def probe(self, reign: Reign, order: ProbeOrder) -> None:
         host = self.hosts[order.node_id]
@@ -259,7 +279,7 @@ class Cluster:
         self.send(take)
 
     def learn(self, host: Host) -> None:
-        self.later(self.rng.choice((50, 100, 6_000)), lambda: self.learn(host))
+        self.later(self.rng.choice((50.0, 100.0, self.learn_ms)), lambda: self.learn(host))
         if host.up:
             host.version = self.rng.randint(host.version, len(self.log) - 1)
 
@@ -281,15 +301,16 @@ class Cluster:
         host.up = True
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @example(seed=14691)
+@example(seed=5567518)
 @given(seed=st.integers(0, 2**32))
 def test_nobody_acts_under_a_lease_that_has_ended(seed: int) -> None:
     Cluster(seed).run()
 
 
 def test_the_model_reaches_what_it_is_for() -> None:
-    runs = [Cluster(seed) for seed in range(30)]
+    runs = [Cluster(seed) for seed in range(20)]
     for run in runs:
         run.run()
     assert sum(run.grants for run in runs) > 500
@@ -344,6 +365,10 @@ def _acting_after_a_surrender(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OwnLease, "surrender", surrender)
 
 
+def _obeying_the_deposed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cluster, "is_stale", lambda _self, _reign: False)
+
+
 @pytest.mark.parametrize(
     "mutate",
     [
@@ -354,10 +379,11 @@ def _acting_after_a_surrender(patch: pytest.MonkeyPatch) -> None:
         _renewing_the_condemned,
         _granting_with_any_image,
         _acting_after_a_surrender,
+        _obeying_the_deposed,
     ],
 )
 def test_the_model_catches_a_hole(mutate: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     mutate(monkeypatch)
     with pytest.raises(AssertionError):
-        for seed in range(400):
+        for seed in range(200):
             Cluster(seed).run()
