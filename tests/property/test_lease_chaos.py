@@ -4,7 +4,6 @@
 expired, and that nobody acts whose fence is in the metadata.
 """
 
-import os
 import random
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from dlogd.controller.leases import Condemned
 from tests.fakes.lease_cluster import TIMINGS, Cluster, Node
 
-SEEDS = int(os.environ.get("DLOG_LEASE_SEEDS", "12"))
+SEEDS = 12
 NODE_IDS = (1, 2, 3)
 
 
