@@ -1,1 +1,1 @@
-"""The controller: who is alive, and what the cluster should do about it."""
+"""The controller: who lives, and what has to change because of it."""

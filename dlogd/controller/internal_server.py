@@ -1,0 +1,141 @@
+"""A small server for requests between nodes: few connections, small frames, answers at once.
+
+Nothing here waits: a request is answered before the next one of its connection is looked at, so
+heartbeats are never behind anything. What a peer sends is bounded in size and number.
+"""
+
+import asyncio
+import logging
+from typing import Protocol, cast
+
+from dlog.errors import ProtocolError
+from dlog.wire.frame import FrameSplitter, RequestHeader, parse_request_header
+
+log = logging.getLogger(__name__)
+
+FRAME_BYTES_MAX = 64 * 1024
+CONNECTIONS_MAX = 1024
+UNSENT_BYTES_MAX = 64 * 1024
+"""Answers that a peer leaves untaken before its connection is closed."""
+
+
+class Service(Protocol):
+    """Who answers."""
+
+    def handle(
+        self, connection: object, header: RequestHeader, buffer: memoryview, end: int
+    ) -> bytes:
+        """Answer a request with a whole frame; raise ProtocolError to close the connection."""
+
+    def on_closed(self, connection: object) -> None:
+        """Learn that the connection has ended, for whatever reason."""
+
+
+class InternalServer:
+    """One listening address. Life: `start`, then `stop` once."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, service: Service, *, idle_timeout_s: float
+    ) -> None:
+        self.refused_total = 0
+        self.service = service
+        self.idle_timeout_s = idle_timeout_s
+        self._loop = loop
+        self._server: asyncio.AbstractServer | None = None
+        self._connections: dict[InternalConnection, None] = {}
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; return the port, which the system chose when `port` is 0."""
+        self._server = await self._loop.create_server(
+            lambda: InternalConnection(self._loop, self), host, port
+        )
+        sockets = getattr(self._server, "sockets", None)
+        bound: int = sockets[0].getsockname()[1] if sockets else port
+        return bound
+
+    async def stop(self) -> None:
+        """Close the port and all connections.
+
+        From then on a probe is refused, which proves this process dead: give the lease up before.
+        """
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.abort(None)
+
+    def on_open(self, connection: "InternalConnection") -> bool:
+        """Account for a connection; False refuses it."""
+        if len(self._connections) >= CONNECTIONS_MAX:
+            self.refused_total += 1
+            return False
+        self._connections[connection] = None
+        return True
+
+    def on_close(self, connection: "InternalConnection") -> None:
+        """Forget a connection."""
+        if connection in self._connections:
+            del self._connections[connection]
+            self.service.on_closed(connection)
+
+
+class InternalConnection(asyncio.Protocol):
+    """One peer's connection, from accept to close."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, server: InternalServer) -> None:
+        self.peer = "?"
+        self._loop = loop
+        self._server = server
+        self._splitter = FrameSplitter(FRAME_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._heard_s = loop.time()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accept, or refuse when there are enough."""
+        self._transport = cast(asyncio.Transport, transport)
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple) and len(name) >= 2:
+            self.peer = f"{name[0]}:{name[1]}"
+        if not self._server.on_open(self):
+            self._transport.abort()
+            return
+        self._watch(self._server.idle_timeout_s)
+
+    def _watch(self, delay_s: float) -> None:
+        self._idle = self._loop.call_later(delay_s, self._close_idle)
+
+    def _close_idle(self) -> None:
+        left_s = self._heard_s + self._server.idle_timeout_s - self._loop.time()
+        if left_s <= 0:
+            self.abort(None)
+        else:
+            self._watch(left_s)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer each request that is whole."""
+        self._heard_s = self._loop.time()
+        try:
+            for frame in self._splitter.feed(memoryview(data)):
+                transport = self._transport
+                if transport is None or transport.is_closing():
+                    return
+                header = parse_request_header(frame, 0, len(frame))
+                transport.write(self._server.service.handle(self, header, frame, len(frame)))
+                if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+                    raise ProtocolError("it does not take its answers")
+        except ProtocolError as error:
+            self.abort(f"Closed connection of a node that broke the protocol error={error}")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell the service."""
+        self._transport = None
+        if self._idle is not None:
+            self._idle.cancel()
+        self._server.on_close(self)
+
+    def abort(self, reason: str | None) -> None:
+        """Close at once; one log line when there is a reason worth it."""
+        if reason is not None:
+            log.warning("%s peer=%s", reason, self.peer)
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,1 @@
+"""Several real processes that belong together."""
