@@ -12,6 +12,9 @@ from dlogd.config.schema import KEYS, Config
 FRAME_OVERHEAD_BYTES = 64 << 10
 """Room that a frame needs beside one largest batch: headers, names, other fields."""
 
+CONTROLLER_COUNTS = (1, 3, 5)
+"""An even number of voters bears no more failures than one less."""
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -23,7 +26,12 @@ class Violation:
 
 def violations(config: Config) -> list[Violation]:
     """Return every rule between keys that `config` breaks."""
-    return [*_size_violations(config), *_address_violations(config), *_other_violations(config)]
+    return [
+        *_size_violations(config),
+        *_address_violations(config),
+        *_other_violations(config),
+        *_cluster_violations(config),
+    ]
 
 
 def _at_most(config: Config, smaller: str, larger: str, factor: int, extra: int) -> list[Violation]:
@@ -83,3 +91,33 @@ def _other_violations(config: Config) -> Iterator[Violation]:
                 yield Violation(("data.directories",), f"{path!r} is listed twice")
             elif f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/"):
                 yield Violation(("data.directories",), f"{path!r} and {other!r} lie in one another")
+
+
+def _cluster_violations(config: Config) -> Iterator[Violation]:
+    controllers = config.controllers
+    if controllers is None:
+        return
+    ids = [each.node_id for each in controllers]
+    if len(ids) not in CONTROLLER_COUNTS:
+        yield Violation(("controllers",), f"{len(ids)} nodes are listed, wanted are 1, 3 or 5")
+    for part, what in ((ids, "node"), ([each.address for each in controllers], "address")):
+        seen = sorted({str(each) for each in part if part.count(each) > 1})
+        if seen:
+            yield Violation(("controllers",), f"{what} {', '.join(seen)} is listed twice")
+    if config.cluster.id is None:
+        yield Violation(("cluster.id", "controllers"), "must be set: all nodes have to agree on it")
+    if config.cluster.secret_file is None:
+        yield Violation(
+            ("cluster.secret.file", "controllers"), "must be set: nodes prove themselves by it"
+        )
+    if config.metadata.listener is None and config.node.id not in ids:
+        yield Violation(
+            ("metadata.listener", "controllers"),
+            f"must be set: node {config.node.id} is none of the controllers",
+        )
+    if config.internal.listener.is_wildcard and config.advertised.address is None:
+        yield Violation(
+            ("internal.listener", "advertised.address"),
+            f"{config.internal.listener} is no address that nodes can connect to: "
+            "set advertised.address",
+        )

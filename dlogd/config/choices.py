@@ -30,6 +30,13 @@ class IoEngineKind(StrEnum):
     THREADS = "threads"
 
 
+class MembershipKind(StrEnum):
+    """Who says which nodes are there."""
+
+    STATIC = "static"
+    SERF = "serf"
+
+
 class LogFormat(StrEnum):
     """Where log lines go and in which form."""
 

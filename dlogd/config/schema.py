@@ -18,6 +18,14 @@ from dlogd.config.choices import (
     IoEngineKind,
     LogFormat,
     LogLevel,
+    MembershipKind,
+)
+from dlogd.config.cluster_sections import (
+    InternalConfig,
+    LeaseConfig,
+    MembershipConfig,
+    RaftTimingsConfig,
+    SerfConfig,
 )
 from dlogd.config.keys import BoundKey, key, keys_of, section
 from dlogd.config.service_sections import (
@@ -49,7 +57,7 @@ from dlogd.config.storage_sections import (
     RetentionConfig,
     SegmentConfig,
 )
-from dlogd.config.units import Address, DiskReserve
+from dlogd.config.units import Address, DiskReserve, NodeAt
 
 __all__ = [
     "KEYS",
@@ -62,16 +70,27 @@ __all__ = [
     "IoEngineKind",
     "LogFormat",
     "LogLevel",
+    "MembershipKind",
+    "NodeAt",
     "build",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """One node's configuration; sections as attributes, two keys at its top."""
+    """x"""
 
     node: NodeConfig = section(NodeConfig)
     cluster: ClusterConfig = section(ClusterConfig)
+    controllers: tuple[NodeAt, ...] | None = key(
+        "controllers",
+        keys.NODES_AT,
+        None,
+        "The nodes that keep the metadata and vote on it: 1, 3 or 5, the same list on all nodes. "
+        "The first start makes them the voters; later it is whom to ask first. Not set: this node "
+        "is a cluster of its own.",
+    )
+    internal: InternalConfig = section(InternalConfig)
     listeners: tuple[Address, ...] = key(
         "listeners",
         keys.ADDRESSES,
@@ -83,6 +102,10 @@ class Config:
     http: HttpConfig = section(HttpConfig)
     data: DataConfig = section(DataConfig)
     metadata: MetadataConfig = section(MetadataConfig)
+    raft: RaftTimingsConfig = section(RaftTimingsConfig)
+    lease: LeaseConfig = section(LeaseConfig)
+    membership: MembershipConfig = section(MembershipConfig)
+    serf: SerfConfig = section(SerfConfig)
     segment: SegmentConfig = section(SegmentConfig)
     index: IndexConfig = section(IndexConfig)
     preallocate: PreallocateConfig = section(PreallocateConfig)

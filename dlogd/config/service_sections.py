@@ -46,7 +46,15 @@ class ClusterConfig:
         keys.TEXT,
         None,
         "Identity of the cluster; made at the first start when not given. "
-        "A data directory of another cluster is refused.",
+        "A data directory of another cluster is refused. Needed when `controllers` is set.",
+    )
+    secret_file: str | None = key(
+        "cluster.secret.file",
+        keys.PATH,
+        None,
+        "File with the secret that all nodes of the cluster share, at least 16 bytes; by it nodes "
+        "prove to each other that they belong together. Readable by the daemon alone. Needed when "
+        "`controllers` is set.",
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dlogd.config import keys
 from dlogd.config.choices import FlushPolicy, IoEngineKind
 from dlogd.config.keys import key
-from dlogd.config.units import DiskReserve
+from dlogd.config.units import Address, DiskReserve
 
 INT32_MAX = (1 << 31) - 1
 KIB = 1 << 10
@@ -38,6 +38,13 @@ class MetadataConfig:
         None,
         "Journal and snapshots of the metadata; `meta` in the first data directory when not "
         "given. Put it on the disk with the fastest flush.",
+    )
+    listener: Address | None = key(
+        "metadata.listener",
+        keys.ADDRESS,
+        None,
+        "Where other nodes reach the metadata of this one; its entry in `controllers` when not "
+        "given. Needed on nodes of a cluster that are no controllers.",
     )
 
 

@@ -43,6 +43,7 @@ UNLIMITED = -1
 """What a limit holds where there is none."""
 
 PORT_MAX = 65_535
+NODE_ID_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,17 @@ class Address:
     def is_wildcard(self) -> bool:
         """Whether the host means every interface, which nobody can connect to by name."""
         return self.host in ("0.0.0.0", "::")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAt:
+    """A node and where it is reached; prints as `id@host:port`."""
+
+    node_id: int
+    address: Address
+
+    def __str__(self) -> str:
+        return f"{self.node_id}@{self.address}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +221,17 @@ def parse_address(text: str) -> Address:
     if port is None:
         raise ValueError(f"{text!r} is not an address: wanted host:port or [ipv6]:port")
     return Address(host, _port_of(text, port))
+
+
+def parse_node_at(text: str) -> NodeAt:
+    """Parse `id@host:port`."""
+    number, at, address = text.strip().partition("@")
+    if not at or not (number.isascii() and number.isdigit()) or int(number) > NODE_ID_MAX:
+        raise ValueError(f"{text!r} is not a node: wanted id@host:port")
+    found = parse_address(address)
+    if found.is_wildcard or not found.port:
+        raise ValueError(f"{text!r} is not an address that other nodes can connect to")
+    return NodeAt(int(number), found)
 
 
 def parse_advertised_address(text: str) -> Address:
