@@ -14,14 +14,16 @@ from uuid import UUID
 
 from dlog.errors import ConfigError, KafkaStorageError
 from dlog.types import NodeId
-from dlogd import version
 from dlogd.clock import Clock
+from dlogd.clustering import Clustering, catch_up, raft_config, read_secret
 from dlogd.config.choices import DirectIo
 from dlogd.config.schema import Config
-from dlogd.metadata.commands import RegisterNode
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
+from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.store import MetadataStore
+from dlogd.metadata.surface import Metadata
+from dlogd.registration import LISTENER_NAME, registration
 from dlogd.replication.manager import Placement, ReplicaManager
 from dlogd.server.context import LogDir, ServerContext, settled
 from dlogd.server.dispatch import Dispatcher
@@ -46,8 +48,6 @@ log = logging.getLogger(__name__)
 
 REGISTER_TIMEOUT_MS = 30_000
 META = "meta"
-LISTENER_NAME = "clients"
-LOST_DIRECTORIES_MAX = 64
 NAMES_SHOWN = 20
 
 # How much of the shutdown time-out has passed at most when ...
@@ -89,7 +89,9 @@ class Broker:
         self.phase = "not started"
         self.report = NodeReport(self, clock)
         self.logs: LogManager | None = None
-        self.store: MetadataStore | None = None
+        self.store: Metadata | None = None
+        self.clustering: Clustering | None = None
+        """What a node of several has beside; None when it is alone."""
         self.replicas: ReplicaManager | None = None
         self.listeners: list[Listener] = []
         self.hanging: list[str] = []
@@ -103,6 +105,7 @@ class Broker:
         self._tasks = Tasks()
         self._context: ServerContext | None = None
         self._fetch: FetchHandler | None = None
+        self._internal: NodeAddress | None = None
 
     # -- start
 
@@ -124,10 +127,17 @@ class Broker:
         replicas = self.replicas = self._make_replicas(logs)
         await self._bind(replicas)
         known = store.image.nodes.get(self.node_id)
-        await self._register(store, logs, cluster_id)
+        if self.clustering is None:
+            await self._register(store, logs, cluster_id)
+        else:
+            self._internal = await self.clustering.listen()
         self.phase = "recovering logs"
         store.subscribe(self._on_image)
         await replicas.start(store.image, known.directory_ids if known is not None else ())
+        if self.clustering is not None:
+            # What recovery found is part of the registration; with it the node asks for its lease.
+            self.phase = "registering"
+            await self._register(store, logs, cluster_id)
         for listener in self.listeners:
             await listener.serve()
         self.phase = ACTIVE
@@ -139,7 +149,7 @@ class Broker:
             len(replicas.by_id),
         )
 
-    async def _open_store(self) -> MetadataStore:
+    async def _open_store(self) -> Metadata:
         path = self.config.metadata.directory
         first = self.config.data.directories[0]
         if path is None:
@@ -147,9 +157,27 @@ class Broker:
             directory = await self._engine.run(partial(root.directory, META, create=True))
         else:
             directory = self._open_directory(path)
+        if self.config.controllers is not None:
+            return await self._open_quorum(directory, self.config)
         return await MetadataStore.open(
             directory, self._engine, clock=self._clock, on_failed=self._on_store_failed
         )
+
+    async def _open_quorum(self, directory: Directory, config: Config) -> Metadata:
+        read = partial(read_secret, config.cluster.secret_file or "", self._open_directory)
+        store = self.store = await ThreadedRaftStore.open(
+            directory,
+            raft_config(config, await self._engine.run(read)),
+            clock=self._clock,
+            rng=random.Random(self._rng.getrandbits(64)),
+            on_failed=self._on_store_failed,
+        )
+        self.clustering = Clustering(
+            config, store, loop=self._loop, clock=self._clock, rng=self._rng, tasks=self._tasks
+        )
+        self.phase = "waiting for the quorum of the metadata"
+        await catch_up(store, self._clock)
+        return store
 
     def _on_store_failed(self, error: Exception) -> None:
         self._fail(f"the metadata cannot be written: {error}")
@@ -246,30 +274,34 @@ class Broker:
             offline=replicas.offline_keys,
         )
 
-    async def _register(self, store: MetadataStore, logs: LogManager, cluster_id: str) -> None:
+    async def _register(self, store: Metadata, logs: LogManager, cluster_id: str) -> None:
         """Make this start known: a new node epoch, and new leader epochs where this node leads."""
-        host, port = self.bound[0]
-        advertised = self.config.advertised.address
-        if advertised is not None:
-            host, port = advertised.host, advertised.port or port
-        # A directory that is gone stays known: what may be on it is never made anew, however often
-        # the node starts without it (an unmounted disk looks like an empty directory).
-        present = logs.directory_ids
-        known = store.image.nodes.get(self.node_id)
-        lost = [each for each in known.directory_ids if each not in present] if known else []
-        command = RegisterNode(
+        addresses = [self._advertised()]
+        if self._internal is not None:
+            addresses.append(self._internal)
+        offline = self.replicas.offline_keys() if self.replicas is not None else ()
+        command = registration(
+            self.config,
+            store.image,
             command_id=UUID(int=self._rng.getrandbits(128), version=4),
             cluster_id=cluster_id,
-            node_id=self.node_id,
-            directory_ids=(*present, *lost[-LOST_DIRECTORIES_MAX:]),
-            addresses=(NodeAddress(listener=LISTENER_NAME, host=host, port=port),),
-            rack=self.config.node.rack,
-            version=version.VERSION,
+            present=logs.directory_ids,
+            addresses=tuple(addresses),
+            offline=sorted(offline),
         )
         outcome: Applied = settled(
             await store.propose(command, self._clock.now_ms() + REGISTER_TIMEOUT_MS)
         )
         log.info("Registered node=%d node_epoch=%d", self.node_id, outcome.value)
+        if self.clustering is not None:
+            await self.clustering.begin(outcome.value)
+
+    def _advertised(self) -> NodeAddress:
+        host, port = self.bound[0]
+        advertised = self.config.advertised.address
+        if advertised is not None:
+            host, port = advertised.host, advertised.port or port
+        return NodeAddress(listener=LISTENER_NAME, host=host, port=port)
 
     # -- while running
 
@@ -350,6 +382,8 @@ class Broker:
                     "Stop waited in vain for producer snapshots partitions=%s",
                     ",".join(self._unflushed()) or "none unflushed",
                 )
+        if self.clustering is not None:
+            await self.clustering.stop()
         if self.logs is not None:
             self.hanging += await self.logs.close(timeout_s=left_s(LOGS_SHARE))
         if self.store is not None:

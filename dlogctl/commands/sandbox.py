@@ -19,23 +19,15 @@ from dlogctl.sandbox.layout import (
     NodeLayout,
     SandboxState,
     free_ports,
+    known_raft_ports,
     plan_nodes,
+    save_raft_ports,
 )
 from dlogctl.sandbox.supervisor import Supervisor
 from dlogctl.settings import common_options, settings_of
 from dlogd.config.load import load_config
 
-NODES_MAX = 1  # more when nodes replicate: until then each would be a cluster of its own
-
-
-def _check_nodes(_context: click.Context, _option: click.Parameter, count: int) -> int:
-    if count > NODES_MAX:
-        raise click.BadParameter(
-            f"{count} nodes are not possible yet, only {NODES_MAX}: nodes do not replicate, each "
-            "would be a cluster of its own. For that, start several sandboxes, each with its own "
-            "--dir and --port"
-        )
-    return count
+NODES_MAX = 5
 
 
 def _parse_overrides(
@@ -57,11 +49,12 @@ def _parse_overrides(
     examples=(
         ("dlogctl sandbox --dir /tmp/sb", "A node on port 9092."),
         ("dlogctl sandbox --dir /tmp/sb --port 0", "On whatever port is free; it tells which."),
+        ("dlogctl sandbox --dir /tmp/sb --nodes 3", "A cluster of three nodes."),
         ("dlogctl sandbox --dir /tmp/sb --config-override flush.policy=never", "Configured."),
     ),
 )
-@click.option("--nodes", type=click.IntRange(min=1), default=1, callback=_check_nodes,
-              help=f"How many daemons; {NODES_MAX} for now.")  # fmt: skip
+@click.option("--nodes", type=click.IntRange(1, NODES_MAX), default=1,
+              help="How many daemons, which then are one cluster.")  # fmt: skip
 @click.option(
     "--dir",
     "directory",
@@ -103,7 +96,8 @@ def sandbox(
         raise click.UsageError("--dir is missing: where data, configurations and logs go", context)
     directory = directory.absolute()
     ports = free_ports(nodes) if port == 0 else [port + index for index in range(nodes)]
-    layouts = plan_nodes(directory, ports)
+    raft_ports = known_raft_ports(directory, nodes) if nodes > 1 else []
+    layouts = plan_nodes(directory, ports, raft_ports)
     for layout in layouts:
         _check_config(layout, overrides, context)
     directory.mkdir(parents=True, exist_ok=True)
@@ -115,6 +109,8 @@ def sandbox(
                 f"another sandbox runs in {directory}{_in_brackets(_pid_of(directory))}: stop "
                 "that one, or take another --dir"
             ) from None
+        if raft_ports:
+            save_raft_ports(directory, raft_ports)
         for layout in layouts:
             layout.write_config(overrides)
         settings_of(context).suggest(f"dlogctl --bootstrap 127.0.0.1:{ports[0]} status")

@@ -2,6 +2,7 @@
 
     DIR/sandbox.json          what runs; replaced atomically whenever that changes
     DIR/control.sock          the supervisor listens here for `restart`
+    DIR/secret, raft-ports    of several nodes: what they share, and where they meet; kept
     DIR/node-N/dlog.yaml      generated at every start of the sandbox
     DIR/node-N/dlogd.log      everything that the daemon says
     DIR/node-N/data/          its data directory; kept
@@ -12,6 +13,7 @@ Called by `dlogctl.commands.sandbox` and `dlogctl.sandbox.supervisor`.
 import json
 import os
 import random
+import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +22,9 @@ from pathlib import Path
 HOST = "127.0.0.1"
 STATE_FILE = "sandbox.json"
 CONTROL_SOCKET = "control.sock"
+SECRET_FILE = "secret"
+RAFT_PORTS_FILE = "raft-ports"
+VOTERS_MAX = 5
 EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 PORT_MIN = 10_000
 PORT_ATTEMPTS = 50
@@ -32,6 +37,8 @@ class NodeLayout:
     node: int
     folder: Path
     port: int
+    raft_ports: tuple[int, ...] = ()
+    """Of all nodes, where they keep the metadata together; empty when the node is alone."""
 
     @property
     def config_path(self) -> Path:
@@ -51,25 +58,75 @@ class NodeLayout:
             "http.address": f"{HOST}:0",
             "data.directories": f"[{json.dumps(str(self.folder / 'data'))}]",
             "log.format": "text",
+            **self._cluster_values(),
             **overrides,
         }
         lines = "".join(f"{name}: {value}\n" for name, value in values.items())
         return "# Written by dlogctl sandbox at each start; use --config-override.\n" + lines
 
+    @property
+    def secret_path(self) -> Path:
+        """The secret that all nodes of the sandbox share."""
+        return self.folder.parent / SECRET_FILE
+
+    def _cluster_values(self) -> dict[str, str]:
+        if not self.raft_ports:
+            return {}
+        controllers = [f"{node}@{HOST}:{port}" for node, port in enumerate(self.raft_ports, 1)]
+        voters = controllers[: len(controllers) - (len(controllers) + 1) % 2][:VOTERS_MAX]
+        own = f"{HOST}:{self.raft_ports[self.node - 1]}"
+        return {
+            "cluster.id": "sandbox",
+            "cluster.secret.file": json.dumps(str(self.secret_path)),
+            "controllers": json.dumps(voters),
+            "metadata.listener": own,
+            "internal.listener": f"{HOST}:0",
+        }
+
     def write_config(self, overrides: Mapping[str, str]) -> str:
         """Write the configuration and return its text."""
         text = self.config_text(overrides)
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        if self.raft_ports and not self.secret_path.exists():
+            self.secret_path.touch(mode=0o600)
+            self.secret_path.write_text(secrets.token_hex(32) + "\n", encoding="ascii")
         self.config_path.write_text(text, encoding="utf-8")
         return text
 
 
-def plan_nodes(directory: Path, ports: Sequence[int]) -> list[NodeLayout]:
+def plan_nodes(
+    directory: Path, ports: Sequence[int], raft_ports: Sequence[int] = ()
+) -> list[NodeLayout]:
     """Return the layout of one node per port, numbered from 1."""
     return [
-        NodeLayout(node=number, folder=directory / f"node-{number}", port=port)
+        NodeLayout(
+            node=number,
+            folder=directory / f"node-{number}",
+            port=port,
+            raft_ports=tuple(raft_ports),
+        )
         for number, port in enumerate(ports, 1)
     ]
+
+
+def known_raft_ports(directory: Path, count: int) -> list[int]:
+    """Return where the nodes keep the metadata together: what was chosen at the first start.
+
+    The voters remember their addresses, so these ports stay.
+    """
+    path = directory / RAFT_PORTS_FILE
+    try:
+        known = [int(each) for each in path.read_text(encoding="ascii").split()]
+    except FileNotFoundError:
+        known = []
+    fresh = free_ports(max(0, count - len(known)))
+    return (known + fresh)[:count]
+
+
+def save_raft_ports(directory: Path, ports: Sequence[int]) -> None:
+    """Remember the ports for the next start."""
+    text = " ".join(map(str, ports))
+    (directory / RAFT_PORTS_FILE).write_text(text + "\n", encoding="ascii")
 
 
 def free_ports(count: int) -> list[int]:

@@ -100,8 +100,9 @@ def _cluster_violations(config: Config) -> Iterator[Violation]:
     ids = [each.node_id for each in controllers]
     if len(ids) not in CONTROLLER_COUNTS:
         yield Violation(("controllers",), f"{len(ids)} nodes are listed, wanted are 1, 3 or 5")
-    for part, what in ((ids, "node"), ([each.address for each in controllers], "address")):
-        seen = sorted({str(each) for each in part if part.count(each) > 1})
+    addresses = [str(each.address) for each in controllers]
+    for part, what in (([str(each) for each in ids], "node"), (addresses, "address")):
+        seen = sorted({each for each in part if part.count(each) > 1})
         if seen:
             yield Violation(("controllers",), f"{what} {', '.join(seen)} is listed twice")
     if config.cluster.id is None:

@@ -7,7 +7,8 @@ from dlog.types import NodeId
 from dlogd import version
 from dlogd.clock import Clock
 from dlogd.config.schema import Config
-from dlogd.metadata.store import MetadataStore
+from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.surface import Metadata
 from dlogd.replication.manager import ReplicaManager
 from dlogd.status.pages import ACTIVE
 from dlogd.storage.manager import LogManager
@@ -28,7 +29,7 @@ class Node(Protocol):
     phase: str
     bound: list[tuple[str, int]]
     logs: LogManager | None
-    store: MetadataStore | None
+    store: Metadata | None
     replicas: ReplicaManager | None
 
 
@@ -93,7 +94,7 @@ class NodeReport:
             "problems": problems,
             "uptime_s": round((self._clock.now_ms() - self._started_ms) / 1000, 1),
             "listeners": [f"{host}:{port}" for host, port in node.bound],
-            "controller": int(node.node_id),
+            "controller": self._controller(image),
             "metadata_version": image.version if image is not None else -1,
             "topics": len(image.topics) if image is not None else 0,
             "partitions": self._partition_counts(),
@@ -102,6 +103,11 @@ class NodeReport:
             "flush_p99_ms": round(flush.quantile(0.99) * 1000, 3),
             "storage": node.logs.status() if node.logs is not None else {},
         }
+
+    def _controller(self, image: ClusterImage | None) -> int:
+        if self._node.config.controllers is None:
+            return int(self._node.node_id)
+        return int(image.controller.node_id) if image is not None else -1
 
     def _partition_counts(self) -> dict[str, int]:
         replicas = self._node.replicas

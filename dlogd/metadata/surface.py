@@ -1,0 +1,41 @@
+"""What a node needs of its metadata, whether it is alone or one of a quorum. Types only."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from dlogd.metadata.commands import Command
+from dlogd.metadata.delta import ImageDelta
+from dlogd.metadata.image import ClusterImage, Outcome
+
+
+class Metadata(Protocol):
+    """Implemented by `dlogd.metadata.store` and `dlogd.metadata.raft`."""
+
+    @property
+    def image(self) -> ClusterImage:
+        """The newest image that this node knows; all of it is on stable storage."""
+
+    @property
+    def failed(self) -> Exception | None:
+        """Why nothing can be proposed any more; None while all is well."""
+
+    async def propose(self, command: Command, deadline_ms: int) -> Outcome:
+        """Have a command applied; wait at most until a time (`Clock.now_ms`)."""
+
+    def subscribe(
+        self, callback: Callable[[ClusterImage, ClusterImage, ImageDelta], None], /
+    ) -> object:
+        """Call back after each change, in order."""
+
+    async def close(self) -> None:
+        """Settle what is waiting and close all files."""
+
+
+class Quorum(Metadata, Protocol):
+    """Metadata that several nodes keep together."""
+
+    def on_leadership(self, callback: Callable[[bool, int], None], /) -> None:
+        """Call `callback(leads, term)` when this node begins or ceases to lead."""
+
+    async def barrier(self, deadline_ms: int) -> Outcome:
+        """Return when the image is at least as new as all that was acknowledged before."""
