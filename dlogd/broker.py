@@ -15,12 +15,10 @@ from uuid import UUID
 from dlog.errors import ConfigError, KafkaStorageError
 from dlog.types import NodeId
 from dlogd.clock import Clock
-from dlogd.clustering import Clustering, catch_up, raft_config, read_secret
-from dlogd.config.choices import DirectIo
+from dlogd.clustering import Clustering
 from dlogd.config.schema import Config
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
-from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.store import MetadataStore
 from dlogd.metadata.surface import Metadata
 from dlogd.registration import LISTENER_NAME, registration
@@ -36,11 +34,12 @@ from dlogd.status.pages import ACTIVE
 from dlogd.storage.buffers import BufferPool
 from dlogd.storage.engine import Engine
 from dlogd.storage.files import Directory
-from dlogd.storage.homes import Home, StorageSettings
+from dlogd.storage.homes import Home
 from dlogd.storage.log_state import LogServices
 from dlogd.storage.manager import LogManager
 from dlogd.storage.open_segments import OpenSegments
 from dlogd.storage.tail import AppendMemory
+from dlogd.storage_facts import log_dirs, storage_settings
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import Source, Telemetry
 
@@ -54,16 +53,6 @@ NAMES_SHOWN = 20
 DRAIN_SHARE = 0.5  # ... clients have collected their answers
 SNAPSHOT_SHARE = 0.7  # ... producer states are written
 LOGS_SHARE = 0.95  # ... logs are closed; the rest is for the metadata
-
-
-def storage_settings(config: Config) -> StorageSettings:
-    """Return the node-wide settings of storage."""
-    return StorageSettings(
-        reserve=config.disk.reserve_bytes,
-        recovery_parallelism=config.recovery.parallelism,
-        retention_check_interval_ms=config.retention.check_interval_ms,
-        direct_required=config.direct_io is DirectIo.ON,
-    )
 
 
 class Broker:
@@ -158,26 +147,22 @@ class Broker:
         else:
             directory = self._open_directory(path)
         if self.config.controllers is not None:
-            return await self._open_quorum(directory, self.config)
+            self.phase = "waiting for the quorum of the metadata"
+            self.clustering = await Clustering.open(
+                directory,
+                self.config,
+                self._open_directory,
+                loop=self._loop,
+                engine=self._engine,
+                clock=self._clock,
+                rng=self._rng,
+                tasks=self._tasks,
+                on_failed=self._on_store_failed,
+            )
+            return self.clustering.store
         return await MetadataStore.open(
             directory, self._engine, clock=self._clock, on_failed=self._on_store_failed
         )
-
-    async def _open_quorum(self, directory: Directory, config: Config) -> Metadata:
-        read = partial(read_secret, config.cluster.secret_file or "", self._open_directory)
-        store = self.store = await ThreadedRaftStore.open(
-            directory,
-            raft_config(config, await self._engine.run(read)),
-            clock=self._clock,
-            rng=random.Random(self._rng.getrandbits(64)),
-            on_failed=self._on_store_failed,
-        )
-        self.clustering = Clustering(
-            config, store, loop=self._loop, clock=self._clock, rng=self._rng, tasks=self._tasks
-        )
-        self.phase = "waiting for the quorum of the metadata"
-        await catch_up(store, self._clock)
-        return store
 
     def _on_store_failed(self, error: Exception) -> None:
         self._fail(f"the metadata cannot be written: {error}")
@@ -310,22 +295,7 @@ class Broker:
             self.replicas.on_image(new)
 
     async def _log_dirs(self) -> list[LogDir]:
-        assert self.logs is not None
-        found = []
-        for home in self.logs.homes:
-            online = home.failure is None
-            found.append(
-                LogDir(
-                    path=home.path,
-                    online=online,
-                    total_bytes=home.space.total_bytes if online else -1,
-                    free_bytes=home.space.free_bytes if online else -1,
-                    partitions=[
-                        (each.topic_partition, each.size_bytes) for each in home.logs.values()
-                    ],
-                )
-            )
-        return found
+        return log_dirs(self.logs.homes if self.logs is not None else ())
 
     def reconfigure(self, config: Config) -> None:
         """Take over the values of reloadable keys."""

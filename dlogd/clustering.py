@@ -8,6 +8,8 @@ import logging
 import os.path
 import random
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 from uuid import UUID
 
 from dlog.address import Address
@@ -31,9 +33,11 @@ from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
 from dlogd.metadata.raft.handshake import SECRET_BYTES_MIN
 from dlogd.metadata.raft.settings import RaftConfig
+from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.metadata.surface import Quorum
+from dlogd.storage.engine import Engine
 from dlogd.storage.files import Directory
 from dlogd.tasks import Tasks
 
@@ -135,8 +139,43 @@ async def catch_up(store: Quorum, clock: Clock) -> None:
 class Clustering:
     """The lease of this node, and the controller while this node is it.
 
-    Owner: the event loop's thread. Life: `listen`, `begin`, then `stop` once.
+    Owner: the event loop's thread. Life: `open`, `listen`, `begin`, then `stop` once.
     """
+
+    @classmethod
+    async def open(
+        cls,
+        directory: Directory,
+        config: Config,
+        open_directory: Callable[[str], Directory],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        engine: Engine,
+        clock: Clock,
+        rng: random.Random,
+        tasks: Tasks,
+        on_failed: Callable[[Exception], None],
+    ) -> "Clustering":
+        """Open the metadata and return when there is a quorum; `stop` does not close it.
+
+        Raises ConfigError, OSError and DlogError.
+        """
+        read = partial(read_secret, config.cluster.secret_file or "", open_directory)
+        store = await ThreadedRaftStore.open(
+            directory,
+            raft_config(config, await engine.run(read)),
+            clock=clock,
+            rng=random.Random(rng.getrandbits(64)),
+            on_failed=on_failed,
+        )
+        caught_up = False
+        try:
+            await catch_up(store, clock)
+            caught_up = True
+        finally:
+            if not caught_up:
+                await store.close()
+        return cls(config, store, loop=loop, clock=clock, rng=rng, tasks=tasks)
 
     def __init__(
         self,
@@ -152,7 +191,7 @@ class Clustering:
         self.timings = lease_timings(config)
         self.node_id = NodeId(config.node.id)
         self._config = config
-        self._store = store
+        self.store = store
         self._loop = loop
         self._clock = clock
         self._rng = rng
@@ -197,7 +236,7 @@ class Clustering:
         host = wanted.host
         if wanted.is_wildcard and advertised is not None:
             host = advertised.host
-        self._store.subscribe(self._on_image)
+        self.store.subscribe(self._on_image)
         self.driver.start()
         return NodeAddress(listener=INTERNAL, host=host, port=port)
 
@@ -215,8 +254,16 @@ class Clustering:
         await self.driver.stop()
         await self.server.stop()
 
+    def lease_status(self) -> dict[str, Any]:
+        """Return facts about the lease of this node, for /status."""
+        return {
+            "valid": self.lease.is_valid(self._clock.now_ms()),
+            "node_epoch": self.lease.node_epoch,
+            "problem": self.keeper.problem,
+        }
+
     def _address(self, node_id: NodeId) -> Address | None:
-        node = self._store.image.nodes.get(node_id)
+        node = self.store.image.nodes.get(node_id)
         for each in node.addresses if node is not None else ():
             if each.listener == INTERNAL:
                 return Address(each.host, each.port)
@@ -229,7 +276,7 @@ class Clustering:
             beat=Beat(
                 node_id=self.node_id,
                 node_epoch=self.lease.node_epoch,
-                image_version=self._store.image.version,
+                image_version=self.store.image.version,
                 surrenders=self.lease.surrendered,
                 wants_shutdown=self._wants_shutdown,
             ),
@@ -259,7 +306,7 @@ class Clustering:
 
     async def _prove(self) -> bool:
         deadline_ms = self._clock.now_ms() + self.timings.authority_ms
-        return isinstance(await self._store.barrier(deadline_ms), Applied)
+        return isinstance(await self.store.barrier(deadline_ms), Applied)
 
     def _on_image(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         if new.controller != old.controller:

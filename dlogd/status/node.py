@@ -20,6 +20,13 @@ RECOVERING, STARTING = "recovering", "starting"
 STATES = {"recovering logs": RECOVERING, ACTIVE: ACTIVE, "stopping": "draining", "stopped": "down"}
 
 
+class LeaseHolder(Protocol):
+    """What a node of several has beside."""
+
+    def lease_status(self) -> dict[str, Any]:
+        """Return facts about the lease of this node."""
+
+
 class Node(Protocol):
     """The broker, as its report sees it."""
 
@@ -31,6 +38,10 @@ class Node(Protocol):
     logs: LogManager | None
     store: Metadata | None
     replicas: ReplicaManager | None
+
+    @property
+    def clustering(self) -> LeaseHolder | None:
+        """None: the node is a cluster of its own."""
 
 
 class NodeReport:
@@ -95,6 +106,8 @@ class NodeReport:
             "uptime_s": round((self._clock.now_ms() - self._started_ms) / 1000, 1),
             "listeners": [f"{host}:{port}" for host, port in node.bound],
             "controller": self._controller(image),
+            "lease": self._lease(),
+            "fenced_nodes": self._fenced(image),
             "metadata_version": image.version if image is not None else -1,
             "topics": len(image.topics) if image is not None else 0,
             "partitions": self._partition_counts(),
@@ -103,6 +116,15 @@ class NodeReport:
             "flush_p99_ms": round(flush.quantile(0.99) * 1000, 3),
             "storage": node.logs.status() if node.logs is not None else {},
         }
+
+    def _lease(self) -> dict[str, Any] | None:
+        """Return what holds for this node's lease; None where it needs none."""
+        clustering = self._node.clustering
+        return None if clustering is None else clustering.lease_status()
+
+    def _fenced(self, image: ClusterImage | None) -> list[int]:
+        nodes = image.nodes.values() if image is not None else ()
+        return sorted(int(each.node_id) for each in nodes if each.fenced)
 
     def _controller(self, image: ClusterImage | None) -> int:
         if self._node.config.controllers is None:

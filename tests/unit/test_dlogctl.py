@@ -435,7 +435,7 @@ MISUSES = (
     ("sandbox", 64, r"--dir is missing: .*; see dlogctl sandbox --help"),
     ("sandbox --dir /etc/hosts", 64, r".*'/etc/hosts' is a file; see .*"),
     ("sandbox --dir /proc/nope", 1, r"/proc/nope.*: No such file or directory"),
-    ("sandbox --dir /tmp/x --nodes 3", 64, r".*--nodes.*3 nodes are not possible yet, only 1: .*"),
+    ("sandbox --dir /tmp/x --nodes 6", 64, r".*--nodes.*6 is not in the range 1<=x<=5.*"),
     ("sandbox --dir /tmp/x --nodes 0", 64, r".*--nodes.*0 is not in .*"),
     ("sandbox --dir /tmp/x --port 99999", 64, r".*--port.*99999 is not in .*"),
     ("sandbox --dir /tmp/x --config-override a", 64, r".*'a' is not key=value; see .*"),

@@ -119,12 +119,15 @@ class RaftStore(Participant):
         return self.state.subscribe(subscriber)
 
     def on_leadership(self, callback: OnLeadership) -> None:
-        """Call `callback(leads, term)` when this node begins or ceases to lead.
+        """Call `callback(leads, term)` when this node begins or ceases to lead; now if it leads.
 
         It leads once it has applied the first entry of its own term: its image then holds all that
         was ever acknowledged.
         """
         self._leadership_callbacks[len(self._leadership_callbacks)] = callback
+        leads, term = self._leadership
+        if leads:
+            callback(leads, term)
 
     # -- proposing
 

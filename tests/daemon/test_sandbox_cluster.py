@@ -1,0 +1,79 @@
+"""A sandbox of three real nodes: one cluster, one controller; it survives the death of any node."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WAIT_S = 60.0
+
+
+class Cluster:
+    """The sandbox as its state file and its nodes tell of it."""
+
+    def __init__(self, directory: Path, process: "subprocess.Popen[str]") -> None:
+        self.directory = directory
+        self.process = process
+
+    def nodes(self) -> dict[int, dict[str, Any]]:
+        """Return what the state file says of each node."""
+        state = json.loads((self.directory / "sandbox.json").read_text())
+        return {each["node"]: each for each in state["nodes"]}
+
+    def status(self, node: int) -> dict[str, Any]:
+        """Return /status of a node."""
+        with urllib.request.urlopen(f"http://{self.nodes()[node]['http']}/status") as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+        return found
+
+    def until(self, what: Callable[[], bool]) -> None:
+        """Return when something is so; fail with the ends of all logs."""
+        deadline = time.monotonic() + WAIT_S
+        while not what():
+            if time.monotonic() > deadline:
+                logs = sorted(self.directory.glob("node-*/dlogd.log"))
+                pytest.fail("\n".join(path.read_text()[-2000:] for path in logs))
+            time.sleep(0.05)  # another process: there is no event to wait for
+
+    def controllers(self, nodes: tuple[int, ...]) -> set[int]:
+        """Return whom nodes take for the controller."""
+        return {self.status(each)["controller"] for each in nodes}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Start three nodes, and stop them in the end."""
+    command = [sys.executable, "-m", "dlogctl", "sandbox", "--dir", str(tmp_path / "sb")]
+    process = subprocess.Popen(
+        [*command, "--nodes", "3", "--port", "0"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready ")
+        yield Cluster(tmp_path / "sb", process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def test_the_next_controller_takes_over_from_a_dead_one(cluster: Cluster) -> None:
+    every = (1, 2, 3)
+    cluster.until(lambda: len(found := cluster.controllers(every)) == 1 and -1 not in found)
+    (first,) = cluster.controllers(every)
+    cluster.until(lambda: cluster.status(first)["lease"]["valid"])
+    os.kill(cluster.nodes()[first]["pid"], signal.SIGKILL)
+    others = tuple(each for each in every if each != first)
+    cluster.until(lambda: len(found := cluster.controllers(others)) == 1 and found <= set(others))
+    # The dead one is fenced; the others keep their leases.
+    cluster.until(lambda: cluster.status(others[0])["fenced_nodes"] == [first])
+    assert all(cluster.status(each)["lease"]["valid"] for each in others)
+    for path in cluster.directory.glob("node-*/dlogd.log"):
+        assert "Traceback" not in path.read_text()
