@@ -1,0 +1,151 @@
+"""What a node of several nodes is made of: keys, their bounds, the secret, the registration."""
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from dlog.errors import ConfigError
+from dlog.types import NodeId, TopicId
+from dlogctl.sandbox.layout import known_raft_ports, plan_nodes, save_raft_ports
+from dlogd import clustering
+from dlogd.config.load import load_config
+from dlogd.controller import leases
+from dlogd.controller.driver import node_liveness
+from dlogd.controller.leases import Condemned
+from dlogd.metadata.commands import Proof
+from dlogd.metadata.image import ClusterImage
+from dlogd.registration import registration
+from dlogd.storage.posix import open_directory
+
+CLUSTER = """
+cluster.id: c
+cluster.secret.file: /nowhere/secret
+controllers: ["1@10.0.0.1:9193", "2@10.0.0.2:9193", "3@10.0.0.3:9193"]
+"""
+SECRET = b"sixteen bytes at least"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('controllers: ["1@h:1"]', "cluster.id: must be set"),
+        ('controllers: ["1@h:1"]', "cluster.secret.file: must be set"),
+        ('controllers: ["1@h:1", "2@h:2"]', "2 nodes are listed, wanted are 1, 3 or 5"),
+        ('controllers: ["1@h:1", "1@h:2", "3@h:3"]', "node 1 is listed twice"),
+        ('controllers: ["1@h:1", "2@h:1", "3@h:3"]', "address h:1 is listed twice"),
+        ('controllers: ["h:1"]', "wanted id@host:port"),
+        ('controllers: ["1@0.0.0.0:1"]', "not an address that other nodes can connect to"),
+        (CLUSTER + "node.id: 4", "node 4 is none of the controllers"),
+        (CLUSTER + "internal.listener: 0.0.0.0:9192", "set advertised.address"),
+    ],
+)
+def test_keys_that_do_not_go_together(text: str, found: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(text)
+    assert any(found in each for each in raised.value.problems), raised.value.problems
+
+
+def test_a_node_of_a_cluster() -> None:
+    config = load_config(CLUSTER + "node.id: 2")
+    assert clustering.problems(config) == []
+    made = clustering.raft_config(config, SECRET)
+    assert (made.node_id, made.host, made.port) == (2, "10.0.0.2", 9193)
+    assert made.controllers.node_ids == (1, 2, 3)
+    observer = load_config(CLUSTER + "node.id: 4\nmetadata.listener: 10.0.0.4:7")
+    assert clustering.raft_config(observer, SECRET).port == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("raft.heartbeat: 300ms", "three heartbeats"),
+        ("raft.election.max: 400ms", "longest election time-out"),
+        ("lease.duration: 1s", "lease_ms must be at least 5 times"),
+        ("raft.election.max: 2s", "lease_ms must be more than twice election_ms_max"),
+        ("lease.authority: 4s", "authority_ms must be at most lease_ms"),
+    ],
+)
+def test_timings_that_do_not_go_together(text: str, found: str) -> None:
+    config = load_config(CLUSTER + text)
+    with pytest.raises(ConfigError) as raised:
+        clustering.raft_config(config, SECRET)
+    assert any(found in each for each in raised.value.problems), raised.value.problems
+    assert clustering.problems(load_config(text)) == []  # a node alone has no use for them
+
+
+def test_the_secret(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        clustering.read_secret(str(path), open_directory)
+    path.write_bytes(b"short\n")
+    with pytest.raises(ConfigError, match="less than 16 bytes"):
+        clustering.read_secret(str(path), open_directory)
+    path.write_bytes(SECRET + b"\n")
+    assert clustering.read_secret(str(path), open_directory) == SECRET
+
+
+def test_a_registration_in_a_cluster_names_what_is_out_of_service() -> None:
+    topic = TopicId(UUID(int=7))
+    alone, one_of_several = (
+        registration(
+            load_config(text),
+            ClusterImage(),
+            command_id=UUID(int=1),
+            cluster_id="c",
+            present=[UUID(int=2)],
+            addresses=(),
+            offline=[(topic, 0), (topic, 3)],
+        )
+        for text in ("", CLUSTER)
+    )
+    assert (alone.body_version, alone.offline) == (1, ())
+    assert (one_of_several.body_version, one_of_several.proof) == (2, Proof.NONE)
+    assert one_of_several.offline == ((topic, (0, 3)),)
+
+
+def test_what_the_planner_hears_of_leases() -> None:
+    def known(*, condemned: Condemned | None, caught_up: bool) -> leases.Liveness:
+        return leases.Liveness(
+            node_epoch=9,
+            condemned=condemned,
+            heard_ms=5,
+            caught_up=caught_up,
+            wants_shutdown=False,
+            suspected=False,
+        )
+
+    found = node_liveness(
+        {
+            NodeId(1): known(condemned=None, caught_up=True),
+            NodeId(2): known(condemned=Condemned.REFUSED, caught_up=False),
+        },
+        100,
+    )
+    assert found[NodeId(1)].is_leased(100)
+    assert found[NodeId(1)].ready
+    assert found[NodeId(1)].image_version >= 9
+    assert not found[NodeId(2)].is_leased(100)
+    assert not found[NodeId(2)].ready
+
+
+def test_nodes_of_a_sandbox_are_one_cluster(tmp_path: Path) -> None:
+    ports = known_raft_ports(tmp_path, 3)
+    save_raft_ports(tmp_path, ports)
+    assert known_raft_ports(tmp_path, 3) == ports
+    secrets = set()
+    for layout in plan_nodes(tmp_path, [1, 2, 3], ports):
+        config = load_config(layout.write_config({}))
+        assert clustering.problems(config) == []
+        assert [each.node_id for each in config.controllers or ()] == [1, 2, 3]
+        assert config.metadata.listener is not None
+        assert config.metadata.listener.port == ports[layout.node - 1]
+        secrets.add(clustering.read_secret(config.cluster.secret_file or "", open_directory))
+    assert len(secrets) == 1
+    assert "controllers" not in plan_nodes(tmp_path, [1])[0].config_text({})
+
+
+@pytest.mark.parametrize(("nodes", "voters"), [(2, 1), (3, 3), (4, 3), (5, 5)])
+def test_an_odd_number_of_nodes_votes(tmp_path: Path, nodes: int, voters: int) -> None:
+    for layout in plan_nodes(tmp_path, range(1, nodes + 1), range(101, 101 + nodes)):
+        assert len(load_config(layout.config_text({})).controllers or ()) == voters
