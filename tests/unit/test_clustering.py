@@ -86,7 +86,7 @@ def test_the_secret(tmp_path: Path) -> None:
 
 
 def test_a_registration_in_a_cluster_names_what_is_out_of_service() -> None:
-    topic = TopicId(UUID(int=7))
+    topic = TopicId(int=7)
     alone, one_of_several = (
         registration(
             load_config(text),
