@@ -15,6 +15,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ssl import SSLContext
+from typing import cast
 
 from dlog.address import Address
 from dlog.errors import (
@@ -325,11 +326,10 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(f"not a stream transport: {transport!r}")
-        self._transport = transport
+        # uvloop's transports are not of asyncio's class.
+        stream = self._transport = cast(asyncio.Transport, transport)
         if self._failure is not None:
-            transport.abort()
+            stream.abort()
 
     def data_received(self, data: bytes) -> None:
         self.counters.bytes_received += len(data)

@@ -318,7 +318,12 @@ class LeaseTable:
                 node_epoch=entry.node_epoch,
                 condemned=entry.condemned,
                 heard_ms=heard,
-                caught_up=(recent and beat is not None and self._is_recent(entry, beat, now_ms)),
+                caught_up=(
+                    recent
+                    and beat is not None
+                    and not beat.surrenders  # it will not act again in this life
+                    and self._is_recent(entry, beat, now_ms)
+                ),
                 wants_shutdown=beat is not None and beat.wants_shutdown,
                 suspected=entry.suspected,
             )
