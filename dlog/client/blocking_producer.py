@@ -45,6 +45,7 @@ class _Parts(ProducerParts):
 
     def wait_for(self, is_done: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait, under the lock, until something is so; return whether it is."""
+        self.thread.check()
         return self.thread.lock.wait_for(is_done, timeout_s)
 
 
@@ -134,7 +135,7 @@ class BlockingProducer:
         self._policy = policy
         self._rng = rng or random.Random()
         self._timestamp_ns = timestamp_ns
-        self._thread = LoopThread("dlog-producer")
+        self._thread = LoopThread("dlog-producer", self._on_fork)
         self._lock = self._thread.lock
         self._parts: _Parts | None = None
         self._is_closing = False
@@ -142,7 +143,7 @@ class BlockingProducer:
 
     def start(self) -> None:
         """Make ready; `with` does it. Raises when the cluster cannot be asked for acks."""
-        if self._parts is not None:
+        if self._parts is not None or self._is_closing:
             raise RuntimeError("the producer was started before")
         thread = self._thread
         thread.start()
@@ -341,6 +342,16 @@ class BlockingProducer:
             self._thread.call(self._cluster.close)
             self._thread.close()
 
+    def _on_fork(self) -> None:
+        """Take no more records in a forked process; the other one sends what was taken."""
+        self._lock = self._thread.lock
+        self._append = self._refuse_forked
+        self._is_closing = True
+
+    def _refuse_forked(self, *_record: object) -> NoReturn:
+        self._thread.check()
+        _refuse_closed()
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -354,6 +365,7 @@ class BlockingProducer:
         self.close()
 
     def _started(self) -> _Parts:
+        self._thread.check()
         if self._parts is None:
             _refuse_closed()
         return self._parts
