@@ -6,17 +6,35 @@ installed, as on a Spark executor, a table in Python gives the same values slowl
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from types import ModuleType
 
 if sys.version_info >= (3, 12):
     from collections.abc import Buffer
 else:
     Buffer = bytes | bytearray | memoryview
 
+
+def _extension() -> ModuleType:
+    """Import the compiled module alone, where it lies as in all versions so far.
+
+    Its package reads the metadata of what is installed, which takes longer than all of ours.
+    """
+    package = PathFinder.find_spec("crc32c")
+    places = None if package is None else package.submodule_search_locations
+    spec = places and PathFinder.find_spec("crc32c._crc32c", places)
+    if not spec or spec.loader is None:
+        return import_module("crc32c")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 _native: Callable[[Buffer, int, int], int] | None
 try:
-    from crc32c import crc32c as _crc32c
-
-    _native = _crc32c
+    _native = _extension().crc32c
 except ImportError:  # the pure table is complete, only slow
     _native = None
 

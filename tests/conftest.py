@@ -3,12 +3,16 @@
 import os
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 HERE = Path(__file__).resolve().parent
 # One server, one loop device, one crash loop: the tests of a file share it and stay in one worker.
 ONE_WORKER_PER_FILE = ("clients", "cluster", "crash", "daemon", "fuzz")
+# These share one server over all files, named by the first parameter.
+ONE_WORKER_PER_SERVER = ("behaviour",)
 
 _skipped: list[tuple[str, str]] = []
 
@@ -19,13 +23,29 @@ def allowed_skips() -> list[str]:
     return [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of one file together where they share something expensive."""
-    for item in items:
-        parts = item.path.relative_to(HERE).parts if item.path.is_relative_to(HERE) else ()
-        grouped = item.get_closest_marker("xdist_group") is not None
-        if parts and parts[0] in ONE_WORKER_PER_FILE and not grouped:
-            item.add_marker(pytest.mark.xdist_group("/".join(parts)))
+def group_of(node: str) -> str:
+    """Return the name of what a test shares with others; its own where it shares nothing."""
+    path, _, test = node.partition("::")
+    folders = path.removeprefix("tests/").split("/")
+    if folders[0] in ONE_WORKER_PER_SERVER:
+        return f"{folders[0]}[{test.partition('[')[2].partition('-')[0].rstrip(']')}]"
+    return path if folders[0] in ONE_WORKER_PER_FILE else node
+
+
+class GroupScheduling(LoadScopeScheduling):
+    """Keep the tests of a group in one worker.
+
+    Not by marks: `--dist loadgroup` writes those into a field that pytest 9.2 has no more, and
+    without a word spreads the tests as if there were none.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    """Schedule by our groups, whatever `--dist` says."""
+    return GroupScheduling(config, log)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -42,7 +62,7 @@ def _refused_skips() -> list[tuple[str, str]]:
     return [
         (node, why)
         for node, why in _skipped
-        if not any(fnmatch(node.partition("@")[0], pattern) for pattern in patterns)
+        if not any(fnmatch(node, pattern) for pattern in patterns)
     ]
 
 

@@ -54,6 +54,7 @@ class KafkaServer(Server):
     """One Kafka node. `overrides` are broker properties."""
 
     name = "kafka"
+    jvm_options: Sequence[str] = JVM_OPTIONS
 
     def __init__(
         self, folder: Path, port: int | None = None, overrides: dict[str, str] | None = None
@@ -108,7 +109,7 @@ class KafkaServer(Server):
         """Return what kafka-server-start.sh would run."""
         gc_log = f"-Xlog:gc*:file={self.folder}/gc.log:time,tags:filecount=10,filesize=100M"
         properties = str(self.folder / "server.properties")
-        return self._java(*JVM_OPTIONS, gc_log, "kafka.Kafka", properties)
+        return self._java(*self.jvm_options, gc_log, "kafka.Kafka", properties)
 
 
 def main() -> int:

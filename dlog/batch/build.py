@@ -9,8 +9,8 @@ Pure: no clock, the caller brings the timestamps. Compiled where possible (`dlog
 
 import struct
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from dlog.batch.columns import Columns
 from dlog.batch.header import (
     BATCH_STRUCT,
     CRC_POSITION,
@@ -24,6 +24,9 @@ from dlog.batch.native import RecordBuffer
 from dlog.batch.records import Header
 from dlog.checksum import Buffer, crc32c
 from dlog.compression import Codec, compress
+
+if TYPE_CHECKING:
+    from dlog.batch.columns import Columns
 
 _CRC = struct.Struct(">I")
 _PRODUCER = struct.Struct(">qhi")
@@ -48,7 +51,7 @@ class BatchBuilder(RecordBuffer):
         super().__init__(bytes_max)
         self.codec = codec
 
-    def append_rows(self, columns: Columns, start: int = 0, stop: int | None = None) -> int:
+    def append_rows(self, columns: "Columns", start: int = 0, stop: int | None = None) -> int:
         """Append the rows from `start` until one does not fit; return how many were appended.
 
         The offsets of the columns are not looked at. Raises ValueError for columns that do not

@@ -7,9 +7,6 @@ Users of the library do not import this: see `dlog.batch.build`, `columns` and `
 
 import os
 
-from dlog.batch._pure import decode_columns, decode_records, murmur2, murmur2_rows
-from dlog.batch._pure_buffer import RecordBuffer
-
 __all__ = [
     "IS_COMPILED",
     "RecordBuffer",
@@ -19,9 +16,9 @@ __all__ = [
     "murmur2_rows",
 ]
 
-IS_COMPILED = False
+IS_COMPILED = os.environ.get("DLOG_PURE") != "1"
 
-if os.environ.get("DLOG_PURE") != "1":
+if IS_COMPILED:
     try:
         from dlog.batch._speedups import (
             RecordBuffer,
@@ -31,6 +28,8 @@ if os.environ.get("DLOG_PURE") != "1":
             murmur2_rows,
         )
     except ImportError:  # built without a compiler, or run from a zip
-        pass
-    else:
-        IS_COMPILED = True
+        IS_COMPILED = False
+
+if not IS_COMPILED:
+    from dlog.batch._pure import decode_columns, decode_records, murmur2, murmur2_rows
+    from dlog.batch._pure_buffer import RecordBuffer

@@ -8,6 +8,7 @@ batch: that is the slow path, which extends the lease, seals a full batch and op
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from dlog.batch.build import BatchBuilder, batch_bytes_max
 from dlog.batch.header import HEADER_BYTES
@@ -16,9 +17,18 @@ from dlog.batch.records import Header, decode
 from dlog.checksum import Buffer
 from dlog.client.futures import BatchResult, Delivery, Owner
 from dlog.client.partitioner import next_sticky
-from dlog.client.queues import SEQUENCE_MASK, Batch, PartitionQueue, ProducerIdentity
+from dlog.client.queues import (
+    ACKS_ALL,
+    ACKS_NONE,
+    SEQUENCE_MASK,
+    Batch,
+    PartitionQueue,
+    ProducerIdentity,
+)
+from dlog.client.topic_queues import TopicQueues
 from dlog.compression import Codec
 from dlog.errors import RecordTooLargeError
+from dlog.types import ZERO_TOPIC_ID
 
 LEASE_BYTES_MIN = 4 * 1024
 LEASE_BYTES_STEP = 64 * 1024
@@ -35,19 +45,6 @@ class Batching:
     memory_bytes: int
     linger_s: float
     delivery_timeout_s: float
-
-
-class TopicQueues:
-    """The partitions of one topic and the one that takes records without a key."""
-
-    __slots__ = ("available", "name", "queues", "sticky")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.queues: list[PartitionQueue] = []
-        self.available: list[int] = []
-        # None: choose before the next record.
-        self.sticky: PartitionQueue | None = None
 
 
 def record_bytes_bound(
@@ -93,14 +90,41 @@ class Accumulator:
         """Return what is known of a topic."""
         return self._topics.get(name)
 
-    def update_topic(self, name: str, partition_count: int, available: Sequence[int]) -> None:
-        """Take in how many partitions a topic has, and which of them have a leader."""
+    def update_topic(
+        self,
+        name: str,
+        partition_count: int,
+        available: Sequence[int],
+        *,
+        topic_id: UUID = ZERO_TOPIC_ID,
+        acks: int = ACKS_ALL,
+    ) -> list[PartitionQueue]:
+        """Take in how many partitions a topic has, and which of them have a leader.
+
+        Partitions are never taken away: a node that lags may tell of fewer. But a topic that was
+        made anew has another id: it gets new queues. Returns the old ones then; the caller ends
+        their batches, which nothing is added to any more.
+        """
         topic = self._topics.get(name)
+        retired: list[PartitionQueue] = []
         if topic is None:
-            topic = self._topics[name] = TopicQueues(name)
+            topic = self._topics[name] = TopicQueues(name, topic_id, acks)
+        elif topic_id in topic.former_ids:
+            return retired
+        elif ZERO_TOPIC_ID not in (topic_id, topic.topic_id) and topic_id != topic.topic_id:
+            retired = topic.queues
+            former = [*topic.former_ids, topic.topic_id]
+            topic = self._topics[name] = TopicQueues(name, topic_id, acks)
+            topic.former_ids.extend(former)
+            if self._identity is not None:
+                topic.spent_producer_id = self._identity.producer_id
+        identity = None if topic.acks == ACKS_NONE else self._identity
         for partition in range(len(topic.queues), partition_count):
-            topic.queues.append(PartitionQueue(name, partition, self._identity))
+            queue = PartitionQueue(name, partition, identity, topic.acks)
+            queue.shun(topic.spent_producer_id)
+            topic.queues.append(queue)
         topic.available = [each for each in available if each < partition_count]
+        return retired
 
     # Appending
 

@@ -190,7 +190,9 @@ class Admin:
         response = await self._command(ApiKey.CREATE_TOPICS, build, timeout_ms)
         result = _only(response.topics, f"topic {name}")
         raise_for(int(result.error_code), result.error_message)
-        return UUID(int=result.topic_id.int) if result.topic_id else ZERO_TOPIC_ID
+        if validate_only or not result.topic_id:  # Kafka makes one up
+            return ZERO_TOPIC_ID
+        return UUID(int=result.topic_id.int)
 
     async def delete_topic(self, name: str, timeout_ms: int = TIMEOUT_MS) -> None:
         """Delete a topic and its data; raise its error."""
@@ -238,16 +240,18 @@ class Admin:
                 resources=(wanted,), include_synonyms=False, include_documentation=True
             )
 
-        async def operation(node: NodeClient) -> list[ConfigEntry]:
+        async def operation(node: NodeClient) -> Any:
             response = await node.call(ApiKey.DESCRIBE_CONFIGS, build)
-            result = _only(response.results, name)
-            raise_for(int(result.error_code), result.error_message)
-            return [_config_entry(each) for each in result.configs]
+            return _only(response.results, name)
 
         if resource is Resource.BROKER and name:
             # Only the node itself knows its own file.
-            return await self._cluster.run(lambda: self._cluster.node(int(name)), operation)
-        return await self._cluster.run(self._cluster.any_node, operation)
+            result = await self._cluster.run(lambda: self._cluster.node(int(name)), operation)
+        else:
+            result = await self._cluster.run(self._cluster.any_node, operation)
+        # Its error is not tried again: a topic that is not there would be asked for very long.
+        raise_for(int(result.error_code), result.error_message)
+        return [_config_entry(each) for each in result.configs]
 
     async def alter_configs(
         self,

@@ -17,12 +17,13 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self, cast
 
-from dlog.batch.records import Header, Record
+from dlog.batch.records import Header
 from dlog.checksum import Buffer
 from dlog.client import produce_options as defaults
 from dlog.client.accumulator import record_bytes_bound
 from dlog.client.bootstrap import Bootstrap, parse_bootstrap
-from dlog.client.bulk import Step, bulk_append
+from dlog.client.bulk import Keys, Many, bulk_append
+from dlog.client.bulk_steps import Step
 from dlog.client.cluster import Cluster
 from dlog.client.futures import BatchDelivery, BufferFullError, Delivery, Written, WrittenSpan
 from dlog.client.loop_thread import LoopThread
@@ -111,6 +112,7 @@ class BlockingProducer:
         request_timeout_ms: int = defaults.REQUEST_TIMEOUT_MS,
         delivery_timeout_ms: int = defaults.DELIVERY_TIMEOUT_MS,
         block_ms: int = defaults.BLOCK_MS,
+        abandon_ms: int = defaults.ABANDON_MS,
         idempotent: bool | None = None,
         connection: ConnectionOptions | None = None,
         policy: RetryPolicy | None = None,
@@ -128,6 +130,7 @@ class BlockingProducer:
             request_timeout_ms=request_timeout_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             block_ms=block_ms,
+            abandon_ms=abandon_ms,
             idempotent=idempotent,
         )
         self._addresses = parse_bootstrap(bootstrap)
@@ -245,12 +248,16 @@ class BlockingProducer:
     def send_many(
         self,
         topic: str,
-        records: Sequence[Buffer | None] | Sequence[Record],
-        keys: Sequence[Buffer | None] | None = None,
+        records: Many,
+        keys: Keys = None,
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> BlockingBatchDelivery:
-        """Take many records over: values with or without `keys`, or whole `Record`s.
+        """Take many records over: values with or without `keys`, whole `Record`s, or Arrow.
+
+        Arrow is a `pyarrow.RecordBatch` or `Table` with a column `value` and perhaps `key`,
+        `timestamp` and `headers`, or an array of values, perhaps with one of keys: no Python object
+        is made per record. Records without a timestamp get `timestamp_ms`, or the time of now.
 
         Waits while memory is full, `block_ms` for each step. Raises as `send`; what was taken over
         before is sent all the same.
@@ -324,7 +331,8 @@ class BlockingProducer:
     def close(self, timeout_ms: int | None = None) -> None:
         """Flush, then end; after `timeout_ms` what is left ends as refused or unknown. Idempotent.
 
-        Without a time-out it takes at most `delivery_timeout_ms`.
+        Without a time-out it takes at most `delivery_timeout_ms`. Leaving the block by an exception
+        (Ctrl-C, a cancellation) gives it `abandon_ms`. Whatever ends unwritten is logged.
         """
         with self._lock:
             parts = self._parts
@@ -358,11 +366,11 @@ class BlockingProducer:
 
     def __exit__(
         self,
-        _kind: type[BaseException] | None,
+        kind: type[BaseException] | None,
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        self.close(None if kind is None else self._options.abandon_ms)
 
     def _started(self) -> _Parts:
         self._thread.check()

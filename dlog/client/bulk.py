@@ -3,47 +3,49 @@
 Pure: `BulkAppend` is advanced by the producer, which waits for memory between two steps.
 """
 
+import importlib
 from collections.abc import Sequence
-from enum import Enum, auto
-from typing import Protocol, cast
+from typing import cast
 
 from dlog.batch.native import murmur2
 from dlog.batch.records import Record
 from dlog.checksum import Buffer
 from dlog.client.accumulator import Accumulator, record_bytes_bound
+from dlog.client.bulk_steps import Append, Arrow, Step, check_same, is_arrow
 from dlog.client.futures import BatchDelivery
 
 _POSITIVE = 0x7FFF_FFFF
 
-
-class Step(Enum):
-    """How far one step came."""
-
-    MORE = auto()
-    """Some records were taken; there are more."""
-    SHORT = auto()
-    """There is no memory for the next record."""
-    DONE = auto()
-
-
-class Append(Protocol):
-    """Records on their way into batches, some at each step."""
-
-    def advance(self, now_s: float) -> Step:
-        """Append some more."""
+Many = Sequence[Buffer | None] | Sequence[Record] | Arrow
+"""Values, whole records, or Arrow: a RecordBatch, a Table or an array; see `bulk_arrow`."""
+Keys = Sequence[Buffer | None] | Arrow | None
+"""Keys beside values; Arrow's array for Arrow's."""
 
 
 def bulk_append(
     accumulator: Accumulator,
     topic_name: str,
-    records: Sequence[Buffer | None] | Sequence[Record],
-    keys: Sequence[Buffer | None] | None,
+    records: Many,
+    keys: Keys,
     *,
     timestamp_ms: int,
     partition: int | None,
     delivery: BatchDelivery,
 ) -> Append:
     """Return the steps for values, with or without keys, or for `Record`s: the first one tells."""
+    if is_arrow(records):
+        append: Append = importlib.import_module("dlog.client.bulk_arrow").ArrowAppend(
+            accumulator,
+            topic_name,
+            records,
+            keys,
+            timestamp_ms=timestamp_ms,
+            partition=partition,
+            delivery=delivery,
+        )
+        return append
+    records = cast(Sequence[Buffer | None] | Sequence[Record], records)
+    keys = cast(Sequence[Buffer | None] | None, keys)
     if len(records) and isinstance(records[0], Record):
         if keys is not None:
             raise ValueError("a Record has a key of its own")
@@ -105,12 +107,12 @@ class BulkAppend:
         self._accumulator = accumulator
         self._topic_name = topic_name
         self._timestamp_ms = timestamp_ms
+        self._topic = accumulator.topic(topic_name)
         if keys is None or partition is not None:
             self._runs = [_Run(partition, values, keys, range(len(values)))]
         else:
-            topic = accumulator.topic(topic_name)
-            assert topic is not None
-            self._runs = _by_partition(values, keys, len(topic.queues))
+            assert self._topic is not None
+            self._runs = _by_partition(values, keys, len(self._topic.queues))
 
     def advance(self, now_s: float) -> Step:
         """Append to one batch as many records as it takes."""
@@ -118,6 +120,7 @@ class BulkAppend:
             del self._runs[0]
         if not self._runs:
             return Step.DONE
+        check_same(self._accumulator, self._topic_name, self._topic)
         run = self._runs[0]
         at = run.position
         key = None if run.keys is None else run.keys[at]

@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
+from uuid import UUID
 
 from dlog.client.ack_default import find_ack_default
 from dlog.client.connections import Connections
@@ -61,7 +62,7 @@ class Cluster:
         self._connections = Connections(loop, options or ConnectionOptions(), self.counters)
         self._lookup = Lookup(loop, rng, bootstrap, self._cache, self._connections, self.counters)
         self.policy = policy or RetryPolicy()
-        self._ack_defaults: dict[str, str] = {}
+        self._ack_defaults: dict[tuple[str, UUID | None], str] = {}
 
     @property
     def policy(self) -> RetryPolicy:
@@ -318,14 +319,15 @@ class Cluster:
         """Return what `acks` shall be when nobody says: "all", "leader" or "none".
 
         It is the `ack.default` of the topic, or of the cluster; "all" where that is not served
-        (Apache Kafka) or may not be read. Asked once per client and topic.
+        (Apache Kafka) or may not be read. Asked once per client and life of a topic.
         """
-        name = topic or ""
-        if name not in self._ack_defaults:
-            self._ack_defaults[name] = await self.run(
+        view = None if topic is None else self._cache.topic(topic)
+        key = topic or "", None if view is None else view.topic_id
+        if key not in self._ack_defaults:
+            self._ack_defaults[key] = await self.run(
                 self.any_node, lambda node: find_ack_default(node, topic)
             )
-        return self._ack_defaults[name]
+        return self._ack_defaults[key]
 
 
 class _Call:

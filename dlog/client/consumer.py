@@ -89,8 +89,9 @@ class Consumer:
         """Read all partitions of `topics`, and `partitions`, from `start` on.
 
         Where records are gone (deleted before they were read, a log cut back), `on_gap` is told
-        and reading goes on; without it `poll` raises GapError and the partition stays there. With
-        READ_COMMITTED records of aborted transactions are left out, and open ones are waited for.
+        and reading goes on; without it `poll` raises GapError and the partition stays there until
+        it is sought: the other partitions go on, and each poll that finds nothing raises it again.
+        With READ_COMMITTED records of aborted transactions are left out, and open ones waited for.
 
         A consumer has connections of its own: others would wait behind its waiting fetches.
         """
@@ -122,15 +123,22 @@ class Consumer:
         """Find the cluster, the partitions and their starts; begin to read ahead.
 
         A consumer that starts at "latest" reads all that is written after this has returned.
-        Raises the errors of topics and partitions that last until the policy's deadline.
+        Raises the errors of topics and partitions that last until the policy's deadline; the
+        consumer is closed then.
         """
         if self._started is not None:
             raise DlogError("a consumer is started once")
         self._started = reading = Reading(self._settings, asyncio.get_running_loop())
-        keys = list(self._named)
-        for topic in self._topics:
-            keys += await reading.partitions_of(topic)
-        await reading.add(_spread(self._start, keys))
+        is_started = False
+        try:
+            keys = list(self._named)
+            for topic in self._topics:
+                keys += await reading.partitions_of(topic)
+            await reading.add(_spread(self._start, keys))
+            is_started = True
+        finally:
+            if not is_started:
+                await reading.close()
         if self._topics:
             reading.fetcher.spawn(reading.watch_topics(self._topics), "dlog-consumer-topics")
 
@@ -140,13 +148,7 @@ class Consumer:
             await self._started.close()
 
     async def __aenter__(self) -> Self:
-        is_started = False
-        try:
-            await self.start()
-            is_started = True
-        finally:
-            if not is_started:
-                await self.close()
+        await self.start()
         return self
 
     async def __aexit__(

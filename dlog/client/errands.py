@@ -5,17 +5,24 @@ when it is done. Called by `dlog.client.sender`.
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from dlog.client.cluster import Cluster
+from dlog.client.log_lines import error_name, log_event
 from dlog.client.node import NodeClient
-from dlog.client.partitions import init_producer_id
+from dlog.client.producer_id import init_producer_id
 from dlog.client.queues import ProducerIdentity
 from dlog.client.retry import is_retriable
 from dlog.client.views import TopicView
-from dlog.errors import DlogError, UnknownTopicOrPartitionError
+from dlog.errors import (
+    DlogError,
+    LeaderNotAvailableError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
 from dlog.wire.apis import ApiKey
 
 PRODUCE_VERSIONS = (3, 11)
@@ -23,6 +30,13 @@ PRODUCE_VERSIONS = (3, 11)
 
 NEW_TOPIC_PATIENCE_S = 5.0
 """A topic that was made a moment ago may not be known to every node yet."""
+
+AcksOf = Callable[[str], Coroutine[Any, Any, int]]
+"""Finds out which acks a topic's batches are sent with, as on the wire."""
+
+
+_Work = Callable[[], Coroutine[Any, Any, DlogError | None]]
+"""Returns why it has to be done again; None: it is done."""
 
 
 class Link:
@@ -41,9 +55,10 @@ class Link:
 class _Errand:
     """One thing to find out, again and again."""
 
-    __slots__ = ("failures", "not_before_s", "task")
+    __slots__ = ("error", "failures", "not_before_s", "task")
 
     def __init__(self) -> None:
+        self.error: DlogError | None = None  # of the last time
         self.failures = 0
         self.not_before_s = 0.0
         self.task: asyncio.Task[None] | None = None
@@ -60,14 +75,16 @@ class Errands:
         loop: asyncio.AbstractEventLoop,
         rng: random.Random,
         wake: Callable[[], None],
-        on_topic: Callable[[TopicView], None],
-        on_refused: Callable[[Exception], None],
+        acks_of: AcksOf,
+        on_topic: Callable[[TopicView, int], None],
+        on_refused: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
         self._identity = identity
         self._loop = loop
         self._rng = rng
         self._wake = wake
+        self._acks_of = acks_of
         self._on_topic = on_topic
         self._on_refused = on_refused
         self._links: dict[int, Link] = {}
@@ -122,14 +139,26 @@ class Errands:
         """Get a producer id."""
         self._run("producer id", self._identify)
 
+    def trouble(self, topic: str) -> DlogError | None:
+        """Return why records of a topic could not be sent, where an errand for them has failed."""
+        nodes = [name for name in self._errands if name.startswith("node ")]
+        for name in (f"topic {topic}", "producer id", *nodes):
+            errand = self._errands.get(name)
+            if errand is not None and errand.error is not None:
+                return errand.error
+        return None
+
     async def find_topic(self, topic: str, deadline_s: float) -> None:
         """Learn a topic for the first time, or raise why it cannot be used."""
         unknown_s = min(deadline_s, self._loop.time() + NEW_TOPIC_PATIENCE_S)
         attempt = 0
         while True:
             try:
-                self._learn(await self._cluster.metadata(topic))
+                async with asyncio.timeout_at(deadline_s):
+                    await self._learn(await self._cluster.metadata(topic))
                 return
+            except TimeoutError as error:
+                raise RequestTimedOutError(f"no answer about topic {topic} in time") from error
             except DlogError as error:
                 unknown = isinstance(error, UnknownTopicOrPartitionError)
                 wait_s = self._cluster.policy.backoff_s(attempt, self._rng)
@@ -139,13 +168,14 @@ class Errands:
             attempt += 1
             await asyncio.sleep(wait_s)
 
-    def _learn(self, view: TopicView) -> None:
+    async def _learn(self, view: TopicView) -> None:
+        acks = await self._acks_of(view.name)
         self._learned_s[view.name] = self._loop.time()
-        self._on_topic(view)
+        self._on_topic(view, acks)
 
     # Each errand
 
-    def _run(self, name: str, work: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+    def _run(self, name: str, work: _Work) -> None:
         """Start an errand, unless it is under way or failed a moment ago."""
         errand = self._errands.get(name)
         if errand is None:
@@ -153,43 +183,61 @@ class Errands:
         busy = errand.task is not None and not errand.task.done()
         if not busy and not self._is_closed and self._loop.time() >= errand.not_before_s:
             errand.task = self._loop.create_task(self._do(errand, work))
+            errand.task.add_done_callback(lambda task: self._on_end(name, errand, task))
 
-    async def _do(self, errand: _Errand, work: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-        if await work():
+    async def _do(self, errand: _Errand, work: _Work) -> None:
+        errand.error = await work()
+        if errand.error is None:
             errand.failures = 0
         else:
-            wait_s = self._cluster.policy.backoff_s(errand.failures, self._rng)
-            errand.failures += 1
-            errand.not_before_s = self._loop.time() + wait_s
-            self._loop.call_at(errand.not_before_s, self._wake)
+            self._put_off(errand)
         # After this task is done, or the errand would still count as under way.
         self._loop.call_soon(self._wake)
 
-    async def _open(self, link: Link, topic: str, partition: int) -> bool:
+    def _put_off(self, errand: _Errand) -> None:
+        wait_s = self._cluster.policy.backoff_s(errand.failures, self._rng)
+        errand.failures += 1
+        errand.not_before_s = self._loop.time() + wait_s
+        self._loop.call_at(errand.not_before_s, self._wake)
+
+    def _on_end(self, name: str, errand: _Errand, task: "asyncio.Task[None]") -> None:
+        """End what waits for an errand that a bug has ended, here or in a hook of the program's."""
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        log_event(
+            logging.ERROR, "Failed at an errand", errand=name, error=error_name(error), reason=error
+        )
+        self._put_off(errand)
+        self._on_refused(f"{name}: {error_name(error)}: {error}")
+
+    async def _open(self, link: Link, topic: str, partition: int) -> DlogError | None:
         try:
             node = await self._cluster.connection(link.node_id)
             link.version = node.highest_version(ApiKey.PRODUCE, *PRODUCE_VERSIONS)
         except DlogError as error:
             self._cluster.on_error(topic, partition, link.node_id, error)
-            return False
+            return error
         link.node = node
-        return True
+        return None
 
-    async def _look_up(self, topic: str) -> bool:
+    async def _look_up(self, topic: str) -> DlogError | None:
         try:
             view = await self._cluster.metadata(topic)
-        except DlogError:  # logged and counted by the cluster
-            return False
-        self._learn(view)
-        return all(partition.leader >= 0 for partition in view.partitions)
+            await self._learn(view)
+        except DlogError as error:  # logged and counted by the cluster
+            return error
+        if all(partition.leader >= 0 for partition in view.partitions):
+            return None
+        return LeaderNotAvailableError(f"some partitions of {topic} have no leader")
 
-    async def _identify(self) -> bool:
+    async def _identify(self) -> DlogError | None:
         identity = self._identity
         assert identity is not None
         try:
             identity.renew(*await self._cluster.run(self._cluster.any_node, init_producer_id))
         except DlogError as error:
             if not is_retriable(error):
-                self._on_refused(error)
-            return False
-        return True
+                self._on_refused(f"no producer id: {error}")
+            return error
+        return None

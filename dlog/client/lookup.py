@@ -103,6 +103,7 @@ class Lookup:
         # The next shared look-up: which topics, and its outcome.
         self._wanted: dict[str, None] = {}
         self._next: asyncio.Future[ClusterView] | None = None
+        self._current: asyncio.Future[ClusterView] | None = None  # looked up now
         self._rounds: asyncio.Task[None] | None = None
         self.policy = RetryPolicy()
 
@@ -207,6 +208,7 @@ class Lookup:
         outcome = self._next
         if self._rounds is None or self._rounds.done():
             self._rounds = self._loop.create_task(self._run_rounds())
+            self._rounds.add_done_callback(self._on_end)
         try:
             return await asyncio.shield(outcome)
         except DlogError as error:
@@ -219,14 +221,26 @@ class Lookup:
     async def _run_rounds(self) -> None:
         while self._next is not None:
             outcome, self._next = self._next, None
+            self._current = outcome
             topics = [*dict.fromkeys([*self._wanted, *self._cache.stale_topics()])]
             self._wanted.clear()
             try:
                 outcome.set_result(await self.ask(topics))
             except DlogError as error:
                 outcome.set_exception(error)
-            finally:
-                outcome.cancel()  # nothing when it is set: only when this task ends early
+
+    def _on_end(self, task: "asyncio.Task[None]") -> None:
+        """Tell those who wait when the rounds end early: by `close`, or by a bug."""
+        bug = None if task.cancelled() else task.exception()
+        for outcome in (self._current, self._next if bug else None):
+            if outcome is None or outcome.done():
+                continue
+            if bug is None:
+                outcome.cancel()
+            else:
+                outcome.set_exception(bug)
+        if bug is not None:
+            self._next = None
 
     async def close(self) -> None:
         """End the look-ups under way. Idempotent."""

@@ -6,7 +6,7 @@ function returns whom to tell afterwards, without the lock.
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from dlog.client.accumulator import Accumulator
@@ -85,7 +85,7 @@ class Outcomes:
         )
         if verdict is Verdict.WRITTEN_BEFORE:
             return self.written(batch, NO_OFFSET, -1)
-        if verdict is Verdict.GIVE_UP:
+        if verdict is Verdict.GIVE_UP or queue.is_retired:
             queue.remove(batch)
             return self._give_up(batch, str(error))
         if verdict is Verdict.SPLIT:
@@ -116,8 +116,11 @@ class Outcomes:
         queue.needs_id = queue.needs_id or verdict is Verdict.NEW_PRODUCER_ID
         queue.retry(batch, now_s + self.policy.backoff_s(batch.attempts - 1, self._rng))
 
-    def expire(self, queue: PartitionQueue, now_s: float) -> Tell:
-        """End what should have been written by now. What is on the wire stays there."""
+    def expire(self, queue: PartitionQueue, now_s: float, trouble: Exception | None = None) -> Tell:
+        """End what should have been written by now. What is on the wire stays there.
+
+        `trouble` is why nothing could be sent, for batches that were not even tried.
+        """
         tell: Tell = []
         for batch in queue.inflight:
             if batch.deadline_s <= now_s and not batch.result.is_done:
@@ -126,11 +129,11 @@ class Outcomes:
         for batch in reversed(list(queue.waiting)):
             if batch.deadline_s <= now_s:
                 queue.waiting.remove(batch)
-                tell += self._give_up(batch, _too_late(batch))
+                tell += self._give_up_late(batch, trouble)
         opened = queue.open
         if opened is not None and opened.deadline_s <= now_s:
             queue.drop_open()
-            tell += self._give_up(opened, _too_late(opened))
+            tell += self._give_up_late(opened, trouble)
         return tell
 
     def end_all(self, reason: str) -> Tell:
@@ -140,13 +143,30 @@ class Outcomes:
             for batch in queue.inflight:
                 if not batch.result.is_done:
                     tell += self._settle(batch, reason, is_unknown=True)
-            while queue.waiting:
-                tell += self._give_up(queue.waiting.pop(), reason)
-            opened = queue.open
-            if opened is not None:
-                queue.drop_open()
-                tell += self._give_up(opened, reason)
+            tell += self._end_unsent(queue, reason)
         return tell
+
+    def retire(self, queues: Sequence[PartitionQueue], reason: str) -> Tell:
+        """End what waits for a topic that is no more; what is on the wire ends by its answer."""
+        tell: Tell = []
+        for queue in queues:
+            queue.is_retired = True
+            tell += self._end_unsent(queue, reason)
+        return tell
+
+    def _end_unsent(self, queue: PartitionQueue, reason: str) -> Tell:
+        tell: Tell = []
+        while queue.waiting:
+            tell += self._give_up(queue.waiting.pop(), reason)
+        opened = queue.open
+        if opened is not None:
+            queue.drop_open()
+            tell += self._give_up(opened, reason)
+        return tell
+
+    def _give_up_late(self, batch: Batch, trouble: Exception | None) -> Tell:
+        batch.last_error = batch.last_error or trouble
+        return self._give_up(batch, _too_late(batch))
 
     def _give_up(self, batch: Batch, reason: str) -> Tell:
         """End a batch that is neither on the wire nor waits any more."""

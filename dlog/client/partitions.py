@@ -212,16 +212,3 @@ async def delete_records(
             raise_for(int(each.error_code), f"{topic}-{each.partition_index}")
             found[int(each.partition_index)] = int(each.low_watermark)
     return found
-
-
-async def init_producer_id(node: NodeClient, timeout_ms: int = 30_000) -> tuple[int, int]:
-    """Return a fresh (producer id, epoch) for an idempotent producer."""
-
-    def build(module: Any) -> Any:
-        return module.InitProducerIdRequest(
-            transactional_id=None, transaction_timeout=timedelta(milliseconds=timeout_ms)
-        )
-
-    response = await node.call(ApiKey.INIT_PRODUCER_ID, build)
-    raise_for(int(response.error_code))
-    return int(response.producer_id), int(response.producer_epoch)

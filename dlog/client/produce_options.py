@@ -24,6 +24,8 @@ REQUEST_BYTES = 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 30_000
 DELIVERY_TIMEOUT_MS = 120_000
 BLOCK_MS = 60_000
+ABANDON_MS = 3_000
+"""Enough for a healthy cluster, and not too long for one who has pressed Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ class ProducerOptions:
     request_timeout_ms: int
     delivery_timeout_ms: int
     block_ms: int
+    abandon_ms: int
     idempotent: bool | None
 
     def __post_init__(self) -> None:
@@ -57,7 +60,7 @@ class ProducerOptions:
         compress(self.codec, b"")
 
     def _check_numbers(self) -> None:
-        for name in ("linger_ms", "block_ms"):
+        for name in ("linger_ms", "block_ms", "abandon_ms"):
             if not getattr(self, name) >= 0:  # a NaN is neither
                 raise ValueError(f"{name} is negative")
         for name in ("request_bytes", "request_timeout_ms", "delivery_timeout_ms"):

@@ -21,12 +21,13 @@ from contextlib import nullcontext
 from types import TracebackType
 from typing import NoReturn, Self, cast
 
-from dlog.batch.records import Header, Record
+from dlog.batch.records import Header
 from dlog.checksum import Buffer
 from dlog.client import produce_options as defaults
 from dlog.client.accumulator import record_bytes_bound
 from dlog.client.bootstrap import Bootstrap, parse_bootstrap
-from dlog.client.bulk import Step, bulk_append
+from dlog.client.bulk import Keys, Many, bulk_append
+from dlog.client.bulk_steps import Step
 from dlog.client.cluster import Cluster
 from dlog.client.futures import BatchDelivery, BufferFullError, Delivery, Written
 from dlog.client.outcomes import ProducerCounters
@@ -41,10 +42,11 @@ class Producer:
     """Writes records to topics. Owner: one event loop. Life: an `async with` block.
 
     `acks`: "all" replicas in sync, the "leader" alone, or "none" (nothing is confirmed then); by
-    default what the cluster says (`ack.default`). `compression`: none, gzip, snappy, lz4, zstd.
-    `linger_ms`: how long a record may wait for company while nobody awaits it. `batch_bytes`: size
-    of a full batch before compression. `memory_bytes`: all batches together. `block_ms`: how long
-    `send` may wait for memory or for a topic to be known.
+    default what the topic says, or else the cluster (`ack.default`). `compression`: none, gzip,
+    snappy, lz4, zstd. `linger_ms`: how long a record may wait for company while nobody awaits it.
+    `batch_bytes`: size of a full batch before compression. `memory_bytes`: all batches together.
+    `block_ms`: how long `send` may wait for memory or for a topic to be known. `abandon_ms`: how
+    long leaving the block by an exception may take. All options: docs/client.md.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Producer:
         request_timeout_ms: int = defaults.REQUEST_TIMEOUT_MS,
         delivery_timeout_ms: int = defaults.DELIVERY_TIMEOUT_MS,
         block_ms: int = defaults.BLOCK_MS,
+        abandon_ms: int = defaults.ABANDON_MS,
         idempotent: bool | None = None,
         connection: ConnectionOptions | None = None,
         policy: RetryPolicy | None = None,
@@ -77,6 +80,7 @@ class Producer:
             request_timeout_ms=request_timeout_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             block_ms=block_ms,
+            abandon_ms=abandon_ms,
             idempotent=idempotent,
         )
         # A cluster that was given stays open: it may have other users.
@@ -200,12 +204,16 @@ class Producer:
     async def send_many(
         self,
         topic: str,
-        records: Sequence[Buffer | None] | Sequence[Record],
-        keys: Sequence[Buffer | None] | None = None,
+        records: Many,
+        keys: Keys = None,
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> BatchDelivery:
-        """Take many records over: values with or without `keys`, or whole `Record`s.
+        """Take many records over: values with or without `keys`, whole `Record`s, or Arrow.
+
+        Arrow is a `pyarrow.RecordBatch` or `Table` with a column `value` and perhaps `key`,
+        `timestamp` and `headers`, or an array of values, perhaps with one of keys: no Python object
+        is made per record. Records without a timestamp get `timestamp_ms`, or the time of now.
 
         Waits while memory is full, `block_ms` for each step. Raises as `send`; what was taken over
         before is sent all the same.
@@ -298,7 +306,8 @@ class Producer:
     async def close(self, timeout_ms: int | None = None) -> None:
         """Flush, then end; after `timeout_ms` what is left ends as refused or unknown. Idempotent.
 
-        Without a time-out it takes at most `delivery_timeout_ms`.
+        Without a time-out it takes at most `delivery_timeout_ms`. Leaving the block by an exception
+        (Ctrl-C, a cancellation) gives it `abandon_ms`. Whatever ends unwritten is logged.
         """
         parts = self._parts
         if parts is None or self._is_closing:
@@ -325,11 +334,11 @@ class Producer:
 
     async def __aexit__(
         self,
-        _kind: type[BaseException] | None,
+        kind: type[BaseException] | None,
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        await self.close()
+        await self.close(None if kind is None else self._options.abandon_ms)
 
     def _started(self) -> ProducerParts:
         if self._parts is None:

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import cast
 
 from dlog.client.accumulator import Accumulator
 from dlog.client.cluster import Cluster
@@ -30,10 +31,12 @@ class ProducerParts:
         on_released: Callable[[], None],
         delivery_type: type[Delivery] = Delivery,
     ) -> None:
-        if options.idempotent and acks == "none":
-            raise ValueError("an idempotent producer needs acks, the cluster's default is none")
-        is_idempotent = options.is_idempotent and acks != "none"
-        identity = ProducerIdentity() if is_idempotent else None
+        self._cluster = cluster
+        self._options = options
+        if acks == "none":
+            self._refuse_none("the cluster's default")
+        # Topics whose acks are "none" do without.
+        identity = ProducerIdentity() if options.is_idempotent else None
         self.accumulator = Accumulator(
             options.batching(),
             rng=rng,
@@ -45,18 +48,31 @@ class ProducerParts:
             cluster,
             self.accumulator,
             Sending(
-                acks=ACKS[acks],
                 linger_s=options.linger_ms / 1000,
                 request_bytes=options.request_bytes,
                 request_timeout_s=options.request_timeout_ms / 1000,
             ),
             identity=identity,
+            acks_of=self._acks_of,
             loop=loop,
             rng=rng,
             lock=lock,
             counters=counters,
             on_released=on_released,
         )
+
+    async def _acks_of(self, topic: str) -> int:
+        """Return what a topic's batches are sent with: as was asked for, or its own default."""
+        acks = self._options.acks
+        if acks is None:
+            acks = cast(Acks, await self._cluster.ack_default(topic))
+            if acks == "none":
+                self._refuse_none(f"the default of {topic}")
+        return ACKS[acks]
+
+    def _refuse_none(self, whose: str) -> None:
+        if self._options.idempotent:
+            raise ValueError(f"an idempotent producer needs acks, {whose} is none")
 
     def wake(self) -> None:
         """Let the sender look at everything again; from the loop's thread."""

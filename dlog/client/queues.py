@@ -24,6 +24,8 @@ INFLIGHT_MAX = 5
 SEQUENCE_MASK = 0x7FFF_FFFF
 EPOCH_MAX = 0x7FFF
 NO_SEQUENCE = -1
+ACKS_ALL = -1
+ACKS_NONE = 0
 
 
 class ProducerIdentity:
@@ -131,10 +133,12 @@ class PartitionQueue:
 
     __slots__ = (
         "_next_order",
+        "acks",
         "epoch",
         "identity",
         "inflight",
         "is_known",
+        "is_retired",
         "is_settling",
         "needs_epoch",
         "needs_id",
@@ -147,10 +151,15 @@ class PartitionQueue:
         "waiting",
     )
 
-    def __init__(self, topic: str, partition: int, identity: ProducerIdentity | None) -> None:
+    def __init__(
+        self, topic: str, partition: int, identity: ProducerIdentity | None, acks: int = ACKS_ALL
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.identity = identity  # None: not idempotent
+        self.acks = acks  # as on the wire
+        # The topic was made anew: what is on the wire is the last of it.
+        self.is_retired = False
         # Whether the leader knows this producer and epoch. One that does not takes any sequence, so
         # that the second batch could overtake the first: one goes at a time until then. Without
         # sequences that holds always.
@@ -169,6 +178,15 @@ class PartitionQueue:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    def shun(self, producer_id: int) -> None:
+        """Number nothing under this id: batches of a queue before this one may still arrive.
+
+        A leader could take the first ones of this queue for repetitions of those.
+        """
+        if self.identity is not None and producer_id >= 0:
+            self.producer_id = producer_id
+            self.needs_epoch = self.needs_id = True
 
     @property
     def is_idle(self) -> bool:

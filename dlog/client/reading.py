@@ -16,7 +16,7 @@ from dlog.client.consumed import ConsumedRecord
 from dlog.client.consumer_counters import ConsumerCounters
 from dlog.client.fetch_plan import FetchLimits
 from dlog.client.fetcher import Fetcher
-from dlog.client.gaps import GapError, OnGap
+from dlog.client.gaps import Gap, GapError, OnGap
 from dlog.client.offsets import OffsetFinder
 from dlog.client.positions import Cursor
 from dlog.client.retry import RetryPolicy
@@ -87,6 +87,8 @@ class Reading:
         )
         self.fetcher.start()
         self.is_closed = False
+        # Without `on_gap`: the last gap of each partition that was raised.
+        self._told: dict[TopicPartition, Gap] = {}
         self._on_gap = settings.on_gap
         self._counters = settings.counters
         self._loop = loop
@@ -147,6 +149,8 @@ class Reading:
         Raises GapError, errors of partitions that do not pass, and what `on_gap` raises.
         """
         deadline_s = self._loop.time() + limits.timeout_s
+        # A gap is told at once. Told before, it must not keep the other partitions' records back:
+        # it is told again by a poll that ends with none.
         if not self.has_decoded:
             # What has arrived is received, and the next requests leave, even for one who always
             # finds records at hand.
@@ -156,10 +160,11 @@ class Reading:
             taken = take(limits.record_count, limits.byte_count)
             if taken:
                 return taken
-            if any(not cursor.has_data for cursor in self.fetcher.troubled.values()):
+            if any(map(self._is_news, self.fetcher.troubled.values())):
                 continue
             left_s = deadline_s - self._loop.time()
-            if left_s <= 0:
+            if left_s <= 0 or self._all_at_gaps():
+                self._tell_gaps_again()
                 return taken
             await self.fetcher.arrived.wait(left_s if left_s < _FOREVER_S else None)
 
@@ -231,8 +236,8 @@ class Reading:
         if self.fetcher.crash is not None:
             raise self.fetcher.crash
         for key, cursor in list(self.fetcher.troubled.items()):
-            if cursor.has_data:
-                continue  # first what was read before
+            if not self._is_news(cursor):
+                continue  # told before, or not yet: first what was read before
             failure = cursor.take_failure()
             if cursor.gap is None:
                 del self.fetcher.troubled[key]
@@ -241,9 +246,30 @@ class Reading:
                 raise failure
             if cursor.gap is not None:
                 if self._on_gap is None:
+                    self._told[key] = cursor.gap
                     raise GapError(cursor.gap)
                 self._on_gap(cursor.gap)
                 self.fetcher.seek(cursor, cursor.gap.resume_offset)
+
+    def _is_news(self, cursor: Cursor) -> bool:
+        """Return whether a reader must hear of this one's trouble now."""
+        if cursor.has_data:
+            return False
+        return cursor.failure is not None or not self._is_told(cursor)
+
+    def _is_told(self, cursor: Cursor) -> bool:
+        gap = cursor.gap
+        return gap is not None and self._told.get(cursor.topic_partition) is gap
+
+    def _all_at_gaps(self) -> bool:
+        """Return whether nothing can come before the reader has sought past a gap."""
+        reading = [each for each in self.fetcher.cursors.values() if not each.is_paused]
+        return bool(reading) and all(map(self._is_told, reading))
+
+    def _tell_gaps_again(self) -> None:
+        for cursor in self.fetcher.troubled.values():
+            if cursor.gap is not None and self._is_told(cursor) and not cursor.is_paused:
+                raise GapError(cursor.gap)
 
 
 def _bytes_of_records(records: list[ConsumedRecord]) -> int:

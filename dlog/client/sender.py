@@ -11,6 +11,7 @@ threads; it is held for moments, never over encoding or a write.
 """
 
 import asyncio
+import logging
 import math
 import random
 from collections.abc import Callable
@@ -19,23 +20,26 @@ from dataclasses import dataclass
 
 from dlog.client.accumulator import Accumulator
 from dlog.client.cluster import Cluster
-from dlog.client.errands import Errands, Link
+from dlog.client.errands import AcksOf, Errands, Link
 from dlog.client.futures import NO_OFFSET
+from dlog.client.log_lines import log_event
 from dlog.client.node import NodeClient
 from dlog.client.outcomes import Outcomes, ProducerCounters, Tell
-from dlog.client.queues import Batch, PartitionQueue, ProducerIdentity
+from dlog.client.queues import ACKS_NONE, Batch, PartitionQueue, ProducerIdentity
 from dlog.client.views import TopicView
 from dlog.errors import NONE, ProtocolError, WireError, error_for
 from dlog.wire import produce_client
 from dlog.wire.apis import ApiKey
 from dlog.wire.produce import ProducedPartition
 
+_Ready = dict[tuple[int, int], list[PartitionQueue]]
+"""By leader and acks: a request has one of each."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """How batches are sent; `acks` as on the wire."""
+    """How batches are sent."""
 
-    acks: int
     linger_s: float
     request_bytes: int
     request_timeout_s: float
@@ -44,11 +48,12 @@ class Sending:
 class _Request:
     """The batches of one request on its way."""
 
-    __slots__ = ("batches", "link", "node")
+    __slots__ = ("acks", "batches", "link", "node")
 
-    def __init__(self, link: Link, node: NodeClient, batches: list[Batch]) -> None:
+    def __init__(self, link: Link, node: NodeClient, acks: int, batches: list[Batch]) -> None:
         self.link = link
         self.node = node
+        self.acks = acks
         self.batches = batches
 
 
@@ -62,6 +67,7 @@ class Sender:
         sending: Sending,
         *,
         identity: ProducerIdentity | None,
+        acks_of: AcksOf,
         loop: asyncio.AbstractEventLoop,
         rng: random.Random,
         lock: AbstractContextManager[object],
@@ -74,6 +80,7 @@ class Sender:
             loop=loop,
             rng=rng,
             wake=self.wake,
+            acks_of=acks_of,
             on_topic=self._on_topic,
             on_refused=self._on_refused,
         )
@@ -82,7 +89,6 @@ class Sender:
         self._cluster = cluster
         self._accumulator = accumulator
         self._sending = sending
-        self._identity = identity
         self._loop = loop
         self._lock = lock
         self._counters = counters
@@ -125,8 +131,8 @@ class Sender:
                 return
             next_s, ready = self._look(now_s, tell)
             requests: list[_Request] = []
-            for node_id, queues in ready.items():
-                requests += self._take(self.errands.link(node_id), queues)
+            for (node_id, acks), queues in ready.items():
+                requests += self._take(self.errands.link(node_id), acks, queues)
         for request in requests:
             self._send(request)
         self._tell(tell)
@@ -153,20 +159,21 @@ class Sender:
 
     # What
 
-    def _look(self, now_s: float, tell: Tell) -> tuple[float, dict[int, list[PartitionQueue]]]:
+    def _look(self, now_s: float, tell: Tell) -> tuple[float, _Ready]:
         """Return when something will be due next, and per leader the partitions that are now."""
         next_s = math.inf
-        ready: dict[int, list[PartitionQueue]] = {}
+        ready: _Ready = {}
         accumulator = self._accumulator
         linger_s = self._sending.linger_s
         for queue in list(accumulator.active):
             if queue.deadline_s() <= now_s:
-                tell += self._outcomes.expire(queue, now_s)
+                trouble = self.errands.trouble(queue.topic)
+                tell += self._outcomes.expire(queue, now_s, trouble)
             due_s = queue.due_s(now_s, linger_s, accumulator.memory_is_wanted)
             if due_s <= now_s:
                 node_id = self._leader_of(queue)
                 if node_id is not None:
-                    ready.setdefault(node_id, []).append(queue)
+                    ready.setdefault((node_id, queue.acks), []).append(queue)
                 due_s = math.inf  # if it cannot go now, an event will say when, and not the time
             if queue.open is not None and queue.open.created_s + linger_s <= now_s:
                 # Or a slow leader would get more than its share.
@@ -176,7 +183,7 @@ class Sender:
 
     def _leader_of(self, queue: PartitionQueue) -> int | None:
         """Return the node that a partition's batches go to; None: that is being found out."""
-        identity = self._identity
+        identity = queue.identity
         if identity is not None and (identity.producer_id < 0 or identity.is_wanted):
             self.errands.want_identity()
             if identity.producer_id < 0:
@@ -188,8 +195,9 @@ class Sender:
             self.errands.want_leaders(queue.topic)
             return None
 
-    def _take(self, link: Link, queues: list[PartitionQueue]) -> list[_Request]:
+    def _take(self, link: Link, acks: int, queues: list[PartitionQueue]) -> list[_Request]:
         """Take batches off the queues of one leader, for as many requests as it may have now."""
+        identity = queues[0].identity
         node = self.errands.open_node(link, queues[0].topic, queues[0].partition)
         requests: list[_Request] = []
         if node is None:
@@ -212,10 +220,10 @@ class Sender:
                 if queue.waiting:
                     left.append(queue)
             if batches:
-                requests.append(_Request(link, node, batches))
+                requests.append(_Request(link, node, acks, batches))
             queues = left if batches else []
         link.inflight_count += len(requests)
-        if self._identity is not None and self._identity.is_wanted:
+        if identity is not None and identity.is_wanted:
             self.errands.want_identity()
         return requests
 
@@ -229,7 +237,7 @@ class Sender:
         self._counters.requests_sent += 1
         self._counters.batches_sent += len(request.batches)
         connection = request.node.connection
-        acks = self._sending.acks
+        acks = request.acks
         timeout_s = self._sending.request_timeout_s
 
         def encode(correlation_id: int) -> bytes:
@@ -253,13 +261,13 @@ class Sender:
             lambda frame, position: self._on_answer(request, frame, position),
             on_error,
             deadline,
-            answered=acks != 0,
+            answered=acks != ACKS_NONE,
         )
 
     # Answers
 
     def _on_answer(self, request: _Request, frame: memoryview, position: int) -> None:
-        if self._sending.acks == 0:
+        if request.acks == ACKS_NONE:
             response, answers = None, {}
         else:
             version = request.link.version
@@ -322,15 +330,21 @@ class Sender:
 
     # Errands
 
-    def _on_topic(self, view: TopicView) -> None:
+    def _on_topic(self, view: TopicView, acks: int) -> None:
         available = [each.partition for each in view.partitions if each.leader >= 0]
         with self._lock:
-            self._accumulator.update_topic(view.name, len(view.partitions), available)
+            retired = self._accumulator.update_topic(
+                view.name, len(view.partitions), available, topic_id=view.topic_id, acks=acks
+            )
+            tell = self._outcomes.retire(retired, "the topic was deleted and made anew")
+        if retired:
+            log_event(logging.WARNING, "Met a topic made anew", topic=view.name, id=view.topic_id)
+        self._tell(tell)
 
-    def _on_refused(self, error: Exception) -> None:
-        """End what cannot be sent without a producer id, which is refused for good."""
+    def _on_refused(self, reason: str) -> None:
+        """End everything: it cannot be sent without what could not be found out."""
         with self._lock:
-            tell = self._outcomes.end_all(f"no producer id: {error}")
+            tell = self._outcomes.end_all(reason)
         self._tell(tell)
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from tests.daemon.process import PATIENCE_S, DaemonProcess, environment
+from tests.daemon.process import PATIENCE_S, DaemonProcess, environment, heed_interrupts
 
 CTL = [sys.executable, "-m", "dlogctl"]
 
@@ -45,6 +45,7 @@ class OnTerminal:
         self.shown = ""
         self.pid, self._terminal = pty.fork()
         if self.pid == 0:
+            heed_interrupts()
             os.execve(sys.executable, [*CTL, *arguments], environment(env))
 
     def read_until(self, pattern: str) -> str:

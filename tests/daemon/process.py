@@ -23,6 +23,14 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "XDG_CONFIG_HOME": "/no/contexts/here", **(extra or {})}
 
 
+def heed_interrupts() -> None:
+    """Let SIGINT have its effect in a child (`preexec_fn`).
+
+    Whoever starts the tests may have it ignored, as a script does for what it runs with `&`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def run_to_end(*arguments: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
     """Run `dlogd` until it ends by itself; return exit code, standard output and error."""
     done = subprocess.run(
@@ -69,6 +77,7 @@ class DaemonProcess:
                 stdout=log,
                 stderr=log,
                 env=environment(notify),
+                preexec_fn=heed_interrupts,
             )
         if wait:
             self.wait_message("READY=1")

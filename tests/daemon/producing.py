@@ -96,7 +96,9 @@ def check(
             cluster = Cluster([proxy.address], loop=loop, rng=random.Random(1))
             try:
                 await Admin(cluster).create_topic(
-                    topic, partitions=partition_count, configs=configs or {}
+                    topic,
+                    partitions=partition_count,
+                    configs={"retention.ms": "-1", **(configs or {})},
                 )
             finally:
                 await cluster.close()

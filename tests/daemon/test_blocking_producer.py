@@ -30,7 +30,10 @@ class Bench:
         self.address = Address.parse(node.status()["listeners"][0])
         self.topic = topic
         self.client = BlockingClient([self.address])
-        self.client.run(lambda: self.client.admin.create_topic(topic, partitions=1))
+        configs = {"retention.ms": "-1"}  # records have timestamps of any time
+        self.client.run(
+            lambda: self.client.admin.create_topic(topic, partitions=1, configs=configs)
+        )
 
     def producer(self, **options: object) -> Producer:
         given = {"policy": POLICY, "connection": OPTIONS, "request_timeout_ms": 500} | options

@@ -16,7 +16,7 @@ import pytest
 
 from dlogctl.shells import script
 from tests.daemon.commands import CTL, OnTerminal, bootstrap_of, run
-from tests.daemon.process import PATIENCE_S, DaemonProcess, daemon, environment
+from tests.daemon.process import PATIENCE_S, DaemonProcess, daemon, environment, heed_interrupts
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +158,7 @@ def test_watching_in_a_pipe_writes_one_document_a_line(node: DaemonProcess) -> N
         stderr=subprocess.PIPE,
         text=True,
         env=environment({"DLOG_BOOTSTRAP": bootstrap_of(node)}),
+        preexec_fn=heed_interrupts,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

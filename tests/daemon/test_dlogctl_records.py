@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.commands import CTL, OnTerminal, bootstrap_of, run
-from tests.daemon.process import PATIENCE_S, DaemonProcess, daemon, environment
+from tests.daemon.process import PATIENCE_S, DaemonProcess, daemon, environment, heed_interrupts
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +214,7 @@ def test_following_until_ctrl_c(node: DaemonProcess, topic: str) -> None:
         stderr=subprocess.PIPE,
         text=True,
         env=environment({"DLOG_BOOTSTRAP": bootstrap_of(node)}),
+        preexec_fn=heed_interrupts,
     ) as reader:
         assert reader.stdout is not None
         assert reader.stderr is not None
@@ -258,6 +259,7 @@ def test_a_node_that_dies_leaves_lines_unknown(tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
             env=environment({"DLOG_BOOTSTRAP": address}),
+            preexec_fn=heed_interrupts,
         ) as writer:
             assert writer.stdin is not None
             assert writer.stderr is not None

@@ -12,10 +12,12 @@ import pytest
 
 from dlog.client.blocking import Admin, Consumer, Producer
 from tests.daemon.process import daemon
+from tests.tidy import sources
 
 BLOCKING = {"Admin": Admin, "Consumer": Consumer, "Producer": Producer}
 ASYNCIO = ("admin", "consumer", "producer")
 ADDRESS = re.compile(r'"(?:127\.0\.0\.1|localhost):9092"')
+MANUAL = sources.ROOT / "docs" / "client.md"
 TOPIC = re.compile(r'"(?:payments|flights)"')
 
 
@@ -98,6 +100,17 @@ def test_an_admins(bootstrap: str, module: str) -> None:
     assert any(module in line or "PartitionView" in line for line in lines)
     with Admin(bootstrap) as admin:
         assert len(admin.describe_topic(module).partitions) == 3
+
+
+def test_the_manuals(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", MANUAL.read_text(encoding="utf-8"), re.M | re.S)
+    assert len(blocks) == 4
+    with Admin(bootstrap) as admin:
+        admin.create_topic("payments", partitions=1)
+    for block in blocks:
+        code = ADDRESS.sub(repr(bootstrap), block)
+        exec(compile(code, str(MANUAL), "exec"), {"__name__": "__main__"})
+        assert capsys.readouterr().out
 
 
 def test_every_example_is_run() -> None:

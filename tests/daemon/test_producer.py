@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Iterator
 
+import pyarrow
 import pytest
 
 from dlog.batch.records import Record
 from dlog.client import errands
 from dlog.client.cluster import Cluster
+from dlog.client.consumer import Consumer
 from dlog.client.futures import (
     BufferFullError,
     RefusedError,
@@ -57,8 +59,7 @@ def test_records_of_every_shape_are_read_as_they_were_written(node: Node, compre
         expected = [*SHAPES, *SHAPES, Record(None, b"1", (), 9), Record(None, b"2", (), 9)]
         assert read == [each._replace(offset=n) for n, each in enumerate(expected)]
 
-    # The retention of the topic must not look at such old records.
-    check(node, f"shapes-{compression}", work, configs={"retention.ms": "-1"})
+    check(node, f"shapes-{compression}", work)
 
 
 def test_records_go_where_their_keys_say_and_outcomes_tell(node: Node) -> None:
@@ -88,6 +89,22 @@ def test_records_go_where_their_keys_say_and_outcomes_tell(node: Node) -> None:
                 assert numbers == sorted(numbers)
 
     check(node, "keys", work, partition_count=5)
+
+
+def test_what_was_read_as_arrow_is_sent_on_as_it_is(node: Node) -> None:
+    async def work(scene: Scene) -> None:
+        async with scene.producer() as producer:
+            await (await producer.send_many(scene.topic, SHAPES))
+            async with Consumer(scene.proxy.address, scene.topic) as consumer:
+                read = await consumer.poll_arrow(timeout_ms=None)
+                while read.num_rows < len(SHAPES):
+                    read = pyarrow.concat_batches([read, await consumer.poll_arrow()])
+            delivery = await producer.send_many(scene.topic, read, partition=0)
+            assert (await delivery)[0].indexes == range(len(SHAPES))
+        both = await scene.read()
+        assert [each._replace(offset=0) for each in both[len(SHAPES) :]] == list(SHAPES)
+
+    check(node, "arrow", work)
 
 
 @pytest.mark.parametrize("idempotent", [True, False])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import PATIENCE_S, environment
+from tests.daemon.process import PATIENCE_S, environment, heed_interrupts
 
 
 class SandboxProcess:
@@ -36,6 +36,7 @@ class SandboxProcess:
             stderr=subprocess.PIPE,
             text=True,
             env=environment({"DLOG_NODE_ID": "99"}),
+            preexec_fn=heed_interrupts,
         )
         assert self.process.stdout is not None
         self.ready = self.process.stdout.readline()

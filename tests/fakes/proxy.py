@@ -177,6 +177,11 @@ class Proxy:
     # What tests wait for
 
     @property
+    def is_listening(self) -> bool:
+        """Whether new connections are accepted."""
+        return self._server is not None
+
+    @property
     def open_count(self) -> int:
         """Links that have not ended."""
         return len(self.links)

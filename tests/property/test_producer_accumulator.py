@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from dlog.batch.header import HEADER_BYTES
 from dlog.batch.records import decode
 from dlog.client.accumulator import Accumulator, Batching
-from dlog.client.bulk import Step, bulk_append
+from dlog.client.bulk import bulk_append
+from dlog.client.bulk_steps import Step
 from dlog.client.futures import BatchDelivery, Delivery, Written
 from dlog.client.queues import Batch, ProducerIdentity
 from dlog.compression import Codec

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from dlog.batch.header import CRC_POSITION
 from dlog.batch.records import Record, encode
 from dlog.client.node import NodeClient
-from dlog.client.partitions import init_producer_id
+from dlog.client.producer_id import init_producer_id
 from dlog.compression import Codec
 from dlog.errors import DlogError, ProtocolError, error_for
 from dlog.transport import Encode

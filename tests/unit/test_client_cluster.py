@@ -199,7 +199,7 @@ def test_topics_are_created_deleted_and_grown() -> None:
             code = 36 if topic.name == "t" else 0
             result = module.CreatableTopicResult(
                 name=topic.name,
-                topic_id=None if request.validate_only else TOPIC_ID,
+                topic_id=TOPIC_ID,  # Kafka makes one up when it only validates
                 error_code=error(code),
                 error_message="it exists" if code else None,
                 configs=None,
@@ -222,7 +222,7 @@ def test_topics_are_created_deleted_and_grown() -> None:
 
         controller.answers[ApiKey.DELETE_TOPICS] = delete
         await admin.delete_topic("t")
-        cluster.policy = RetryPolicy(base_s=0.001, cap_s=0.002, deadline_s=0.02)
+        cluster.policy = RetryPolicy(base_s=0.001, cap_s=0.002, deadline_s=0.2)
         with pytest.raises(UnknownTopicOrPartitionError):
             await admin.delete_topic("missing")
 
@@ -252,8 +252,9 @@ def test_configs_are_described() -> None:
                 synonyms=(),
                 documentation="How long.",
             )
+            code = 3 if wanted.resource_name == "missing" else 0
             result = module.DescribeConfigsResult(
-                error_code=no_error(),
+                error_code=error(code),
                 error_message=None,
                 resource_type=wanted.resource_type,
                 resource_name=wanted.resource_name,
@@ -267,6 +268,12 @@ def test_configs_are_described() -> None:
         assert (entry.name, entry.value, entry.is_default) == ("retention.ms", "5", True)
         await admin.describe_configs(Resource.BROKER, "1")
         assert nodes.peers[1].seen.count(ApiKey.DESCRIBE_CONFIGS) == 1
+        # Told at once, not when the policy's deadline is over.
+        asked = sum(peer.seen.count(ApiKey.DESCRIBE_CONFIGS) for peer in nodes.peers.values())
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await admin.describe_configs(Resource.TOPIC, "missing")
+        told = sum(peer.seen.count(ApiKey.DESCRIBE_CONFIGS) for peer in nodes.peers.values())
+        assert told == asked + 1
 
     check(work)
 

@@ -360,3 +360,16 @@ def test_a_consumer_says_what_it_cannot_do() -> None:
         await reader.close()
 
     run(work)
+
+
+def test_a_consumer_that_cannot_start_leaves_nothing_behind() -> None:
+    """Not even when it is not used in `async with` (`run` sees to it)."""
+
+    async def work(servers: LogNodes) -> None:
+        reader = consumer(servers, topics=["missing"])
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await reader.start()
+        with pytest.raises(DlogError, match="closed"):
+            await reader.poll()
+
+    run(work)

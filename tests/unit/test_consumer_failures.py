@@ -333,6 +333,53 @@ def test_a_gap_is_raised_until_the_reader_says_where_to_go_on(case: Case) -> Non
     run(work)
 
 
+def test_a_gap_does_not_keep_back_what_others_have() -> None:
+    async def work(servers: LogNodes) -> None:
+        async with consumer(servers) as reader:
+            await read(reader, 18)
+            CASES[0].happen(servers)
+            with pytest.raises(GapError):
+                await reader.poll(timeout_ms=None)
+            for end in range(9, 30, 3):
+                servers.logs[1].append(batch(end))
+                servers.notify()
+                found = await read(reader, 3, timeout_ms=None)
+                assert offsets(found, 1) == [end, end + 1, end + 2]
+            assert reader.position(FIRST) == 9
+            # A poll that finds nothing says why; the one partition that is left has nothing.
+            with pytest.raises(GapError, match="t-0"):
+                await reader.poll(timeout_ms=20)
+            reader.pause(SECOND)
+            with pytest.raises(GapError, match="t-0"):
+                await reader.poll(timeout_ms=None)
+            reader.resume(SECOND)
+            reader.pause(FIRST)
+            assert await reader.poll(timeout_ms=20) == []
+            reader.resume(FIRST)
+            await reader.seek(FIRST, CASES[0].gap.resume_offset)
+            assert offsets(await read(reader, 3)) == CASES[0].expected
+
+    run(work, partitions=2)
+
+
+def test_the_next_gap_of_a_partition_is_news_again() -> None:
+    async def work(servers: LogNodes) -> None:
+        async with consumer(servers) as reader:
+            await read(reader, 18)
+            for _ in range(2):
+                servers.recreate()
+                servers.logs[0].append(batch(0))
+                told = {0, 1}
+                while told:
+                    with pytest.raises(GapError) as raised:
+                        await reader.poll(timeout_ms=None)
+                    told.remove(raised.value.gap.topic_partition.partition)
+                    await reader.seek(raised.value.gap.topic_partition, 0)
+                assert offsets(await read(reader, 3)) == [0, 1, 2]
+
+    run(work, partitions=2)
+
+
 def test_what_was_fetched_before_a_gap_is_given_before_it() -> None:
     async def work(servers: LogNodes) -> None:
         async with consumer(servers) as reader:

@@ -24,7 +24,10 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rec:
-    """One record, as written (offset unknown) or as read."""
+    """One record, as written (offset unknown) or as read.
+
+    Partition -1: the client chooses (not every driver can be asked that).
+    """
 
     key: bytes | None
     value: bytes | None

@@ -19,10 +19,10 @@ from dlog.client.partitions import (
     LATEST,
     MAX_TIMESTAMP,
     delete_records,
-    init_producer_id,
     list_offsets,
     produce,
 )
+from dlog.client.producer_id import init_producer_id
 from dlog.client.retry import RetryPolicy
 from dlog.client.starts import Start
 from dlog.compression import Codec

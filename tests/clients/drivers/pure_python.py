@@ -157,7 +157,7 @@ class KafkaPythonDriver(Driver):
                         key=record.key,
                         value=record.value,
                         headers=list(record.headers),
-                        partition=record.partition,
+                        partition=record.partition if record.partition >= 0 else None,
                         timestamp_ms=record.timestamp_ms,
                     )
                     for record in records

@@ -75,9 +75,10 @@ final class DataCommands {
     private static ProducerRecord<byte[], byte[]> recordOf(String topic, JsonNode node)
             throws IOException {
         JsonNode timestamp = node.get("timestamp_ms");
+        int partition = node.get("partition").asInt();
         ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(
                 topic,
-                node.get("partition").asInt(),
+                partition < 0 ? null : partition,
                 timestamp.isNull() ? null : timestamp.asLong(),
                 bytes(node.get("key")),
                 bytes(node.get("value")));

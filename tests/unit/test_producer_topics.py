@@ -1,0 +1,164 @@
+"""A topic that is made anew under a producer: other queues, clear outcomes, no mix-up."""
+
+import random
+from uuid import UUID
+
+import pytest
+
+from dlog.client.accumulator import Accumulator
+from dlog.client.bulk import bulk_append
+from dlog.client.futures import BatchDelivery, Delivery, RefusedError, UnknownOutcomeError, Written
+from dlog.client.outcomes import Outcomes, ProducerCounters
+from dlog.client.queues import ACKS_NONE, Batch, PartitionQueue
+from dlog.errors import DisconnectedError, DlogError, NotLeaderOrFollowerError
+from tests.property.test_producer_accumulator import accumulator
+from tests.property.test_producer_model import Leader
+
+OLD, NEW = UUID(int=1), UUID(int=2)
+
+
+class Scene:
+    """A producer with a topic of two partitions, which becomes another one of one partition."""
+
+    def __init__(self) -> None:
+        self.accumulator: Accumulator = accumulator()
+        self.counters = ProducerCounters()
+        self.outcomes = Outcomes(self.accumulator, self.counters, random.Random(1))
+        self.know(2, OLD, "u")
+
+    def know(self, count: int, topic_id: UUID, name: str = "u", acks: int = -1) -> None:
+        retired = self.accumulator.update_topic(
+            name, count, range(count), topic_id=topic_id, acks=acks
+        )
+        for callback in self.outcomes.retire(retired, "made anew"):
+            callback()
+
+    def send(self, value: bytes, partition: int = 0) -> Delivery:
+        delivery = self.accumulator.append_slowly(0.0, "u", None, value, (), 1, partition)
+        assert delivery is not None
+        return delivery
+
+    def queue(self, partition: int = 0) -> PartitionQueue:
+        topic = self.accumulator.topic("u")
+        assert topic is not None
+        return topic.queues[partition]
+
+    def take(self, partition: int = 0) -> Batch:
+        queue = self.queue(partition)
+        batch = self.accumulator.take(queue)
+        if batch is None:  # another producer id has to come
+            identity = queue.identity
+            assert identity is not None
+            assert identity.is_wanted
+            identity.renew(identity.producer_id + 1, 0)
+            batch = self.accumulator.take(queue)
+        assert batch is not None
+        self.accumulator.served(queue)
+        return batch
+
+
+def test_what_was_not_sent_is_refused_and_what_was_tried_is_unknown() -> None:
+    scene = Scene()
+    tried = scene.send(b"0")
+    scene.outcomes.failed(scene.take(), DisconnectedError("by the test"), 0.0)
+    open_one = scene.send(b"1", partition=1)
+    scene.know(1, NEW)
+    assert isinstance(tried.outcome(), UnknownOutcomeError)
+    assert isinstance(open_one.outcome(), RefusedError)
+    assert scene.accumulator.used_bytes == 0
+    assert not scene.accumulator.active
+    assert (scene.counters.records_unknown, scene.counters.records_refused) == (1, 1)
+    topic = scene.accumulator.topic("u")
+    assert topic is not None
+    assert len(topic.queues) == 1
+    with pytest.raises(ValueError, match="has partitions 0 to 0"):
+        scene.send(b"", partition=1)
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_what_is_on_the_wire_ends_by_its_answer(is_written: bool) -> None:
+    scene = Scene()
+    delivery = scene.send(b"0")
+    batch = scene.take()
+    scene.know(1, NEW)
+    assert delivery.outcome() is None
+    if is_written:
+        scene.outcomes.written(batch, 0, -1)
+        assert delivery.outcome() == Written(0, 0, 1)
+    else:
+        scene.outcomes.failed(batch, NotLeaderOrFollowerError("by the test"), 0.0)
+        assert isinstance(delivery.outcome(), UnknownOutcomeError)
+    assert not scene.accumulator.active
+    assert not scene.accumulator.incomplete
+
+
+@pytest.mark.parametrize("lives", [1, 2])
+def test_the_first_batch_of_the_new_topic_is_no_repetition_of_one_of_the_old(lives: int) -> None:
+    """A batch for the old topic reaches the new one, which has the same name."""
+    scene = Scene()
+    leader = Leader()
+    scene.send(b"0")
+    late = scene.take()
+    for life in range(lives):
+        scene.know(1, UUID(int=2 + life))
+    assert leader.append(bytes(late.encoded())) == 0
+    scene.outcomes.written(late, 0, -1)
+    scene.send(b"1")
+    assert leader.append(bytes(scene.take().encoded())) == 1
+    assert leader.log == [0, 1]
+
+
+def test_partitions_that_are_added_later_take_another_producer_id_too() -> None:
+    scene = Scene()
+    leader = Leader()
+    scene.send(b"0", partition=1)
+    late = scene.take(1)
+    scene.know(1, NEW)
+    scene.know(2, NEW)
+    leader.append(bytes(late.encoded()))
+    scene.send(b"1", partition=1)
+    assert leader.append(bytes(scene.take(1).encoded())) == 1
+
+
+def test_a_node_that_lags_brings_no_old_topic_back() -> None:
+    scene = Scene()
+    scene.know(1, NEW)
+    delivery = scene.send(b"0")
+    scene.know(2, OLD)
+    scene.know(1, NEW)
+    assert delivery.outcome() is None
+
+
+def test_a_cluster_that_tells_no_ids_changes_nothing() -> None:
+    scene = Scene()
+    delivery = scene.send(b"0", partition=1)
+    scene.know(1, UUID(int=0))
+    assert delivery.outcome() is None
+    assert scene.queue(1).open is not None
+
+
+def test_many_keyed_records_on_their_way_do_not_go_where_the_old_topic_had_them() -> None:
+    scene = Scene()
+    values = [b"x" * 100] * 20
+    append = bulk_append(
+        scene.accumulator,
+        "u",
+        values,
+        [b"%d" % n for n in range(20)],
+        timestamp_ms=1,
+        partition=None,
+        delivery=BatchDelivery(),
+    )
+    append.advance(0.0)
+    scene.know(3, NEW)
+    with pytest.raises(DlogError, match="u was deleted and made anew"):
+        append.advance(0.0)
+
+
+def test_topics_without_acknowledgement_are_not_numbered() -> None:
+    scene = Scene()
+    scene.know(1, UUID(int=9), "v", acks=ACKS_NONE)
+    topic = scene.accumulator.topic("v")
+    assert topic is not None
+    assert topic.queues[0].identity is None
+    assert scene.queue().identity is not None
