@@ -5,6 +5,7 @@ condition, so that threads can wait for what happens on the loop.
 """
 
 import asyncio
+import itertools
 import os
 import threading
 import weakref
@@ -53,7 +54,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
-        _running[id(self)] = self
+        _running[next(_numbers)] = self
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -88,6 +89,7 @@ class LoopThread:
             self._on_fork()
 
 
+_numbers = itertools.count()
 _running: weakref.WeakValueDictionary[int, LoopThread] = weakref.WeakValueDictionary()
 
 
