@@ -93,23 +93,26 @@ class Progress:
         in_place = is_terminal(sys.stderr) and (environ.get("TERM") or "dumb") != "dumb"
         self._ending = "\r" if in_place else "\n"
         self._is_open = False
+        self._looked = (0, 0, 0.0)  # records, bytes and time at the last look
 
     async def run(self) -> None:
         """Show a line each second."""
-        last_records, last_bytes, last_s = 0, 0, self._measured.clock()
         while True:
             await asyncio.sleep(INTERVAL_S)
-            measured, now_s = self._measured, self._measured.clock()
-            if not measured.started_s:
-                last_s = now_s
-                continue
-            spent_s = max(1e-9, now_s - last_s)
-            rate = (measured.records - last_records) / spent_s
-            speed = (measured.bytes - last_bytes) / spent_s
-            recent = measured.take_recent()
-            measured.samples.append((now_s - measured.started_s, rate, recent.percentile(99)))
-            last_records, last_bytes, last_s = measured.records, measured.bytes, now_s
-            self._show(rate, speed, recent)
+            if self._measured.started_s:
+                self._show(*self.look())
+
+    def look(self, now_s: float | None = None) -> tuple[float, float, Histogram]:
+        """Keep a sample of the time since the last look; return its rates and latencies."""
+        measured = self._measured
+        now_s = measured.clock() if now_s is None else now_s
+        records, size, last_s = self._looked
+        spent_s = max(1e-9, now_s - max(last_s, measured.started_s))
+        rate, speed = (measured.records - records) / spent_s, (measured.bytes - size) / spent_s
+        recent = measured.take_recent()
+        measured.samples.append((now_s - measured.started_s, rate, recent.percentile(99)))
+        self._looked = (measured.records, measured.bytes, now_s)
+        return rate, speed, recent
 
     def _show(self, rate: float, speed: float, recent: Histogram) -> None:
         if self._quiet:
@@ -130,6 +133,10 @@ class Progress:
         self._is_open = self._ending == "\r"
 
     def end(self) -> None:
-        """Leave the line behind."""
+        """Keep a sample of what came after the last look, and leave the line behind."""
+        measured = self._measured
+        # Rates of a few milliseconds would say nothing, unless they are all there is.
+        if measured.ended_s - self._looked[2] > INTERVAL_S / 2 or not measured.samples:
+            self.look(measured.ended_s)
         if self._is_open:
             click.echo(err=True)

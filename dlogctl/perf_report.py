@@ -65,6 +65,18 @@ def _show_to_people(measured: Measured, document: dict[str, Any], output: Output
         click.echo("\n" + "\n".join(bars(rows, ascii_only="utf" not in encoding)))
 
 
+def marks(measured: Measured) -> list[tuple[float, str]]:
+    """Return (milliseconds, name) of percentiles; those too close to tell apart share one."""
+    marks: list[tuple[float, str]] = []
+    for percent in (50, 99, 99.9):
+        at = measured.latency.percentile(percent) * 1000
+        if marks and at < marks[-1][0] * 1.05:
+            marks[-1] = (marks[-1][0], f"{marks[-1][1]}, p{percent:g}")
+        else:
+            marks.append((at, f"p{percent:g}"))
+    return marks
+
+
 def _draw(measured: Measured, title: str, path: Path) -> None:
     """Draw rate and p99 over time, and the histogram of latencies."""
     importlib.import_module("matplotlib").use("Agg")
@@ -72,24 +84,26 @@ def _draw(measured: Measured, title: str, path: Path) -> None:
     figure, (over_time, spread) = pyplot.subplots(2, 1, figsize=(9, 7), constrained_layout=True)
     figure.suptitle(f"dlogctl perf {title}")
     times = [each[0] for each in measured.samples]
-    over_time.plot(times, [each[1] for each in measured.samples], color="tab:blue")
+    rates = [each[1] for each in measured.samples]
+    over_time.plot(times, rates, color="tab:blue", marker=".")
     over_time.set(xlabel="seconds")
     over_time.set_ylabel("records/s", color="tab:blue")
-    over_time.set_ylim(0, 1.1 * max((each[1] for each in measured.samples), default=1.0))
+    over_time.set_ylim(0, 1.1 * max(rates, default=0.0) or 1.0)
+    over_time.set_xlim(0, 1.05 * max(times, default=0.0) or 1.0)
     rows = measured.latency.rows(60)
     if rows:
         tail = over_time.twinx()
-        tail.plot(times, [each[2] * 1000 for each in measured.samples], color="tab:red")
+        p99s_ms = [each[2] * 1000 for each in measured.samples]
+        tail.plot(times, p99s_ms, color="tab:red", marker=".")
         tail.set_ylabel("p99, ms", color="tab:red")
-        tail.set_ylim(0, 1100 * max((each[2] for each in measured.samples), default=1e-3))
+        tail.set_ylim(0, 1.1 * max(p99s_ms, default=0.0) or 1.0)
         widths = [(high - low) * 1000 for low, high, _ in rows]
         heights = [count for _, _, count in rows]
         starts = [low * 1000 for low, _, _ in rows]
         spread.bar(starts, heights, widths, align="edge")
-        for percent in (50, 99, 99.9):
-            at = measured.latency.percentile(percent) * 1000
+        for at, name in marks(measured):
             spread.axvline(at, color="tab:gray", linestyle=":")
-            spread.annotate(f"p{percent:g}", (at, max(heights)), rotation=90, va="top")
+            spread.annotate(name, (at, max(heights)), rotation=90, va="top")
         spread.set(xscale="log", xlabel="latency, ms", ylabel="records")
         for formatted in (spread.xaxis.set_major_formatter, spread.xaxis.set_minor_formatter):
             formatted("{x:g}")

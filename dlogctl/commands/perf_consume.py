@@ -1,4 +1,4 @@
-"""`dlogctl perf consume`: how many records a second can be read."""
+"""`dlogctl perf consume`: how many records a second can be read, and how long polls take."""
 
 import importlib
 import time
@@ -67,6 +67,8 @@ def consume(
 ) -> int:
     """Read TOPIC and measure.
 
+    Latency is how long the poll took that brought a record: waiting and decoding.
+
     Ends at the present end, or with --duration or --records when these are reached.
     """
     settings = settings_of(context)
@@ -107,16 +109,19 @@ async def _work(
                 return
             if duration_s is not None and measured.clock() - measured.started_s >= duration_s:
                 return
+            asked_s = measured.clock()
             left = 1_000_000 if records_max is None else records_max - measured.records
             if with_arrow:
                 batch = await consumer.poll_arrow(max_records=left, timeout_ms=POLL_MS)
                 if batch.num_rows:
-                    measured.add(batch.num_rows, _arrow_bytes(batch))
+                    took_s = measured.clock() - asked_s
+                    measured.add(batch.num_rows, _arrow_bytes(batch), took_s)
             else:
                 records = await consumer.poll(max_records=min(left, 10_000), timeout_ms=POLL_MS)
                 if records:
+                    took_s = measured.clock() - asked_s
                     size = sum(len(each.value or b"") + len(each.key or b"") for each in records)
-                    measured.add(len(records), size)
+                    measured.add(len(records), size, took_s)
 
 
 def _arrow_bytes(batch: Any) -> int:

@@ -11,6 +11,7 @@ Called by `dlogctl.commands.sandbox` and `dlogctl.sandbox.supervisor`.
 
 import json
 import os
+import random
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +20,9 @@ from pathlib import Path
 HOST = "127.0.0.1"
 STATE_FILE = "sandbox.json"
 CONTROL_SOCKET = "control.sock"
+EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+PORT_MIN = 10_000
+PORT_ATTEMPTS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +73,30 @@ def plan_nodes(directory: Path, ports: Sequence[int]) -> list[NodeLayout]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on now."""
-    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
+    """Return ports that nobody listens on now.
+
+    They lie below those that the system gives to whoever connects or binds to port 0, where there
+    are any: what is free would be taken by others before a daemon starts, or while it is restarted.
+    """
+    sockets = [_bind_somewhere() for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
         each.close()
     return ports
+
+
+def _bind_somewhere() -> socket.socket:
+    try:
+        given_from = int(EPHEMERAL_PORTS.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        given_from = 0
+    if given_from > PORT_MIN:
+        for _ in range(PORT_ATTEMPTS):
+            try:
+                return socket.create_server((HOST, random.randrange(PORT_MIN, given_from)))
+            except OSError:
+                continue
+    return socket.create_server((HOST, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -299,8 +299,10 @@ def test_measuring_writes_and_reads(node: DaemonProcess, topic: str, tmp_path: P
     assert "█" in out
     document = json.loads(run(node, "perf", "consume", topic, "-o", "json", "-q")[1])
     assert (document["records"], document["errors"]) == (5000, 0)
+    assert document["latency_ms"]["p99"] > 0
     as_arrow = json.loads(run(node, "perf", "consume", topic, "--arrow", "-o", "json", "-q")[1])
     assert (as_arrow["records"], as_arrow["bytes"]) == (5000, document["bytes"])
+    assert as_arrow["latency_ms"]["p99"] > 0
     options = ("--rate", "500", "--duration", "1s", "-s", "20")
     code, out, _ = run(node, "perf", "end-to-end", *options, "-o", "json", NO_COLOR="1")
     document = json.loads(out)

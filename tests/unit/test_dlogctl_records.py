@@ -19,8 +19,9 @@ from dlog.client.starts import Timestamp
 from dlogctl.deliveries import SWEEP_RECORDS, Deliveries, format_lines
 from dlogctl.histogram import BAR_CELLS, Histogram, bars, format_latency
 from dlogctl.interrupts import Interrupts
-from dlogctl.measuring import Measured
+from dlogctl.measuring import Measured, Progress
 from dlogctl.pacing import GROUP_RECORDS, Pace
+from dlogctl.perf_report import marks
 from dlogctl.places import parse_place
 
 NOW_MS = 1_700_000_000_000
@@ -191,6 +192,36 @@ def test_a_measurement() -> None:
     assert found["latency_ms"]["mean"] == 1000.0
     assert found["latency_ms"]["max"] == 1500.0
     assert "latency_ms" not in Measured().document()
+
+
+@pytest.mark.parametrize(
+    ("ended_s", "rates"), [(0.1, [600.0]), (1.2, [100.0]), (1.8, [100.0, 75.0])]
+)
+def test_a_picture_shows_short_runs_and_the_ends_of_long_ones(
+    ended_s: float, rates: list[float]
+) -> None:
+    now = [100.0]
+    measured = Measured(clock=lambda: now[0])
+    progress = Progress(measured, {}, total=None, quiet=True)
+    measured.start()
+    if ended_s > 1:
+        now[0] = 101.0
+        measured.add(100, 100, 0.2)
+        progress.look()
+    now[0] = 100.0 + ended_s
+    measured.add(60, 60, 0.1)
+    now[0] = 103.0
+    progress.end()
+    assert [rate for _, rate, _ in measured.samples] == pytest.approx(rates)
+    assert all(0 < at_s <= ended_s + 1e-9 and p99_s > 0 for at_s, _, p99_s in measured.samples)
+
+
+def test_percentiles_too_close_to_tell_apart_share_a_mark() -> None:
+    measured = Measured()
+    measured.add(500, 0, 0.1)
+    measured.add(500, 0, 0.5)
+    measured.take_recent()
+    assert [name for _, name in marks(measured)] == ["p50", "p99, p99.9"]
 
 
 def test_an_interrupt_waits_for_what_is_going_on() -> None:

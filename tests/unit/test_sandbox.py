@@ -13,7 +13,7 @@ import pytest
 
 from dlogctl.sandbox import control
 from dlogctl.sandbox.daemon import Daemon, DaemonError, describe_end
-from dlogctl.sandbox.layout import SandboxState, free_ports, plan_nodes
+from dlogctl.sandbox.layout import PORT_MIN, SandboxState, free_ports, plan_nodes
 from dlogctl.sandbox.supervisor import Supervisor
 from dlogd.config.load import load_config
 from tests.fakes import daemon as fake_daemon
@@ -235,3 +235,17 @@ def test_wrong_usage(tmp_path: Path, arguments: list[str], code: int, message: s
     assert (result.returncode, result.stdout) == (code, "")
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_free_port_is_none_that_the_system_gives_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranges = tmp_path / "ports"
+    monkeypatch.setattr("dlogctl.sandbox.layout.EPHEMERAL_PORTS", ranges)
+    ranges.write_text("20000\t60999\n")
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    assert all(PORT_MIN <= port < 20_000 for port in ports)
+    for text in ("1024 65535\n", ""):
+        ranges.write_text(text)
+        assert free_ports(1) != [0]
