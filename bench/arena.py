@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from bench.peers.dlog import DlogServer
 from bench.peers.kafka import KafkaServer
@@ -37,6 +38,21 @@ DESCRIPTIONS = {
     "nats": "NATS JetStream, file store, flushed every two minutes (its default)",
     "nats-always": "NATS JetStream, file store, `sync_interval: always`",
 }
+# Who takes part in the rows about clients, all against one dlogd: program and what it is.
+CLIENTS = {
+    "dlog-blocking": (
+        "dlog_blocking",
+        "`dlog.client.blocking` at its defaults, checksums verified",
+    ),
+    "dlog-asyncio": ("dlog_asyncio", "`dlog.client` for asyncio, likewise"),
+    "confluent-kafka": (
+        "confluent",
+        "confluent-kafka (librdkafka): not idempotent and no checksums verified, as it ships",
+    ),
+    "kafka-python": ("kafka_python", "kafka-python: idempotent, checksums verified, as it ships"),
+    "aiokafka": ("aiokafka_client", "aiokafka: not idempotent, checksums verified, as it ships"),
+}
+DESCRIPTIONS |= {name: description for name, (_, description) in CLIENTS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +78,8 @@ class Arena:
         self.servers: dict[str, Server] = {}
         self._numbers = itertools.count()
         self._admins: dict[str, AdminClient] = {}
+        # Topics that several contenders of a row share, if they do.
+        self.topics: list[str] = []
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
 
@@ -84,12 +102,14 @@ class Arena:
 
     def load(self, module: str, server: Server, *arguments: object) -> dict[str, float]:
         """Run a load program against `server` and return its result."""
-        command = [sys.executable, "-m", f"bench.load.{module}", "--bootstrap", server.bootstrap]
-        done = subprocess.run(
-            [*command, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=900
-        )
+        return self.program(module, "--bootstrap", server.bootstrap, *arguments)
+
+    def program(self, module: str, *arguments: object) -> dict[str, float]:
+        """Run a program of `bench.load` and return its result."""
+        command = [sys.executable, "-m", f"bench.load.{module}", *map(str, arguments)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
         if done.returncode:
-            raise RuntimeError(f"{module} against {server.name}: {done.stderr[-2000:]}")
+            raise RuntimeError(f"{' '.join(command[2:])}: {done.stderr[-2000:]}")
         result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return result
 
@@ -133,6 +153,22 @@ class Arena:
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
         self._admin(server).create_topics([new])[name].result(120)
         return name
+
+    def record_count(self, server: Server, topic: str, partitions: int) -> int:
+        """Return how many records a topic has, by its offsets."""
+        every = [TopicPartition(topic, partition) for partition in range(partitions)]
+        ends, starts = (
+            sum(
+                found.result(60).offset
+                for found in self._admin(server)
+                .list_offsets(
+                    dict.fromkeys(every, spec), isolation_level=IsolationLevel.READ_UNCOMMITTED
+                )
+                .values()
+            )
+            for spec in (OffsetSpec.latest(), OffsetSpec.earliest())
+        )
+        return int(ends - starts)
 
     @contextlib.contextmanager
     def topic(self, server: Server, partitions: int) -> Iterator[str]:

@@ -1,0 +1,180 @@
+"""Rows about client libraries: the same work for each, on the same dlogd, in turns."""
+
+from collections.abc import Mapping, Sequence
+
+from bench.arena import CLIENTS, Arena
+from bench.load.clients.task import checksum_of
+from bench.peers.server import Server
+from bench.rows.row import Numbers, Row, Target
+
+PARTITIONS = 4
+WARM_SHARE = 5
+SLOW = 4
+"""kafka-python and aiokafka are given so much less to produce: a figure per second the same."""
+
+OURS = ("dlog-blocking", "dlog-asyncio")
+SLOW_PEERS = ("kafka-python", "aiokafka")
+
+
+class ClientRow(Row):
+    """One kind of work, by every client that can do it."""
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        do: str,
+        *,
+        value_bytes: int,
+        count: int,
+        quick_count: int,
+        contenders: Sequence[str],
+        targets: Sequence[Target],
+    ) -> None:
+        self.name, self.title = name, title
+        self.contenders, self.targets = contenders, targets
+        self._do, self._value_bytes = do, value_bytes
+        self._count, self._quick_count = count, quick_count
+
+    def records(self, arena: Arena, contender: str) -> int:
+        """Return how many records this client has to do with."""
+        return arena.pick(self._count, self._quick_count)
+
+    def server(self, arena: Arena) -> Server:
+        """Return the one dlogd, started by whoever comes first."""
+        if "dlog" not in arena.servers:
+            arena.add("dlog").start()
+        return arena.servers["dlog"]
+
+    def work(self, arena: Arena, contender: str, topic: str, count: int, *options: str) -> Numbers:
+        """Let a client do its work once, and measure."""
+        server = self.server(arena)
+        load = ("--records", count, "--value-bytes", self._value_bytes, "--do", self._do, *options)
+        module = f"clients.{CLIENTS[contender][0]}"
+        with arena.measured(server) as costs:
+            result = arena.load(module, server, "--topic", topic, "--partitions", PARTITIONS, *load)
+        result["server_cpu_s"] = costs[0].server_cpu_s
+        result["machine_cpu_s"] = costs[0].machine_cpu_s
+        return result
+
+
+class ClientProduceRow(ClientRow):
+    """Into a fresh topic each time; its end offsets say whether everything arrived."""
+
+    def records(self, arena: Arena, contender: str) -> int:
+        """Return how many records this client sends."""
+        count = super().records(arena, contender)
+        return count // SLOW if contender in SLOW_PEERS else count
+
+    def _produce(self, arena: Arena, contender: str, count: int) -> Numbers:
+        server = self.server(arena)
+        with arena.topic(server, PARTITIONS) as topic:
+            result = self.work(arena, contender, topic, count)
+            there = arena.record_count(server, topic, PARTITIONS)
+        if there != count:
+            raise RuntimeError(f"{contender}: {there} of {count} records are there")
+        return result
+
+    def open(self, arena: Arena, contender: str) -> None:
+        """Send a part of it for warmth."""
+        self._produce(arena, contender, self.records(arena, contender) // WARM_SHARE)
+
+    def run(self, arena: Arena, contender: str) -> Numbers:
+        """Produce once."""
+        return self._produce(arena, contender, self.records(arena, contender))
+
+
+class ClientConsumeRow(ClientRow):
+    """All of a topic that is written once; every client is first checked for what it reads."""
+
+    def open(self, arena: Arena, contender: str) -> None:
+        """Fill the topic if nobody has, and compare what the client reads, for warmth too."""
+        server, count = self.server(arena), self.records(arena, contender)
+        if not arena.topics:
+            topic = arena.create_topic(server, PARTITIONS)
+            where = ("--topic", topic, "--partitions", PARTITIONS, "--do", "produce-many")
+            load = ("--records", count, "--value-bytes", self._value_bytes)
+            arena.load("clients.confluent", server, *where, *load)
+            arena.topics.append(topic)
+        found = self.work(arena, contender, arena.topics[0], count, "--check")["checksum"]
+        if found != checksum_of(count, self._value_bytes):
+            raise RuntimeError(f"{contender} has read something else than was written")
+
+    def run(self, arena: Arena, contender: str) -> Numbers:
+        """Consume once."""
+        result = self.work(arena, contender, arena.topics[0], self.records(arena, contender))
+        del result["checksum"]
+        return result
+
+
+def _at_least(bounds: Mapping[str, float], ours: Sequence[str] = OURS) -> tuple[Target, ...]:
+    return tuple(
+        Target(metric="records_per_s", ours=name, theirs=theirs, at_least=bound)
+        for name in ours
+        for theirs, bound in bounds.items()
+    )
+
+
+def rows() -> list[Row]:
+    """Return the rows of this kind, for records of 100 bytes and of 1 KiB."""
+    return [
+        row
+        for make in (_produce_row, _produce_many_row, _consume_row, _consume_many_row)
+        for row in (make("100", 100, 4), make("1k", 1024, 1))
+    ]
+
+
+def _title(what: str, value_bytes: int) -> str:
+    return f"{what}, {'1-KiB' if value_bytes == 1024 else f'{value_bytes}-byte'} records"
+
+
+def _produce_row(suffix: str, value_bytes: int, factor: int) -> Row:
+    return ClientProduceRow(
+        f"client-produce-{suffix}",
+        _title("clients: produce, one record per call", value_bytes),
+        "produce",
+        value_bytes=value_bytes,
+        count=500_000 * factor,
+        quick_count=10_000 * factor,
+        contenders=(*OURS, "confluent-kafka", *SLOW_PEERS),
+        targets=_at_least({"confluent-kafka": 0.5, "kafka-python": 3, "aiokafka": 3}),
+    )
+
+
+def _produce_many_row(suffix: str, value_bytes: int, factor: int) -> Row:
+    return ClientProduceRow(
+        f"client-produce-many-{suffix}",
+        _title("clients: produce, 10,000 per call (`send_many`, `produce_batch`)", value_bytes),
+        "produce-many",
+        value_bytes=value_bytes,
+        count=1_000_000 * factor,
+        quick_count=20_000 * factor,
+        contenders=(*OURS, "confluent-kafka"),
+        targets=_at_least({"confluent-kafka": 1}),
+    )
+
+
+def _consume_row(suffix: str, value_bytes: int, factor: int) -> Row:
+    return ClientConsumeRow(
+        f"client-consume-{suffix}",
+        _title("clients: consume, one record at a time", value_bytes),
+        "consume",
+        value_bytes=value_bytes,
+        count=250_000 * factor,
+        quick_count=10_000 * factor,
+        contenders=(*OURS, "confluent-kafka", *SLOW_PEERS),
+        targets=_at_least({"kafka-python": 3, "aiokafka": 3}),
+    )
+
+
+def _consume_many_row(suffix: str, value_bytes: int, factor: int) -> Row:
+    return ClientConsumeRow(
+        f"client-consume-many-{suffix}",
+        _title("clients: consume many per call (`poll_arrow`, `consume(10000)`)", value_bytes),
+        "consume-many",
+        value_bytes=value_bytes,
+        count=1_000_000 * factor,
+        quick_count=20_000 * factor,
+        contenders=("dlog-blocking", "confluent-kafka"),
+        targets=_at_least({"confluent-kafka": 3}, ("dlog-blocking",)),
+    )
