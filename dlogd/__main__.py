@@ -27,7 +27,8 @@ from dlogd.clock import SystemClock
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
 from dlogd.notify import Notifier, watchdog_interval_ms
-from dlogd.service import Service, Surroundings, exit_code_of
+from dlogd.service import EX_FAILURE, Service, Surroundings, exit_code_of, problems_of
+from dlogd.storage.engine import Engine
 from dlogd.storage.engines import open_engine
 from dlogd.storage.open_segments import OPEN_SEGMENTS_MAX
 from dlogd.storage.posix import open_directory
@@ -72,8 +73,8 @@ def _parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> ar
     return parser.parse_args(arguments)
 
 
-def _complain(error: ConfigError) -> None:
-    for problem in error.problems:
+def _complain(error: Exception) -> None:
+    for problem in problems_of(error):
         sys.stderr.write(f"dlogd: {problem}\n")
 
 
@@ -158,11 +159,22 @@ def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
     )
     service = Service(broker, config, around)
     try:
-        return loop.run_until_complete(service.run())
-    finally:
-        pauses.remove()
-        engine.close()
-        loop.close()
+        code = loop.run_until_complete(service.run())
+    except BaseException:
+        _end(broker, engine, EX_FAILURE)
+        raise
+    pauses.remove()
+    _end(broker, engine, code)
+    loop.close()
+    return code
+
+
+def _end(broker: Broker, engine: Engine, code: int) -> None:
+    """Close the engine; where something hangs in it, end the process without waiting for that."""
+    if broker.hanging:
+        logging.shutdown()
+        os._exit(code)
+    engine.close()
 
 
 def _hide_hypothesis() -> None:
@@ -188,11 +200,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return os.EX_OK
     try:
         return _run(config, parsed.config, environ)
-    except ConfigError as error:
-        _complain(error)
-        return exit_code_of(error)
     except (OSError, DlogError) as error:
-        sys.stderr.write(f"dlogd: {error}\n")
+        _complain(error)
         return exit_code_of(error)
 
 

@@ -48,8 +48,12 @@ REGISTER_TIMEOUT_MS = 30_000
 META = "meta"
 LISTENER_NAME = "clients"
 LOST_DIRECTORIES_MAX = 64
-DRAIN_SHARE = 0.5
-"""Part of the shutdown time-out that clients get to collect their answers."""
+NAMES_SHOWN = 20
+
+# How much of the shutdown time-out has passed at most when ...
+DRAIN_SHARE = 0.5  # ... clients have collected their answers
+SNAPSHOT_SHARE = 0.7  # ... producer states are written
+LOGS_SHARE = 0.95  # ... logs are closed; the rest is for the metadata
 
 
 def storage_settings(config: Config) -> StorageSettings:
@@ -88,6 +92,8 @@ class Broker:
         self.store: MetadataStore | None = None
         self.replicas: ReplicaManager | None = None
         self.listeners: list[Listener] = []
+        self.hanging: list[str] = []
+        """What `stop` waited for in vain: the engine and its threads may never end."""
         self._loop = loop
         self._clock = clock
         self._rng = rng
@@ -322,33 +328,49 @@ class Broker:
     async def stop(self) -> None:
         """Answer what is pending, flush, write the clean-shutdown marker, close everything.
 
-        Raises KafkaStorageError, at the end, when not all that was appended could be flushed.
+        Takes `shutdown.timeout` at most. Raises KafkaStorageError, at the end, when not all that
+        was appended could be flushed, or when something hangs: it is in `hanging`.
         """
         self.phase = "stopping"
-        ends_at = self._loop.time() + self.config.shutdown.timeout_ms / 1000
+        timeout_s = self.config.shutdown.timeout_ms / 1000
+        begin = self._loop.time()
+
+        def left_s(share: float) -> float:
+            """Return the time up to a part of the whole."""
+            return max(0.001, begin + timeout_s * share - self._loop.time())
+
         if self._fetch is not None:
             self._fetch.stop()
-        drain_s = self.config.shutdown.timeout_ms / 1000 * DRAIN_SHARE
-        await asyncio.gather(*(listener.stop(drain_s) for listener in self.listeners))
+        await asyncio.gather(*(each.stop(timeout_s * DRAIN_SHARE) for each in self.listeners))
         if self.replicas is not None:
             try:
-                await asyncio.wait_for(
-                    self.replicas.stop(), max(0.001, ends_at - self._loop.time())
-                )
+                await asyncio.wait_for(self.replicas.stop(), left_s(SNAPSHOT_SHARE))
             except TimeoutError:
                 log.warning(
-                    "Stop waited in vain for producer snapshots timeout_ms=%d partitions=%s",
-                    self.config.shutdown.timeout_ms,
+                    "Stop waited in vain for producer snapshots partitions=%s",
                     ",".join(self._unflushed()) or "none unflushed",
                 )
         if self.logs is not None:
-            await self.logs.close()
+            self.hanging += await self.logs.close(timeout_s=left_s(LOGS_SHARE))
         if self.store is not None:
-            await self.store.close()
+            try:
+                await asyncio.wait_for(self.store.close(), left_s(1.0))
+            except TimeoutError:
+                self.hanging.append("metadata")
         await self._tasks.close()
         self.phase = "stopped"
+        self._judge_stop()
+
+    def _judge_stop(self) -> None:
+        problems = []
+        if self.hanging:
+            timeout_ms = self.config.shutdown.timeout_ms
+            hanging = _some(self.hanging)
+            problems.append(f"after shutdown.timeout={timeout_ms}ms still not ended: {hanging}")
         if unflushed := self._unflushed():
-            raise KafkaStorageError(f"Not all is on the disk of {', '.join(unflushed)}")
+            problems.append(f"not all is on the disk of {_some(unflushed)}")
+        if problems:
+            raise KafkaStorageError("; ".join(problems))
 
     def _unflushed(self) -> list[str]:
         """Return partitions in service whose end is not on stable storage."""
@@ -358,3 +380,8 @@ class Broker:
             for each in logs
             if each.failed is None and each.flushed_offset < each.log_end_offset
         ]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

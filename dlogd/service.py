@@ -81,7 +81,8 @@ async def _outcome_of(work: Coroutine[Any, Any, None]) -> Exception | None:
     return None
 
 
-def _problems_of(error: BaseException) -> Sequence[str]:
+def problems_of(error: BaseException) -> Sequence[str]:
+    """Return what is wrong, in sentences for people."""
     if isinstance(error, ConfigError):
         return error.problems
     # Without "[Errno 98]"; asyncio's words have the address in them.
@@ -208,7 +209,7 @@ class Service:
             return None
         error = start.exception() or start.result()
         if error is not None:
-            for problem in _problems_of(error):
+            for problem in problems_of(error):
                 log.error("Start failed problem=%r", problem)
         return error
 

@@ -387,11 +387,13 @@ class ReplicaManager:
         for partition in partitions:
             partition.close()
         stale = [each for each in partitions if each.unsnapshotted_bytes and not each.log.failed]
+
+        async def snapshot_some() -> None:
+            while stale:
+                await self._snapshot(stale.pop())
+
         try:
-            for first in range(0, len(stale), OPENING_COUNT_MAX):
-                await asyncio.gather(
-                    *(self._snapshot(each) for each in stale[first : first + OPENING_COUNT_MAX])
-                )
+            await asyncio.gather(*(snapshot_some() for _ in range(OPENING_COUNT_MAX)))
         finally:
             self.by_name.clear()
             self.by_id.clear()

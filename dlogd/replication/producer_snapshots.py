@@ -11,7 +11,6 @@ from dlogd.clock import Clock
 from dlogd.replication.producers import CorruptSnapshotError, ProducerStates
 from dlogd.storage.checkpoint import load_file, remove_file, replace_file
 from dlogd.storage.engine import Engine
-from dlogd.storage.files import Directory
 from dlogd.storage.log import PartitionLog
 
 log = logging.getLogger(__name__)
@@ -19,13 +18,19 @@ log = logging.getLogger(__name__)
 SNAPSHOT = "producer-snapshot"
 
 
-def _load(directory: Directory, producers: ProducerStates, log_end_offset: int) -> int | None:
+def _owner(plog: PartitionLog) -> bytes:
+    """Return what tells the snapshots of one partition from those of others."""
+    return plog.topic_id.bytes + plog.topic_partition.partition.to_bytes(4, "big")
+
+
+def _load(plog: PartitionLog, producers: ProducerStates, log_end_offset: int) -> int | None:
     """Load the snapshot; return its end offset, None when there is none to trust. Blocks."""
+    directory = plog.directory
     data = load_file(directory, SNAPSHOT)
     if data is None:
         return None
     try:
-        end_offset = producers.load(data)
+        end_offset = producers.load(data, _owner(plog))
     except CorruptSnapshotError as error:
         log.warning("Ignored producer snapshot path=%s error=%s", directory.path, error)
         remove_file(directory, SNAPSHOT)
@@ -51,8 +56,7 @@ async def load_producers(
     Returns whether the snapshot had all of it.
     """
     log_end_offset = plog.log_end_offset
-    directory = plog.directory
-    found = await engine.run(lambda: _load(directory, producers, log_end_offset))
+    found = await engine.run(lambda: _load(plog, producers, log_end_offset))
     now_ms = clock.timestamp_ms()
     expected = plog.log_start_offset if found is None else found
     async for header in plog.replay(Offset(expected)):
@@ -70,6 +74,6 @@ async def load_producers(
 async def save_producers(engine: Engine, plog: PartitionLog, producers: ProducerStates) -> None:
     """Write a snapshot of the state as it is now. Raises OSError or WireError."""
     directory = plog.directory
-    data = producers.encode(plog.log_end_offset)
+    data = producers.encode(plog.log_end_offset, _owner(plog))
     await plog.flush()
     await engine.run(lambda: replace_file(directory, SNAPSHOT, data))

@@ -208,8 +208,11 @@ class ProducerStates:
             for producer_id, entry in sorted(self._producers.items())
         ]
 
-    def encode(self, end_offset: int) -> bytes:
-        """Return a snapshot of the state after all batches below `end_offset`."""
+    def encode(self, end_offset: int, owner: bytes = b"") -> bytes:
+        """Return a snapshot of the state after all batches below `end_offset`.
+
+        `owner` says of which partition; only who says the same can read it.
+        """
         body = bytearray(_COUNTS.pack(end_offset, len(self._producers)))
         for producer_id, entry in sorted(self._producers.items()):
             body += _PRODUCER.pack(
@@ -217,25 +220,26 @@ class ProducerStates:
             )
             for batch in entry.batches:
                 body += _BATCH.pack(*batch)
-        return _HEAD.pack(_MAGIC, _VERSION, crc32c(body)) + body
+        return _HEAD.pack(_MAGIC, _VERSION, crc32c(body, crc32c(owner))) + body
 
-    def load(self, data: bytes | memoryview) -> int:
+    def load(self, data: bytes | memoryview, owner: bytes = b"") -> int:
         """Replace the state by a snapshot and return its end offset.
 
-        Raises CorruptSnapshotError and changes nothing when the bytes are no whole snapshot.
+        Raises CorruptSnapshotError and changes nothing when the bytes are no whole snapshot
+        of this owner.
         """
-        producers, end_offset = _decode(bytes(data))
+        producers, end_offset = _decode(bytes(data), owner)
         self._producers = producers
         return end_offset
 
 
-def _decode(data: bytes) -> tuple[dict[int, _Entry], int]:
+def _decode(data: bytes, owner: bytes) -> tuple[dict[int, _Entry], int]:
     try:
         magic, version, crc = _HEAD.unpack_from(data)
         if magic != _MAGIC or version != _VERSION:
             raise CorruptSnapshotError(f"no producer snapshot: magic {magic!r} version {version}")
-        if crc32c(memoryview(data)[_HEAD.size :]) != crc:
-            raise CorruptSnapshotError("the checksum of the producer snapshot does not fit")
+        if crc32c(memoryview(data)[_HEAD.size :], crc32c(owner)) != crc:
+            raise CorruptSnapshotError("it is damaged, or of another partition")
         end_offset, count = _COUNTS.unpack_from(data, _HEAD.size)
         position = _HEAD.size + _COUNTS.size
         producers: dict[int, _Entry] = {}

@@ -1,6 +1,7 @@
 """The choice of an I/O engine by its configured name."""
 
 import asyncio
+import errno
 import logging
 
 from dlogd.storage.aio import EVENTS_MAX, AioEngine
@@ -31,6 +32,12 @@ def open_engine(
             return AioEngine(loop, read_memory_bytes=read_memory_bytes, events=events)
         except OSError as error:
             if kind == "aio":
-                raise
-            log.warning("Linux AIO is not available, using threads error=%s", error)
+                raise OSError(error.errno, _refusal(error)) from error
+            log.warning("Linux AIO is not available, using threads error=%s", error.strerror)
     return ThreadEngine(loop, read_memory_bytes=read_memory_bytes)
+
+
+def _refusal(error: OSError) -> str:
+    """Say why there is no AIO, and what to do."""
+    cure = "raise fs.aio-max-nr, or " if error.errno == errno.EAGAIN else ""
+    return f"io.engine: aio: {error.strerror}; {cure}set io.engine: auto"

@@ -21,6 +21,7 @@ from uuid import UUID
 from dlog.errors import ConfigError, KafkaStorageError, WireError
 from dlog.types import NodeId, Offset, TopicId, TopicPartition
 from dlogd.storage.claiming import Claiming
+from dlogd.storage.closing import Closing
 from dlogd.storage.directories import DataDirectory, LogKey, log_name
 from dlogd.storage.errnos import is_disk_failure
 from dlogd.storage.files import Directory
@@ -35,8 +36,6 @@ from dlogd.tasks import Tasks
 log = logging.getLogger(__name__)
 
 Wanted = Mapping[tuple[TopicPartition, TopicId], LogConfig]
-
-CLOSING_COUNT_MAX = 32
 
 
 class LogManager:
@@ -336,40 +335,15 @@ class LogManager:
 
     # -- stop
 
-    async def close(self, *, clean: bool = True) -> None:
+    async def close(self, *, clean: bool = True, timeout_s: float | None = None) -> list[str]:
         """Close all logs; with `clean` flush them first and leave the marker, last of all.
 
-        Before `open` has ended nothing is written: the directories may be somebody else's.
+        Return what hangs: what had not ended when the time was over. Before `open` has ended
+        nothing is written: the directories may be somebody else's.
         """
         self._closing = True
-        clean = clean and self._is_open
-        await self._upkeep.stop(save=clean)
-        await self._tasks.close()
-        for home in self._homes:
-            await self._close_home(home, clean)
-        await self._release()
-
-    async def _close_home(self, home: Home, clean: bool) -> None:
-        ends: dict[str, Offset] = {}
-        waiting = list(home.logs.items())
-
-        async def close_some() -> None:
-            while waiting:
-                key, opened = waiting.pop()
-                try:
-                    await opened.close(clean and opened.failed is None)
-                except (OSError, WireError) as error:
-                    log.warning("Log did not close cleanly log=%s error=%s", opened, error)
-                    continue
-                if opened.failed is None:
-                    ends[home.names[key]] = opened.log_end_offset
-
-        await asyncio.gather(*(close_some() for _ in range(CLOSING_COUNT_MAX)))
-        if clean and home.failure is None:
-            try:
-                await self._services.engine.run(partial(home.directory.save_clean_shutdown, ends))
-            except OSError as error:
-                log.warning("No clean-shutdown marker path=%s error=%s", home.path, error)
+        closing = Closing(self._homes, self._services, self._upkeep, self._tasks)
+        return await closing.run(clean=clean and self._is_open, timeout_s=timeout_s)
 
     async def _release(self) -> None:
         for home in self._homes:

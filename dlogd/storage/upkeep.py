@@ -1,6 +1,6 @@
 """What a node does for its logs by the clock: free space, retention, saved high watermarks.
 
-Owner: the event loop's thread; started and stopped by `dlogd.storage.manager`. The plans are pure
+Owner: the event loop's thread; started by `dlogd.storage.manager`. The plans are pure
 (`dlogd.storage.retention`, `dlogd.storage.reserve`).
 """
 
@@ -45,7 +45,7 @@ class Upkept(Protocol):
 
 
 class Upkeep:
-    """The timers of one node's storage. Life: start, stop."""
+    """The timers of one node's storage. Life: `start`; they end with their tasks."""
 
     def __init__(self, owner: Upkept, services: LogServices, tasks: Tasks) -> None:
         self._owner = owner
@@ -53,8 +53,8 @@ class Upkeep:
         self._tasks = tasks
         self._saved: dict[str, dict[str, Offset]] = {}  # by directory: high watermarks on disk
         self._unsaved: set[str] = set()  # directories where saving fails, said once
-        # Two at once would take the temporary file away from each other.
-        self._saving = asyncio.Lock()
+        # By directory: two at once would take the temporary file away from each other.
+        self._saving: dict[str, asyncio.Lock] = {}
 
     async def start(self) -> None:
         """Measure all directories, then go on by timers."""
@@ -65,11 +65,6 @@ class Upkeep:
             self._tasks.spawn(f"measure {home.path}", self._measure_often(home))
         self._tasks.spawn("retention", self._retain_often())
         self._tasks.spawn("save high watermarks", self._save_often())
-
-    async def stop(self, *, save: bool) -> None:
-        """Save the high watermarks a last time; the timers end with their tasks."""
-        if save:
-            await self._save_all()
 
     def _working(self) -> list[Home]:
         return [home for home in self._owner.homes if home.failure is None]
@@ -158,9 +153,12 @@ class Upkeep:
             await self._save_all()
 
     async def _save_all(self) -> None:
-        async with self._saving:
-            for home in self._working():
-                await self._save(home)
+        await asyncio.gather(*(self.save(home) for home in self._working()))
+
+    async def save(self, home: Home) -> None:
+        """Bring the high watermarks of a directory to its disk, unless they are there."""
+        async with self._saving.setdefault(home.path, asyncio.Lock()):
+            await self._save(home)
 
     async def _save(self, home: Home) -> None:
         # A log that is out of service keeps what was known of it.

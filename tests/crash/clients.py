@@ -3,6 +3,7 @@
 import time
 
 from dlog.batch.records import Record, decode, encode
+from dlog.checksum import Buffer
 from dlog.client.blocking import BlockingClient
 from dlog.client.partitions import fetch, produce
 from dlog.transport import Address
@@ -26,10 +27,15 @@ class Client:
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
 
+        record = Record(key=None, value=value, headers=(), timestamp_ms=timestamp_ms, offset=0)
+        return self.produce(topic, encode([record]))
+
+    def produce(self, topic: str, batch: Buffer) -> int:
+        """Append a batch; return its offset."""
+
         async def work() -> int:
             leader = await self._client.cluster.leader(topic, 0)
-            record = Record(key=None, value=value, headers=(), timestamp_ms=timestamp_ms, offset=0)
-            produced = await produce(leader, topic, 0, encode([record]), timeout_ms=1000)
+            produced = await produce(leader, topic, 0, batch, timeout_ms=1000)
             assert produced is not None
             return produced.base_offset
 

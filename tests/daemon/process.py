@@ -43,6 +43,7 @@ class DaemonProcess:
         self.folder = folder
         self.config_path = folder / "dlog.yaml"
         self.log_path = folder / "dlogd.log"
+        self.module = "dlogd"
         self.messages: list[str] = []
         self.address = f"\0dlog-test-{os.getpid()}-{folder.name}-{id(self)}"
         self._manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -64,7 +65,7 @@ class DaemonProcess:
         notify = {"NOTIFY_SOCKET": "@" + self.address[1:], **(env or {})}
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "dlogd", "--config", str(self.config_path)],
+                [sys.executable, "-m", self.module, "--config", str(self.config_path)],
                 stdout=log,
                 stderr=log,
                 env=environment(notify),

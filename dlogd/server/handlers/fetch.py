@@ -209,7 +209,8 @@ class FetchWork(Slot):
             if read is not None:
                 self._total += read.bytes - watched.found_bytes
                 watched.found_bytes = read.bytes
-                if self._total < self._request.min_bytes and not _has_more(watched.partition, read):
+                has_more = _has_more(watched.partition, watched.entry, read)
+                if self._total < self._request.min_bytes and not has_more:
                     return
         self._look()
 
@@ -240,7 +241,7 @@ class FetchWork(Slot):
                     continue
                 total += read.bytes
                 ranges += read.ranges
-                is_enough = is_enough or _has_more(partition, read)
+                is_enough = is_enough or _has_more(partition, entry, read)
                 watermark = partition.high_watermark
                 log_start = partition.log.log_start_offset
                 row.append(
@@ -342,9 +343,14 @@ class FetchWork(Slot):
         self.fill(pieces).drain()
 
 
-def _has_more(partition: Partition, read: Read) -> bool:
-    """Tell whether a segment ends what was read: there is more, so nothing to wait for."""
-    return bool(read.ranges) and read.ranges[-1].segment is not partition.log.active
+def _has_more(partition: Partition, entry: fetch.FetchPartition, read: Read) -> bool:
+    """Tell whether there is more than the answer may hold, or than one segment: do not wait."""
+    if not read.ranges:
+        return entry[2] < partition.high_watermark
+    last = read.ranges[-1]
+    if last.segment is not partition.log.active:
+        return True
+    return last.position + last.length < last.readable_end
 
 
 async def _locate_one(partition: Partition, offset: int) -> WireError | None:

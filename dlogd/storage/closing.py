@@ -1,0 +1,108 @@
+"""The end of all logs of a node: high watermarks, logs, clean-shutdown markers, locks.
+
+Each data directory ends by itself, so that one that hangs does not keep the others from their
+markers. Owner: the event loop's thread; made by `dlogd.storage.manager`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from dlog.errors import WireError
+from dlog.types import Offset
+from dlogd.storage.directories import LogKey
+from dlogd.storage.homes import Home
+from dlogd.storage.log import PartitionLog
+from dlogd.storage.log_state import LogServices
+from dlogd.storage.upkeep import Upkeep
+from dlogd.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+CLOSING_COUNT_MAX = 32
+SAVE_SHARE = 0.25
+"""Part of the time that saving the high watermarks may take, before any log is closed."""
+
+
+class Closing:
+    """What the stop of a node's storage does. Life: `run` once.
+
+    `awaited` names what was begun and has not ended.
+    """
+
+    def __init__(
+        self, homes: Sequence[Home], services: LogServices, upkeep: Upkeep, tasks: Tasks
+    ) -> None:
+        self.awaited: dict[str, None] = {}
+        self._homes = homes
+        self._services = services
+        self._upkeep = upkeep
+        self._tasks = tasks
+
+    async def run(self, *, clean: bool, timeout_s: float | None) -> list[str]:
+        """End everything, for at most `timeout_s`; return what hangs."""
+        loop = self._services.loop
+        begin = loop.time()
+        if clean:
+            await self._each(self._save, None if timeout_s is None else timeout_s * SAVE_SHARE)
+        await self._tasks.close()
+        left_s = None if timeout_s is None else max(0.0, timeout_s - (loop.time() - begin))
+        await self._each(partial(self._close, clean=clean), left_s)
+        return list(self.awaited)
+
+    async def _each(self, end: Callable[[Home], Awaitable[None]], timeout_s: float | None) -> None:
+        try:
+            await asyncio.wait_for(asyncio.gather(*map(end, self._homes)), timeout_s)
+        except TimeoutError:
+            log.warning("Storage does not end in time awaited=%s", ", ".join(self.awaited))
+
+    async def _await(self, name: str, work: Awaitable[None]) -> None:
+        """Do `work`; while it has not ended, and for ever if it is cut off, it is awaited."""
+        self.awaited[name] = None
+        await work
+        del self.awaited[name]
+
+    async def _save(self, home: Home) -> None:
+        if home.failure is None:
+            await self._await(f"high watermarks of {home.path}", self._upkeep.save(home))
+
+    async def _close(self, home: Home, *, clean: bool) -> None:
+        ends: dict[str, Offset] = {}
+        # The last ones first: those that cannot be written now may take a while to give up.
+        waiting = sorted(home.logs.items(), key=lambda entry: entry[1].blocked is None)
+
+        async def close_some() -> None:
+            while waiting:
+                key, opened = waiting.pop()
+                await self._await(
+                    str(opened.topic_partition), self._close_log(home, key, opened, ends, clean)
+                )
+
+        await asyncio.gather(*(close_some() for _ in range(CLOSING_COUNT_MAX)))
+        if clean and home.failure is None:
+            await self._await(f"clean-shutdown marker of {home.path}", self._mark(home, ends))
+        release = self._services.engine.run(home.directory.release)
+        await self._await(f"lock of {home.path}", release)
+
+    async def _close_log(
+        self,
+        home: Home,
+        key: LogKey,
+        opened: PartitionLog,
+        ends: dict[str, Offset],
+        clean: bool,
+    ) -> None:
+        try:
+            await opened.close(clean and opened.failed is None)
+        except (OSError, WireError) as error:
+            log.warning("Log did not close cleanly log=%s error=%s", opened, error)
+            return
+        if opened.failed is None:
+            ends[home.names[key]] = opened.log_end_offset
+
+    async def _mark(self, home: Home, ends: dict[str, Offset]) -> None:
+        try:
+            await self._services.engine.run(partial(home.directory.save_clean_shutdown, ends))
+        except OSError as error:
+            log.warning("No clean-shutdown marker path=%s error=%s", home.path, error)
