@@ -83,7 +83,12 @@ def produce_many(task: Task) -> None:
 
 def _consumer(task: Task) -> Consumer:
     consumer = Consumer(
-        {"bootstrap.servers": task.bootstrap, "group.id": "unused", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": task.bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            **task.settings,
+        }
     )
     consumer.assign([TopicPartition(task.topic, each, 0) for each in range(task.partitions)])
     return consumer

@@ -3,9 +3,15 @@
 import asyncio
 import sys
 
+from pyarrow import compute
+
 from bench.load.clients.task import BATCH_BYTES, LINGER_MS, Seen, Task, checksum, run
+from dlog.client.arrow_poll import assemble
 from dlog.client.consumer import Consumer
 from dlog.client.producer import Producer
+
+# Imports numpy and pyarrow now, as what others need is imported before the time begins.
+assemble([])
 
 
 def _producer(task: Task) -> Producer:
@@ -47,11 +53,28 @@ async def consume(task: Task, check: bool) -> Seen:
     return seen
 
 
+async def consume_many(task: Task, check: bool) -> Seen:
+    """Take what comes as Arrow columns."""
+    seen = Seen()
+    async with Consumer(task.bootstrap, task.topic) as consumer:
+        while seen.record_count < task.record_count:
+            batch = await consumer.poll_arrow()
+            column = batch.column("value")
+            seen.record_count += len(column)
+            seen.value_bytes += compute.sum(compute.binary_length(column)).as_py() or 0
+            if check:
+                seen.checksum += checksum(column.to_pylist())
+            if not len(column):
+                seen.check_time()
+    return seen
+
+
 if __name__ == "__main__":
     sys.exit(
         run(
             one=lambda task: asyncio.run(produce(task)),
             many=lambda task: asyncio.run(produce_many(task)),
             read=lambda task, check: asyncio.run(consume(task, check)),
+            read_many=lambda task, check: asyncio.run(consume_many(task, check)),
         )
     )

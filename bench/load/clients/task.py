@@ -11,10 +11,15 @@ import itertools
 import json
 import random
 import resource
+import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+# kio, which dlog.client imports when it connects, registers strategies with a hypothesis that is
+# installed, in 0.14 s. It is here for the tests; where programs run it is not.
+sys.modules["hypothesis"] = None  # type: ignore[assignment]
 
 DISTINCT_VALUES = 1_000
 CHUNK_RECORDS = 10_000
@@ -33,6 +38,7 @@ class Task:
     partitions: int
     record_count: int
     value_bytes: int
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def values(self) -> list[bytes]:
         """Return the values that records have, in turns."""
@@ -105,10 +111,16 @@ def run(
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--value-bytes", type=int, required=True)
     parser.add_argument("--do", choices=[name for name, work in does.items() if work])
+    parser.add_argument("--setting", action="append", default=[], help="of the library: key=value")
     parser.add_argument("--check", action="store_true", help="sum up checksums of what is read")
     options = parser.parse_args()
     task = Task(
-        options.bootstrap, options.topic, options.partitions, options.records, options.value_bytes
+        options.bootstrap,
+        options.topic,
+        options.partitions,
+        options.records,
+        options.value_bytes,
+        dict(setting.split("=", 1) for setting in options.setting),
     )
     producing = {"produce": one, "produce-many": many}.get(options.do)
     consuming = {"consume": read, "consume-many": read_many}.get(options.do)
