@@ -25,7 +25,7 @@ from dlog.errors import (
     TransportError,
 )
 from dlog.pipeline import Encode, OnError, OnResponse, Pipeline, Request, TransportCounters
-from dlog.wire.frame import FRAME_BYTES_MAX, FrameSplitter
+from dlog.wire.frame import FRAME_BYTES_MAX, FrameReceiver
 
 __all__ = [
     "Address",
@@ -77,7 +77,7 @@ def _reason_of(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """An open connection; made by `connect`. Owner: the loop's thread. Life: until `close`.
 
     Invariant: at most `inflight_max` requests wait for an answer; further ones wait their turn.
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
         self.counters = counters or TransportCounters()
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._splitter = FrameSplitter(options.frame_bytes_max)
+        self._receiver = FrameReceiver(options.frame_bytes_max)
         self._pipeline = Pipeline(options.inflight_max)
         self._writable = True
         self._stalled_at = 0.0  # when a peer that takes no bytes is given up
@@ -151,12 +151,11 @@ class Connection(asyncio.Protocol):
     ) -> Request:
         """Send a request, now or when it is its turn; `deadline` is in the loop's time.
 
-        Exactly one of the callbacks is called later, from the loop. `on_error` gets
-        DisconnectedError or RequestTimedOutError (whether the request took effect is unknown then
-        if it `was_sent`), ProtocolError (the same; the connection is closed), or what `encode`
-        raised. With `answered`
-        false (produce with acks 0) `on_response` gets nothing, when the request was written.
-        `is_wanted` is asked before a request that had to wait is sent.
+        One of the callbacks is called later, once, from the loop. `on_error` gets DisconnectedError
+        or RequestTimedOutError (whether it took effect is unknown if it `was_sent`), ProtocolError
+        (the same; the connection is closed), or what `encode` raised. With `answered` false (acks
+        0) `on_response` gets nothing, when it was written. `is_wanted` is asked before a request
+        that had to wait is sent.
         """
         request = Request(
             encode=encode,
@@ -285,10 +284,10 @@ class Connection(asyncio.Protocol):
             self._fail(DisconnectedError(f"connection to {self.address} given up: {message}"))
             return
         upcoming = self._pipeline.next_deadline(now)
-        if not self._writable:
-            upcoming = self._stalled_at if upcoming is None else min(upcoming, self._stalled_at)
         if upcoming is not None:
             self._watch(upcoming)
+        if not self._writable:
+            self._watch(self._stalled_at)
 
     # Responses
 
@@ -322,7 +321,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None and not self._closed.done():
             self._closed.set_result(None)
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not isinstance(transport, asyncio.Transport):
@@ -331,18 +330,19 @@ class Connection(asyncio.Protocol):
         if self._failure is not None:
             transport.abort()
 
-    def data_received(self, data: bytes) -> None:
-        self.counters.bytes_received += len(data)
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._receiver.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.counters.bytes_received += nbytes
         try:
-            for frame in self._splitter.feed(memoryview(data)):
+            for frame in self._receiver.received(nbytes):
                 self._on_frame(frame)
         except ProtocolError as error:
             self._fail(ProtocolError(f"{self.address} sent nonsense: {error}"))
             return
-        # Who is first in line now may have got its time anew.
-        first = self._pipeline.first_deadline
-        if first is not None:
-            self._watch(first)
+        if (first := self._pipeline.first_deadline) is not None:
+            self._watch(first)  # it may have got its time anew
         self._start_waiting()
 
     def connection_lost(self, error: Exception | None) -> None:

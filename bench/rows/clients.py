@@ -90,7 +90,7 @@ class ClientConsumeRow(ClientRow):
     slow = SLOW_READERS
 
     def open(self, arena: Arena, contender: str) -> None:
-        """Fill a topic of this size if nobody has; compare what the client reads, for warmth too."""
+        """Fill a topic of this size if nobody has; compare what the client reads, which warms."""
         server, count = self.server(arena), self.records(arena, contender)
         if count not in arena.topics:
             topic = arena.create_topic(server, PARTITIONS)

@@ -17,10 +17,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-# kio, which dlog.client imports when it connects, registers strategies with a hypothesis that is
-# installed, in 0.14 s. It is here for the tests; where programs run it is not.
-sys.modules["hypothesis"] = None  # type: ignore[assignment]
-
 DISTINCT_VALUES = 1_000
 CHUNK_RECORDS = 10_000
 """How many records a call takes or gives where a client has calls for many."""
@@ -124,6 +120,9 @@ def run(
     )
     producing = {"produce": one, "produce-many": many}.get(options.do)
     consuming = {"consume": read, "consume-many": read_many}.get(options.do)
+    # kio, which dlog.client imports when it connects, registers strategies with a hypothesis that is
+    # installed, in 0.14 s. It is here for the tests; where programs run it is not.
+    sys.modules["hypothesis"] = None  # type: ignore[assignment]
     started, cpu = time.perf_counter(), time.process_time()
     seen = None
     if producing is not None:
