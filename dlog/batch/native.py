@@ -7,9 +7,6 @@ Users of the library do not import this: see `dlog.batch.build`, `columns` and `
 
 import os
 
-from dlog.batch._pure import decode_columns, decode_records, murmur2, murmur2_rows
-from dlog.batch._pure_buffer import RecordBuffer
-
 __all__ = [
     "IS_COMPILED",
     "RecordBuffer",
@@ -34,3 +31,7 @@ if os.environ.get("DLOG_PURE") != "1":
         pass
     else:
         IS_COMPILED = True
+
+if not IS_COMPILED:
+    from dlog.batch._pure import decode_columns, decode_records, murmur2, murmur2_rows
+    from dlog.batch._pure_buffer import RecordBuffer

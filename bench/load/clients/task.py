@@ -120,8 +120,8 @@ def run(
     )
     producing = {"produce": one, "produce-many": many}.get(options.do)
     consuming = {"consume": read, "consume-many": read_many}.get(options.do)
-    # kio, which dlog.client imports when it connects, registers strategies with a hypothesis that is
-    # installed, in 0.14 s. It is here for the tests; where programs run it is not.
+    # kio, which dlog.client imports when it connects, registers strategies with a hypothesis that
+    # is installed, in 0.14 s. It is here for the tests; where programs run it is not.
     sys.modules["hypothesis"] = None  # type: ignore[assignment]
     started, cpu = time.perf_counter(), time.process_time()
     seen = None
