@@ -22,6 +22,9 @@ from dlogd.version import VERSION
 COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("dlogctl.commands.status:status", "Show how the cluster is."),
     "topic": ("dlogctl.commands.topic:topic", "Create, list, describe, alter, delete topics."),
+    "produce": ("dlogctl.commands.produce:produce", "Write lines to a topic."),
+    "consume": ("dlogctl.commands.consume:consume", "Write the records of topics as lines."),
+    "perf": ("dlogctl.commands.perf:perf", "Measure throughput and latency."),
     "config": ("dlogctl.commands.config:config", "Show, change, explain, check configurations."),
     "log-dirs": ("dlogctl.commands.log_dirs:log_dirs", "Show data directories and their logs."),
     "segment": ("dlogctl.commands.segment:segment", "Look into segment files, offline."),

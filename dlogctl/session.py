@@ -30,17 +30,19 @@ def naming_topic(name: str) -> Iterator[None]:
         raise no_topic(name) from None
 
 
+def client_options(settings: Settings) -> tuple[ConnectionOptions, RetryPolicy]:
+    """Return how a client of these settings connects, and how long it tries."""
+    options = ConnectionOptions(
+        client_id=CLIENT_ID,
+        connect_timeout_s=settings.timeout_s,
+        request_timeout_s=settings.timeout_s,
+    )
+    return options, RetryPolicy(deadline_s=settings.timeout_s)
+
+
 @contextmanager
 def connected(settings: Settings) -> Iterator[BlockingClient]:
     """Give a client of the cluster; it is closed at the end."""
-    client = BlockingClient(
-        settings.bootstrap,
-        options=ConnectionOptions(
-            client_id=CLIENT_ID,
-            connect_timeout_s=settings.timeout_s,
-            request_timeout_s=settings.timeout_s,
-        ),
-        policy=RetryPolicy(deadline_s=settings.timeout_s),
-    )
-    with client:
+    options, policy = client_options(settings)
+    with BlockingClient(settings.bootstrap, options=options, policy=policy) as client:
         yield client

@@ -8,19 +8,16 @@ gives comes from the environment, else from the context in use (`dlogctl.context
 default. Light: `--help` and completion load this.
 """
 
-import importlib
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from dlog.address import Address
 from dlogctl.contexts import Contexts, check_name, contexts_path, load_contexts
-
-if TYPE_CHECKING:
-    from dlog.transport import Address
 
 FORMATS = ("table", "wide", "json", "yaml", "tsv")
 CONTEXT_VARIABLE = "DLOG_CONTEXT"
@@ -42,12 +39,16 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-def _parse_addresses(text: str) -> Any:
-    return importlib.import_module("dlogctl.addresses").parse_addresses(text)
+def parse_addresses(text: str) -> tuple[Address, ...]:
+    """Parse `host:port,host:port`; raise ValueError with a message for people."""
+    addresses = tuple(Address.parse(part) for part in text.split(",") if part.strip())
+    if not addresses:
+        raise ValueError("no address")
+    return addresses
 
 
-def _parse_address(text: str) -> Any:
-    found = _parse_addresses(text)
+def _parse_address(text: str) -> Address:
+    found = parse_addresses(text)
     if len(found) != 1:
         raise ValueError(f"{text!r} is not one host:port")
     return found[0]
@@ -70,7 +71,7 @@ class Setting:
 
 
 SETTINGS: Mapping[str, Setting] = {
-    "bootstrap": Setting("--bootstrap", "DLOG_BOOTSTRAP", "127.0.0.1:9092", _parse_addresses),
+    "bootstrap": Setting("--bootstrap", "DLOG_BOOTSTRAP", "127.0.0.1:9092", parse_addresses),
     "http": Setting("--http", "DLOG_HTTP", None, _parse_address),
     "output": Setting("--output", "DLOG_OUTPUT", "table", _parse_output),
     "timeout": Setting("--timeout", "DLOG_TIMEOUT", "5s", parse_seconds),
@@ -91,13 +92,13 @@ class Settings:
     _contexts: Contexts | None = None
 
     @property
-    def bootstrap(self) -> "tuple[Address, ...]":
+    def bootstrap(self) -> tuple[Address, ...]:
         """Nodes to ask first."""
         addresses: tuple[Address, ...] = self._value("bootstrap")
         return addresses
 
     @property
-    def http(self) -> "Address | None":
+    def http(self) -> Address | None:
         """Where a node's /status is, when somebody says so."""
         address: Address | None = self._value("http")
         return address

@@ -104,10 +104,11 @@ class BatchResult:
     ) -> list[Callable[[], None]]:
         """Set the outcome and return whom to tell; the caller calls them."""
         assert not self.is_done, "a batch has one outcome"
-        self.is_done = True
         self.base_offset = base_offset
         self.append_time_ms = append_time_ms
         self.error = error
+        # Last: another thread may look, without a lock, and must not find half an outcome.
+        self.is_done = True
         watchers, self._watchers = self._watchers, []
         return [callback for _, callback in watchers]
 

@@ -1,5 +1,7 @@
 """`dlogctl topic list` and `describe`: partitions, leaders, offsets, configs."""
 
+import shutil
+import textwrap
 from typing import Any
 
 import click
@@ -13,7 +15,7 @@ from dlogctl import exit_codes
 from dlogctl.commands.config_show import explained_row, for_people
 from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output
+from dlogctl.output import Column, Output, format_cell
 from dlogctl.reasons import explain
 from dlogctl.session import connected, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of
@@ -46,13 +48,8 @@ CONFIG_COLUMNS = (
     Column("VALUE", "value"),
     Column("SOURCE", "source", wide=True),
 )
-EXPLAINED_COLUMNS = (
-    *CONFIG_COLUMNS[:2],
-    Column("SOURCE", "source"),
-    Column("DEFAULT", "default", wide=True),
-    Column("BOUNDS", "bounds"),
-    Column("MEANING", "doc"),
-)
+FIXED = "only "  # as `dlogd.metadata.config_values.only` says it
+INDENTED: dict[str, Any] = {"initial_indent": "    ", "subsequent_indent": "    "}
 MEANINGS = (
     ("LEADER", "the node that takes writes and serves reads; none: nobody can do either"),
     ("REPLICAS, ISR", "nodes that hold a copy, and those of them that have everything"),
@@ -203,12 +200,29 @@ def _show(found: list[dict[str, Any]], settings: Settings, *, compact: bool) -> 
 
 def _show_head(topic: dict[str, Any], settings: Settings, output: Output) -> None:
     output.pairs([("topic", topic["topic"]), ("id", topic["topic_id"])])
-    configs = topic["all_configs"]
-    if not settings.explain:
-        configs = [each for each in configs if each["source"] == "topic"]
+    if settings.explain:
+        _explain_configs([for_people(each) for each in topic["all_configs"]])
+        return
+    configs = [each for each in topic["all_configs"] if each["source"] == "topic"]
     if configs:
-        columns = EXPLAINED_COLUMNS if settings.explain else CONFIG_COLUMNS
-        output.rows([for_people(each) for each in configs], columns)
+        output.rows([for_people(each) for each in configs], CONFIG_COLUMNS)
+
+
+def _explain_configs(configs: list[dict[str, Any]]) -> None:
+    """Show each config with its meaning below it; those that have one value only in one line."""
+    width = max(40, min(100, shutil.get_terminal_size().columns))
+    fixed = [each["name"] for each in configs if str(each.get("bounds")).startswith(FIXED)]
+    for each in configs:
+        if each["name"] in fixed:
+            continue
+        default = f"default {each.get('default')}" if each["source"] != "default" else ""
+        parts = (each["source"], default, each["type"], each.get("bounds"))
+        known = "; ".join(filter(None, parts))
+        click.echo(f"{each['name']} = {format_cell(each['value'])}  ({known})")
+        click.echo(textwrap.fill(each["doc"] or "", width, **INDENTED))
+    if fixed:
+        click.echo("without a choice in this version:")
+        click.echo(textwrap.fill(", ".join(fixed), width, **INDENTED))
 
 
 @click.command(

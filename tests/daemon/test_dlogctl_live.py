@@ -1,26 +1,22 @@
 """`dlogctl` as a user runs it: on a terminal, in pipes; with a real node, none, a mute one."""
 
-import contextlib
 import json
 import os
-import pty
 import re
-import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dlogctl.shells import script
+from tests.daemon.commands import CTL, OnTerminal, bootstrap_of, run
 from tests.daemon.process import PATIENCE_S, DaemonProcess, daemon, environment
-
-CTL = [sys.executable, "-m", "dlogctl"]
 
 
 @pytest.fixture(scope="module")
@@ -30,66 +26,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         for name in ("events", "errors"):
             assert run(process, "topic", "create", name, "-p", "2")[0] == 0
         yield process
-
-
-def bootstrap_of(node: DaemonProcess) -> str:
-    address: str = node.status()["listeners"][0]
-    return address
-
-
-def run(node: DaemonProcess | None, *arguments: str, **env: str) -> tuple[int, str, str]:
-    """Run dlogctl in pipes."""
-    known = {} if node is None else {"DLOG_BOOTSTRAP": bootstrap_of(node)}
-    done = subprocess.run(
-        [*CTL, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-        env=environment({**known, **env}),
-    )
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout, done.stderr
-
-
-class OnTerminal:
-    """dlogctl on a pseudo-terminal."""
-
-    def __init__(self, arguments: list[str], env: Mapping[str, str]) -> None:
-        self.shown = ""
-        self.pid, self._terminal = pty.fork()
-        if self.pid == 0:
-            os.execve(sys.executable, [*CTL, *arguments], environment(env))
-
-    def read_until(self, pattern: str) -> str:
-        """Return everything shown when `pattern` has been shown."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not re.search(pattern, self.shown, re.DOTALL):
-            assert self._read(deadline), f"no {pattern} in {self.shown!r}"
-        return self.shown
-
-    def _read(self, deadline: float) -> bool:
-        ready, _, _ = select.select([self._terminal], [], [], max(0, deadline - time.monotonic()))
-        if not ready:
-            return False
-        with contextlib.suppress(OSError):
-            if piece := os.read(self._terminal, 65536):
-                self.shown += piece.decode()
-                return True
-        return False
-
-    def type(self, text: str) -> None:
-        """Type on its keyboard."""
-        os.write(self._terminal, text.encode())
-
-    def end(self) -> tuple[int, str]:
-        """Return exit code and all that was shown when it has ended."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self._read(deadline):
-            pass
-        _, status = os.waitpid(self.pid, 0)
-        os.close(self._terminal)
-        return os.waitstatus_to_exitcode(status), self.shown
 
 
 @pytest.fixture
@@ -108,7 +44,11 @@ def test_configs_of_a_topic_are_changed_and_explained(node: DaemonProcess) -> No
     explained = run(node, "config", "explain", "retention.ms", "--topic", "events")[1]
     assert "  bounds:           at least -1\n" in explained
     assert "  topic events:     259200000 (3d) (set for this topic)\n" in explained
-    described = run(node, "topic", "describe", "events", "--explain", "-o", "wide")
+    described = run(node, "topic", "describe", "events", "--explain")
+    assert (
+        "retention.ms = 259200000 (3d)  (topic; default 604800000; long; at least -1)\n    Segm"
+        in described[1]
+    )
     assert "Segments whose newest record is older are dropped" in described[1]
     assert "LEADER: the node that takes writes" in described[2]
     code, out, _ = run(node, "config", "unset", "retention.ms", "--topic", "events", "-o", "json")

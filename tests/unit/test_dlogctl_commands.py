@@ -17,9 +17,15 @@ from dlogctl.commands import (
     config_check,
     config_explain,
     config_show,
+    consume,
     context,
     log_dirs,
     man,
+    perf,
+    perf_consume,
+    perf_end_to_end,
+    perf_produce,
+    produce,
     sandbox,
     segment,
     status,
@@ -37,6 +43,7 @@ MODULES = {
     for module in (
         *(completion, config, config_change, config_check, config_explain, config_show, context),
         *(log_dirs, man, sandbox, segment, status, topic, topic_change, topic_show),
+        *(consume, perf, perf_consume, perf_end_to_end, perf_produce, produce),
     )
 }
 MAN_PAGE = Path(__file__).resolve().parents[2] / "docs" / "man" / "dlogctl.1"
@@ -103,23 +110,34 @@ def _command_of(words: list[str]) -> tuple[click.Command, list[str]]:
     return command, words
 
 
+def _commands_in(line: str) -> Iterator[list[str]]:
+    """Yield the words of each dlogctl in a line of a shell."""
+    words: list[str] = []
+    for word in [*shlex.split(line), "|"]:
+        if word in ("|", "<", ">", "&&", ">>"):
+            if words[:1] == ["dlogctl"]:
+                yield words[1:]
+            words = []
+        else:
+            words.append(word)
+
+
 @pytest.mark.parametrize("path", ALL)
 def test_every_example_is_understood(path: str) -> None:
     command = ALL[path]
     assert isinstance(command, ExampleCommand | LazyGroup)
+    named = []
     for line, _ in command.examples:
-        words = shlex.split(line.partition(" | ")[0].partition(" > ")[0].partition(" && ")[0])
-        if words[0] != "dlogctl":
-            continue
-        found, rest = _command_of(words[1:])
-        if isinstance(command, ExampleCommand):
-            assert found is command, line
-        # Reads the words without looking whether files are there, and takes no unknown option.
-        context = click.Context(found, resilient_parsing=True)
-        values, left, _ = found.make_parser(context).parse_args(args=fill_watch(rest))
-        assert not left or isinstance(found, click.Group), line
-        required = [each.name for each in found.params if each.required]
-        assert all(values.get(name) for name in required if name), line
+        for words in _commands_in(line):
+            found, rest = _command_of(words)
+            named.append(found)
+            # Reads the words without looking whether files are there; takes no unknown option.
+            context = click.Context(found, resilient_parsing=True)
+            values, left, _ = found.make_parser(context).parse_args(args=fill_watch(rest))
+            assert not left or isinstance(found, click.Group), line
+            required = [each.name for each in found.params if each.required]
+            assert all(values.get(name) for name in required if name), line
+    assert command in named or isinstance(command, LazyGroup) or path == "completion"
 
 
 def test_watch_takes_only_an_interval() -> None:
@@ -146,7 +164,9 @@ def test_every_command_that_does_something_takes_the_common_options() -> None:
             assert taken == names, path
 
 
-@pytest.mark.parametrize("line", ["--help", "topic --help", "config --help", "completion bash"])
+@pytest.mark.parametrize(
+    "line", ["--help", "topic --help", "config --help", "perf --help", "completion bash"]
+)
 def test_help_loads_nothing_heavy(line: str) -> None:
     program = (
         "import sys; from dlogctl.__main__ import main; code = main(sys.argv[1:]);"

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from dlogctl.__main__ import main
-from dlogctl.addresses import parse_addresses
 from dlogctl.contexts import Contexts, contexts_path, load_contexts
+from dlogctl.settings import parse_addresses
 
 Ctl = Callable[..., tuple[int, str, str]]
 

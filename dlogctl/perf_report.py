@@ -1,0 +1,99 @@
+"""What a `perf` run found: numbers, percentiles, a histogram; as a picture when asked for."""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dlogctl.histogram import bars, format_latency
+from dlogctl.measuring import Measured
+from dlogctl.output import Output, format_bytes
+from dlogctl.settings import Settings
+
+HISTOGRAM_ROWS = 16
+
+
+def check_plot(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse --plot before anything is measured when there is nothing to draw with."""
+    if path is not None and importlib.util.find_spec("matplotlib") is None:
+        raise click.ClickException(
+            "--plot needs matplotlib, which is not installed; install it: pip install 'dlog[plot]'"
+        )
+    if path is not None and not path.parent.is_dir():
+        raise click.BadParameter(f"there is no directory {path.parent}")
+    return path
+
+
+def show(measured: Measured, settings: Settings, title: str, plot: Path | None) -> None:
+    """Write the results to standard output, and the picture to its file."""
+    document = {"test": title, **measured.document()}
+    output = Output(settings)
+    if output.has_documents:
+        output.document(document)
+    elif not output.for_people:
+        latencies = document.pop("latency_ms", {})
+        flat = {**document, **{f"{name}_ms": value for name, value in latencies.items()}}
+        output.done("", **flat)
+    else:
+        _show_to_people(measured, document, output)
+    if plot is not None:
+        _draw(measured, title, plot)
+        click.echo(f"picture: {plot}", err=True)
+
+
+def _show_to_people(measured: Measured, document: dict[str, Any], output: Output) -> None:
+    size = format_bytes(document["bytes"])
+    pairs: list[tuple[str, Any]] = [
+        ("test", document["test"]),
+        ("records", f"{document['records']} ({size}) in {document['seconds']:.2f} s"),
+        (
+            "throughput",
+            f"{document['records_per_s']:.0f} records/s, {document['mib_per_s']:.2f} MiB/s",
+        ),
+    ]
+    if document["errors"]:
+        pairs.append(("errors", document["errors"]))
+    for name, value in document.get("latency_ms", {}).items():
+        pairs.append((name, format_latency(value / 1000)))
+    output.pairs(pairs)
+    rows = measured.latency.rows(HISTOGRAM_ROWS)
+    if rows:
+        encoding = (sys.stdout.encoding or "ascii").lower()
+        click.echo("\n" + "\n".join(bars(rows, ascii_only="utf" not in encoding)))
+
+
+def _draw(measured: Measured, title: str, path: Path) -> None:
+    """Draw rate and p99 over time, and the histogram of latencies."""
+    importlib.import_module("matplotlib").use("Agg")
+    pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    figure, (over_time, spread) = pyplot.subplots(2, 1, figsize=(9, 7), constrained_layout=True)
+    figure.suptitle(f"dlogctl perf {title}")
+    times = [each[0] for each in measured.samples]
+    over_time.plot(times, [each[1] for each in measured.samples], color="tab:blue")
+    over_time.set(xlabel="seconds")
+    over_time.set_ylabel("records/s", color="tab:blue")
+    over_time.set_ylim(0, 1.1 * max((each[1] for each in measured.samples), default=1.0))
+    rows = measured.latency.rows(60)
+    if rows:
+        tail = over_time.twinx()
+        tail.plot(times, [each[2] * 1000 for each in measured.samples], color="tab:red")
+        tail.set_ylabel("p99, ms", color="tab:red")
+        tail.set_ylim(0, 1100 * max((each[2] for each in measured.samples), default=1e-3))
+        widths = [(high - low) * 1000 for low, high, _ in rows]
+        heights = [count for _, _, count in rows]
+        starts = [low * 1000 for low, _, _ in rows]
+        spread.bar(starts, heights, widths, align="edge")
+        for percent in (50, 99, 99.9):
+            at = measured.latency.percentile(percent) * 1000
+            spread.axvline(at, color="tab:gray", linestyle=":")
+            spread.annotate(f"p{percent:g}", (at, max(heights)), rotation=90, va="top")
+        spread.set(xscale="log", xlabel="latency, ms", ylabel="records")
+        for formatted in (spread.xaxis.set_major_formatter, spread.xaxis.set_minor_formatter):
+            formatted("{x:g}")
+    else:
+        spread.set_visible(False)
+    figure.savefig(path)
+    pyplot.close(figure)
