@@ -6,6 +6,7 @@ request, nothing is held beyond the bound, and no partition waits behind an idle
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dlog.client.offsets import Isolation
 from dlog.client.positions import Cursor
@@ -36,8 +37,7 @@ class FetchLimits:
     isolation: Isolation = Isolation.READ_UNCOMMITTED
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """One partition of a request, and what it was about when it was sent."""
 
     cursor: Cursor
