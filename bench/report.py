@@ -21,7 +21,6 @@ METRICS: dict[str, tuple[str, float, str]] = {
     "kb_per_connection": ("RSS KiB per connection", 1, ".1f"),
     "speed_beside_crowd": ("speed of the others", 1, ".2f"),
     "client_cpu_us": ("client CPU µs/record", 1, ".2f"),
-    "client_rss_mb": ("client RSS MB", 1, ",.0f"),
     "import_ms": ("ms to import", 1, ".0f"),
     "help_ms": ("ms for `dlogctl --help`", 1, ".0f"),
 }
@@ -52,7 +51,7 @@ SHOWN = {
             "client-consume-many-100",
             "client-consume-many-1k",
         ),
-        ("records_per_s", "client_cpu_us", "client_rss_mb"),
+        ("records_per_s", "client_cpu_us"),
     ),
     "client-decode": ("records_per_s", "mb_per_s"),
     "client-decode-1k": ("records_per_s", "mb_per_s"),

@@ -10,7 +10,6 @@ import argparse
 import itertools
 import json
 import random
-import resource
 import sys
 import time
 import zlib
@@ -145,7 +144,6 @@ def result_of(task: Task, seen: Seen | None, seconds: float, cpu_s: float) -> di
         "value_bytes": value_bytes,
         "client_cpu_s": cpu_s,
         "client_cpu_us": cpu_s / task.record_count * 1e6,
-        "client_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
     }
     if seen is not None:
         if (seen.record_count, seen.value_bytes) != (task.record_count, value_bytes):
