@@ -14,7 +14,7 @@ import os
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from ssl import SSLContext
+from ssl import SSLContext, SSLError
 
 from dlog.address import Address
 from dlog.errors import (
@@ -24,6 +24,7 @@ from dlog.errors import (
     RequestTimedOutError,
     TransportError,
 )
+from dlog.outgoing import Outgoing
 from dlog.pipeline import Encode, OnError, OnResponse, Pipeline, Request, TransportCounters
 from dlog.wire.frame import FRAME_BYTES_MAX, FrameSplitter
 
@@ -41,7 +42,6 @@ __all__ = [
 
 _CORRELATION_ID = struct.Struct(">i")
 
-_EMPTY = memoryview(b"")
 _CANNOT_ENCODE = (ValueError, TypeError, ArithmeticError, LookupError, struct.error)
 
 
@@ -71,7 +71,10 @@ def _again(
     return unsent
 
 
-def _reason_of(error: OSError) -> str:
+def _reason_of(error: OSError | ValueError) -> str:
+    # OpenSSL counts errors by itself; a ValueError is of a host name that is none.
+    if isinstance(error, SSLError | ValueError):
+        return str(error)
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)
@@ -98,6 +101,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._splitter = FrameSplitter(options.frame_bytes_max)
         self._pipeline = Pipeline(options.inflight_max)
+        self._outgoing = Outgoing(loop)
         self._writable = True
         self._stalled_at = 0.0  # when a peer that takes no bytes is given up
         self._timer: asyncio.TimerHandle | None = None
@@ -127,7 +131,8 @@ class Connection(asyncio.Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether nobody waits for anything on it."""
-        return not self._pipeline.inflight_count and not self._pipeline.waiting_count
+        waiting = self._pipeline.inflight_count + self._pipeline.waiting_count
+        return not waiting and self._outgoing.is_empty
 
     @property
     def has_ended(self) -> bool:
@@ -155,7 +160,7 @@ class Connection(asyncio.Protocol):
         DisconnectedError or RequestTimedOutError (whether the request took effect is unknown then
         if it `was_sent`), ProtocolError (the same; the connection is closed), or what `encode`
         raised. With `answered`
-        false (produce with acks 0) `on_response` gets nothing, when the request was written.
+        false (produce with acks 0) `on_response` gets nothing, when its bytes have left.
         `is_wanted` is asked before a request that had to wait is sent.
         """
         request = Request(
@@ -238,7 +243,7 @@ class Connection(asyncio.Protocol):
         if request.answered:
             self._watch(request.deadline)
         else:
-            self._loop.call_soon(_finish, request)
+            self._outgoing.add(request, self._transport)
         if self._transport is not None:
             self._transport.write(frame)
 
@@ -317,7 +322,7 @@ class Connection(asyncio.Protocol):
             self._timer = None
         if self._transport is not None:
             self._transport.abort()
-        for request in self._pipeline.clear():
+        for request in [*self._outgoing.clear(), *self._pipeline.clear()]:
             self._refuse(request, _again(error, was_sent=request.was_sent))
         if self._transport is None and not self._closed.done():
             self._closed.set_result(None)
@@ -362,12 +367,6 @@ class Connection(asyncio.Protocol):
         self._start_waiting()
 
 
-def _finish(request: Request) -> None:
-    if not request.is_over:
-        request.is_over = True
-        request.on_response(_EMPTY)
-
-
 async def connect(
     loop: asyncio.AbstractEventLoop,
     address: Address,
@@ -392,7 +391,7 @@ async def connect(
         usable = True
     except TimeoutError as error:
         raise ConnectFailedError(f"cannot connect to {address}: no answer in time") from error
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ConnectFailedError(f"cannot connect to {address}: {_reason_of(error)}") from error
     finally:
         if not usable:

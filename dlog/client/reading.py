@@ -44,6 +44,8 @@ class PollLimits:
         """Return the limits; raise ValueError for limits that nothing fits in."""
         if record_count < 1 or (byte_count is not None and byte_count < 1):
             raise ValueError("a poll must be allowed one record at least")
+        if timeout_ms is not None and timeout_ms != timeout_ms:
+            raise ValueError("a poll cannot last for NaN")
         return cls(
             record_count, byte_count, _FOREVER_S if timeout_ms is None else timeout_ms / 1000
         )
