@@ -26,7 +26,7 @@ from dlog.errors import (
 )
 from dlog.outgoing import Outgoing
 from dlog.pipeline import Encode, OnError, OnResponse, Pipeline, Request, TransportCounters
-from dlog.wire.frame import FRAME_BYTES_MAX, FrameSplitter
+from dlog.wire.frame import FRAME_BYTES_MAX, FrameReceiver
 
 __all__ = [
     "Address",
@@ -80,7 +80,7 @@ def _reason_of(error: OSError | ValueError) -> str:
     return error.strerror or str(error)
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """An open connection; made by `connect`. Owner: the loop's thread. Life: until `close`.
 
     Invariant: at most `inflight_max` requests wait for an answer; further ones wait their turn.
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
         self.counters = counters or TransportCounters()
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._splitter = FrameSplitter(options.frame_bytes_max)
+        self._receiver = FrameReceiver(options.frame_bytes_max)
         self._pipeline = Pipeline(options.inflight_max)
         self._outgoing = Outgoing(loop)
         self._writable = True
@@ -290,10 +290,10 @@ class Connection(asyncio.Protocol):
             self._fail(DisconnectedError(f"connection to {self.address} given up: {message}"))
             return
         upcoming = self._pipeline.next_deadline(now)
-        if not self._writable:
-            upcoming = self._stalled_at if upcoming is None else min(upcoming, self._stalled_at)
         if upcoming is not None:
             self._watch(upcoming)
+        if not self._writable:
+            self._watch(self._stalled_at)
 
     # Responses
 
@@ -327,7 +327,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None and not self._closed.done():
             self._closed.set_result(None)
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not isinstance(transport, asyncio.Transport):
@@ -336,18 +336,19 @@ class Connection(asyncio.Protocol):
         if self._failure is not None:
             transport.abort()
 
-    def data_received(self, data: bytes) -> None:
-        self.counters.bytes_received += len(data)
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._receiver.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.counters.bytes_received += nbytes
         try:
-            for frame in self._splitter.feed(memoryview(data)):
+            for frame in self._receiver.received(nbytes):
                 self._on_frame(frame)
         except ProtocolError as error:
             self._fail(ProtocolError(f"{self.address} sent nonsense: {error}"))
             return
-        # Who is first in line now may have got its time anew.
-        first = self._pipeline.first_deadline
-        if first is not None:
-            self._watch(first)
+        if (first := self._pipeline.first_deadline) is not None:
+            self._watch(first)  # it may have got its time anew
         self._start_waiting()
 
     def connection_lost(self, error: Exception | None) -> None:

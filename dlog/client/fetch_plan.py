@@ -7,6 +7,7 @@ request, nothing is held beyond the bound, and no partition waits behind an idle
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dlog.client.offsets import Isolation
 from dlog.client.positions import Cursor
@@ -50,8 +51,7 @@ class FetchLimits:
             raise ValueError(f"max_wait_ms is at most {INT32_MAX}")
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """One partition of a request, and what it was about when it was sent."""
 
     cursor: Cursor

@@ -150,7 +150,8 @@ class Producer:
 
         Waits only while memory is full or the topic not known, at most `block_ms`. Raises
         BufferFullError, or why the topic cannot be used, or RecordTooLargeError; ValueError for a
-        partition that is not there, TypeError for what is not bytes.
+        partition that is not there, TypeError for what is not bytes. A call that is cancelled may
+        have taken the record over: sent again, it may be there twice.
         """
         if timestamp_ms is None:
             timestamp_ms = self._timestamp_ns() // 1_000_000
