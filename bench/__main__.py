@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import machine, plot, report
-from bench.arena import CONTENDERS
+from bench.arena import DESCRIPTIONS
 from bench.peers.server import CACHE, ROOT
 from bench.run import RUNS, all_rows, run_row
 
@@ -23,7 +23,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     names = [row.name for row in all_rows()]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--row", action="append", choices=names, help="only this row (repeatable)")
-    parser.add_argument("--only", action="append", choices=list(CONTENDERS), default=[])
+    parser.add_argument("--only", action="append", choices=list(DESCRIPTIONS), default=[])
     parser.add_argument("--runs", type=int, help=f"measured runs of each contender ({RUNS})")
     parser.add_argument("--quick", action="store_true", help="small loads, 2 runs, results aside")
     parser.add_argument("--dir", type=Path, default=CACHE / "bench" / "data", help="where to write")

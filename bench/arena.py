@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from bench.peers.dlog import DlogServer
 from bench.peers.kafka import KafkaServer
@@ -39,6 +41,38 @@ DESCRIPTIONS = {
 }
 
 
+class Client(NamedTuple):
+    """A client library as it takes part: its program in `bench.load.clients`, and how it is set."""
+
+    program: str
+    description: str
+    settings: Sequence[str] = ()
+
+
+CLIENTS = {
+    "dlog-blocking": Client(
+        "dlog_blocking", "`dlog.client.blocking` at its defaults: idempotent, checksums verified"
+    ),
+    "dlog-asyncio": Client("dlog_asyncio", "`dlog.client` for asyncio, likewise"),
+    "confluent-kafka": Client(
+        "confluent", "confluent-kafka as it ships: not idempotent, no checksums verified"
+    ),
+    "confluent-tuned": Client(
+        "confluent",
+        "the same with `fetch.queue.backoff.ms=1`: else it stops fetching for a second whenever"
+        " 100,000 records wait to be read",
+        ("fetch.queue.backoff.ms=1",),
+    ),
+    "kafka-python": Client(
+        "kafka_python", "kafka-python as it ships: idempotent, checksums verified"
+    ),
+    "aiokafka": Client(
+        "aiokafka_client", "aiokafka as it ships: not idempotent, checksums verified"
+    ),
+}
+DESCRIPTIONS |= {name: client.description for name, client in CLIENTS.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """CPU seconds that something took: the server's own, and the whole machine's."""
@@ -62,6 +96,8 @@ class Arena:
         self.servers: dict[str, Server] = {}
         self._numbers = itertools.count()
         self._admins: dict[str, AdminClient] = {}
+        # Filled topics that contenders of a row share, by the number of records.
+        self.topics: dict[int, str] = {}
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
 
@@ -84,12 +120,14 @@ class Arena:
 
     def load(self, module: str, server: Server, *arguments: object) -> dict[str, float]:
         """Run a load program against `server` and return its result."""
-        command = [sys.executable, "-m", f"bench.load.{module}", "--bootstrap", server.bootstrap]
-        done = subprocess.run(
-            [*command, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=900
-        )
+        return self.program(module, "--bootstrap", server.bootstrap, *arguments)
+
+    def program(self, module: str, *arguments: object) -> dict[str, float]:
+        """Run a program of `bench.load` and return its result."""
+        command = [sys.executable, "-m", f"bench.load.{module}", *map(str, arguments)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
         if done.returncode:
-            raise RuntimeError(f"{module} against {server.name}: {done.stderr[-2000:]}")
+            raise RuntimeError(f"{' '.join(command[2:])}: {done.stderr[-2000:]}")
         result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return result
 
@@ -133,6 +171,22 @@ class Arena:
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
         self._admin(server).create_topics([new])[name].result(120)
         return name
+
+    def record_count(self, server: Server, topic: str, partitions: int) -> int:
+        """Return how many records a topic has, by its offsets."""
+        every = [TopicPartition(topic, partition) for partition in range(partitions)]
+        ends, starts = (
+            sum(
+                found.result(60).offset
+                for found in self._admin(server)
+                .list_offsets(
+                    dict.fromkeys(every, spec), isolation_level=IsolationLevel.READ_UNCOMMITTED
+                )
+                .values()
+            )
+            for spec in (OffsetSpec.latest(), OffsetSpec.earliest())
+        )
+        return int(ends - starts)
 
     @contextlib.contextmanager
     def topic(self, server: Server, partitions: int) -> Iterator[str]:

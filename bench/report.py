@@ -20,6 +20,9 @@ METRICS: dict[str, tuple[str, float, str]] = {
     "idle_cpu_share": ("idle CPU, % of a core", 100, ".1f"),
     "kb_per_connection": ("RSS KiB per connection", 1, ".1f"),
     "speed_beside_crowd": ("speed of the others", 1, ".2f"),
+    "client_cpu_us": ("client CPU µs/record", 1, ".2f"),
+    "import_ms": ("ms to import", 1, ".0f"),
+    "help_ms": ("ms for `dlogctl --help`", 1, ".0f"),
 }
 # Shown per row; the rest stays in the JSON file.
 SHOWN = {
@@ -37,6 +40,22 @@ SHOWN = {
     "partitions-2000": ("idle_cpu_share", "mb_per_s", "rss_mb"),
     "connections-1000-idle": ("kb_per_connection", "speed_beside_crowd"),
     "consumers-1000-slow": ("kb_per_connection", "speed_beside_crowd"),
+    **dict.fromkeys(
+        (
+            "client-produce-100",
+            "client-produce-1k",
+            "client-produce-many-100",
+            "client-produce-many-1k",
+            "client-consume-100",
+            "client-consume-1k",
+            "client-consume-many-100",
+            "client-consume-many-1k",
+        ),
+        ("records_per_s", "client_cpu_us"),
+    ),
+    "client-decode": ("records_per_s", "mb_per_s"),
+    "client-decode-1k": ("records_per_s", "mb_per_s"),
+    "client-import": ("import_ms", "help_ms"),
 }
 Results = dict[str, Any]
 

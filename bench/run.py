@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.arena import Arena
 from bench.peers.server import StartError
-from bench.rows import produce, read, scale, start
+from bench.rows import clients, codec, produce, read, scale, start
 from bench.rows.row import Numbers, Row, medians_of
 
 RUNS = 5
@@ -17,7 +17,14 @@ Say = Callable[[str], None]
 
 def all_rows() -> list[Row]:
     """Return every row, in the order of the table."""
-    return [*produce.rows(), *read.rows(), *start.rows(), *scale.rows()]
+    return [
+        *produce.rows(),
+        *read.rows(),
+        *start.rows(),
+        *scale.rows(),
+        *clients.rows(),
+        *codec.rows(),
+    ]
 
 
 def _open(row: Row, arena: Arena, contenders: Sequence[str], say: Say) -> list[str]:

@@ -35,11 +35,29 @@ parse_selection(PyObject *const *args, Py_ssize_t count, Selection *selection)
     return 0;
 }
 
-int
-open_batch(PyObject *item, PyObject *error_type, Batch *batch)
+static int
+check_batch(PyObject *item)
 {
     if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != FIELD_COUNT) {
         PyErr_SetString(PyExc_TypeError, "a batch must be a tuple of five");
+        return -1;
+    }
+    return 0;
+}
+
+Py_ssize_t
+measure_batch(PyObject *item, int64_t *record_count)
+{
+    if (check_batch(item) < 0 || as_int64(PyTuple_GET_ITEM(item, RECORD_COUNT), record_count) < 0) {
+        return -1;
+    }
+    return PyObject_Size(PyTuple_GET_ITEM(item, DATA));
+}
+
+int
+open_batch(PyObject *item, PyObject *error_type, Batch *batch)
+{
+    if (check_batch(item) < 0) {
         return -1;
     }
     PyObject *append_time = PyTuple_GET_ITEM(item, APPEND_TIME);

@@ -205,6 +205,38 @@ push_batch(Table *table, Batch *batch, Selection *selection)
     return took;
 }
 
+/* Room for all that is wanted, as far as the batches' bytes bear out what their heads say: an
+ * estimate, columns grow where it is too small. What is not needed is given back at the end. */
+static int
+start_table(Table *table, const Selection *selection)
+{
+    int64_t rows = 0;
+    int64_t bytes = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(selection->batches); i++) {
+        int64_t count;
+        Py_ssize_t size = measure_batch(PyList_GET_ITEM(selection->batches, i), &count);
+        if (size < 0) {
+            return -1;
+        }
+        rows += count < size / RECORD_BYTES_MIN ? count : size / RECORD_BYTES_MIN;
+        bytes += size;
+        if (rows >= selection->record_count_max || bytes >= selection->bytes_max) {
+            break;
+        }
+    }
+    rows = rows < selection->record_count_max ? rows : selection->record_count_max;
+    bytes = bytes < selection->bytes_max ? bytes : selection->bytes_max;
+    if (rows < 0 || bytes < 0) {
+        rows = bytes = 0;
+    }
+    return start_growing(&table->offsets, 8 * (Py_ssize_t)rows) < 0 ||
+                   start_growing(&table->timestamps, 8 * (Py_ssize_t)rows) < 0 ||
+                   start_column(&table->keys, (Py_ssize_t)rows, 0) < 0 ||
+                   start_column(&table->values, (Py_ssize_t)rows, (Py_ssize_t)bytes) < 0
+               ? -1
+               : 0;
+}
+
 static int
 push_batches(Table *table, const ModuleState *state, Selection *selection)
 {
@@ -285,8 +317,7 @@ decode_columns(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Table table;
     memset(&table, 0, sizeof table);
     PyObject *result = NULL;
-    if (start_growing(&table.offsets, 0) == 0 && start_growing(&table.timestamps, 0) == 0 &&
-        start_column(&table.keys, 0, 0) == 0 && start_column(&table.values, 0, 0) == 0 &&
+    if (start_table(&table, &selection) == 0 &&
         push_batches(&table, PyModule_GetState(module), &selection) == 0) {
         result = Py_BuildValue("ONNNNN", selection.is_complete ? Py_True : Py_False,
                                finish(&table.offsets), finish(&table.timestamps),

@@ -65,6 +65,11 @@ push_header(PyObject *output, PyObject *header)
 static PyObject *
 encode_headers(PyObject *headers)
 {
+    /* What can be gone over only once is empty when the record needs a second attempt. */
+    if (!PySequence_Check(headers)) {
+        PyErr_SetString(PyExc_TypeError, "headers must be a sequence");
+        return NULL;
+    }
     PyObject *items = PySequence_Tuple(headers);
     PyObject *output = items == NULL ? NULL : PyByteArray_FromStringAndSize(NULL, 0);
     if (output != NULL) {

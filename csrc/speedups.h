@@ -49,9 +49,14 @@ typedef struct {
     int64_t timestamp_ms;
 } Taken;
 
-enum { SELECTION_COUNT = 5 }; /* arguments of a selection */
+enum {
+    SELECTION_COUNT = 5,  /* arguments of a selection */
+    RECORD_BYTES_MIN = 7, /* length, attributes, two deltas, key, value, headers: a byte each */
+};
 
 int parse_selection(PyObject *const *args, Py_ssize_t count, Selection *selection);
+/* The length of a batch's records and how many its head promises, which may be a lie; or -1. */
+Py_ssize_t measure_batch(PyObject *item, int64_t *record_count);
 int open_batch(PyObject *item, PyObject *error_type, Batch *batch);
 /* Fills `taken` with the next record that is wanted: 1, at the end or at a bound 0, on error -1. */
 int take_record(Batch *batch, Selection *selection, Taken *taken);

@@ -14,7 +14,7 @@ import os
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from ssl import SSLContext
+from ssl import SSLContext, SSLError
 from typing import cast
 
 from dlog.address import Address
@@ -25,8 +25,9 @@ from dlog.errors import (
     RequestTimedOutError,
     TransportError,
 )
+from dlog.outgoing import Outgoing
 from dlog.pipeline import Encode, OnError, OnResponse, Pipeline, Request, TransportCounters
-from dlog.wire.frame import FRAME_BYTES_MAX, FrameSplitter
+from dlog.wire.frame import FRAME_BYTES_MAX, FrameReceiver
 
 __all__ = [
     "Address",
@@ -42,7 +43,6 @@ __all__ = [
 
 _CORRELATION_ID = struct.Struct(">i")
 
-_EMPTY = memoryview(b"")
 _CANNOT_ENCODE = (ValueError, TypeError, ArithmeticError, LookupError, struct.error)
 
 
@@ -72,13 +72,16 @@ def _again(
     return unsent
 
 
-def _reason_of(error: OSError) -> str:
+def _reason_of(error: OSError | ValueError) -> str:
+    # OpenSSL counts errors by itself; a ValueError is of a host name that is none.
+    if isinstance(error, SSLError | ValueError):
+        return str(error)
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """An open connection; made by `connect`. Owner: the loop's thread. Life: until `close`.
 
     Invariant: at most `inflight_max` requests wait for an answer; further ones wait their turn.
@@ -97,8 +100,9 @@ class Connection(asyncio.Protocol):
         self.counters = counters or TransportCounters()
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._splitter = FrameSplitter(options.frame_bytes_max)
+        self._receiver = FrameReceiver(options.frame_bytes_max)
         self._pipeline = Pipeline(options.inflight_max)
+        self._outgoing = Outgoing(loop)
         self._writable = True
         self._stalled_at = 0.0  # when a peer that takes no bytes is given up
         self._timer: asyncio.TimerHandle | None = None
@@ -128,7 +132,8 @@ class Connection(asyncio.Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether nobody waits for anything on it."""
-        return not self._pipeline.inflight_count and not self._pipeline.waiting_count
+        waiting = self._pipeline.inflight_count + self._pipeline.waiting_count
+        return not waiting and self._outgoing.is_empty
 
     @property
     def has_ended(self) -> bool:
@@ -156,7 +161,7 @@ class Connection(asyncio.Protocol):
         DisconnectedError or RequestTimedOutError (whether the request took effect is unknown then
         if it `was_sent`), ProtocolError (the same; the connection is closed), or what `encode`
         raised. With `answered`
-        false (produce with acks 0) `on_response` gets nothing, when the request was written.
+        false (produce with acks 0) `on_response` gets nothing, when its bytes have left.
         `is_wanted` is asked before a request that had to wait is sent.
         """
         request = Request(
@@ -239,7 +244,7 @@ class Connection(asyncio.Protocol):
         if request.answered:
             self._watch(request.deadline)
         else:
-            self._loop.call_soon(_finish, request)
+            self._outgoing.add(request, self._transport)
         if self._transport is not None:
             self._transport.write(frame)
 
@@ -286,10 +291,10 @@ class Connection(asyncio.Protocol):
             self._fail(DisconnectedError(f"connection to {self.address} given up: {message}"))
             return
         upcoming = self._pipeline.next_deadline(now)
-        if not self._writable:
-            upcoming = self._stalled_at if upcoming is None else min(upcoming, self._stalled_at)
         if upcoming is not None:
             self._watch(upcoming)
+        if not self._writable:
+            self._watch(self._stalled_at)
 
     # Responses
 
@@ -318,12 +323,12 @@ class Connection(asyncio.Protocol):
             self._timer = None
         if self._transport is not None:
             self._transport.abort()
-        for request in self._pipeline.clear():
+        for request in [*self._outgoing.clear(), *self._pipeline.clear()]:
             self._refuse(request, _again(error, was_sent=request.was_sent))
         if self._transport is None and not self._closed.done():
             self._closed.set_result(None)
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not of asyncio's class.
@@ -331,18 +336,19 @@ class Connection(asyncio.Protocol):
         if self._failure is not None:
             stream.abort()
 
-    def data_received(self, data: bytes) -> None:
-        self.counters.bytes_received += len(data)
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._receiver.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.counters.bytes_received += nbytes
         try:
-            for frame in self._splitter.feed(memoryview(data)):
+            for frame in self._receiver.received(nbytes):
                 self._on_frame(frame)
         except ProtocolError as error:
             self._fail(ProtocolError(f"{self.address} sent nonsense: {error}"))
             return
-        # Who is first in line now may have got its time anew.
-        first = self._pipeline.first_deadline
-        if first is not None:
-            self._watch(first)
+        if (first := self._pipeline.first_deadline) is not None:
+            self._watch(first)  # it may have got its time anew
         self._start_waiting()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -360,12 +366,6 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._start_waiting()
-
-
-def _finish(request: Request) -> None:
-    if not request.is_over:
-        request.is_over = True
-        request.on_response(_EMPTY)
 
 
 async def connect(
@@ -392,7 +392,7 @@ async def connect(
         usable = True
     except TimeoutError as error:
         raise ConnectFailedError(f"cannot connect to {address}: no answer in time") from error
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ConnectFailedError(f"cannot connect to {address}: {_reason_of(error)}") from error
     finally:
         if not usable:

@@ -13,11 +13,12 @@ Read when a setting is asked for that neither an option nor the environment give
 """
 
 import contextlib
+import fcntl
 import importlib
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,6 @@ class Contexts:
     def save(self) -> None:
         """Write the file anew; whoever reads it sees the old one or the new one."""
         document = {"current": self.current, "contexts": self.contexts}
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         text = importlib.import_module("yaml").safe_dump(document, sort_keys=False)
         descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=".contexts-")
         try:
@@ -83,6 +83,20 @@ class Contexts:
             with contextlib.suppress(OSError):
                 os.unlink(name)
             raise
+
+
+@contextlib.contextmanager
+def changing(path: Path) -> Iterator[Contexts]:
+    """Give the contexts and save them at the end; others who change them wait meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        contexts = load_contexts(path)
+        yield contexts
+        contexts.save()
+    finally:
+        os.close(folder)
 
 
 def load_contexts(path: Path) -> Contexts:

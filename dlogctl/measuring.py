@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from dlogctl.histogram import PERCENTILES, Histogram, format_latency
+from dlogctl.output import is_terminal
 
 INTERVAL_S = 1.0
 
@@ -89,7 +90,7 @@ class Progress:
         self._measured = measured
         self._total = total
         self._quiet = quiet
-        in_place = sys.stderr.isatty() and (environ.get("TERM") or "dumb") != "dumb"
+        in_place = is_terminal(sys.stderr) and (environ.get("TERM") or "dumb") != "dumb"
         self._ending = "\r" if in_place else "\n"
         self._is_open = False
         self._looked = (0, 0, 0.0)  # records, bytes and time at the last look

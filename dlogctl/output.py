@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -75,9 +75,14 @@ def _plain(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
     return "\n".join(lines)
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a standard stream is a terminal; None is one that was closed."""
+    return stream is not None and stream.isatty()
+
+
 def has_abilities(environ: Mapping[str, str]) -> bool:
     """Return whether standard output is a terminal that can do more than append lines."""
-    return sys.stdout.isatty() and (environ.get("TERM") or "dumb") != "dumb"
+    return is_terminal(sys.stdout) and (environ.get("TERM") or "dumb") != "dumb"
 
 
 def has_colours(environ: Mapping[str, str]) -> bool:

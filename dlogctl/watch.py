@@ -16,7 +16,7 @@ import click
 
 from dlog.errors import TransportError
 from dlogctl import exit_codes
-from dlogctl.output import has_abilities
+from dlogctl.output import has_abilities, is_terminal
 from dlogctl.settings import Settings, parse_seconds
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -80,7 +80,7 @@ class Watch:
                     return code
                 time.sleep(self._interval_s)
         except (KeyboardInterrupt, click.Abort):
-            if sys.stdout.isatty():
+            if is_terminal(sys.stdout):
                 click.echo()  # the shell's prompt does not stand behind ^C
             return code
 

@@ -43,6 +43,7 @@ class GroupScheduling(LoadScopeScheduling):
         return group_of(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)  # some run without xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
     """Schedule by our groups, whatever `--dist` says."""
     return GroupScheduling(config, log)

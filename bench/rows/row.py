@@ -38,8 +38,9 @@ class Target:
 
     def text(self) -> str:
         """Say the bound in words."""
-        bound = f"≥ {self.at_least:g}" if self.at_least is not None else f"≤ {self.at_most:g}"
-        return f"{bound}{'x' if self.theirs else ''}"
+        sign, bound = ("≤", self.at_most) if self.at_least is None else ("≥", self.at_least)
+        shape = ",.0f" if bound is not None and bound >= 1000 else "g"
+        return f"{sign} {bound:{shape}}{'x' if self.theirs else ''}"
 
 
 class Row:

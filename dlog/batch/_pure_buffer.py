@@ -171,6 +171,9 @@ def _encode_raw(headers: Sequence[RawHeader]) -> bytes:
 
 
 def _encode_headers(headers: Sequence[Header]) -> bytes:
+    # What can be gone over only once is empty when the record needs a second attempt.
+    if not isinstance(headers, Sequence):
+        raise TypeError("headers must be a sequence")
     items = tuple(headers)
     for header in items:
         if not (isinstance(header, tuple) and len(header) == 2 and isinstance(header[0], str)):

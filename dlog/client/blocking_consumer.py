@@ -85,6 +85,7 @@ class BlockingConsumer:
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._thread is None:
             raise DlogError("the consumer is not started: use it in `with`")
+        self._thread.check()
         if not self._thread.is_open:
             raise DlogError("the consumer is closed")
         return self._thread.call(work)

@@ -46,6 +46,7 @@ class _Parts(ProducerParts):
 
     def wait_for(self, is_done: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait, under the lock, until something is so; return whether it is."""
+        self.thread.check()
         return self.thread.lock.wait_for(is_done, timeout_s)
 
 
@@ -137,7 +138,7 @@ class BlockingProducer:
         self._policy = policy
         self._rng = rng or random.Random()
         self._timestamp_ns = timestamp_ns
-        self._thread = LoopThread("dlog-producer")
+        self._thread = LoopThread("dlog-producer", self._on_fork)
         self._lock = self._thread.lock
         self._parts: _Parts | None = None
         self._is_closing = False
@@ -145,7 +146,7 @@ class BlockingProducer:
 
     def start(self) -> None:
         """Make ready; `with` does it. Raises when the cluster cannot be asked for acks."""
-        if self._parts is not None:
+        if self._parts is not None or self._is_closing:
             raise RuntimeError("the producer was started before")
         thread = self._thread
         thread.start()
@@ -349,6 +350,16 @@ class BlockingProducer:
             self._thread.call(self._cluster.close)
             self._thread.close()
 
+    def _on_fork(self) -> None:
+        """Take no more records in a forked process; the other one sends what was taken."""
+        self._lock = self._thread.lock
+        self._append = self._refuse_forked
+        self._is_closing = True
+
+    def _refuse_forked(self, *_record: object) -> NoReturn:
+        self._thread.check()
+        _refuse_closed()
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -362,6 +373,7 @@ class BlockingProducer:
         self.close(None if kind is None else self._options.abandon_ms)
 
     def _started(self) -> _Parts:
+        self._thread.check()
         if self._parts is None:
             _refuse_closed()
         return self._parts

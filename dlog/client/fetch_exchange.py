@@ -3,7 +3,7 @@
 Knows the versions of Fetch; `dlog.client.fetch_node` knows what the answers mean.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from dlog.client.fetch_plan import Asked, FetchLimits, FetchPlan
@@ -24,8 +24,7 @@ VERSION_MAX = 16
 _AskedByKey = dict[tuple[TopicKey, int], Asked]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What a node said about each partition, with the bytes of its records."""
 
     rows: list[tuple[Asked, FetchedPartition, memoryview]]

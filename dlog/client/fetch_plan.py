@@ -4,8 +4,10 @@ Pure; `dlog.client.fetch_node` carries it out. The aim: every partition that has
 request, nothing is held beyond the bound, and no partition waits behind an idle one.
 """
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dlog.client.offsets import Isolation
 from dlog.client.positions import Cursor
@@ -17,6 +19,7 @@ room as soon as the reader takes from it, and would miss this request."""
 PREFETCH_BYTES_MAX = 32 * 1024 * 1024
 PARTITION_BYTES_MAX = 4 * 1024 * 1024
 MAX_WAIT_MS = 500
+INT32_MAX = 0x7FFF_FFFF
 ROOM_PART = 4
 """Nothing is asked for before one part in so many of what may be at hand is free."""
 
@@ -35,9 +38,20 @@ class FetchLimits:
     min_bytes: int = 1
     isolation: Isolation = Isolation.READ_UNCOMMITTED
 
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("prefetch_bytes_max", 1),
+            ("partition_bytes_max", 1),
+            ("max_wait_ms", 0),
+            ("min_bytes", 0),
+        ):
+            if operator.index(getattr(self, name)) < least:
+                raise ValueError(f"{name} is at least {least}")
+        if self.max_wait_ms > INT32_MAX:
+            raise ValueError(f"max_wait_ms is at most {INT32_MAX}")
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+
+class Asked(NamedTuple):
     """One partition of a request, and what it was about when it was sent."""
 
     cursor: Cursor
@@ -87,7 +101,7 @@ def plan_fetch(
         return FetchPlan(asked=(), due_s=due_s, released_bytes=released_bytes)
     return FetchPlan(
         asked=asked,
-        bytes_max=room_bytes,
+        bytes_max=min(room_bytes, INT32_MAX),
         max_wait_ms=_wait_ms(limits, is_held_back, due_s, now_s),
         due_s=due_s,
         released_bytes=released_bytes,

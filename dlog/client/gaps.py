@@ -4,8 +4,8 @@ Pure; `dlog.client.fetcher` finds gaps, `dlog.client.consumer` hands them to the
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from dlog.errors import DlogError
 from dlog.types import TopicPartition
@@ -24,8 +24,7 @@ class GapReason(Enum):
     """The log has a hole that no compaction explains."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class Gap(NamedTuple):
     """A place where reading cannot go on as asked for."""
 
     topic_partition: TopicPartition

@@ -192,7 +192,15 @@ class Lookup:
         self._connections.prune(known if reached else [*known, *self.bootstrap])
 
     async def share(self, topics: Sequence[str] = ()) -> ClusterView:
-        """Look up nodes, these topics and all stale ones, together with everybody who asks now."""
+        """Look up nodes, these topics and all stale ones, together with everybody who asks now.
+
+        Raises TypeError or ValueError for what cannot be a topic's name.
+        """
+        for topic in topics:
+            # Here, or it would spoil the look-up of all others too.
+            if not isinstance(topic, str):
+                raise TypeError(f"a topic's name is a str, not {type(topic).__name__}")
+            topic.encode()
         self._wanted.update(dict.fromkeys(topics))
         if self._next is None:
             self._next = self._loop.create_future()

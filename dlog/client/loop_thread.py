@@ -5,19 +5,31 @@ condition, so that threads can wait for what happens on the loop.
 """
 
 import asyncio
+import itertools
+import os
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+
+from dlog.errors import DlogError
 
 T = TypeVar("T")
 
 
 class LoopThread:
-    """A loop and its thread. Owner: whoever made it. Life: `start` to `close`, or the program."""
+    """A loop and its thread. Owner: whoever made it. Life: `start` to `close`, or the program.
 
-    def __init__(self, name: str) -> None:
+    A forked process has no thread but the one that forked: there `on_fork` is called, calls are
+    refused, and `close` does nothing.
+    """
+
+    def __init__(self, name: str, on_fork: Callable[[], None] | None = None) -> None:
+        self._on_fork = on_fork
+        self._is_lost = False
         self.lock = threading.Condition(threading.Lock())
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._name = name
+        self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -30,12 +42,19 @@ class LoopThread:
     @property
     def is_open(self) -> bool:
         """Whether calls are taken: between `start` and `close`."""
-        return self._loop is not None and not self._loop.is_closed()
+        return self._loop is not None and not self._loop.is_closed() and not self._is_lost
+
+    def check(self) -> None:
+        """Raise DlogError in a process that was forked after the start."""
+        if self._is_lost:
+            raise DlogError("it belongs to the process that started it; start another one here")
 
     def start(self) -> None:
         """Run a loop from now on."""
         self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
+        _running[next(_numbers)] = self
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -46,6 +65,7 @@ class LoopThread:
 
         It is cancelled when the calling thread is interrupted.
         """
+        self.check()
         outcome = asyncio.run_coroutine_threadsafe(work(), self.loop)
         try:
             return outcome.result()
@@ -54,8 +74,29 @@ class LoopThread:
 
     def close(self) -> None:
         """Stop the loop and wait for the thread. Idempotent."""
-        if not self.is_open:
+        if self._thread is None or not self.is_open:
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+    def lose(self) -> None:
+        """Note, in a forked process, that the thread is not here."""
+        self._is_lost = True
+        # Whoever held the old one will never give it back.
+        self.lock = threading.Condition(threading.Lock())
+        if self._on_fork is not None:
+            self._on_fork()
+
+
+_numbers = itertools.count()
+_running: weakref.WeakValueDictionary[int, LoopThread] = weakref.WeakValueDictionary()
+
+
+def _after_fork() -> None:
+    for thread in list(_running.values()):
+        if thread.is_open:
+            thread.lose()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -10,6 +10,9 @@ from dlog.compression import Codec, compress
 
 Acks = Literal["none", "leader", "all"]
 
+INT32_MAX = 0x7FFF_FFFF
+"""What fits into a request."""
+
 ACKS: Mapping[str, int] = {"none": 0, "leader": 1, "all": -1}
 CODECS: Mapping[str, Codec] = {codec.name.lower(): codec for codec in Codec}
 
@@ -48,18 +51,23 @@ class ProducerOptions:
             raise ValueError(f"compression {self.compression!r} is none of {', '.join(CODECS)}")
         if self.idempotent and self.acks == "none":
             raise ValueError("an idempotent producer needs acks")
-        if self.batch_bytes < HEADER_BYTES:
-            raise ValueError(f"batch_bytes is at least {HEADER_BYTES}")
+        if not HEADER_BYTES <= self.batch_bytes <= INT32_MAX:
+            raise ValueError(f"batch_bytes is {HEADER_BYTES} to {INT32_MAX}")
         if self.memory_bytes < self.batch_bytes:
             raise ValueError("memory_bytes is less than batch_bytes")
-        for name in ("linger_ms", "block_ms", "abandon_ms"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is negative")
-        for name in ("request_bytes", "request_timeout_ms", "delivery_timeout_ms"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is not positive")
+        self._check_numbers()
         # Raises UnsupportedCompressionTypeError now and not when the first batch is full.
         compress(self.codec, b"")
+
+    def _check_numbers(self) -> None:
+        for name in ("linger_ms", "block_ms", "abandon_ms"):
+            if not getattr(self, name) >= 0:  # a NaN is neither
+                raise ValueError(f"{name} is negative")
+        for name in ("request_bytes", "request_timeout_ms", "delivery_timeout_ms"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is not positive")
+        if self.request_timeout_ms > INT32_MAX:
+            raise ValueError(f"request_timeout_ms is at most {INT32_MAX}")
 
     @property
     def codec(self) -> Codec:

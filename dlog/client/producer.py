@@ -98,7 +98,7 @@ class Producer:
 
     async def start(self) -> None:
         """Make ready; `async with` does it. Raises when the cluster cannot be asked for acks."""
-        if self._parts is not None:
+        if self._parts is not None or self._is_closing:
             raise RuntimeError("the producer was started before")
         loop = asyncio.get_running_loop()
         self._loop = loop
@@ -150,7 +150,8 @@ class Producer:
 
         Waits only while memory is full or the topic not known, at most `block_ms`. Raises
         BufferFullError, or why the topic cannot be used, or RecordTooLargeError; ValueError for a
-        partition that is not there, TypeError for what is not bytes.
+        partition that is not there, TypeError for what is not bytes. A call that is cancelled may
+        have taken the record over: sent again, it may be there twice.
         """
         if timestamp_ms is None:
             timestamp_ms = self._timestamp_ns() // 1_000_000
@@ -172,16 +173,21 @@ class Producer:
         self._started().accumulator.check_size(record_bytes_bound(key, value, headers))
         await self._know_topic(topic, deadline_s)
         is_turn = not self._turns
-        while True:
-            if is_turn:
-                delivery = self._started().accumulator.append_slowly(
-                    self._loop.time(), topic, key, value, headers, timestamp_ms, partition
-                )
-                if delivery is not None:
-                    break
-            await self._wait_for_memory(deadline_s, is_first=is_turn)
-            is_turn = True
-        await self._after_append()
+        try:
+            while True:
+                if is_turn:
+                    delivery = self._started().accumulator.append_slowly(
+                        self._loop.time(), topic, key, value, headers, timestamp_ms, partition
+                    )
+                    if delivery is not None:
+                        break
+                await self._wait_for_memory(deadline_s, is_first=is_turn)
+                is_turn = True
+        finally:
+            # There may be room for the next one, too, or for that one instead.
+            self._give_turn()
+        # A program that sends without a pause must let the loop send, too.
+        await asyncio.sleep(0)
         return delivery
 
     async def write(
@@ -228,18 +234,22 @@ class Producer:
         )
         deadline_s = self._deadline_s()
         is_turn = not self._turns
-        while True:
-            self._started()
-            step = append.advance(self._loop.time()) if is_turn else Step.SHORT
-            if step is Step.DONE:
-                return delivery
-            if step is Step.SHORT:
-                await self._wait_for_memory(deadline_s, is_first=is_turn)
-                is_turn = True
-            else:
-                await self._after_append()
-                deadline_s = self._deadline_s()
-                is_turn = not self._turns
+        try:
+            while True:
+                self._started()
+                step = append.advance(self._loop.time()) if is_turn else Step.SHORT
+                if step is Step.DONE:
+                    return delivery
+                if step is Step.SHORT:
+                    await self._wait_for_memory(deadline_s, is_first=is_turn)
+                    is_turn = True
+                else:
+                    self._give_turn()
+                    await asyncio.sleep(0)
+                    deadline_s = self._deadline_s()
+                    is_turn = not self._turns
+        finally:
+            self._give_turn()
 
     def _deadline_s(self) -> float:
         return self._loop.time() + self._options.block_ms / 1000
@@ -248,12 +258,6 @@ class Producer:
         parts = self._started()
         if parts.accumulator.topic(topic) is None:
             await parts.sender.errands.find_topic(topic, deadline_s)
-
-    async def _after_append(self) -> None:
-        # There may be room for the next one, too.
-        self._give_turn()
-        # A program that sends without a pause must let the loop send, too.
-        await asyncio.sleep(0)
 
     # Memory: who waits for it is served in order.
 
@@ -266,6 +270,8 @@ class Producer:
             self._turns.appendleft(turn)
         else:
             self._turns.append(turn)
+        if not self._is_closing:
+            self._append = _wait_in_line
         parts.accumulator.memory_is_wanted = True
         parts.sender.wake()
         try:
@@ -274,11 +280,10 @@ class Producer:
         except TimeoutError:
             raise BufferFullError("the producer's memory is full") from None
         finally:
-            if turn in self._turns:
-                self._turns.remove(turn)
-            elif not turn.done() or turn.cancelled():
-                # It was our turn, and we leave: it is the next one's.
-                self._give_turn()
+            # Only now: until then nobody who comes later may go ahead.
+            self._turns.remove(turn)
+            if not self._turns and not self._is_closing:
+                self._append = parts.accumulator.append
             parts.accumulator.memory_is_wanted = bool(self._turns)
 
     def _on_released(self) -> None:
@@ -286,12 +291,9 @@ class Producer:
             self._give_turn()
 
     def _give_turn(self) -> None:
-        """Let the first one that waits try."""
-        while self._turns:
-            turn = self._turns.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
+        """Let the first one that waits try; it makes place for the next one itself."""
+        if self._turns and not self._turns[0].done():
+            self._turns[0].set_result(None)
 
     # The end
 
@@ -320,8 +322,9 @@ class Producer:
             pass
         finally:
             self._parts = None
-            while self._turns:
-                self._give_turn()
+            for turn in self._turns:
+                if not turn.done():
+                    turn.set_result(None)
             await parts.sender.close()
             if self._given is None:
                 await self.cluster.close()
@@ -342,6 +345,10 @@ class Producer:
         if self._parts is None:
             _refuse_closed()
         return self._parts
+
+
+def _wait_in_line(*_record: object) -> None:
+    """Stand in for `append` while others wait for memory: their records come first."""
 
 
 def _refuse_closed(*_record: object) -> NoReturn:

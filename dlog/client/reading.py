@@ -28,7 +28,10 @@ from dlog.types import PartitionId, TopicPartition
 T = TypeVar("T")
 P = TypeVar("P", list[ConsumedRecord], Columns)
 
-_FOREVER_S = float("inf")
+COLUMN_BYTES_ENOUGH = 1024 * 1024
+"""More columns than that are given by the next poll: joining them copies every byte."""
+
+_FOREVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,9 @@ class PollLimits:
         """Return the limits; raise ValueError for limits that nothing fits in."""
         if record_count < 1 or (byte_count is not None and byte_count < 1):
             raise ValueError("a poll must be allowed one record at least")
-        return cls(
-            record_count, byte_count, _FOREVER_S if timeout_ms is None else timeout_ms / 1000
-        )
+        if timeout_ms is not None and timeout_ms != timeout_ms:
+            raise ValueError("a poll cannot last for NaN")
+        return cls(record_count, byte_count, _FOREVER if timeout_ms is None else timeout_ms / 1000)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,7 +167,7 @@ class Reading:
             if left_s <= 0 or self._all_at_gaps():
                 self._tell_gaps_again()
                 return taken
-            await self.fetcher.arrived.wait(left_s if left_s < _FOREVER_S else None)
+            await self.fetcher.arrived.wait(left_s if left_s < _FOREVER else None)
 
     @property
     def has_decoded(self) -> bool:
@@ -174,7 +177,9 @@ class Reading:
 
     def take_records(self, count_max: int, bytes_max: int | None) -> list[ConsumedRecord]:
         """Return what is at hand, of as many partitions as it takes."""
-        pieces = self._take_turns(Cursor.take_records, _bytes_of_records, count_max, bytes_max)
+        # Nobody counts the bytes of single records but for a bound.
+        bytes_of = _uncounted if bytes_max is None else _bytes_of_records
+        pieces = self._take_turns(Cursor.take_records, bytes_of, count_max, bytes_max)
         taken = pieces[0][1] if pieces else []
         for _, records in pieces[1:]:
             taken += records
@@ -182,8 +187,10 @@ class Reading:
         return taken
 
     def take_columns(self, count_max: int, bytes_max: int | None) -> list[Piece]:
-        """Return what is at hand as columns, of as many partitions as it takes."""
-        pieces = self._take_turns(Cursor.take_columns, _bytes_of_columns, count_max, bytes_max)
+        """Return what is at hand as columns, of as many partitions as it takes to be worth it."""
+        pieces = self._take_turns(
+            Cursor.take_columns, _bytes_of_columns, count_max, bytes_max, COLUMN_BYTES_ENOUGH
+        )
         self._counters.records += sum(len(columns) for _, columns in pieces)
         return pieces
 
@@ -193,16 +200,19 @@ class Reading:
         bytes_of: "Callable[[P], int]",
         count_left: int,
         bytes_left: int | None,
+        bytes_enough: float = _FOREVER,
     ) -> "list[tuple[TopicPartition, P]]":
         """Let partitions give what they have, the next one first, until there is enough."""
         ready = self.fetcher.ready
         pieces: list[tuple[TopicPartition, P]] = []
+        left = _FOREVER if bytes_left is None else bytes_left
+        least_left = left - bytes_enough if bytes_enough < left else 0
         for _ in range(len(ready)):
             key, cursor = next(iter(ready.items()))
             held_bytes = cursor.buffered_bytes
-            while cursor.has_data and count_left > 0 and (bytes_left is None or bytes_left > 0):
+            while cursor.has_data and count_left > 0 and left > least_left:
                 try:
-                    piece = take(cursor, count_left, bytes_left)
+                    piece = take(cursor, count_left, None if bytes_left is None else int(left))
                 except WireError as error:
                     if pieces:
                         return pieces  # this comes again, first thing
@@ -210,10 +220,9 @@ class Reading:
                     raise type(error)(f"{key}: {error}") from error
                 pieces.append((key, piece))
                 count_left -= len(piece)
-                if bytes_left is not None:
-                    bytes_left -= bytes_of(piece)
+                left -= bytes_of(piece)
             self._end_turn(key, cursor, held_bytes)
-            if count_left <= 0 or (bytes_left is not None and bytes_left <= 0):
+            if count_left <= 0 or left <= least_left:
                 break
         return pieces
 
@@ -268,6 +277,10 @@ class Reading:
         for cursor in self.fetcher.troubled.values():
             if cursor.gap is not None and self._is_told(cursor) and not cursor.is_paused:
                 raise GapError(cursor.gap)
+
+
+def _uncounted(_: object) -> int:
+    return 0
 
 
 def _bytes_of_records(records: list[ConsumedRecord]) -> int:

@@ -5,14 +5,14 @@ Pure definitions; `dlog.client.cluster` and `dlog.client.admin` fill them from r
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from dlog.errors import NONE
 from dlog.transport import Address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView:
+class NodeView(NamedTuple):
     """One node as it is advertised."""
 
     node_id: int
@@ -68,8 +68,7 @@ class ClusterView:
     topics: Mapping[str, TopicView] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigEntry:
+class ConfigEntry(NamedTuple):
     """One config of a topic, a node or the cluster. Sources and types are Kafka's numbers."""
 
     name: str
@@ -91,8 +90,7 @@ class ConfigEntry:
         return self.source == 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogDirView:
+class LogDirView(NamedTuple):
     """One data directory of a node; sizes are -1 where the node does not know them."""
 
     path: str
@@ -103,8 +101,7 @@ class LogDirView:
     """(topic, partition, bytes)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducedView:
+class ProducedView(NamedTuple):
     """Where a record set was appended."""
 
     base_offset: int
@@ -112,8 +109,7 @@ class ProducedView:
     log_start_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchedView:
+class FetchedView(NamedTuple):
     """What was read from a partition; the last batch of `records` may be cut short."""
 
     high_watermark: int

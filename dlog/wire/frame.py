@@ -17,6 +17,10 @@ LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 """Default limit of a frame, as Kafka's `socket.request.max.bytes`."""
 
+RECEIVE_BYTES = 64 * 1024
+GROW_BYTES = 32 * 1024 * 1024
+"""As much as a consumer asks for at once: such an answer is not copied while it grows."""
+
 _LENGTH = struct.Struct(">i")
 _REQUEST_HEAD = struct.Struct(">hhih")  # api key, api version, correlation id, client id's length
 _RESPONSE_HEAD = struct.Struct(">ii")  # frame length, correlation id
@@ -66,6 +70,17 @@ class FrameSplitter:
     def missing_bytes(self) -> int:
         """Bytes that the cut frame still needs (or its length field); 0 between frames."""
         return self._missing
+
+    def take_cut(self, missing_min: int) -> tuple[bytearray, int] | None:
+        """Give the cut frame away, length field included, and how long it will be.
+
+        Only one whose length is known and of which at least `missing_min` bytes are missing.
+        """
+        partial = self._partial
+        if partial is None or len(partial) < LENGTH_BYTES or self._missing < missing_min:
+            return None
+        self._partial = None
+        return partial, len(partial) + self._missing
 
     def feed(self, data: memoryview) -> list[memoryview]:
         """Take the next bytes of the stream and return the frames that are whole now.
@@ -119,6 +134,67 @@ class FrameSplitter:
             frames.append(memoryview(partial)[LENGTH_BYTES:])
             self._partial = None
         return position + taken
+
+
+class FrameReceiver:
+    """Buffers to receive into, and the frames that came: a `FrameSplitter` behind one buffer.
+
+    What is missing of a large frame is received into the frame's own buffer, without another copy;
+    that grows with what has arrived. Frames are the caller's to keep.
+    """
+
+    __slots__ = ("_common", "_filled", "_frame", "_frame_bytes", "_grow_bytes", "_splitter")
+
+    def __init__(
+        self,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        *,
+        receive_bytes: int = RECEIVE_BYTES,
+        grow_bytes: int = GROW_BYTES,
+    ) -> None:
+        self._splitter = FrameSplitter(frame_bytes_max)
+        self._common = memoryview(bytearray(receive_bytes))
+        self._grow_bytes = grow_bytes
+        # A large frame on its way, length field included, and how much of it is there.
+        self._frame: bytearray | None = None
+        self._frame_bytes = 0
+        self._filled = 0
+
+    def buffer(self) -> memoryview:
+        """Return where the next bytes of the stream go; ask anew each time."""
+        if self._frame is None:
+            return self._common
+        return memoryview(self._frame)[self._filled :]
+
+    def received(self, count: int) -> list[memoryview]:
+        """Take the first `count` bytes of `buffer()`; return the frames that are whole now.
+
+        Raises ProtocolError as `FrameSplitter.feed`.
+        """
+        if self._frame is None:
+            frames = self._splitter.feed(memoryview(bytes(self._common[:count])))
+            partial = self._splitter.take_cut(len(self._common))
+            if partial is not None:
+                self._frame, self._frame_bytes = partial
+                self._filled = len(self._frame)
+                self._grow()
+            return frames
+        self._filled += count
+        if self._filled < len(self._frame):
+            return []
+        if self._filled < self._frame_bytes:
+            self._grow()
+            return []
+        frame, self._frame = memoryview(self._frame)[LENGTH_BYTES:], None
+        return [frame]
+
+    def _grow(self) -> None:
+        """Make room for more of the large frame: as much as is there already, or `_grow_bytes`."""
+        assert self._frame is not None
+        size = min(self._frame_bytes, self._filled + max(self._filled, self._grow_bytes))
+        grown = bytearray(size)
+        grown[: self._filled] = self._frame
+        self._frame = grown
 
 
 def encode_frame(*pieces: Buffer) -> bytes:

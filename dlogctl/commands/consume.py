@@ -20,7 +20,7 @@ from dlogctl.completing import complete_topics
 from dlogctl.formats import FormatError, LineFormat, Located
 from dlogctl.groups import ExampleCommand
 from dlogctl.interrupts import Interrupts
-from dlogctl.output import Column, Output, format_bytes
+from dlogctl.output import Column, Output, format_bytes, is_terminal
 from dlogctl.places import FORMS, parse_place
 from dlogctl.record_options import JSON, LINES, line_format, record_options
 from dlogctl.session import client_options, no_topic
@@ -292,7 +292,7 @@ def _report(run: _Run, settings: Settings, *, quiet: bool) -> int:
             for (topic, partition), each in sorted(run.counts.items())
         ]
         Output(settings).rows(rows, COUNT_COLUMNS)
-    elif not quiet and sys.stderr.isatty():
+    elif not quiet and is_terminal(sys.stderr):
         size = format_bytes(sum(each.bytes for each in run.counts.values()))
         click.echo(
             f"{run.records} {'record' if run.records == 1 else 'records'} ({size})", err=True

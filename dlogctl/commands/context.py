@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from dlogctl import exit_codes
-from dlogctl.contexts import check_name
+from dlogctl.contexts import changing, check_name, contexts_path
 from dlogctl.groups import ExampleCommand, LazyGroup
 from dlogctl.output import Column, Output
 from dlogctl.settings import (
@@ -89,10 +89,9 @@ def list_contexts(context: click.Context) -> int:
 def use(context: click.Context, name: str) -> int:
     """Use context NAME from now on."""
     settings = settings_of(context)
-    contexts = settings.contexts
-    contexts.named(name, "asked for")
-    contexts.current = name
-    contexts.save()
+    with changing(contexts_path(settings.environ)) as contexts:
+        contexts.named(name, "asked for")
+        contexts.current = name
     Output(settings).done(f"context {name} is in use", context=name, result="in use")
     settings.suggest("dlogctl status")
     return exit_codes.OK
@@ -119,19 +118,18 @@ def set_context(context: click.Context, name: str, in_use: bool, unset: tuple[st
     The first context there is is used at once.
     """
     settings = settings_of(context)
-    contexts = settings.contexts
-    is_new = name not in contexts.contexts
-    if is_new and "bootstrap" not in settings.given:
-        raise click.UsageError(f"--bootstrap is missing: where cluster {name} is", context)
-    if not settings.given and not unset and not in_use:
-        raise click.UsageError("nothing to change: give --bootstrap, --timeout, ...", context)
-    kept = {**contexts.contexts.get(name, {}), **settings.given}
-    contexts.contexts[name] = {
-        key: kept[key] for key in SETTINGS if key in kept and key not in unset
-    }
-    if in_use or (is_new and len(contexts.contexts) == 1):
-        contexts.current = name
-    contexts.save()
+    with changing(contexts_path(settings.environ)) as contexts:
+        is_new = name not in contexts.contexts
+        if is_new and "bootstrap" not in settings.given:
+            raise click.UsageError(f"--bootstrap is missing: where cluster {name} is", context)
+        if not settings.given and not unset and not in_use:
+            raise click.UsageError("nothing to change: give --bootstrap, --timeout, ...", context)
+        kept = {**contexts.contexts.get(name, {}), **settings.given}
+        contexts.contexts[name] = {
+            key: kept[key] for key in SETTINGS if key in kept and key not in unset
+        }
+        if in_use or (is_new and len(contexts.contexts) == 1):
+            contexts.current = name
     used = contexts.current == name
     text = f"context {name} {'made' if is_new else 'changed'}{', in use' if used else ''}"
     Output(Settings(environ={})).done(text)
@@ -149,14 +147,14 @@ def set_context(context: click.Context, name: str, in_use: bool, unset: tuple[st
 def remove(context: click.Context, name: str) -> int:
     """Forget context NAME. Nothing happens to the cluster."""
     settings = settings_of(context)
-    contexts = settings.contexts
-    contexts.named(name, "asked for")
-    output = settings.output if contexts.current != name else None
-    del contexts.contexts[name]
-    was_used = contexts.current == name
-    if was_used:
-        contexts.current = None
-    contexts.save()
+    current = settings.contexts.current
+    output = settings.output if current != name else None
+    with changing(contexts_path(settings.environ)) as contexts:
+        contexts.named(name, "asked for")
+        del contexts.contexts[name]
+        was_used = contexts.current == name
+        if was_used:
+            contexts.current = None
     text = f"context {name} removed{'; none is in use now' if was_used else ''}"
     shown = Settings(environ={}, given={"output": output} if output else settings.given)
     Output(shown).done(text, context=name, result="removed")

@@ -29,7 +29,7 @@ from dlogctl.formats import (
 )
 from dlogctl.groups import ExampleCommand
 from dlogctl.interrupts import Interrupts
-from dlogctl.output import Output, format_bytes, format_duration
+from dlogctl.output import Output, format_bytes, format_duration, is_terminal
 from dlogctl.record_options import JSON, LINES, line_format, record_options
 from dlogctl.session import client_options, naming_topic
 from dlogctl.settings import Settings, common_options, parse_seconds, settings_of
@@ -231,7 +231,7 @@ def _send(producer: Producer, run: _Run, line: bytes) -> None:
 
 def _finish(producer: Producer, run: _Run, interrupts: Interrupts) -> None:
     """Wait until all outcomes are known; a second Ctrl-C takes those that are not as unknown."""
-    if interrupts.count and sys.stderr.isatty():
+    if interrupts.count and is_terminal(sys.stderr):
         click.echo("waiting for acknowledgements; Ctrl-C again gives up", err=True)
     try:
         producer.close()

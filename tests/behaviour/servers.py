@@ -4,6 +4,7 @@ Directly at `bootstrap`; and by way of a harmful proxy, which listens on `proxy_
 to `behind`: who comes that way is told of no other address.
 """
 
+import os
 import socket
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
@@ -57,7 +58,13 @@ class TestedServer(ABC):
     @property
     def last_words(self) -> str:
         """The end of what the servers have said, for the report of a test that fails."""
-        logs = [*self.folder.rglob("dlogd.log"), *self.folder.rglob("output.log")]
+        # Not rglob, which raises when a server deletes a folder meanwhile.
+        logs = [
+            Path(folder, name)
+            for folder, _, names in os.walk(self.folder)
+            for name in names
+            if name in ("dlogd.log", "output.log")
+        ]
         return "\n".join(
             f"{path}:\n{path.read_text(errors='replace')[-_LAST_WORDS_MAX:]}"
             for path in sorted(logs)

@@ -1,5 +1,7 @@
 """The blocking producer against a real `dlogd`: threads, memory, time, the end."""
 
+import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,3 +172,37 @@ def test_a_cluster_that_is_not_there(bench: Bench) -> None:
     producer = Producer("127.0.0.1:1", policy=policy, acks="all", block_ms=50)
     with producer, pytest.raises(DlogError):
         producer.send(bench.topic, b"")
+    with pytest.raises(DlogError):  # and not that its thread cannot be started twice
+        failing = Producer("127.0.0.1:1", policy=policy)
+        with contextlib.suppress(DlogError):
+            failing.start()
+        failing.start()
+
+
+def test_a_forked_process_is_told_that_it_has_none(bench: Bench) -> None:
+    """The thread that sends is not there: nothing must be taken over, nothing waits for ever."""
+    with bench.producer(linger_ms=10_000) as producer:
+        delivery = producer.send(bench.topic, b"0")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                calls = (
+                    lambda: producer.send(bench.topic, b"1"),
+                    lambda: producer.send_many(bench.topic, [b"1"]),
+                    lambda: delivery.result(5),
+                    lambda: producer.flush(5),
+                )
+                refusals = 0
+                for call in calls:
+                    try:
+                        call()
+                    except DlogError as error:
+                        refusals += "start another" in str(error)
+                producer.close(1)
+                code = 0 if refusals == len(calls) else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert producer.write(bench.topic, b"2").offset == 1
+    assert delivery.result(0).offset == 0

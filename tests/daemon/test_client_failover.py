@@ -19,6 +19,7 @@ from dlog.batch.records import Record, decode, encode
 from dlog.client import partitions
 from dlog.client.admin import Admin
 from dlog.client.cluster import Cluster
+from dlog.client.producer_id import init_producer_id
 from dlog.client.retry import RetryPolicy
 from dlog.errors import ConnectFailedError, RequestTimedOutError
 from dlog.transport import Address, ConnectionOptions
@@ -137,7 +138,7 @@ def check(
                 async with asyncio.timeout(120):
                     await Admin(cluster).create_topic(topic, partitions=PARTITIONS)
                     scene = Scene(node, proxy, cluster, topic)
-                    scene.producer = await partitions.init_producer_id(await cluster.any_node())
+                    scene.producer = await init_producer_id(await cluster.any_node())
                     await work(scene)
             finally:
                 await cluster.close()

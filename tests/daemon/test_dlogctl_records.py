@@ -201,6 +201,12 @@ def test_closed_descriptors(node: DaemonProcess, topic: str, command: str, closi
     assert re.fullmatch(r"dlogctl: standard (in|out)put is closed: .*\n", done.stderr)
 
 
+@pytest.mark.parametrize("closing", [">&-", "2>&-"])
+def test_other_commands_do_without(node: DaemonProcess, topic: str, closing: str) -> None:
+    done = shell(node, f"dlogctl topic list {closing}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_following_until_ctrl_c(node: DaemonProcess, topic: str) -> None:
     with subprocess.Popen(
         [*CTL, "consume", topic, "--from", "start", "--follow"],

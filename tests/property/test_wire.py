@@ -16,6 +16,7 @@ from dlog.wire import fetch, fetch_client, messages, produce, produce_client
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlog.wire.fetch import FetchedPartition, FetchRequest
 from dlog.wire.frame import (
+    FrameReceiver,
     FrameSplitter,
     encode_frame,
     parse_request_header,
@@ -248,6 +249,29 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut(
         found += [bytes(frame) for frame in splitter.feed(memoryview(buffer))]
     assert found == bodies
     assert splitter.pending_bytes == 0
+
+
+@given(
+    st.lists(st.binary(max_size=200), max_size=8),
+    st.integers(1, 12),
+    st.integers(1, 40),
+    st.data(),
+)
+def test_frames_come_out_of_a_receiver_as_they_went_in(
+    bodies: list[bytes], receive_bytes: int, grow_bytes: int, data: st.DataObject
+) -> None:
+    stream = b"".join(encode_frame(body) for body in bodies)
+    receiver = FrameReceiver(200, receive_bytes=receive_bytes, grow_bytes=grow_bytes)
+    found: list[memoryview] = []
+    position = 0
+    while position < len(stream):
+        buffer = receiver.buffer()
+        assert len(buffer)
+        count = data.draw(st.integers(1, min(len(buffer), len(stream) - position)))
+        buffer[:count] = stream[position : position + count]
+        found += receiver.received(count)
+        position += count
+    assert [bytes(frame) for frame in found] == bodies
 
 
 @given(st.binary(max_size=100), st.lists(st.integers(1, 30), max_size=10))

@@ -7,6 +7,7 @@ import pytest
 
 from bench import plot, report
 from bench.load import latency, nats, wire
+from bench.load.clients import task
 from bench.rows.row import Target, medians_of
 from bench.run import all_rows
 from dlog.batch import header, records
@@ -48,6 +49,32 @@ def test_targets() -> None:
     assert at_most.value(medians) == 3.0
     assert not at_most.met(3.0)
     assert Target(metric="x", theirs="nats", at_most=1).value(medians) is None
+
+
+def test_bounds_in_words() -> None:
+    assert Target(metric="x", at_least=0.5).text() == "≥ 0.5x"
+    assert Target(metric="x", theirs=None, at_least=3e6).text() == "≥ 3,000,000"
+    assert Target(metric="x", theirs=None, at_most=150).text() == "≤ 150"
+
+
+@pytest.mark.parametrize("count", [1, 999, 1000, 12_345])
+def test_clients_get_the_same_records_one_by_one_and_in_chunks(count: int) -> None:
+    load = task.Task("here:1", "topic", 4, count, 100)
+    one_by_one = list(load.each())
+    chunk = load.chunk()
+    in_chunks = [value for size in load.chunk_sizes() for value in chunk[:size]]
+    assert one_by_one == in_chunks
+    assert len(one_by_one) == count
+    assert task.checksum(one_by_one) == task.checksum_of(count, 100)
+    assert task.checksum(one_by_one[1:]) != task.checksum_of(count, 100)
+
+
+def test_a_reader_that_missed_something_has_no_result() -> None:
+    load = task.Task("here:1", "topic", 4, 10, 100)
+    assert task.result_of(load, task.Seen(10, 1000, 7), 2.0, 1.0)["records_per_s"] == 5
+    for seen in (task.Seen(9, 900), task.Seen(10, 999)):
+        with pytest.raises(SystemExit, match="were read"):
+            task.result_of(load, seen, 2.0, 1.0)
 
 
 def test_medians() -> None:

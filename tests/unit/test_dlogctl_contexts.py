@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 import yaml
 
 from dlogctl.__main__ import main
-from dlogctl.contexts import Contexts, contexts_path, load_contexts
+from dlogctl.contexts import Contexts, changing, contexts_path, load_contexts
 from dlogctl.settings import parse_addresses
 
 Ctl = Callable[..., tuple[int, str, str]]
@@ -174,3 +176,19 @@ def test_addresses() -> None:
     for wrong in ("", ",", "a", "a:0", "::1:9092"):
         with pytest.raises(ValueError, match=r"no address|is not host:port|in brackets"):
             parse_addresses(wrong)
+
+
+def test_changes_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "dlog" / "contexts.yaml"
+
+    def change(name: str) -> None:
+        with changing(path) as contexts:
+            time.sleep(0.01)
+            contexts.contexts[name] = {"bootstrap": "a:1"}
+
+    threads = [threading.Thread(target=change, args=(f"c{n}",)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(load_contexts(path).contexts) == [f"c{n}" for n in range(8)]

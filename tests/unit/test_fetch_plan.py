@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from dlog.client.chunks import scan
 from dlog.client.fetch_plan import HELD_BACK_WAIT_MS, FetchLimits, FetchPlan, plan_fetch
 from dlog.client.gaps import Gap, GapReason
@@ -132,3 +134,22 @@ def test_what_is_at_hand_stays_within_the_bound_and_everybody_gets_some() -> Non
             read[taker.topic_partition.partition] += 1
             taker.rewind()
     assert all(read.values())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"prefetch_bytes_max": 0},
+        {"partition_bytes_max": -1},
+        {"max_wait_ms": -1},
+        {"max_wait_ms": 1 << 31},
+        {"min_bytes": -1},
+    ],
+)
+def test_limits_that_make_no_sense(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        FetchLimits(**wrong)  # type: ignore[arg-type]
+
+
+def test_more_than_a_request_can_say_is_not_asked_for() -> None:
+    assert plan(cursor(0), bytes_max=1 << 40).bytes_max == (1 << 31) - 1

@@ -535,3 +535,41 @@ def test_addresses() -> None:
         with pytest.raises(ValueError, match=":"):
             Address.parse(wrong)
     assert replace(ConnectionOptions(), client_id=None).client_id is None
+
+
+def test_a_request_without_answer_is_done_when_its_bytes_have_left() -> None:
+    """Or closing the connection afterwards would lose it."""
+
+    async def work() -> None:
+        received = asyncio.Event()
+        go = asyncio.Event()
+
+        async def slow(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+            await go.wait()
+            await read_request(reader)
+            received.set()
+
+        async with node(slow) as connection:
+            body = b"x" * (32 << 20)
+            sending = asyncio.ensure_future(connection.send(lambda cid: request(cid, body)))
+            await asyncio.sleep(0.05)
+            assert not sending.done()
+            assert not connection.is_idle
+            go.set()
+            await sending
+            connection.close()
+            await received.wait()
+            late = asyncio.ensure_future(connection.send(lambda cid: request(cid)))
+            with pytest.raises(DisconnectedError):
+                await late
+
+    check(work)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70 + ".com", "nul\0l"])
+def test_a_host_name_that_is_none(host: str) -> None:
+    async def work() -> None:
+        with pytest.raises(ConnectFailedError, match="cannot connect to"):
+            await connect(asyncio.get_running_loop(), Address(host, 9092))
+
+    check(work)

@@ -7,6 +7,7 @@ import pytest
 from dlog.errors import ProtocolError
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import (
+    FrameReceiver,
     FrameSplitter,
     RequestHeader,
     encode_frame,
@@ -53,6 +54,39 @@ def test_memory_follows_what_arrived_not_what_is_claimed() -> None:
     splitter = FrameSplitter()
     assert splitter.feed(memoryview(struct.pack(">i", 90 * 1024 * 1024) + b"ab")) == []
     assert splitter.pending_bytes == 6
+
+
+def test_a_large_frame_is_received_into_its_own_memory_which_grows() -> None:
+    receiver = FrameReceiver(receive_bytes=10, grow_bytes=20)
+    stream = encode_frame(bytes(range(100)))
+    sizes = []
+    frames: list[memoryview] = []
+    while stream:
+        buffer = receiver.buffer()
+        sizes.append(len(buffer))
+        buffer[:] = stream[: len(buffer)]
+        stream = stream[len(buffer) :]
+        frames += receiver.received(len(buffer))
+    assert sizes == [10, 20, 30, 44]
+    assert [bytes(frame) for frame in frames] == [bytes(range(100))]
+    assert len(receiver.buffer()) == 10
+
+
+def test_a_receiver_may_keep_its_frames() -> None:
+    receiver = FrameReceiver()
+    kept = []
+    for body in (b"one", b"two"):
+        frame = encode_frame(body)
+        receiver.buffer()[: len(frame)] = frame
+        kept += receiver.received(len(frame))
+    assert [bytes(frame) for frame in kept] == [b"one", b"two"]
+
+
+def test_a_receiver_refuses_a_length_beyond_the_limit() -> None:
+    receiver = FrameReceiver(100)
+    receiver.buffer()[:4] = struct.pack(">i", 101)
+    with pytest.raises(ProtocolError, match="101 bytes"):
+        receiver.received(4)
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 101, 2**31 - 1])

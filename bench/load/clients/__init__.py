@@ -1,0 +1,1 @@
+"""The same work for each client library, one program for each, none of which imports another's."""
