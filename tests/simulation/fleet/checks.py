@@ -214,6 +214,9 @@ class FleetRegistry(Registry):
                 self.violate(f"epochs: that of node {node.node_id} fell to {node.node_epoch}")
         if new.controller.epoch < old.controller.epoch:
             self.violate(f"epochs: that of the controller fell to {new.controller.epoch}")
+        self._look_at_topics(changes, new)
+
+    def _look_at_topics(self, changes: delta.ImageDelta, new: ClusterImage) -> None:
         for topic in changes.topics_created:
             for number, partition in enumerate(topic.partitions):
                 self._look_at_partition(f"{topic.name}-{number}", partition, new)

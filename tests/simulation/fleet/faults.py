@@ -4,7 +4,6 @@ What each kind means stands in `ACTIONS`; what is drawn for it in `tests.simulat
 """
 
 import errno
-import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any

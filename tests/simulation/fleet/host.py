@@ -107,6 +107,7 @@ class FleetHost(Host):
         self.trace("wipe-disk", self.name, mount)
         fresh = self._new_machine()
         self.machine.disks[mount] = fresh.disks[mount]
+        self.wipes += 1
 
     # -- what the checks look at
 

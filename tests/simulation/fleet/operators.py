@@ -188,8 +188,7 @@ class Followers(Hands):
                 isr = [
                     n
                     for n in partition.replicas
-                    if n in partition.isr
-                    or (image.nodes[n].active and n not in partition.offline)
+                    if n in partition.isr or (image.nodes[n].active and n not in partition.offline)
                 ]
                 shrinks = self.around.active and self.around.plan.shrinks
                 if shrinks and len(isr) > 1 and self.rng.random() < 0.05:
@@ -198,7 +197,12 @@ class Followers(Hands):
                     self._alter(host, image, topic, number, isr)
 
     def _alter(
-        self, host: FleetHost, image: ClusterImage, topic: TopicImage, number: int, isr: list[NodeId]
+        self,
+        host: FleetHost,
+        image: ClusterImage,
+        topic: TopicImage,
+        number: int,
+        isr: list[NodeId],
     ) -> None:
         partition = topic.partitions[number]
         assert host.broker is not None and host.broker.clustering is not None

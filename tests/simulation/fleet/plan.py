@@ -41,6 +41,7 @@ class FleetPlan:
     client_interval_ms: int
     operator_interval_ms: int
     shrinks: bool  # leaders shrink their ISRs now and then
+    last_strike: str  # how nodes are taken away when all has healed
     faults: tuple[Fault, ...]
     capacity_bytes: int = 1 << 40
     direct_supported: bool = False
@@ -94,8 +95,9 @@ class FleetPlan:
             f" pause_share={self.pause_share:.2f} drifts={self.drifts_ppm}"
         )
         lines.append(
-            f"clients {self.clients} every {self.client_interval_ms} ms, operator every"
-            f" {self.operator_interval_ms} ms, shrinks {self.shrinks}"
+            f"clients {self.clients} every {self.client_interval_ms} ms,"
+            f" operator every {self.operator_interval_ms} ms,"
+            f" shrinks {self.shrinks}, last strike {self.last_strike}"
         )
         return lines + [f"fault {number}: {fault}" for number, fault in self.schedule()]
 
@@ -157,6 +159,7 @@ def draw(seed: int) -> FleetPlan:
         client_interval_ms=int(rng.choice((30, 100, 300)) * pace),
         operator_interval_ms=int(rng.choice((60, 200, 800)) * pace),
         shrinks=rng.random() < 0.3,
+        last_strike=rng.choice(("none", "crash", "crash", "power-cut", "pause")),
         faults=_faults(random.Random(f"{seed}/fleet/faults"), active_ms, pace, data_directories),
     )
 

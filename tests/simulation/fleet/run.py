@@ -18,6 +18,7 @@ from unittest import mock
 from dlogd.controller.planner import PlannerSettings
 from dlogd.metadata import snapshot
 from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.raft import pinned
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.status.pages import ACTIVE
 from tests.simulation.cluster import LogWatch
@@ -72,6 +73,8 @@ def simulate(plan: FleetPlan, print_line: Callable[[str], None] | None = None) -
         with _bounds(plan), virtual_threads():
             return _FleetRun(plan, print_line).carry_out_and_bury()
     finally:
+        pinned._time.clock = None  # the only thing that outlives a node
+        sys.unraisablehook = _ignore
         with warnings.catch_warnings():
             # A killed process leaves coroutines that nobody will await.
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -79,6 +82,10 @@ def simulate(plan: FleetPlan, print_line: Callable[[str], None] | None = None) -
         if collecting:
             gc.enable()
         sys.unraisablehook = hook
+
+
+def _ignore(_: Any) -> None:
+    """Keep quiet about what dead processes leave behind."""
 
 
 @contextmanager
@@ -172,13 +179,78 @@ class _FleetRun:
             self.active = False
             self.saboteur.heal()
             self.world.at(0, self._tidy)
-            if self._go(lambda: self._is_whole(tasks) is None, ENDING_NS) is None:
-                self.violate(f"liveness: {self._is_whole(tasks)}")
-                return
-            if not self.registry.violations:
+            if self._become_whole(tasks):
                 self._judge(tasks)
+                self._strike_once_more(tasks)
         except StalledError as error:
             self.violate(f"liveness: {error}")
+
+    def _become_whole(self, tasks: list[Any]) -> bool:
+        if self._go(lambda: self._is_whole(tasks) is None, ENDING_NS) is None:
+            self.violate(f"liveness: {self._is_whole(tasks)}")
+        return not self.registry.violations
+
+    def _strike_once_more(self, tasks: list[Any]) -> None:
+        """Take nodes away that the others can do without: they must be given up in time."""
+        plan = self.plan
+        if plan.last_strike == "none" or self.registry.violations:
+            return
+        victims = self._spare_hosts(random.Random(f"{plan.seed}/victims"))
+        for host in victims:
+            self.trace("strike", plan.last_strike, host.name)
+            self.count(f"last strike {plan.last_strike}")
+            if plan.last_strike == "crash":
+                host.crash()
+            elif plan.last_strike == "power-cut":
+                host.power_cut()
+            else:
+                host.pause(ENDING_NS)
+        lost = {host.node_id for host in victims}
+        rest = [host for host in self.hosts if host not in victims]
+        lease = self.hosts[0].config.lease
+        bound_ms = 3 * (lease.duration_ms + lease.authority_ms) + 1000 * self.plan.pace
+        if self._go(lambda: self._is_given_up(lost, rest) is None, int(bound_ms) * MS) is None:
+            self.violate(f"detection: {self._is_given_up(lost, rest)}")
+        for host in victims:
+            if host.loop is not None:
+                host.loop.resume()
+            host.boot()
+        if not self.registry.violations and self._become_whole(tasks):
+            self._judge(tasks)
+
+    def _spare_hosts(self, rng: random.Random) -> list[FleetHost]:
+        """Draw hosts without which there still is a quorum."""
+        leader = self.saboteur.leader()
+        assert leader is not None and leader.store is not None
+        voters = leader.store.voters
+        votes = (len(voters) - 1) // 2
+        hosts = rng.sample(self.hosts, len(self.hosts))
+        if rng.random() < 0.6:
+            hosts.sort(key=lambda host: host is not leader)
+        chosen: list[FleetHost] = []
+        for host in hosts:
+            is_voter = voters.get(host.node_id) is not None
+            if len(chosen) + 1 < len(hosts) and (not is_voter or votes > 0):
+                votes -= is_voter
+                chosen.append(host)
+        return chosen[: rng.choice((1, 1, 2, len(chosen)))] if chosen else []
+
+    def _is_given_up(self, lost: set[int], rest: list[FleetHost]) -> str | None:
+        """Say which live node has not heard that others are gone, or has given up a live one."""
+        for host in rest:
+            assert host.broker is not None and host.broker.store is not None
+            image = host.broker.store.image
+            if image.controller.node_id in lost:
+                return f"{host.name} knows no other controller than {image.controller}"
+            for node_id, node in image.nodes.items():
+                if node.fenced != (node_id in lost):
+                    return f"{host.name} takes node {node_id} for fenced={node.fenced}"
+            for topic in image.topics.values():
+                for number, partition in enumerate(topic.partitions):
+                    left = set(partition.isr) - lost
+                    if left and partition.leader not in left:
+                        return f"{topic.name}-{number} is led by nobody that lives: {partition}"
+        return None
 
     def _go(self, until: Callable[[], bool], length_ns: int) -> bool | None:
         """Run until something is wrong (True), `until` (False), or the time is over (None)."""
@@ -232,29 +304,36 @@ class _FleetRun:
             node = image.nodes.get(host.node_id)  # type: ignore[call-overload]
             if node is None or not node.active or node.drain:
                 return f"{host.name} is not active: {node}"
+        lost = {host.node_id for host in self.hosts if host.wipes}
         for topic in image.topics.values():
             for number, partition in enumerate(topic.partitions):
-                wiped = [h for h in self.hosts if h.wipes and h.node_id in partition.replicas]
-                if not partition.has_leader and not wiped:
-                    return f"{topic.name}-{number} has no leader: {partition}"
-                if partition.has_leader and set(partition.isr) != set(partition.replicas):
+                wanted = set(partition.replicas)
+                # A disk that was lost stays lost until an operator does something about it.
+                gone = wanted & lost & set(partition.offline)
+                if not partition.has_leader:
+                    if not wanted & lost:
+                        return f"{topic.name}-{number} has no leader: {partition}"
+                elif set(partition.isr) != wanted - gone:
                     return f"the ISR of {topic.name}-{number} is not whole: {partition}"
-                if partition.has_leader and (partition.adding or partition.removing):
+                elif (partition.adding or partition.removing) and not gone:
                     return f"the reassignment of {topic.name}-{number} did not end: {partition}"
         return None
 
     def _are_logs_open(self, image: ClusterImage) -> str | None:
         for host in self.hosts:
             assert host.broker is not None and host.broker.replicas is not None
-            wanted = {
-                (topic.topic_id, number)
+            mine = {
+                (topic.topic_id, number): host.node_id in partition.offline
                 for topic in image.topics.values()
                 for number, partition in enumerate(topic.partitions)
-                if host.node_id in partition.replicas and host.node_id not in partition.offline
+                if host.node_id in partition.replicas
             }
             found = set(host.broker.replicas.by_id)
-            if wanted - found:
-                return f"{host.name} has not opened {len(wanted - found)} logs of {len(wanted)}"
+            missing = {key for key, is_offline in mine.items() if not is_offline} - found
+            if missing:
+                return f"{host.name} has not opened {len(missing)} logs of {len(mine)}"
+            if found - mine.keys():
+                return f"{host.name} has {len(found - mine.keys())} logs open that are not its own"
         return None
 
     def _describe(self) -> list[Any]:
