@@ -104,7 +104,7 @@ class Host:
         self.state = "down"  # down, starting, up, stopping
         # Whether errors of a disk may have made the node give up files until it is restarted.
         self.disturbed = False
-        self._keep_up = True
+        self.pause_number = 0
         self._graveyard: list[Any] = []
         self.machine = self._new_machine()
 
@@ -308,7 +308,13 @@ class Host:
         if loop is not None and self.state != "down":
             self.trace("pause", loop.name)
             loop.pause()
-            self.world.at(length_ns, loop.resume)
+            self.pause_number += 1
+            self.world.at(length_ns, self._continue, loop, self.pause_number)
+
+    def _continue(self, loop: SimLoop, pause_number: int) -> None:
+        # An earlier pause that ends in the middle of a later one ends nothing.
+        if pause_number == self.pause_number:
+            loop.resume()
 
     def reload(self, changes: dict[str, str]) -> None:
         """Change the configuration file and let a running node take it over (SIGHUP)."""

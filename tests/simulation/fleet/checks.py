@@ -18,6 +18,7 @@ from dlogd.metadata.commands import FenceNodes, Guarded, UnfenceNode
 from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage, PartitionImage
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.entries import What
+from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.raft.store import RaftStore
 from tests.simulation.loop import SimLoop
 from tests.simulation.raft_checks import Call, Registry
@@ -41,7 +42,9 @@ class FleetRegistry(Registry):
         self._led: dict[int, tuple[ClusterImage, dict[tuple[Any, int], int]]] = {}
         self.all_calls: list[Call] = []
         self.stale_max_ns = 0
-        self.lease_ms = 0
+        self.voters: set[int] = set()
+        self.voters_asked: set[tuple[str, int]] = set()
+        self._versions: dict[tuple[int, int], int] = {}
 
     def count(self, what: str, many: int = 1) -> None:
         """Count something that happened."""
@@ -131,6 +134,7 @@ class FleetRegistry(Registry):
         """No two nodes lead a partition in one epoch, and a deposed one ends in time."""
         leaders: dict[tuple[Any, int, int], int] = {}
         for host in self.hosts.values():
+            self._look_at_image(host)
             if host.state == "down" or not host.holds_lease():
                 continue
             for (topic_id, number), epoch in self._led_by(host).items():
@@ -144,6 +148,15 @@ class FleetRegistry(Registry):
                         f"lease: node {host.node_id} leads {number} of {topic_id} in epoch {epoch},"
                         f" {(now_ns - since_ns) // MS} ms after it was deposed"
                     )
+
+    def _look_at_image(self, host: Any) -> None:
+        """What a node shows to its own parts never goes back."""
+        if host.broker is None or host.broker.store is None:
+            return
+        life, version = (host.node_id, host.incarnation), host.broker.store.image.version
+        if version < self._versions.get(life, 0):
+            self.violate(f"image: {host.name} went back to {version} from {self._versions[life]}")
+        self._versions[life] = version
 
     def _led_by(self, host: Any) -> dict[tuple[Any, int], int]:
         """Return what a node believes that it leads, by its image, with the epochs."""
@@ -169,8 +182,20 @@ class FleetRegistry(Registry):
             image = store.state.image
             if entry[0] == wire.COMMANDS:
                 self._look_at_commands(entry, image)
+            elif entry[0] == wire.VOTERS:
+                self._look_at_voters(entry)
             self._look_at_step(self.newest, image)
             self.newest = image
+
+    def _look_at_voters(self, entry: bytes) -> None:
+        """Voters come and go at an operator's word only (hole H20)."""
+        voters = wire.decode_voters(entry)[1]
+        present = set(voters.node_ids)
+        for node_id in sorted(present ^ self.voters):
+            asked = (Operation.ADD if node_id in present else Operation.REMOVE, node_id)
+            if asked not in self.voters_asked:
+                self.violate(f"voters: {asked} was done, and nobody asked for it")
+        self.voters = present
 
     def _look_at_commands(self, entry: bytes, image: ClusterImage) -> None:
         for item in wire.decode_items(entry):

@@ -270,6 +270,7 @@ class FleetSaboteur(Hands):
         host = self.some_host()
         if host is not None:
             self._voters_changed_ns = self._world.now_ns
+            self.around.registry.voters_asked.add((operation, node_id))
             self.do(host, self._change_at(host, operation, node_id))
 
     async def _change_at(self, host: FleetHost, operation: Operation, node_id: int) -> None:
