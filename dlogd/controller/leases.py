@@ -208,6 +208,8 @@ class LeaseTable:
             elif node.fenced and not entry.fenced:
                 entry.fenced = True
                 entry.condemned = None
+                # Only what it sends once it knows of its fence says that it lives.
+                entry.version_min = version
                 entry.clear()
             elif entry.fenced and not node.fenced:
                 entry.fenced = False
