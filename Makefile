@@ -1,5 +1,5 @@
 # Every verb of the project; the work is in scripts/ and in the entry points.
-.PHONY: install demo test check bench sim soak crash fuzz man clean
+.PHONY: install demo test check bench sim soak chaos crash fuzz man clean
 
 install:
 	@scripts/install
@@ -21,6 +21,10 @@ sim: install
 
 soak: install
 	@.venv/bin/python -m tests.simulation --seeds $(or $(SEEDS),2000) --jobs 2
+
+# Three real nodes killed and paused at random: make chaos MINUTES=15 SEED=7.
+chaos: install
+	@.venv/bin/python -m tests.cluster --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED))
 
 # The long forms of tests/crash and tests/fuzz, as long as the environment says.
 crash: export DLOG_KILL_ROUNDS ?= 50
