@@ -191,11 +191,9 @@ class Chaos:
 
     async def _strike(self, kind: str) -> None:
         controller = await self.cluster.controller()
-        if kind in ("kill controller", "pause controller", "kill follower") and controller is None:
-            # There is none at the moment: what counts is a strike at one that is.
-            await self._healed()
-            controller = await self.cluster.controller()
-        assert controller is not None or kind in ("kill two", "kill all", "kill starting")
+        if controller is None and kind not in ("kill two", "kill all", "kill starting"):
+            # What counts is a strike at one that is there.
+            controller = await self._controller_healed()
         nodes = self.cluster.nodes
         if kind == "kill controller":
             assert controller is not None
@@ -215,6 +213,13 @@ class Chaos:
             await self._stop(controller)
         else:
             await self._kill_starting(self._rng.choice(nodes))
+
+    async def _controller_healed(self) -> Node:
+        while True:
+            await self._healed()
+            found = await self.cluster.controller()
+            if found is not None:
+                return found
 
     async def _kill(self, victims: Sequence[Node]) -> None:
         await asyncio.gather(*(self._kill_one(each) for each in victims))

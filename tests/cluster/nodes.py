@@ -305,9 +305,10 @@ class Cluster:
             await asyncio.sleep(LOOK_S)
         raise AssertionError(f"the images stay at different versions: {images}")
 
-    def expect_no_complaints(self) -> None:
+    def expect_no_complaints(self, nodes: Iterable[Node] | None = None) -> None:
         """Fail when a log holds a traceback, or a part of a node that died."""
-        found = [f"node {n.node_id}: {line}" for n in self.nodes for line in n.complaints()]
+        checked = nodes or self.nodes
+        found = [f"node {n.node_id}: {line}" for n in checked for line in n.complaints()]
         assert not found, "\n".join(found[:20])
 
     async def close(self) -> None:
