@@ -65,8 +65,8 @@ class Node:
         self.internal_port = ports[3]
         self.process: asyncio.subprocess.Process | None = None
         self.lives = 0
-        self.wrapper: tuple[str, ...] = ()
-        """What the command line of the process begins with, as a tool that changes its clock."""
+        self.clock_shift_s = 0.0
+        """How wrong the wall clock of the next process is."""
         self.write_config(overrides)
 
     def write_config(self, overrides: Mapping[str, str]) -> None:
@@ -104,8 +104,8 @@ class Node:
         self.lives += 1
         with self.layout.log_path.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *self.wrapper,
-                *(sys.executable, "-m", "dlogd", "--config", str(self.layout.config_path)),
+                *self._program(),
+                *("--config", str(self.layout.config_path)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -113,6 +113,11 @@ class Node:
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
+
+    def _program(self) -> list[str]:
+        if not self.clock_shift_s:
+            return [sys.executable, "-m", "dlogd"]
+        return [sys.executable, "-m", "tests.cluster.shifted_clock", str(self.clock_shift_s)]
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process, if there is one."""
