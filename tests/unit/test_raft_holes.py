@@ -11,6 +11,7 @@ import pytest
 
 from dlog.errors import DlogError
 from dlog.types import NodeId
+from dlogd.broker import metadata_home
 from dlogd.metadata.commands import CreateTopic, RegisterNode, encode
 from dlogd.metadata.image import Applied
 from dlogd.metadata.raft import entries as wire
@@ -275,3 +276,13 @@ def test_snapshots_of_pysyncobj_are_out_of_reach(name: str) -> None:
         core = object.__new__(RaftCore)
         if getattr(core, name)(*([True] if "load" in name else [])) is None:
             raise RuntimeError("it does nothing")
+
+
+def test_a_power_cut_at_the_first_start_leaves_the_directory_of_the_vote() -> None:
+    """The simulation found it: who had voted knew nothing of it after the cut."""
+    machine = Machine(random.Random(1))
+    home = metadata_home(machine.boot().open_directory("/data"))
+    open_disk(home, 1, VOTERS, random.Random(1)).log.setCurrentTerm(2, 3)
+    machine.power_cut(keep=0.0)
+    home = metadata_home(machine.boot().open_directory("/data"))
+    assert open_disk(home, 1, VOTERS, random.Random(1)).log.vote == 3
