@@ -28,6 +28,7 @@ from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import load_producers
 from dlogd.replication.producers import ProducerStates
+from dlogd.replication.reconcile import Key, given_up, mine
 from dlogd.replication.roles import Roles
 from dlogd.replication.snapshotting import Snapshotting
 from dlogd.replication.topic_settings import log_config_of, settings_of
@@ -42,8 +43,6 @@ log = logging.getLogger(__name__)
 RETRY_S = 5.0
 """How long a failed open or delete rests before it is tried again."""
 OPENING_COUNT_MAX = 64
-
-Key = tuple[TopicId, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +69,8 @@ class ReplicaManager:
         self._failed: dict[Key, WireError] = {}
         self._offline: frozenset[Key] = frozenset()
         self._offline_counted = 0  # failures of logs that `_offline` knows; -1: count anew
-        # Topics that are gone from the image, and not yet from the disk.
-        self._undeleted: dict[TopicId, TopicImage] = {}
+        # Replicas that are gone from the image, or from this node in it, and not yet from the disk.
+        self._undeleted: dict[Key, TopicImage] = {}
         self._topics: dict[TopicId, TopicImage] = {}  # as they were reconciled last
         self._cluster_configs: object = None
         self._applied_config: object = None
@@ -226,9 +225,16 @@ class ReplicaManager:
         config = self._config
         if image.configs is not self._cluster_configs or config is not self._applied_config:
             changed = list(image.topics_by_id.values())
-        gone = [topic for key, topic in self._topics.items() if key not in image.topics_by_id]
-        for topic in [*self._undeleted.values(), *gone]:
-            await self._delete_topic(topic)
+        gone = given_up(
+            self._place.node_id,
+            image,
+            before=self._topics,
+            changed=changed,
+            here=[*self.by_id, *self._failed],
+            undeleted=self._undeleted,
+        )
+        for key, topic in gone.items():
+            await self._delete(topic, key[1])
         await self._retry_failed(image, changed)
         for topic in changed:
             await self._apply_topic(topic)
@@ -250,8 +256,7 @@ class ReplicaManager:
                 changed.append(topic)
 
     def _mine(self, topic: TopicImage) -> list[int]:
-        node_id = self._place.node_id
-        return [i for i, part in enumerate(topic.partitions) if node_id in part.replicas]
+        return mine(topic, self._place.node_id)
 
     def _effective(self, topic: TopicImage) -> EffectiveTopicConfig:
         return resolve(topic.configs, self._image.configs, self._config)
@@ -261,7 +266,6 @@ class ReplicaManager:
 
     async def _apply_topic(self, topic: TopicImage) -> None:
         effective = self._effective(topic)
-        await self._drop_unassigned(topic)
         missing = []
         for index in self._mine(topic):
             partition = self.by_id.get((topic.topic_id, index))
@@ -327,52 +331,22 @@ class ReplicaManager:
         self.by_id[key] = partition
         self.roles.assign(partition, index)
 
-    async def _delete_topic(self, topic: TopicImage) -> None:
-        first_time = self._undeleted.pop(topic.topic_id, None) is None
-        why = UnknownTopicOrPartitionError("The topic was deleted")
-        for index in self._mine(topic):
-            problem = await self._delete(topic, index, why)
-            if problem is not None:
-                self._undeleted[topic.topic_id] = topic
-                if first_time:
-                    log.error(
-                        "Cannot delete log, trying again partition=%s-%d error=%s",
-                        topic.name,
-                        index,
-                        problem,
-                    )
-
-    async def _drop_unassigned(self, topic: TopicImage) -> None:
-        """Delete the replicas that a reassignment has taken off this node."""
-        node_id = self._place.node_id
-        for index, image in enumerate(topic.partitions):
-            former = self._topics.get(topic.topic_id)
-            was = former.partition(index) if former is not None else None
-            if was is None or node_id not in was.replicas or node_id in image.replicas:
-                continue
-            why = NotLeaderOrFollowerError(f"{topic.name}-{index} is not on this node any more")
-            problem = await self._delete(topic, index, why)
-            log.info(
-                "Deleted a replica that was moved partition=%s-%d error=%s",
-                topic.name,
-                index,
-                problem,
-            )
-
-    async def _delete(self, topic: TopicImage, index: int, why: WireError) -> Exception | None:
-        """Give up one partition and its log; return what was in the way."""
+    async def _delete(self, topic: TopicImage, index: int) -> None:
         key = (topic.topic_id, index)
+        first_time = self._undeleted.pop(key, None) is None
         self._failed.pop(key, None)
         partition = self.by_id.pop(key, None)
         if partition is not None:
             if self.by_name.get((topic.name, index)) is partition:
                 del self.by_name[(topic.name, index)]
-            partition.close(why)
+            partition.close(UnknownTopicOrPartitionError("The replica was deleted"))
         try:
             await self._logs.delete(topic.topic_partition(index), topic.topic_id)
         except (WireError, OSError) as error:
-            return error
-        return None
+            self._undeleted[key] = topic
+            if first_time:
+                name = topic.topic_partition(index)
+                log.error("Cannot delete log, trying again partition=%s error=%s", name, error)
 
     def logs(self) -> list[PartitionLog]:
         """Return the logs of all open partitions."""

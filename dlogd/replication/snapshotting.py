@@ -41,7 +41,7 @@ class Snapshotting:
                 partition.producers.expire(now_ms)
                 is_due = partition.unsnapshotted_bytes >= SNAPSHOT_BYTES
                 if is_due and not partition.is_ended and partition.log.blocked is None:
-                    await self._save(partition)
+                    await self.save(partition)
 
     async def save_all(self, partitions: Sequence[Partition]) -> None:
         """Write what is not written yet."""
@@ -49,11 +49,12 @@ class Snapshotting:
 
         async def save_some() -> None:
             while stale:
-                await self._save(stale.pop())
+                await self.save(stale.pop())
 
         await asyncio.gather(*(save_some() for _ in range(SAVED_AT_ONCE)))
 
-    async def _save(self, partition: Partition) -> None:
+    async def save(self, partition: Partition) -> None:
+        """Write the state of one partition; what fails is logged."""
         taken_bytes, partition.unsnapshotted_bytes = partition.unsnapshotted_bytes, 0
         try:
             await save_producers(self._engine, partition.log, partition.producers)

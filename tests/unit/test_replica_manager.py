@@ -375,7 +375,7 @@ def test_producers_are_known_again_after_a_restart(
             for sequence in range(4):
                 await append(partition, b"%d" % sequence, base_sequence=sequence, **fields)
                 if sequence == 1:
-                    await manager._snapshot(partition)
+                    await manager._snapshotting.save(partition)
                     older = snapshot_of(tmp_path).read_bytes()
         if damage is not None:
             snapshot_of(tmp_path).write_bytes(older if isinstance(damage, str) else damage)
