@@ -23,7 +23,7 @@ def test_the_leader_that_a_refusal_names_gets_the_batch_without_a_look_up() -> N
                 moved = node_id != MOVED[0]
                 error = NotLeaderOrFollowerError.code if moved else 0
                 row = (0, error, -1 if moved else 7, -1, -1, None)
-                hint = {("t", 0): MOVED} if moved else {}
+                hint: Any = {("t", 0): MOVED} if moved else {}
                 return produce.encode_response(
                     header.api_version, header.correlation_id, [("t", [row])], 0, hint
                 )
