@@ -145,7 +145,7 @@ class Broker:
         first = self.config.data.directories[0]
         if path is None:
             root = self._open_directory(first)
-            directory = await self._engine.run(partial(root.directory, META, create=True))
+            directory = await self._engine.run(partial(metadata_home, root))
         else:
             directory = self._open_directory(path)
         if self.config.controllers is not None:
@@ -357,6 +357,13 @@ class Broker:
             for each in logs
             if each.failed is None and each.flushed_offset < each.log_end_offset
         ]
+
+
+def metadata_home(root: Directory) -> Directory:
+    """Return the directory of the metadata; durable, before a vote in it is promised."""
+    home = root.directory(META, create=True)
+    root.sync()
+    return home
 
 
 def _some(names: Sequence[str]) -> str:
