@@ -65,7 +65,7 @@ class ClusterAdmin(AdminSession):
     async def describe_nodes(self) -> dict[int, NodeState]:
         """Return all nodes that the cluster knows, fenced ones too, by id."""
 
-        async def operation(node: NodeClient) -> dict[int, NodeState]:
+        async def operation(node: NodeClient) -> Any:
             response = await node.call(
                 ApiKey.DESCRIBE_CLUSTER,
                 lambda m: m.DescribeClusterRequest(
@@ -75,19 +75,22 @@ class ClusterAdmin(AdminSession):
                 versions=DESCRIBE_CLUSTER_VERSIONS,
             )
             raise_for(int(response.error_code), response.error_message)
-            drains = await _drains(node, [int(each.broker_id) for each in response.brokers])
-            return {
-                int(each.broker_id): NodeState(
-                    node_id=int(each.broker_id),
-                    address=Address(each.host, int(each.port)),
-                    rack=each.rack,
-                    is_fenced=bool(getattr(each, "is_fenced", False)),
-                    drain=drains.get(int(each.broker_id), Drain.NONE),
-                )
-                for each in sorted(response.brokers, key=lambda broker: int(broker.broker_id))
-            }
+            return response.brokers
 
-        return await self._cluster.run(self._cluster.any_node, operation)
+        brokers = await self._cluster.run(self._cluster.any_node, operation)
+        names = [str(int(each.broker_id)) for each in brokers]
+        # Kafka has no such setting, and then nobody is drained.
+        drains = await self.describe_values(Resource.BROKER, names, [_DRAIN])
+        return {
+            int(each.broker_id): NodeState(
+                node_id=int(each.broker_id),
+                address=Address(each.host, int(each.port)),
+                rack=each.rack,
+                is_fenced=bool(getattr(each, "is_fenced", False)),
+                drain=Drain(drains.get(str(each.broker_id), {}).get(_DRAIN, Drain.NONE)),
+            )
+            for each in sorted(brokers, key=lambda broker: int(broker.broker_id))
+        }
 
     async def drain_node(self, node_id: int, drain: Drain = Drain.LEADERS) -> None:
         """Take leaders, or everything, off a node as long as `drain` is set; NONE ends it.
@@ -309,32 +312,6 @@ class ClusterAdmin(AdminSession):
 def _has_fenced(module: Any) -> bool:
     """Whether this version of the request can ask for fenced nodes."""
     return "include_fenced_brokers" in module.DescribeClusterRequest.__dataclass_fields__
-
-
-async def _drains(node: NodeClient, node_ids: list[int]) -> dict[int, Drain]:
-    """Return which nodes an operator drains; nobody where the node has no such setting (Kafka)."""
-
-    def build(module: Any) -> Any:
-        return module.DescribeConfigsRequest(
-            resources=tuple(
-                module.DescribeConfigsResource(
-                    resource_type=int(Resource.BROKER),
-                    resource_name=str(node_id),
-                    configuration_keys=(_DRAIN,),
-                )
-                for node_id in node_ids
-            ),
-            include_synonyms=False,
-            include_documentation=False,
-        )
-
-    response = await node.call(ApiKey.DESCRIBE_CONFIGS, build)
-    return {
-        int(result.resource_name): Drain(each.value)
-        for result in response.results
-        for each in result.configs
-        if each.name == _DRAIN
-    }
 
 
 def _replica(each: Any, addresses: Mapping[int, Address]) -> QuorumReplica:

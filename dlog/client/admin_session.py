@@ -4,13 +4,14 @@ sent. The calls are in `dlog.client.admin` and `dlog.client.admin_cluster`.
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from dlog.client.admin_views import Resource
 from dlog.client.bootstrap import Bootstrap, parse_bootstrap
 from dlog.client.cluster import Cluster
-from dlog.client.node import Build
+from dlog.client.node import Build, NodeClient
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError, ProtocolError
 from dlog.transport import ConnectionOptions
@@ -100,3 +101,44 @@ class AdminSession:
             lambda node: node.call(api, build, timeout_s(timeout_ms)),
             idempotent=idempotent,
         )
+
+    async def describe_values(
+        self, resource: Resource, names: Sequence[str], keys: Sequence[str]
+    ) -> dict[str, dict[str, str]]:
+        """Return some configs of many topics or nodes; what has none of them is left out.
+
+        Any node tells: of other nodes only what the metadata knows of them.
+        """
+        if not names:
+            return {}
+        return await self._cluster.run(
+            self._cluster.any_node, lambda node: _values(node, resource, names, keys)
+        )
+
+
+async def _values(
+    node: NodeClient, resource: Resource, names: Sequence[str], keys: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    def build(module: Any) -> Any:
+        return module.DescribeConfigsRequest(
+            resources=tuple(
+                module.DescribeConfigsResource(
+                    resource_type=int(resource), resource_name=name, configuration_keys=tuple(keys)
+                )
+                for name in names
+            ),
+            include_synonyms=False,
+            include_documentation=False,
+        )
+
+    response = await node.call(ApiKey.DESCRIBE_CONFIGS, build)
+    found: dict[str, dict[str, str]] = {}
+    for result in response.results:
+        values = {
+            str(each.name): str(each.value)
+            for each in result.configs
+            if each.name in keys and each.value is not None
+        }
+        if values:
+            found[str(result.resource_name)] = values
+    return found

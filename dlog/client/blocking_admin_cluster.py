@@ -13,7 +13,14 @@ from uuid import UUID
 from dlog.client.admin import Admin
 from dlog.client.admin_cluster import Outcomes, Partition
 from dlog.client.admin_session import TIMEOUT_MS
-from dlog.client.admin_views import Drain, Election, NodeState, QuorumView, ReassignmentView
+from dlog.client.admin_views import (
+    Drain,
+    Election,
+    NodeState,
+    QuorumView,
+    ReassignmentView,
+    Resource,
+)
 from dlog.client.bootstrap import Bootstrap
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
@@ -68,6 +75,15 @@ class BlockingClusterAdmin:
         return self._runner.run(work())
 
     # Calls
+
+    def describe_values(
+        self, resource: Resource, names: Sequence[str], keys: Sequence[str]
+    ) -> dict[str, dict[str, str]]:
+        """Return some configs of many topics or nodes; what has none of them is left out.
+
+        Any node tells: of other nodes only what the metadata knows of them.
+        """
+        return self._run(lambda: self._admin.describe_values(resource, names, keys))
 
     def describe_nodes(self) -> dict[int, NodeState]:
         """Return all nodes that the cluster knows, fenced ones too, by id."""
