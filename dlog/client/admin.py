@@ -139,10 +139,12 @@ class Admin(ClusterAdmin):
     ) -> dict[str, UUID | WireError]:
         """Create many topics at once; return of each its id (zero when only validated) or error."""
 
+        patience_ms = self._patience_ms(timeout_ms)
+
         def build(module: Any) -> Any:
             return module.CreateTopicsRequest(
                 topics=tuple(_creatable(module, topic) for topic in topics),
-                timeout=timedelta(milliseconds=timeout_ms),
+                timeout=timedelta(milliseconds=patience_ms),
                 validate_only=validate_only,
             )
 
@@ -160,10 +162,12 @@ class Admin(ClusterAdmin):
     async def delete_topic(self, name: str, timeout_ms: int = TIMEOUT_MS) -> None:
         """Delete a topic and its data; raise its error."""
 
+        patience_ms = self._patience_ms(timeout_ms)
+
         def build(module: Any) -> Any:
             state = module.DeleteTopicState(name=name, topic_id=None)
             return module.DeleteTopicsRequest(
-                topics=(state,), timeout=timedelta(milliseconds=timeout_ms)
+                topics=(state,), timeout=timedelta(milliseconds=patience_ms)
             )
 
         response = await self._command(ApiKey.DELETE_TOPICS, build, timeout_ms)
@@ -184,6 +188,8 @@ class Admin(ClusterAdmin):
         `assignments`: the nodes of each new partition, preferred leader first.
         """
 
+        patience_ms = self._patience_ms(timeout_ms)
+
         def build(module: Any) -> Any:
             chosen = None
             if assignments is not None:
@@ -194,7 +200,7 @@ class Admin(ClusterAdmin):
             wanted = module.CreatePartitionsTopic(name=topic, count=count, assignments=chosen)
             return module.CreatePartitionsRequest(
                 topics=(wanted,),
-                timeout=timedelta(milliseconds=timeout_ms),
+                timeout=timedelta(milliseconds=patience_ms),
                 validate_only=validate_only,
             )
 

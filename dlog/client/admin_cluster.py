@@ -124,6 +124,8 @@ class ClusterAdmin(AdminSession):
         """
         wanted = None if partitions is None else _grouped(partitions)
 
+        patience_ms = self._patience_ms(timeout_ms)
+
         def build(module: Any) -> Any:
             named = None
             if wanted is not None:
@@ -132,7 +134,7 @@ class ClusterAdmin(AdminSession):
                     for topic, numbers in wanted.items()
                 )
             return module.ElectLeadersRequest(
-                election_type=int(election), topic_partitions=named, timeout=_timeout(timeout_ms)
+                election_type=int(election), topic_partitions=named, timeout=_timeout(patience_ms)
             )
 
         response = await self._command(ApiKey.ELECT_LEADERS, build, timeout_ms, idempotent=True)
@@ -154,6 +156,8 @@ class ClusterAdmin(AdminSession):
         Returns what became of each; the copying takes its time: see `list_reassignments`.
         """
 
+        patience_ms = self._patience_ms(timeout_ms)
+
         def build(module: Any) -> Any:
             def partition(key: Partition) -> Any:
                 nodes = targets[key]
@@ -161,7 +165,7 @@ class ClusterAdmin(AdminSession):
                 return module.ReassignablePartition(partition_index=key[1], replicas=replicas)
 
             return module.AlterPartitionReassignmentsRequest(
-                timeout=_timeout(timeout_ms),
+                timeout=_timeout(patience_ms),
                 topics=tuple(
                     module.ReassignableTopic(
                         name=topic,
@@ -185,6 +189,8 @@ class ClusterAdmin(AdminSession):
         """Return which of these partitions, or of all, are being reassigned."""
         wanted = None if partitions is None else _grouped(partitions)
 
+        patience_ms = self._patience_ms(TIMEOUT_MS)
+
         def build(module: Any) -> Any:
             named = None
             if wanted is not None:
@@ -195,7 +201,7 @@ class ClusterAdmin(AdminSession):
                     for topic, numbers in wanted.items()
                 )
             return module.ListPartitionReassignmentsRequest(
-                timeout=_timeout(TIMEOUT_MS), topics=named
+                timeout=_timeout(patience_ms), topics=named
             )
 
         response = await self._command(
@@ -261,11 +267,13 @@ class ClusterAdmin(AdminSession):
         keeps the metadata.
         """
 
+        patience_ms = self._patience_ms(timeout_ms)
+
         def build(module: Any) -> Any:
             listener = module.Listener(name=_LISTENER, host=address.host, port=address.port)
             return module.AddRaftVoterRequest(
                 cluster_id=None,
-                timeout=_timeout(timeout_ms),
+                timeout=_timeout(patience_ms),
                 voter_id=node_id,
                 voter_directory_id=directory_id,
                 listeners=(listener,),

@@ -18,6 +18,8 @@ from dlog.transport import ConnectionOptions
 from dlog.wire.apis import ApiKey
 
 TIMEOUT_MS = 30_000
+PATIENCE_MS = 800
+"""Of each second that a call may take, so long the cluster may."""
 _ANSWER_SLACK_S = 5.0
 
 
@@ -91,6 +93,11 @@ class AdminSession:
         await self.close()
 
     # For the calls
+
+    def _patience_ms(self, timeout_ms: int) -> int:
+        """Return how long the cluster may take: so that its answer comes before we give up."""
+        deadline_s = self._cluster.policy.deadline_s
+        return min(timeout_ms, int(deadline_s * PATIENCE_MS)) if deadline_s > 0 else timeout_ms
 
     async def _command(
         self, api: ApiKey, build: Build, timeout_ms: int, *, idempotent: bool = False

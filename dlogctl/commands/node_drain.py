@@ -266,8 +266,8 @@ def _check_removal(cluster: Cluster, node_id: int) -> None:
         )
     if held:
         raise click.ClickException(
-            f"node {node_id} holds {format_count(len(held), 'replica')} ({_names(held)}): move them first: dlogctl"
-            f" node drain {node_id} --replicas"
+            f"node {node_id} holds {format_count(len(held), 'replica')} ({_names(held)}): move them"
+            f" first: dlogctl node drain {node_id} --replicas"
         )
     if not state.is_fenced:
         raise click.ClickException(
