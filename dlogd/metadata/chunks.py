@@ -129,18 +129,9 @@ class ChunkedMap(Mapping[K, V]):
     def _copy(
         self, chunks: list[dict[K, V]], shards: tuple[dict[K, int], ...], length: int
     ) -> "ChunkedMap[K, V]":
-        copy: ChunkedMap[K, V] = ChunkedMap()
+        copy: ChunkedMap[K, V] = ChunkedMap.__new__(ChunkedMap)
         copy._chunks, copy._shards, copy._length = tuple(chunks), shards, length
         return copy
-
-    def first_keys(self, count: int) -> list[K]:
-        """Return the keys that came first."""
-        found: list[K] = []
-        for chunk in self._chunks:
-            if len(found) >= count:
-                break
-            found.extend(chunk)
-        return found[:count]
 
 
 def chunked(mapping: Mapping[K, V]) -> ChunkedMap[K, V]:
