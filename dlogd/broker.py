@@ -23,6 +23,7 @@ from dlogd.metadata.store import MetadataStore
 from dlogd.metadata.surface import Metadata
 from dlogd.registration import LISTENER_NAME, registration
 from dlogd.replication.manager import Placement, ReplicaManager
+from dlogd.server.asking import NodeAsker
 from dlogd.server.context import LogDir, ServerContext, settled
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.handlers.fetch import FetchHandler
@@ -257,6 +258,8 @@ class Broker:
             log_dirs=self._log_dirs,
             await_partitions=replicas.await_partitions,
             offline=replicas.offline_keys,
+            quorum=None if self.clustering is None else self.clustering.store,
+            ask_node=NodeAsker(self._loop, lambda: store.image).ask,
         )
 
     async def _register(self, store: Metadata, logs: LogManager, cluster_id: str) -> None:
