@@ -10,9 +10,18 @@ from typing import NamedTuple
 
 from bench.load.wire import CREATE_TOPICS, METADATA, LoadError, connect, frame, response
 
-__all__ = ["LoadError", "Picture", "connect", "controller_id", "create_topics", "picture"]
+__all__ = [
+    "LoadError",
+    "Picture",
+    "connect",
+    "controller_id",
+    "create_topics",
+    "delete_topic",
+    "open_topics",
+    "picture",
+]
 
-DESCRIBE_QUORUM = 55
+LIST_OFFSETS, DELETE_TOPICS, DESCRIBE_QUORUM = 2, 20, 55
 METADATA_TOPIC = b"__cluster_metadata"
 _I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
 
@@ -46,6 +55,12 @@ class _Reader:
     def skip(self, count: int) -> None:
         """Step over so many bytes."""
         self.position += count
+
+    def text(self) -> str:
+        """Read a text."""
+        length = self.i16()
+        self.skip(length)
+        return self.data[self.position - length : self.position].decode()
 
     def skip_text(self) -> None:
         """Step over a text or a null."""
@@ -93,17 +108,45 @@ def controller_id(connection: socket.socket) -> int:
     return int(leader)
 
 
+def delete_topic(connection: socket.socket, name: str) -> None:
+    """Send DeleteTopics v1; nothing is expected of it."""
+    body = _I32.pack(1) + _text(name) + _I32.pack(30_000)
+    connection.sendall(frame(DELETE_TOPICS, 1, body))
+    response(connection)
+
+
+def open_topics(connection: socket.socket, topics: Sequence[str]) -> list[str]:
+    """Ask for the offsets of the first partitions of topics; return those that the node serves."""
+    wanted = struct.pack(">iiq", 1, 0, -1)
+    body = struct.pack(">ii", -1, len(topics)) + b"".join(_text(name) + wanted for name in topics)
+    connection.sendall(frame(LIST_OFFSETS, 1, body))
+    reader = _Reader(response(connection), 4)
+    found = []
+    for _ in range(reader.i32()):
+        name = reader.text()
+        for _ in range(reader.i32()):
+            reader.skip(4)
+            if reader.i16() == 0:
+                found.append(name)
+            reader.skip(8 + 8)
+    return found
+
+
 def _text(name: str) -> bytes:
     return _I16.pack(len(name)) + name.encode()
 
 
 def create_topics(
-    connection: socket.socket, names: Sequence[str], partitions: int, replicas: int
+    connection: socket.socket,
+    names: Sequence[str],
+    partitions: int,
+    replicas: int,
+    timeout_ms: int = 30_000,
 ) -> list[int]:
     """Send CreateTopics v4 and return the error codes."""
     counts = struct.pack(">ihii", partitions, replicas, 0, 0)
     body = b"".join(_text(name) + counts for name in names)
-    body = _I32.pack(len(names)) + body + struct.pack(">i?", 30_000, False)
+    body = _I32.pack(len(names)) + body + struct.pack(">i?", timeout_ms, False)
     connection.sendall(frame(CREATE_TOPICS, 4, body))
     reader = _Reader(response(connection), 4 + 4)
     codes = []
