@@ -21,12 +21,13 @@ from uuid import UUID
 
 from bench.load import latency
 from bench.peers.server import HOST, ROOT, free_port
-from dlog.types import NodeId
+from dlog.types import NodeId, TopicId
 from dlogd.clock import SystemClock
 from dlogd.metadata.commands import (
     AlterConfigs,
     Command,
     ConfigChange,
+    CreateTopic,
     CreateTopics,
     NewTopic,
     Proof,
@@ -40,6 +41,7 @@ from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.storage.posix import PosixDirectory
 
 NODES = 3
+REPLICAS = (NodeId(0), NodeId(1), NodeId(2))
 TOPICS = 1_000
 TIMEOUT_MS = 10_000
 SWITCH_INTERVAL_S = 0.0005  # as dlogd has it
@@ -98,8 +100,8 @@ class Node:
             pass
         return self.store.role
 
-    async def fill(self) -> None:
-        """Register the nodes and create the topics."""
+    async def fill(self, topic_count: int = TOPICS) -> None:
+        """Register the nodes and create topics in one command."""
         for number in range(NODES):
             await self._propose(
                 RegisterNode(
@@ -122,11 +124,33 @@ class Node:
             NewTopic(
                 name=f"topic-{number:04}",
                 topic_id=self._id(),
-                assignments=((NodeId(0), NodeId(1), NodeId(2)),),
+                assignments=(REPLICAS,),
             )
-            for number in range(TOPICS)
+            for number in range(topic_count)
         )
-        await self._propose(CreateTopics(command_id=self._id(), topics=topics))
+        if topics:
+            await self._propose(CreateTopics(command_id=self._id(), topics=topics))
+
+    async def create(self, name: str) -> TopicId:
+        """Create a topic of one partition with three replicas."""
+        topic_id = self._id()
+        await self._propose(
+            CreateTopic(
+                command_id=self._id(), name=name, topic_id=topic_id, assignments=(REPLICAS,)
+            )
+        )
+        return topic_id
+
+    async def configure(self, topic_id: TopicId) -> None:
+        """Set a config of a topic to something."""
+        value = str(self._rng.randrange(1, 1 << 40))
+        await self._propose(
+            AlterConfigs(
+                command_id=self._id(),
+                topic_id=topic_id,
+                changes=(ConfigChange(key="retention.ms", value=value),),
+            )
+        )
 
     async def propose_for(self, seconds: float, in_flight: int) -> dict[str, Any]:
         """Propose for a while and return the latencies in nanoseconds."""
@@ -138,14 +162,7 @@ class Node:
         async def one() -> None:
             while time.perf_counter() < end:
                 begin = time.perf_counter_ns()
-                value = str(self._rng.randrange(1, 1 << 40))
-                await self._propose(
-                    AlterConfigs(
-                        command_id=self._id(),
-                        topic_id=self._rng.choice(topics),
-                        changes=(ConfigChange(key="retention.ms", value=value),),
-                    )
-                )
+                await self.configure(self._rng.choice(topics))
                 found.append(time.perf_counter_ns() - begin)
 
         began = time.perf_counter()

@@ -1,6 +1,7 @@
 """Several servers that are one cluster: started and killed together, or one by one."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from bench.load import cluster as wire
@@ -51,13 +52,13 @@ class Cluster(Server):
         for node in self.nodes:
             node.wait(node.ready, timeout_s)
         for node in self.nodes:
-            node.wait(lambda node=node: self._is_formed(node), timeout_s)
+            node.wait(partial(self._is_formed, node), timeout_s)
 
     def restart(self, node: Server) -> None:
         """Start a node that was killed; return when all know each other again."""
         node.launch()
         for each in self.nodes:
-            each.wait(lambda each=each: self._is_formed(each), FORM_TIMEOUT_S)
+            each.wait(partial(self._is_formed, each), FORM_TIMEOUT_S)
 
     def _is_formed(self, node: Server) -> bool:
         try:

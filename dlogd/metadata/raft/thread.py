@@ -17,7 +17,7 @@ from dlog.errors import BrokerNotAvailableError
 from dlogd.clock import Clock
 from dlogd.metadata.commands import Command
 from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.image import ClusterImage, Outcome, Refused
+from dlogd.metadata.image import ClusterImage, Outcome, Refused, Unknown
 from dlogd.metadata.raft.machine_state import Subscriber
 from dlogd.metadata.raft.membership import Operation, QuorumState
 from dlogd.metadata.raft.participant import OnLeadership
@@ -205,11 +205,13 @@ class ThreadedRaftStore:
             self._away.call_soon(self._to_home.post, settle, found)
 
         def begin() -> None:
+            submitted = False
             try:
                 submit(*arguments, on_settled)
-            except Exception as error:
-                self._to_home.post(outcome.set_exception, error)
-                raise
+                submitted = True
+            finally:
+                if not submitted:
+                    on_settled(Unknown(message="A defect: see the log"))
 
         self._to_thread.post(begin)
         return await outcome
