@@ -24,6 +24,7 @@ from dlogd.metadata.surface import Metadata
 from dlogd.registration import client_address
 from dlogd.replication.lease import ENDLESS
 from dlogd.replication.manager import Placement, ReplicaManager
+from dlogd.server.asking import NodeAsker
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.handlers.fetch import FetchHandler
@@ -145,7 +146,7 @@ class Broker:
         first = self.config.data.directories[0]
         if path is None:
             root = self._open_directory(first)
-            directory = await self._engine.run(partial(root.directory, META, create=True))
+            directory = await self._engine.run(partial(metadata_home, root))
         else:
             directory = self._open_directory(path)
         if self.config.controllers is not None:
@@ -259,6 +260,8 @@ class Broker:
             log_dirs=self._log_dirs,
             await_partitions=replicas.await_partitions,
             offline=replicas.offline_keys,
+            quorum=None if self.clustering is None else self.clustering.store,
+            ask_node=NodeAsker(self._loop, lambda: store.image).ask,
         )
 
     # -- while running
@@ -297,6 +300,10 @@ class Broker:
     def status(self) -> Mapping[str, Any]:
         """Return the content of /status."""
         return self.report.status()
+
+    def metadata(self) -> Callable[[], Mapping[str, Any]]:
+        """Return what computes the content of /metadata, from any thread."""
+        return self.report.metadata()
 
     # -- stop
 
@@ -357,6 +364,13 @@ class Broker:
             for each in logs
             if each.failed is None and each.flushed_offset < each.log_end_offset
         ]
+
+
+def metadata_home(root: Directory) -> Directory:
+    """Return the directory of the metadata; durable, before a vote in it is promised."""
+    home = root.directory(META, create=True)
+    root.sync()
+    return home
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,8 +1,9 @@
 """What a node must give up when the image has changed. Pure; `replication.manager` does it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from dlog.types import NodeId, TopicId
+from dlogd.metadata.chunks import suspects
 from dlogd.metadata.image import ClusterImage, TopicImage
 
 Key = tuple[TopicId, int]
@@ -19,7 +20,7 @@ def given_up(
     *,
     before: Mapping[TopicId, TopicImage],
     changed: Iterable[TopicImage],
-    here: Iterable[Key],
+    here: Container[Key],
     undeleted: Mapping[Key, TopicImage],
 ) -> dict[Key, TopicImage]:
     """Return replicas without a place here: of deleted topics, moved away, or left from earlier.
@@ -28,15 +29,14 @@ def given_up(
     open; `undeleted`: what could not be deleted until now.
     """
     gone = dict(undeleted)
-    for topic_id, topic in before.items():
+    for topic_id, topic in suspects(before, image.topics_by_id):
         if topic_id not in image.topics_by_id:
             gone |= {(topic_id, index): topic for index in mine(topic, node_id)}
-    present = set(here)
     for topic in changed:
         for index, partition in enumerate(topic.partitions):
             key = (topic.topic_id, index)
             if node_id in partition.replicas:
                 gone.pop(key, None)  # it came back
-            elif key in present:
+            elif key in here:
                 gone[key] = topic
     return gone
