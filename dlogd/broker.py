@@ -48,6 +48,7 @@ META = "meta"
 NAMES_SHOWN = 20
 
 # How much of the shutdown time-out has passed at most when ...
+LEAVE_SHARE = 0.3  # ... others lead what this node led
 DRAIN_SHARE = 0.5  # ... clients have collected their answers
 SNAPSHOT_SHARE = 0.7  # ... producer states are written
 LOGS_SHARE = 0.95  # ... logs are closed; the rest is for the metadata
@@ -321,9 +322,11 @@ class Broker:
             """Return the time up to a part of the whole."""
             return max(0.001, begin + timeout_s * share - self._loop.time())
 
+        if self.clustering is not None:
+            await self.clustering.take_leave(left_s(LEAVE_SHARE))
         if self._fetch is not None:
             self._fetch.stop()
-        await asyncio.gather(*(each.stop(timeout_s * DRAIN_SHARE) for each in self.listeners))
+        await asyncio.gather(*(each.stop(left_s(DRAIN_SHARE)) for each in self.listeners))
         if self.replicas is not None:
             try:
                 await asyncio.wait_for(self.replicas.stop(), left_s(SNAPSHOT_SHARE))

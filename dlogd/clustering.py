@@ -29,6 +29,7 @@ from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
 from dlogd.controller.timings import LeaseTimings
+from dlogd.farewell import take_leave
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
 from dlogd.metadata.raft.handshake import SECRET_BYTES_MIN
@@ -223,6 +224,7 @@ class Clustering:
             cluster_id=lambda: config.cluster.id or "",
             image_version=lambda: store.image.version,
         )
+        self.service.may_shut_down = self._may_shut_down
         idle_s = self.timings.lease_ms * IDLE_LEASES / 1000
         self.server = InternalServer(loop, self.service, idle_timeout_s=idle_s)
         self.keeper = LeaseKeeper(
@@ -264,6 +266,23 @@ class Clustering:
         self.lease.begin(node_epoch)
         await self.keeper.start()
         self.driver.wake()
+
+    async def take_leave(self, timeout_s: float) -> None:
+        """Let others lead what this node leads; return when they do, or cannot, or in time."""
+        if self.lease.node_epoch < 0:
+            return
+
+        def ask() -> None:
+            self._wants_shutdown = True
+            self.keeper.beat_now()
+
+        await take_leave(
+            self.store, self.node_id, self.lease, self._clock, ask=ask, timeout_s=timeout_s
+        )
+
+    def _may_shut_down(self, node_id: NodeId) -> bool:
+        node = self.store.image.nodes.get(node_id)
+        return node is None or not node.active
 
     async def stop(self) -> None:
         """Give the lease up, act no more, close the port."""
