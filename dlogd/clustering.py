@@ -243,10 +243,18 @@ class Clustering:
             self.timings,
             clock=clock,
             tasks=tasks,
-            new_id=lambda: UUID(int=rng.getrandbits(128), version=4),
-            node_epoch=lambda: self.lease.node_epoch,
+            new_id=self.new_id,
+            node_epoch=self.own_epoch,
             make_watch=self._make_watch,
         )
+
+    def own_epoch(self) -> int:
+        """Return the node epoch of this life; -1 before it has registered."""
+        return self.lease.node_epoch
+
+    def new_id(self) -> UUID:
+        """Return a fresh id for a command."""
+        return UUID(int=self._rng.getrandbits(128), version=4)
 
     async def listen(self) -> NodeAddress:
         """Listen for other nodes and act as controller if need be; return what to register."""

@@ -15,6 +15,7 @@ from dlogd.metadata.commands import CreateTopic
 from dlogd.metadata.image import Applied, ClusterImage, PartitionImage
 from dlogd.metadata.raft.store import RaftStore
 from tests.fakes.disk import Machine, Process
+from tests.fakes.faults import DiskFault
 from tests.simulation.loop import NS, SimClock, SimLoop, World
 from tests.simulation.network import Network
 
@@ -34,7 +35,8 @@ cluster.secret.file: /data0/secret
 controllers: [{controllers}]
 listeners: ["{address(node_id)}:9092"]
 internal.listener: "{address(node_id)}:9645"
-data.directories: [/data0/logs]
+data.directories: [/data0/logs, /data1/logs]
+metadata.directory: /data0/meta
 disk.reserve.bytes: 0
 preallocate.bytes: 64KiB
 segment.bytes: 64KiB
@@ -48,7 +50,7 @@ class SimNode:
 
     def __init__(self, world: World, network: Network, node_id: int) -> None:
         self.world, self.network, self.node_id = world, network, node_id
-        self.machine = Machine(random.Random(node_id), ("/data0",))
+        self.machine = Machine(random.Random(node_id), ("/data0", "/data1"))
         self.loop: SimLoop | None = None
         self.broker: Broker | None = None
         self.started: asyncio.Task[None] | None = None
@@ -237,14 +239,22 @@ def test_a_wiped_node_is_in_no_isr(cluster: Cluster) -> None:
     topic = cluster.create("t", partitions=3, replicas=3)
     for node in cluster.nodes:
         node.cut_power()
-    disk = cluster.nodes[2].machine.disks["/data0"]
-    disk.root.entries.pop("logs")
-    disk.root.durable_entries.pop("logs")
+    for disk in cluster.nodes[2].machine.disks.values():
+        disk.root.entries.pop("logs")
+        disk.root.durable_entries.pop("logs")
     for node in cluster.nodes:
         node.boot()
     assert cluster.run(cluster.is_up)
     for each in cluster.partitions(topic):
         assert each.has_leader and 3 not in (each.leader, *each.isr, *each.elr)
+
+    def is_there_anew() -> bool:
+        broker = cluster.nodes[2].broker
+        assert broker is not None and broker.replicas is not None
+        every = all((topic, index) in broker.replicas.by_id for index in range(3))
+        return every and not any(each.offline for each in cluster.partitions(topic))
+
+    assert cluster.run(is_there_anew, 20), cluster.partitions(topic)
     assert cluster.nodes[0].image.unclean_elections == 0
 
 
@@ -290,3 +300,30 @@ def test_a_leader_that_is_cut_off_acknowledges_nothing_after_its_lease(cluster: 
         partition.check_serving(0)
     with pytest.raises(NotLeaderOrFollowerError):
         partition.check_serving()
+
+
+def test_leaders_leave_a_disk_that_fails(cluster: Cluster) -> None:
+    assert cluster.run(cluster.is_up)
+    topic = cluster.create("t", partitions=12, replicas=3)
+    node = cluster.nodes[0]
+    assert node.broker is not None and node.broker.replicas is not None
+    replicas, logs = node.broker.replicas, node.broker.logs
+    assert logs is not None
+    assert cluster.run(lambda: len(replicas.by_id) == 12, 5)
+    home = logs.homes[1]
+    lost = {key[1] for key in home.logs}
+    assert 0 < len(lost) < 12
+    node.machine.disks["/data1"].faults.append(
+        DiskFault(operations=("write", "sync", "sync_directory", "create", "open", "usage"))
+    )
+
+    def have_moved() -> bool:
+        return all(
+            (1 in each.offline and each.leader != 1 and 1 not in each.isr) == (index in lost)
+            for index, each in enumerate(cluster.partitions(topic))
+        )
+
+    assert cluster.run(have_moved, 20), (home.failure, lost, cluster.partitions(topic))
+    assert cluster.nodes[1].image.nodes[NodeId(1)].failed_directory_ids == (home.directory_id,)
+    assert any(each.leader == 1 for each in cluster.partitions(topic))
+    assert not node.failures
