@@ -353,6 +353,14 @@ class IneligibleReplicaError(WireError, code=107):
     """A proposed ISR has a node that is fenced or shutting down."""
 
 
+class DuplicateVoterError(WireError, code=126):
+    """The node is a voter of the metadata already."""
+
+
+class VoterNotFoundError(WireError, code=127):
+    """The node, or this directory of it, is no voter of the metadata."""
+
+
 def _define_unnamed() -> None:
     for code, retriable, name in UNNAMED:
         class_name = name.title().replace("_", "") + "Error"

@@ -24,6 +24,7 @@ from dlogd.metadata.surface import Metadata
 from dlogd.registration import client_address
 from dlogd.replication.lease import ENDLESS
 from dlogd.replication.manager import Placement, ReplicaManager
+from dlogd.server.asking import NodeAsker
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.handlers.fetch import FetchHandler
@@ -259,6 +260,8 @@ class Broker:
             log_dirs=self._log_dirs,
             await_partitions=replicas.await_partitions,
             offline=replicas.offline_keys,
+            quorum=None if self.clustering is None else self.clustering.store,
+            ask_node=NodeAsker(self._loop, lambda: store.image).ask,
         )
 
     # -- while running

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from dlog.types import NodeId, TopicId
 from dlogd.metadata.commands import Assignment, Reassignment
-from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration, PartitionImage
+from dlogd.metadata.image import ClusterImage, NodeRegistration, PartitionImage
 from dlogd.metadata.placement import Loads, by_turns_over_racks, next_replica, usable_nodes
 
 Nodes = frozenset[NodeId]
@@ -21,7 +21,7 @@ def plan_refill(
 
     A reassignment to a node that has died since is made anew, whatever the room.
     """
-    usable = [node for node in usable_nodes(image, 0) if node.drain == Drain.NONE]
+    usable = usable_nodes(image)
     if not usable:
         return []
     ring = by_turns_over_racks(usable)

@@ -88,23 +88,44 @@ def place(
         raise InvalidPartitionsError("Number of partitions must be larger than 0")
     if replication_factor < 1:
         raise InvalidReplicationFactorError("Replication factor must be larger than 0")
-    nodes = usable_nodes(image, replication_factor)
+    nodes = usable_nodes(image)
     if not nodes:
-        raise BrokerNotAvailableError("No node is active")
+        raise BrokerNotAvailableError(f"No node is usable{_why_not(image)}")
     if replication_factor > len(nodes):
         raise InvalidReplicationFactorError(
-            f"Replication factor {replication_factor} is larger than the {len(nodes)} active nodes"
+            f"Replication factor {replication_factor} is larger than the {len(nodes)} usable nodes"
+            + _why_not(image)
         )
     ring = by_turns_over_racks(nodes)
     held = Loads.of(image) if loads is None else loads
     return tuple(_replicas(ring, held, replication_factor) for _ in range(partition_count))
 
 
-def usable_nodes(image: ClusterImage, wanted: int) -> list[NodeRegistration]:
-    """Return the nodes for new replicas; drained ones only when there are too few others."""
-    active = [node for node in image.nodes.values() if node.active and not _has_lost_all(node)]
-    free = [node for node in active if node.drain == Drain.NONE]
-    return free if len(free) >= wanted else active
+def usable_nodes(image: ClusterImage) -> list[NodeRegistration]:
+    """Return the nodes for new replicas: active, not drained, with a disk in service."""
+    return [node for node in image.nodes.values() if _is_usable(node)]
+
+
+def _is_usable(node: NodeRegistration) -> bool:
+    return node.active and node.drain == Drain.NONE and not _has_lost_all(node)
+
+
+def _why_not(image: ClusterImage) -> str:
+    """Return which nodes are not usable and why, as the end of a sentence."""
+    reasons: dict[str, list[str]] = {}
+    for node in image.nodes.values():
+        if not _is_usable(node):
+            if node.fenced:
+                reason = "fenced"
+            elif node.shutting_down:
+                reason = "shutting down"
+            elif node.drain != Drain.NONE:
+                reason = "drained"
+            else:
+                reason = "without a disk"
+            reasons.setdefault(reason, []).append(str(node.node_id))
+    told = "; ".join(f"{reason}: {', '.join(nodes)}" for reason, nodes in reasons.items())
+    return f" ({told})" if told else ""
 
 
 def _has_lost_all(node: NodeRegistration) -> bool:

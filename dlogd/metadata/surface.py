@@ -1,11 +1,12 @@
 """What a node needs of its metadata, whether it is alone or one of a quorum. Types only."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from dlogd.metadata.commands import Command
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import ClusterImage, Outcome
+from dlogd.metadata.raft.membership import Operation, QuorumState
 
 
 class Metadata(Protocol):
@@ -39,3 +40,11 @@ class Quorum(Metadata, Protocol):
 
     async def barrier(self, deadline_ms: int) -> Outcome:
         """Return when the image is at least as new as all that was acknowledged before."""
+
+    def quorum(self) -> QuorumState | Awaitable[QuorumState]:
+        """Return who votes, who follows and how far they are; the leader knows the most."""
+
+    async def change_voters(
+        self, operation: Operation, node_id: int, deadline_ms: int, host: str = "", port: int = 0
+    ) -> Outcome:
+        """Add or remove a voter, or hand the leadership on."""

@@ -7,7 +7,7 @@ loop's thread; made by `dlogd.broker`.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from dlog.errors import (
 from dlog.types import NodeId, TopicId, TopicPartition
 from dlogd.clock import Clock
 from dlogd.config.schema import Config
+from dlogd.metadata.chunks import suspects
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.effective import EffectiveTopicConfig, resolve
 from dlogd.metadata.image import ClusterImage, TopicImage
@@ -71,7 +72,7 @@ class ReplicaManager:
         self._offline_counted = 0  # failures of logs that `_offline` knows; -1: count anew
         # Replicas that are gone from the image, or from this node in it, and not yet from the disk.
         self._undeleted: dict[Key, TopicImage] = {}
-        self._topics: dict[TopicId, TopicImage] = {}  # as they were reconciled last
+        self._topics: Mapping[TopicId, TopicImage] = {}  # as they were reconciled last
         self._cluster_configs: object = None
         self._applied_config: object = None
         self._image = ClusterImage()
@@ -217,28 +218,26 @@ class ReplicaManager:
 
     async def _reconcile(self, image: ClusterImage) -> None:
         """Make the partitions here equal to `image`."""
-        changed = [
-            topic
-            for topic_id, topic in image.topics_by_id.items()
-            if self._topics.get(topic_id) is not topic
-        ]
+        before, now = self._topics, image.topics_by_id
+        changed = [topic for key, topic in suspects(now, before) if before.get(key) is not topic]
         config = self._config
         if image.configs is not self._cluster_configs or config is not self._applied_config:
-            changed = list(image.topics_by_id.values())
+            changed = list(now.values())
         gone = given_up(
             self._place.node_id,
-            image,
-            before=self._topics,
+            deleted=[topic for key, topic in suspects(before, now) if key not in now],
             changed=changed,
-            here=[*self.by_id, *self._failed],
+            is_here=lambda key: key in self.by_id or key in self._failed,
             undeleted=self._undeleted,
         )
         for key, topic in gone.items():
             await self._delete(topic, key[1])
         await self._retry_failed(image, changed)
-        for topic in changed:
-            await self._apply_topic(topic)
-        self._topics = dict(image.topics_by_id)
+        missing = [each for topic in changed for each in await self._apply_topic(topic)]
+        for first in range(0, len(missing), OPENING_COUNT_MAX):
+            batch = missing[first : first + OPENING_COUNT_MAX]
+            await asyncio.gather(*(self._open(*each) for each in batch))
+        self._topics = now
         self._cluster_configs = image.configs
         self._applied_config = config
         self._reconciled_version = image.version
@@ -264,19 +263,20 @@ class ReplicaManager:
     def _log_config(self, topic: TopicImage) -> LogConfig:
         return log_config_of(self._effective(topic), self._config)
 
-    async def _apply_topic(self, topic: TopicImage) -> None:
+    async def _apply_topic(
+        self, topic: TopicImage
+    ) -> list[tuple[TopicImage, int, EffectiveTopicConfig]]:
+        """Change what is open; return what is to be opened, so that many are opened together."""
         effective = self._effective(topic)
         missing = []
         for index in self._mine(topic):
             partition = self.by_id.get((topic.topic_id, index))
             if partition is None:
-                missing.append(index)
+                missing.append((topic, index, effective))
             else:
                 await self._change(partition, effective)
                 self.roles.assign(partition, index)
-        for first in range(0, len(missing), OPENING_COUNT_MAX):
-            batch = missing[first : first + OPENING_COUNT_MAX]
-            await asyncio.gather(*(self._open(topic, index, effective) for index in batch))
+        return missing
 
     async def _change(self, partition: Partition, effective: EffectiveTopicConfig) -> None:
         settings = settings_of(effective)

@@ -7,18 +7,25 @@ Deliberately no connection, no socket and no bytes. Made once by `dlogd.broker`,
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
-from dlog.errors import RequestTimedOutError
+from dlog.errors import NotControllerError, RequestTimedOutError
 from dlog.types import NodeId, TopicId, TopicPartition
 from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.metadata import admission
 from dlogd.metadata.commands import Command
 from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused
+from dlogd.metadata.placement import Loads, LoadTracker
+from dlogd.metadata.surface import Quorum
 from dlogd.replication.partition import Partition
 
+WAITED_IN_VAIN = (
+    "the outcome is unknown, it may have been done or be done later: look before you repeat it"
+)
+NO_QUORUM = "nothing was changed; bring back controllers until most of them are up, then repeat it"
 NOTHING_OFFLINE: frozenset[tuple[TopicId, int]] = frozenset()
 
 
@@ -57,6 +64,16 @@ class ServerContext:
     producer_id_in_use: Callable[[int, int], int] = lambda _first, _end: -1
     """Return the highest producer id in [first, end) that a log on this node knows; -1: none."""
 
+    quorum: Quorum | None = None
+    """None: the node keeps its metadata alone."""
+    ask_node: Callable[[NodeId, Any], Awaitable[Any]] | None = None
+    """Hand a decoded request to another node; raise TransportError, ProtocolError or WireError."""
+    load_tracker: LoadTracker = field(default_factory=LoadTracker)
+
+    def loads(self) -> Loads:
+        """Return how many leaders and replicas each node has, for the caller to change."""
+        return self.load_tracker.loads(self.image())
+
     def new_id(self) -> UUID:
         """Return a fresh id for a topic or a command."""
         return UUID(int=self.rng.getrandbits(128), version=4)
@@ -68,8 +85,10 @@ class ServerContext:
     async def propose(self, command: Command, deadline_ms: int) -> Applied:
         """Return once the command is applied on stable storage; else raise WireError.
 
-        A time-out means that nobody knows whether it took effect.
+        A time-out means that nobody knows whether it took effect, unless its message says so.
         """
+        if deadline_ms <= self.clock.now_ms():
+            raise RequestTimedOutError("The time-out of the request has passed: nothing was done")
         return settled(await self.propose_command(command, deadline_ms))
 
     def rehearse(self, command: Command) -> Applied:
@@ -92,5 +111,7 @@ def settled(outcome: Outcome) -> Applied:
     if isinstance(outcome, Applied):
         return outcome
     if isinstance(outcome, Refused):
+        if outcome.code == NotControllerError.code:
+            raise RequestTimedOutError(f"{outcome.message}: {NO_QUORUM}")
         raise outcome.error
-    raise RequestTimedOutError(outcome.message)
+    raise RequestTimedOutError(f"{outcome.message}: {WAITED_IN_VAIN}")

@@ -37,11 +37,15 @@ from dlogd.server.handlers import (
     describe_cluster,
     describe_configs,
     describe_topic_partitions,
+    elections,
     leader_epochs,
     list_offsets,
     log_dirs,
     metadata,
     producer_ids,
+    quorum,
+    raft_voters,
+    reassignments,
 )
 from dlogd.telemetry.metrics import Telemetry
 
@@ -66,9 +70,16 @@ def make_handlers() -> dict[ApiKey, Handler]:
         ApiKey.ALTER_CONFIGS: alter_configs.LEGACY_HANDLER,
         ApiKey.DESCRIBE_LOG_DIRS: log_dirs.HANDLER,
         ApiKey.CREATE_PARTITIONS: create_partitions.HANDLER,
+        ApiKey.ELECT_LEADERS: elections.HANDLER,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.INCREMENTAL_HANDLER,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: reassignments.ALTER_HANDLER,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: reassignments.LIST_HANDLER,
+        ApiKey.DESCRIBE_QUORUM: quorum.HANDLER,
         ApiKey.DESCRIBE_CLUSTER: describe_cluster.HANDLER,
+        ApiKey.UNREGISTER_BROKER: raft_voters.UNREGISTER_HANDLER,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.HANDLER,
+        ApiKey.ADD_RAFT_VOTER: raft_voters.ADD_HANDLER,
+        ApiKey.REMOVE_RAFT_VOTER: raft_voters.REMOVE_HANDLER,
     }
 
 

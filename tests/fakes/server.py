@@ -1,7 +1,7 @@
 """A node's context in memory: the real image and machine, partitions as plain values."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import UUID
@@ -12,7 +12,14 @@ from dlog.wire import frame, messages
 from dlog.wire.apis import ApiKey
 from dlogd.config.schema import Config
 from dlogd.metadata import admission, machine
-from dlogd.metadata.commands import Command, RegisterNode, encode
+from dlogd.metadata.commands import (
+    Command,
+    FenceNodes,
+    Proof,
+    RegisterNode,
+    UnfenceNode,
+    encode,
+)
 from dlogd.metadata.image import (
     EMPTY_IMAGE,
     Applied,
@@ -22,6 +29,7 @@ from dlogd.metadata.image import (
     Refused,
     TopicImage,
 )
+from dlogd.metadata.raft.membership import Operation, QuorumState, ReplicaState
 from dlogd.replication.partition import Partition
 from dlogd.server import entities
 from dlogd.server.context import LogDir, ServerContext
@@ -135,10 +143,63 @@ def new_topic(
     }
 
 
+def replica_state(node_id: int, end: int = 10) -> ReplicaState:
+    """Return what is known of one node that keeps the metadata."""
+    return ReplicaState(
+        node_id=node_id,
+        directory_id=UUID(int=100 + node_id),
+        log_end_offset=end,
+        last_fetch_ms=900,
+        last_caught_up_ms=800,
+        host=f"host{node_id}",
+        port=9093,
+    )
+
+
+class FakeQuorum:
+    """Who keeps the metadata, as values; changes of it are noted."""
+
+    def __init__(self, leader_id: int | None = 1) -> None:
+        self.state = QuorumState(
+            leader_id=leader_id,
+            term=4,
+            high_watermark=10,
+            voters=(replica_state(1), replica_state(2, 8), replica_state(3)),
+            observers=(replica_state(4, 7),),
+        )
+        self.changes: list[tuple[Operation, int, str, int]] = []
+        self.outcome: Outcome = Applied(version=1)
+        self.on_change: Callable[[], None] = lambda: None
+
+    def quorum(self) -> QuorumState:
+        """Return the state."""
+        return self.state
+
+    async def change_voters(
+        self, operation: Operation, node_id: int, deadline_ms: int, host: str = "", port: int = 0
+    ) -> Outcome:
+        """Note the change and give the outcome that the test wants."""
+        self.changes.append((operation, node_id, host, port))
+        self.on_change()
+        return self.outcome
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"handlers have no use for {name}")
+
+
 class FakeNode:
     """A node whose metadata is the real machine and whose partitions are values."""
 
-    def __init__(self, config: Config | None = None, *, node_id: int = 1, seed: int = 1) -> None:
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        node_id: int = 1,
+        seed: int = 1,
+        quorum: "FakeQuorum | None" = None,
+    ) -> None:
+        """With a quorum the cluster is at the newest feature level, as clusters are."""
+        self.quorum = quorum
         self.image: ClusterImage = EMPTY_IMAGE
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self.log_dirs: list[LogDir] = []
@@ -157,6 +218,7 @@ class FakeNode:
             partition_by_id=self.partition_by_id,
             log_dirs=self.describe_dirs,
             await_partitions=self.await_partitions,
+            quorum=cast(Any, quorum),
         )
         self.register(node_id)
         self.telemetry = Telemetry()
@@ -172,9 +234,33 @@ class FakeNode:
             addresses=(NodeAddress(listener="clients", host=f"host{node_id}", port=9092),),
             rack=rack,
             version="test",
+            proof=None if self.quorum is None else Proof.CLEAN,
         )
+        epoch = self.apply(command)
+        if self.quorum is not None:
+            self.apply(
+                UnfenceNode(
+                    command_id=self.context.new_id(), node_id=NodeId(node_id), node_epoch=epoch
+                )
+            )
+
+    def apply(self, command: Command) -> int:
+        """Change the image as somebody else does; return the outcome's value."""
         self.image, outcome = machine.apply(self.image, encode(command))
         assert isinstance(outcome, Applied), outcome
+        return outcome.value
+
+    def fence(self, *node_ids: int) -> None:
+        """Take nodes for dead."""
+        lives = tuple((NodeId(n), self.image.nodes[NodeId(n)].node_epoch) for n in node_ids)
+        self.apply(FenceNodes(command_id=self.context.new_id(), nodes=lives))
+
+    def unfence(self, node_id: int) -> None:
+        """Take a node for alive again."""
+        epoch = self.image.nodes[NodeId(node_id)].node_epoch
+        self.apply(
+            UnfenceNode(command_id=self.context.new_id(), node_id=NodeId(node_id), node_epoch=epoch)
+        )
 
     async def propose(self, command: Command, deadline_ms: int) -> Outcome:
         """Apply at once."""

@@ -98,6 +98,38 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
             }
         ]
     },
+    ApiKey.ELECT_LEADERS: {
+        "election_type": 0,
+        "topic_partitions": [
+            {"topic": "t", "partitions": [0, 9]},
+            {"topic": "absent", "partitions": [0]},
+        ],
+        "timeout": 100,
+    },
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: {
+        "topics": [
+            {"name": "t", "partitions": [{"partition_index": 0, "replicas": [1]}]},
+            {"name": "absent", "partitions": [{"partition_index": 0, "replicas": None}]},
+        ],
+        "timeout": 100,
+    },
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: {"topics": None, "timeout": 100},
+    ApiKey.DESCRIBE_QUORUM: {
+        "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    },
+    ApiKey.UNREGISTER_BROKER: {"broker_id": 9},
+    ApiKey.ADD_RAFT_VOTER: {
+        "cluster_id": None,
+        "timeout": 100,
+        "voter_id": 4,
+        "voter_directory_id": UUID(int=4),
+        "listeners": [{"name": "CONTROLLER", "host": "h", "port": 9093}],
+    },
+    ApiKey.REMOVE_RAFT_VOTER: {
+        "cluster_id": None,
+        "voter_id": 4,
+        "voter_directory_id": UUID(int=4),
+    },
     ApiKey.DESCRIBE_CLUSTER: {"include_cluster_authorized_operations": True},
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: {
         "topics": [{"name": "t"}, {"name": "absent"}],

@@ -48,6 +48,8 @@ class ReplicaState:
     log_end_offset: int  # exclusive; -1 where only the leader knows
     last_fetch_ms: int  # monotonic; -1: never
     last_caught_up_ms: int
+    host: str = ""  # where a voter is reached; empty for observers
+    port: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,9 +185,12 @@ class Membership:
             held, heard_s, caught_up_s = self._replication.state_of(peer)
             end = held + 1
             fetched_ms, caught_up_ms = int(heard_s * 1000), int(caught_up_s * 1000)
+        voter = self._log.voters.get(node_id)
         return ReplicaState(
             node_id=node_id,
             directory_id=directory_id,
+            host="" if voter is None else voter.host,
+            port=0 if voter is None else voter.port,
             log_end_offset=end,
             last_fetch_ms=fetched_ms,
             last_caught_up_ms=caught_up_ms,

@@ -162,6 +162,7 @@ class Participant:
         core.tick()
         # Before anything is sent again: what was applied now must be known as settled.
         self.state.publish()
+        self._outbox.expire(self._clock.now_ms())
         if core.is_leader:
             self._lead()
         elif core.leader_id is not None:

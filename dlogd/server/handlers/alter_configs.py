@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs and its elder AlterConfigs, which replaces all configs of a resource.
 
 Configs of a topic and of the whole cluster (a broker resource without a name) are metadata. A
-single node's own configuration is its file, so a broker resource with a name is refused.
+single node's own configuration is its file, so a broker resource with a name is refused, unless it
+is about what operators want of the node (`dlogd.server.handlers.node_settings`).
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from dlogd.metadata.image import TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import Handler, Request, error_fields
+from dlogd.server.handlers import node_settings
 from dlogd.server.handlers.config_resources import ResourceType, check_node_name
 
 TIMEOUT_MS = 30_000
@@ -65,6 +67,9 @@ async def _answer(context: ServerContext, request: Request, plan: Plan) -> Field
         try:
             if named.count((resource.resource_type, resource.resource_name)) > 1:
                 raise InvalidRequestError("Each resource must appear at most once.")
+            if plan is _plan_incremental and await _is_settled(context, request, resource):
+                responses.append(_response(resource, None))
+                continue
             scope = _scope_of(context, resource)
             await _alter(context, request, resource, scope, plan, deadline_ms)
         except WireError as error:
@@ -72,6 +77,22 @@ async def _answer(context: ServerContext, request: Request, plan: Plan) -> Field
         else:
             responses.append(_response(resource, None))
     return {"responses": responses}
+
+
+async def _is_settled(context: ServerContext, request: Request, resource: Any) -> bool:
+    """Change what is no config but a setting of nodes; return whether the resource is one."""
+    if resource.resource_type != ResourceType.BROKER:
+        return False
+    if not node_settings.is_about_settings(resource):
+        refusal = node_settings.refusal_of_mixture(resource)
+        if refusal is not None:
+            raise refusal
+        return False
+    deadline_ms = context.deadline_ms(TIMEOUT_MS)
+    await node_settings.alter(
+        context, resource, deadline_ms, validate_only=request.body.validate_only
+    )
+    return True
 
 
 def _scope_of(context: ServerContext, resource: Any) -> ConfigScope:

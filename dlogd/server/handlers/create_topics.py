@@ -1,4 +1,4 @@
-"""CreateTopics: each topic is created or refused on its own.
+"""CreateTopics: each topic is created or refused on its own, all in one round of the metadata.
 
 The answer waits until the new partitions are open on this node, so that a client that produces
 right away finds them.
@@ -16,7 +16,7 @@ from dlog.errors import (
 )
 from dlog.types import ZERO_TOPIC_ID
 from dlogd.metadata import effective
-from dlogd.metadata.commands import CreateTopic
+from dlogd.metadata.commands import NewTopic
 from dlogd.metadata.effective import ConfigEntry
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields, milliseconds
@@ -33,30 +33,43 @@ async def answer(context: ServerContext, request: Request) -> Answer:
     body = request.body
     deadline_ms = context.deadline_ms(milliseconds(body.timeout))
     twice = topic_creation.names_given_twice([topic.name for topic in body.topics])
-    results: dict[str, CreateTopic | WireError] = {}
-    created: list[str] = []
+    planner = topic_creation.Planner(context)
+    results: dict[str, NewTopic | WireError] = {}
+    planned: list[NewTopic] = []
     for topic in body.topics:
         try:
             if topic.name in twice:
                 raise InvalidRequestError("Duplicate topic name.")
-            command = topic_creation.plan(context, _wanted(topic))
+            new = planner.plan(_wanted(topic))
             if body.validate_only:
-                context.rehearse(command)
-            else:
-                await context.propose(command, deadline_ms)
-                created.append(topic.name)
+                context.rehearse(topic_creation.alone(context, new))
         except WireError as error:
             results[topic.name] = error
         else:
-            results[topic.name] = command
-    if created and not await context.opened(created, deadline_ms):
-        late = RequestTimedOutError("The topic was created; its partitions are not open yet")
-        results.update((name, late) for name in created)
+            results[topic.name] = new
+            planned.append(new)
+    if not body.validate_only:
+        results |= await _created_now(context, planner, planned, deadline_ms)
     return _described(context, request, results)
 
 
-def _wanted(topic: Any) -> topic_creation.NewTopic:
-    return topic_creation.NewTopic(
+async def _created_now(
+    context: ServerContext,
+    planner: topic_creation.Planner,
+    planned: list[NewTopic],
+    deadline_ms: int,
+) -> dict[str, WireError]:
+    """Create the topics; return what became of those that are not as they should be."""
+    failed = await topic_creation.create(context, planner, planned, deadline_ms)
+    created = [topic.name for topic in planned if topic.name not in failed]
+    if created and not await context.opened(created, deadline_ms):
+        late = RequestTimedOutError("The topic was created; its partitions are not open yet")
+        failed.update((name, late) for name in created)
+    return failed
+
+
+def _wanted(topic: Any) -> topic_creation.WantedTopic:
+    return topic_creation.WantedTopic(
         name=topic.name,
         partition_count=topic.num_partitions,
         replication_factor=topic.replication_factor,
@@ -66,7 +79,7 @@ def _wanted(topic: Any) -> topic_creation.NewTopic:
 
 
 def _described(
-    context: ServerContext, request: Request, results: Mapping[str, CreateTopic | WireError]
+    context: ServerContext, request: Request, results: Mapping[str, NewTopic | WireError]
 ) -> Answer:
     """Say what became of each topic; from version 5 on with the configs of those created."""
     if request.version < CONFIGS_SINCE_VERSION:
@@ -89,14 +102,14 @@ def _described(
     return EncodedBody(entries.body())
 
 
-def _created(request: Request, command: CreateTopic) -> Fields:
+def _created(request: Request, topic: NewTopic) -> Fields:
     return {
         **error_fields(None),
-        "name": command.name,
-        "topic_id": ZERO_TOPIC_ID if request.body.validate_only else command.topic_id,
+        "name": topic.name,
+        "topic_id": ZERO_TOPIC_ID if request.body.validate_only else topic.topic_id,
         "topic_config_error_code": NONE,
-        "num_partitions": len(command.assignments),
-        "replication_factor": len(command.assignments[0]),
+        "num_partitions": len(topic.assignments),
+        "replication_factor": len(topic.assignments[0]),
     }
 
 

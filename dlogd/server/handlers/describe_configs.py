@@ -11,6 +11,7 @@ from dlogd.metadata.effective import ConfigEntry
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import EncodedBody, Handler, Request, error_fields
+from dlogd.server.handlers import node_settings
 from dlogd.server.handlers.config_entries import ConfigEntries, key_of
 from dlogd.server.handlers.config_resources import ResourceType, check_node_name
 
@@ -52,17 +53,39 @@ def _add(context: ServerContext, entries: ConfigEntries, resource: Any) -> None:
     elif resource.resource_type != ResourceType.BROKER:
         raise InvalidRequestError(f"Unsupported resource type: {resource.resource_type}")
     elif name:
-        check_node_name(name, context.node_id)
-        same = "node"
-        describe = partial(effective.describe_node, image.configs, context.config)
+        same, describe = _of_node(context, name)
     else:
         same = "cluster"
-        describe = partial(effective.describe_cluster, image.configs)
+        describe = partial(_describe_cluster, context)
     entries.add(
         _result(resource, None),
         (same, wanted, image.version),
         lambda: [entry for entry in describe() if not wanted or entry.name in wanted],
     )
+
+
+def _of_node(
+    context: ServerContext, name: str
+) -> tuple[object, Callable[[], Sequence[ConfigEntry]]]:
+    """Return what a node has: of another one than this only what the metadata knows."""
+    image = context.image()
+    node = node_settings.node_of(image, name)
+    if node is None or node.node_id == context.node_id:
+        check_node_name(name, context.node_id)
+
+    def describe() -> list[ConfigEntry]:
+        entries = [] if node is None else node_settings.describe_node(node)
+        if node is None or node.node_id == context.node_id:
+            entries += effective.describe_node(image.configs, context.config)
+        return sorted(entries, key=lambda entry: entry.name)
+
+    return ("node", name), describe
+
+
+def _describe_cluster(context: ServerContext) -> list[ConfigEntry]:
+    entries = effective.describe_cluster(context.image().configs)
+    entries += node_settings.describe_cluster(context)
+    return sorted(entries, key=lambda entry: entry.name)
 
 
 def _config(request: Request, entry: ConfigEntry) -> Fields:

@@ -1,8 +1,8 @@
 """DescribeTopicPartitions: topics page by page, so that no answer grows without bound (KIP-966)."""
 
 from dlog.errors import InvalidRequestError, WireError
-from dlog.types import ZERO_TOPIC_ID
-from dlogd.metadata.image import ClusterImage, TopicImage
+from dlog.types import NO_NODE, ZERO_TOPIC_ID, NodeId
+from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import Handler, Request
@@ -65,8 +65,8 @@ def _described(seen: topology.Topology, topic: TopicImage, start: int, end: int)
             **topology.partition_fields(seen, topic, index),
             # Unlike Metadata, a missing leader is no error here.
             "error_code": 0,
-            "eligible_leader_replicas": (),
-            "last_known_elr": (),
+            "eligible_leader_replicas": topic.partitions[index].elr,
+            "last_known_elr": _last_known(topic.partitions[index]),
         }
         for index in range(start, end)
     ]
@@ -78,6 +78,11 @@ def _described(seen: topology.Topology, topic: TopicImage, start: int, end: int)
         "partitions": partitions,
         "topic_authorized_operations": topology.TOPIC_OPERATIONS,
     }
+
+
+def _last_known(partition: PartitionImage) -> tuple[NodeId, ...]:
+    """Return who led last where nobody is in sync or eligible any more."""
+    return () if partition.last_leader == NO_NODE else (partition.last_leader,)
 
 
 def _missing(error: WireError, name: str) -> Fields:

@@ -16,6 +16,7 @@ from dlog.errors import (
 )
 from dlog.types import ZERO_TOPIC_ID, NodeId, TopicId
 from dlog.wire.apis import ApiKey, is_flexible
+from dlogd.metadata.commands import NewTopic
 from dlogd.metadata.image import ClusterImage, NodeRegistration, TopicImage
 from dlogd.server import entities
 from dlogd.server.context import ServerContext
@@ -202,15 +203,21 @@ def _missing(image: ClusterImage, wanted: list[str | TopicId]) -> list[str]:
 async def _create(context: ServerContext, names: list[str]) -> dict[str, WireError]:
     """Create topics with the node's defaults; return what was refused, by name."""
     failed: dict[str, WireError] = {}
-    deadline_ms = context.deadline_ms(AUTO_CREATE_TIMEOUT_MS)
+    planner = topic_creation.Planner(context)
+    planned: list[NewTopic] = []
     for name in names:
         try:
-            command = topic_creation.plan(context, topic_creation.NewTopic(name=name))
-            await context.propose(command, deadline_ms)
-        except TopicAlreadyExistsError:
-            pass  # Somebody was faster; the next look at the image shows it.
+            planned.append(planner.plan(topic_creation.WantedTopic(name=name)))
         except WireError as error:
             failed[name] = error
+    deadline_ms = context.deadline_ms(AUTO_CREATE_TIMEOUT_MS)
+    refused = await topic_creation.create(context, planner, planned, deadline_ms)
+    # Where somebody else was faster, the next look at the image shows the topic.
+    failed |= {
+        name: each
+        for name, each in refused.items()
+        if not isinstance(each, TopicAlreadyExistsError)
+    }
     await context.await_partitions([name for name in names if name not in failed])
     return failed
 

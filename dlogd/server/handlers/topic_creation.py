@@ -1,4 +1,4 @@
-"""From what a client wants of a new topic, or of more partitions, to the command that makes it.
+"""From what a client wants of a new topic, or of more partitions, to the commands that make it.
 
 Pure. Checks come in Kafka's order and with its error codes (`ReplicationControlManager`), so that
 tools react as they are used to; what can change until the command is applied, the machine checks
@@ -15,22 +15,37 @@ from dlog.errors import (
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     InvalidRequestError,
+    InvalidTopicError,
     PolicyViolationError,
+    RequestTimedOutError,
     TopicAlreadyExistsError,
+    WireError,
 )
 from dlog.types import NodeId
 from dlogd.metadata import placement, topic_configs, topic_names
-from dlogd.metadata.commands import Assignment, CreatePartitions, CreateTopic
-from dlogd.metadata.image import ClusterImage, TopicImage
+from dlogd.metadata.commands import (
+    Assignment,
+    CreatePartitions,
+    CreateTopic,
+    CreateTopics,
+    NewTopic,
+)
+from dlogd.metadata.image import ClusterImage, NodeRegistration, TopicImage
 from dlogd.metadata.machine import TOPIC_PARTITIONS_MAX
+from dlogd.metadata.placement import Loads
 from dlogd.server.context import ServerContext
 
 DEFAULT = -1
 """A number of partitions or replicas that the node's configuration gives."""
 
+COMMAND_REPLICAS_MAX = 50_000
+"""Of the topics that one command creates together: some 0.5 MiB, and 0.1 s of the machine."""
+LEVEL_TOGETHER = 2
+"""The feature level from which one command may create many topics."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
+class WantedTopic:
     """What a client asks for."""
 
     name: str
@@ -41,20 +56,87 @@ class NewTopic:
     configs: Sequence[tuple[str, str | None]] = field(default_factory=tuple)
 
 
-def plan(context: ServerContext, topic: NewTopic) -> CreateTopic:
-    """Return the command that creates the topic; raise WireError when it cannot be."""
-    image = context.image()
-    topic_names.validate(topic.name)
-    if topic.name in image.topics:
-        raise TopicAlreadyExistsError(f"Topic '{topic.name}' already exists.")
-    configs = checked_configs(topic.configs)
+class Planner:
+    """Plans the new topics of one request: each is placed as if those before it were there."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._image = context.image()
+        self._loads = context.loads()
+        self._unified: dict[str, str] = {}
+
+    def plan(self, topic: WantedTopic) -> NewTopic:
+        """Return what the topic shall be; raise WireError when it cannot be."""
+        image = self._image
+        topic_names.validate(topic.name)
+        if topic.name in image.topics:
+            raise TopicAlreadyExistsError(f"Topic '{topic.name}' already exists.")
+        alike = topic_names.unified(topic.name)
+        other = image.unified_names.get(alike) or self._unified.get(alike)
+        if other is not None:
+            raise InvalidTopicError(f"Topic '{topic.name}' collides with existing topic: {other}")
+        configs = checked_configs(topic.configs)
+        planned = NewTopic(
+            name=topic.name,
+            topic_id=self._context.new_id(),
+            assignments=_assignments(self._context, image, topic, self._loads),
+            configs=configs,
+        )
+        if topic_names.can_collide(topic.name):
+            self._unified[alike] = topic.name
+        return planned
+
+    def commands(self, topics: Sequence[NewTopic]) -> list[CreateTopics | CreateTopic]:
+        """Return as few commands as possible that create some topics, each all or none."""
+        if self._image.feature_level < LEVEL_TOGETHER:
+            return [alone(self._context, topic) for topic in topics]
+        groups: list[list[NewTopic]] = []
+        room = 0
+        for topic in topics:
+            size = 10 + len(topic.assignments) * len(topic.assignments[0])
+            if room < size:
+                groups.append([])
+                room = COMMAND_REPLICAS_MAX
+            groups[-1].append(topic)
+            room -= size
+        return [
+            CreateTopics(command_id=self._context.new_id(), topics=tuple(group)) for group in groups
+        ]
+
+
+def alone(context: ServerContext, topic: NewTopic) -> CreateTopic:
+    """Return the command that creates one topic."""
     return CreateTopic(
         command_id=context.new_id(),
         name=topic.name,
-        topic_id=context.new_id(),
-        assignments=_assignments(context, image, topic),
-        configs=configs,
+        topic_id=topic.topic_id,
+        assignments=topic.assignments,
+        configs=topic.configs,
     )
+
+
+async def create(
+    context: ServerContext, planner: Planner, topics: Sequence[NewTopic], deadline_ms: int
+) -> dict[str, WireError]:
+    """Create topics, in one round where possible; return what was refused, by name."""
+    failed: dict[str, WireError] = {}
+    for command in planner.commands(topics):
+        members = command.topics if isinstance(command, CreateTopics) else (command,)
+        try:
+            await context.propose(command, deadline_ms)
+        except RequestTimedOutError as error:
+            failed.update((topic.name, error) for topic in members)
+        except WireError as error:
+            if len(members) == 1:
+                failed[members[0].name] = error
+                continue
+            # One of them cannot be made any more: somebody else was faster.
+            for topic in command.topics if isinstance(command, CreateTopics) else ():
+                try:
+                    await context.propose(alone(context, topic), deadline_ms)
+                except WireError as refused:
+                    failed[topic.name] = refused
+    return failed
 
 
 def checked_configs(configs: Sequence[tuple[str, str | None]]) -> dict[str, str]:
@@ -68,7 +150,7 @@ def checked_configs(configs: Sequence[tuple[str, str | None]]) -> dict[str, str]
 
 
 def _assignments(
-    context: ServerContext, image: ClusterImage, topic: NewTopic
+    context: ServerContext, image: ClusterImage, topic: WantedTopic, loads: Loads
 ) -> tuple[Assignment, ...]:
     if topic.assignments:
         return _manual(image, topic)
@@ -87,24 +169,29 @@ def _assignments(
     replication_factor = topic.replication_factor
     if replication_factor == DEFAULT:
         replication_factor = defaults.replication_default
-    return placed(image, partition_count, replication_factor, existing=0)
+    return placed(image, partition_count, replication_factor, loads, existing=0)
 
 
 def placed(
-    image: ClusterImage, partition_count: int, replication_factor: int, *, existing: int
+    image: ClusterImage,
+    partition_count: int,
+    replication_factor: int,
+    loads: Loads,
+    *,
+    existing: int,
 ) -> tuple[Assignment, ...]:
     """Place new partitions on nodes; raise WireError when there are too few, or too many wanted."""
     if existing + partition_count > TOPIC_PARTITIONS_MAX:
         raise PolicyViolationError(f"A topic has at most {TOPIC_PARTITIONS_MAX} partitions")
     try:
-        return placement.place(image, partition_count, replication_factor)
+        return placement.place(image, partition_count, replication_factor, loads)
     except (InvalidReplicationFactorError, BrokerNotAvailableError) as error:
         raise InvalidReplicationFactorError(
             f"Unable to replicate the partition {replication_factor} time(s): {error}"
         ) from error
 
 
-def _manual(image: ClusterImage, topic: NewTopic) -> tuple[Assignment, ...]:
+def _manual(image: ClusterImage, topic: WantedTopic) -> tuple[Assignment, ...]:
     if topic.replication_factor != DEFAULT:
         raise InvalidRequestError(
             "A manual partition assignment was specified, but replication factor was not set to -1."
@@ -132,7 +219,20 @@ def _manual(image: ClusterImage, topic: NewTopic) -> tuple[Assignment, ...]:
 def manual_assignment(
     image: ClusterImage, index: int, replicas: Sequence[int], replication_factor: int | None
 ) -> Assignment:
-    """Return the replicas that a client chose for one partition; raise when they cannot be."""
+    """Return the replicas that a client chose for one new partition; raise when they cannot be."""
+    nodes = chosen_nodes(image, replicas, replication_factor)
+    if all(not node.active for node in nodes):
+        raise InvalidReplicaAssignmentError(
+            "All brokers specified in the manual partition assignment for"
+            f" partition {index} are fenced or in controlled shutdown."
+        )
+    return tuple(node.node_id for node in nodes)
+
+
+def chosen_nodes(
+    image: ClusterImage, replicas: Sequence[int], replication_factor: int | None
+) -> list[NodeRegistration]:
+    """Return the nodes that a client names for a partition; raise when they cannot hold it."""
     head = "The manual partition assignment includes"
     if not replicas:
         raise InvalidReplicaAssignmentError(f"{head} an empty replica list.")
@@ -150,13 +250,7 @@ def manual_assignment(
             f"{head} a partition with {len(replicas)} replica(s), but this is not consistent with"
             f" previous partitions, which have {replication_factor} replica(s)."
         )
-    nodes = [image.nodes[NodeId(node_id)] for node_id in replicas]
-    if all(node.fenced for node in nodes):
-        raise InvalidReplicaAssignmentError(
-            "All brokers specified in the manual partition assignment for"
-            f" partition {index} are fenced or in controlled shutdown."
-        )
-    return tuple(node.node_id for node in nodes)
+    return [image.nodes[NodeId(node_id)] for node_id in replicas]
 
 
 def plan_growth(
@@ -176,9 +270,11 @@ def plan_growth(
             f" {partition_count} would not be an increase."
         )
     added = partition_count - existing
-    replication_factor = len(topic.partitions[0].replicas)
+    first = topic.partitions[0]
+    replication_factor = len(first.replicas) - len(first.removing)
     if assignments is None:
-        chosen = placed(image, added, replication_factor, existing=existing)
+        loads = context.loads()
+        chosen = placed(image, added, replication_factor, loads, existing=existing)
     elif len(assignments) != added:
         raise InvalidReplicaAssignmentError(
             f"Attempted to add {added} additional partition(s), but only"

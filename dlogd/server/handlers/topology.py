@@ -13,7 +13,7 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
     WireError,
 )
-from dlog.types import NO_NODE, NodeId, TopicId
+from dlog.types import NO_NODE, NodeId
 from dlogd.metadata import topic_names
 from dlogd.metadata.image import (
     ClusterImage,
@@ -84,9 +84,11 @@ class Topology:
         self.node_id = context.node_id
         self.offline = context.offline()
 
-    def has(self, node_id: NodeId, topic_id: TopicId, index: int) -> bool:
+    def has(self, node_id: NodeId, topic: TopicImage, index: int) -> bool:
         """Return whether a replica can be reached, and is in service as far as is known here."""
-        if node_id == self.node_id and (topic_id, index) in self.offline:
+        if node_id in topic.partitions[index].offline:
+            return False
+        if node_id == self.node_id and (topic.topic_id, index) in self.offline:
             return False
         return is_alive(self.image, node_id)
 
@@ -94,7 +96,7 @@ class Topology:
 def partition_fields(seen: Topology, topic: TopicImage, index: int) -> dict[str, object]:
     """Describe one partition; a leader that cannot be reached, or whose log failed, is none."""
     partition = topic.partitions[index]
-    has_leader = seen.has(partition.leader, topic.topic_id, index)
+    has_leader = seen.has(partition.leader, topic, index)
     return {
         "error_code": 0 if has_leader else LeaderNotAvailableError.code,
         "partition_index": index,
@@ -102,9 +104,7 @@ def partition_fields(seen: Topology, topic: TopicImage, index: int) -> dict[str,
         "leader_epoch": partition.leader_epoch,
         "replica_nodes": partition.replicas,
         "isr_nodes": partition.isr,
-        "offline_replicas": [
-            n for n in partition.replicas if not seen.has(n, topic.topic_id, index)
-        ],
+        "offline_replicas": [n for n in partition.replicas if not seen.has(n, topic, index)],
     }
 
 

@@ -1,0 +1,119 @@
+"""ElectLeaders: preferred or unclean ones, for partitions that are named or for all (KIP-460)."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from dlog.errors import (
+    ElectionNotNeededError,
+    InvalidRequestError,
+    UnknownTopicOrPartitionError,
+    WireError,
+)
+from dlog.types import TopicId
+from dlogd.metadata.commands import ElectionKind, ElectLeaders
+from dlogd.metadata.image import ClusterImage, TopicImage
+from dlogd.metadata.partition_steps import why_no_election
+from dlogd.server.context import ServerContext
+from dlogd.server.entities import Fields, milliseconds
+from dlogd.server.exchange import Handler, Request, error_fields
+
+Verdicts = dict[int, WireError | None]
+"""What becomes of the partitions of one topic; None where a leader is elected."""
+
+
+async def answer(context: ServerContext, request: Request) -> Fields:
+    """Elect leaders; say of each partition what became of it."""
+    kind = _kind(request)
+    deadline_ms = context.deadline_ms(milliseconds(request.body.timeout))
+    before = context.image()
+    asked = request.body.topic_partitions
+    if asked is None:
+        judged = list(_all(before, kind))
+    else:
+        judged = [(each.topic, _judge(before, each, kind)) for each in asked]
+    electable: dict[TopicId, dict[int, None]] = {}
+    for name, verdicts in judged:
+        for number, verdict in verdicts.items():
+            if verdict is None:
+                electable.setdefault(before.topics[name].topic_id, {})[number] = None
+    if electable:
+        command = ElectLeaders(
+            command_id=context.new_id(),
+            election=kind,
+            partitions=tuple((topic_id, tuple(numbers)) for topic_id, numbers in electable.items()),
+        )
+        await context.propose(command, deadline_ms)
+        for name, verdicts in judged:
+            _look_again(before, context.image(), name, verdicts, kind)
+    return {"error_code": 0, "replica_election_results": [_result(*each) for each in judged]}
+
+
+def _kind(request: Request) -> ElectionKind:
+    number = request.get("election_type", int(ElectionKind.PREFERRED))
+    if number not in (ElectionKind.PREFERRED, ElectionKind.UNCLEAN):
+        raise InvalidRequestError(f"Unknown election type {number}")
+    return ElectionKind(number)
+
+
+def _judge(image: ClusterImage, asked: Any, kind: ElectionKind) -> Verdicts:
+    topic = image.topics.get(asked.topic)
+    if topic is None:
+        missing = UnknownTopicOrPartitionError(f"No such topic as {asked.topic}")
+        return dict.fromkeys(asked.partitions, missing)
+    return {number: why_no_election(image, topic, number, kind) for number in asked.partitions}
+
+
+def _all(image: ClusterImage, kind: ElectionKind) -> Iterator[tuple[str, Verdicts]]:
+    """Yield all partitions but those that have the leader that is wanted."""
+    for topic in image.topics.values():
+        verdicts = {}
+        for number in range(len(topic.partitions)):
+            verdict = why_no_election(image, topic, number, kind)
+            if not isinstance(verdict, ElectionNotNeededError):
+                verdicts[number] = verdict
+        if verdicts:
+            yield topic.name, verdicts
+
+
+def _look_again(
+    before: ClusterImage, after: ClusterImage, name: str, verdicts: Verdicts, kind: ElectionKind
+) -> None:
+    """Take back what the election did not bring: something else happened meanwhile."""
+    for number, verdict in verdicts.items():
+        if verdict is None:
+            verdicts[number] = _failure(before.topics[name], after, number, kind)
+
+
+def _failure(
+    topic: TopicImage, after: ClusterImage, number: int, kind: ElectionKind
+) -> WireError | None:
+    now = after.topics_by_id.get(topic.topic_id)
+    if now is None:
+        return UnknownTopicOrPartitionError(f"No such topic as {topic.name}")
+    if now.partitions[number].leader_epoch > topic.partitions[number].leader_epoch:
+        return None
+    error = why_no_election(after, now, number, kind)
+    return None if isinstance(error, ElectionNotNeededError) else error
+
+
+def _result(name: str, verdicts: Verdicts) -> Fields:
+    return {
+        "topic": name,
+        "partition_result": [
+            {"partition_id": number, **error_fields(error)} for number, error in verdicts.items()
+        ],
+    }
+
+
+def refuse(request: Request, error: WireError) -> Fields:
+    """Carry the error at the top and for each partition: version 0 has no other place for it."""
+    asked: Iterable[Any] = request.body.topic_partitions or ()
+    return {
+        "error_code": error.code,
+        "replica_election_results": [
+            _result(each.topic, dict.fromkeys(each.partitions, error)) for each in asked
+        ],
+    }
+
+
+HANDLER = Handler(answer, refuse)

@@ -1,0 +1,160 @@
+"""Settings of nodes that are neither in a file nor configs of topics: what operators want now.
+
+Read and written by DescribeConfigs and IncrementalAlterConfigs, so that every Kafka tool can:
+
+- `node.drain` of a broker resource with a name: `none`, `leaders` or `replicas`; kept in the
+  metadata, over restarts of the node.
+- `controller.node` of the broker resource without a name, which is the whole cluster: the node that
+  is the controller. Setting it hands the office over, and returns when the new one acts.
+
+Any node answers for all: docs/decisions/0023-operators-apis.md has the reasons.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from dlog.errors import (
+    BrokerIdNotRegisteredError,
+    InvalidConfigError,
+    InvalidRequestError,
+    RequestTimedOutError,
+    WireError,
+)
+from dlog.types import NO_NODE, NodeId
+from dlogd.metadata.commands import DrainNode
+from dlogd.metadata.config_changes import AlterOperation
+from dlogd.metadata.config_values import ConfigSource, ConfigType
+from dlogd.metadata.effective import ConfigEntry, ConfigSynonym
+from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration
+from dlogd.metadata.raft.membership import Operation
+from dlogd.server.context import WAITED_IN_VAIN, ServerContext, settled
+from dlogd.server.handlers import quorum
+
+DRAIN = "node.drain"
+CONTROLLER = "controller.node"
+LOOK_AGAIN_S = 0.01
+DRAINS = {drain.name.lower(): drain for drain in Drain}
+
+
+def node_of(image: ClusterImage, name: str) -> NodeRegistration | None:
+    """Return the node that a broker resource names, None when there is none."""
+    return image.nodes.get(NodeId(int(name))) if name.isdecimal() else None
+
+
+def is_about_settings(resource: Any) -> bool:
+    """Whether a resource with a name, or without one, changes these settings and nothing else."""
+    wanted = DRAIN if resource.resource_name else CONTROLLER
+    return bool(resource.configs) and all(each.name == wanted for each in resource.configs)
+
+
+def describe_node(node: NodeRegistration) -> list[ConfigEntry]:
+    """Return the settings of one node."""
+    source = ConfigSource.DEFAULT if node.drain == Drain.NONE else ConfigSource.NODE
+    doc = (
+        "What an operator wants off the node. leaders: it leads nothing while others can, and gets"
+        " no new replicas. replicas: what it holds moves to others, too."
+    )
+    return [_entry(DRAIN, node.drain.name.lower(), source, doc)]
+
+
+def describe_cluster(context: ServerContext) -> list[ConfigEntry]:
+    """Return the settings of the whole cluster; none where the node is alone."""
+    node_id = context.image().controller.node_id
+    if context.quorum is None or node_id == NO_NODE:
+        return []
+    doc = "The node that is the controller. Setting it to another voter hands the office over."
+    return [_entry(CONTROLLER, str(node_id), ConfigSource.CLUSTER, doc)]
+
+
+def _entry(name: str, value: str, source: ConfigSource, doc: str) -> ConfigEntry:
+    return ConfigEntry(
+        name=name,
+        value=value,
+        source=source,
+        type=ConfigType.STRING,
+        read_only=False,
+        doc=doc,
+        synonyms=(ConfigSynonym(name=name, value=value, source=source),),
+    )
+
+
+async def alter(
+    context: ServerContext, resource: Any, deadline_ms: int, *, validate_only: bool
+) -> None:
+    """Change the one setting that a resource names; raise WireError."""
+    operations: Sequence[Any] = resource.configs
+    if len(operations) > 1:
+        raise InvalidRequestError(f"Error due to duplicate config keys: {operations[0].name}")
+    wanted = operations[0]
+    if resource.resource_name:
+        await _drain(context, resource.resource_name, wanted, deadline_ms, validate_only)
+    else:
+        await _transfer(context, wanted, deadline_ms, validate_only)
+
+
+async def _drain(
+    context: ServerContext, name: str, wanted: Any, deadline_ms: int, validate_only: bool
+) -> None:
+    node = node_of(context.image(), name)
+    if node is None:
+        raise BrokerIdNotRegisteredError(f"There is no node {name}")
+    if wanted.config_operation == AlterOperation.DELETE:
+        drain: Drain | None = Drain.NONE
+    elif wanted.config_operation == AlterOperation.SET:
+        drain = DRAINS.get((wanted.value or "").strip().lower())
+    else:
+        drain = None
+    if drain is None:
+        raise InvalidConfigError(
+            f"Invalid value {wanted.value} for configuration {DRAIN}: set it to one of"
+            f" {', '.join(DRAINS)}"
+        )
+    command = DrainNode(command_id=context.new_id(), node_id=node.node_id, drain=drain)
+    if validate_only:
+        context.rehearse(command)
+    elif node.drain != drain:
+        await context.propose(command, deadline_ms)
+
+
+async def _transfer(
+    context: ServerContext, wanted: Any, deadline_ms: int, validate_only: bool
+) -> None:
+    """Hand the office of the controller over, and wait until the new one acts."""
+    if context.quorum is None:
+        raise InvalidRequestError("This node keeps its metadata alone: it stays the controller")
+    text = (wanted.value or "").strip()
+    if wanted.config_operation != AlterOperation.SET or not text.isdecimal():
+        raise InvalidConfigError(
+            f"Invalid value {wanted.value} for configuration {CONTROLLER}: set it to a node id"
+        )
+    node_id = NodeId(int(text))
+    state = await quorum.known_by(context.quorum)
+    voters = [each.node_id for each in state.voters]
+    if node_id not in voters:
+        raise InvalidConfigError(f"Node {node_id} is no voter of the metadata; these are: {voters}")
+    if validate_only:
+        return
+    if node_id != state.leader_id:
+        try:
+            settled(await context.quorum.change_voters(Operation.TRANSFER, node_id, deadline_ms))
+        except InvalidRequestError as error:
+            raise InvalidConfigError(str(error)) from error
+    await _until_it_acts(context, node_id, deadline_ms)
+
+
+async def _until_it_acts(context: ServerContext, node_id: NodeId, deadline_ms: int) -> None:
+    while context.image().controller.node_id != node_id:
+        if context.clock.now_ms() >= deadline_ms:
+            raise RequestTimedOutError(
+                f"Node {node_id} is not the controller yet: {WAITED_IN_VAIN}"
+            )
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def refusal_of_mixture(resource: Any) -> WireError | None:
+    """Return why a resource that names these settings beside others is refused, if it does."""
+    for each in resource.configs:
+        if each.name in (DRAIN, CONTROLLER):
+            return InvalidRequestError(f"{each.name} is changed by a resource of its own")
+    return None

@@ -1,0 +1,181 @@
+"""AlterPartitionReassignments and ListPartitionReassignments (KIP-455, KIP-860)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dlog.errors import (
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+    WireError,
+)
+from dlogd.metadata.commands import AlterAssignments, Reassignment
+from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
+from dlogd.server.context import ServerContext
+from dlogd.server.entities import Fields, milliseconds
+from dlogd.server.exchange import Handler, Request, error_fields
+from dlogd.server.handlers import topic_creation
+
+Key = tuple[str, int]
+
+
+async def answer_alter(context: ServerContext, request: Request) -> Fields:
+    """Begin, change or cancel reassignments, each partition on its own."""
+    body = request.body
+    deadline_ms = context.deadline_ms(milliseconds(body.timeout))
+    same_factor = not request.get("allow_replication_factor_change", True)
+    failed: dict[Key, WireError] = {}
+    begun: dict[Key, Reassignment] = {}
+    for topic in body.topics:
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            try:
+                if key in begun:
+                    raise InvalidRequestError(f"Partition {key[0]}-{key[1]} is there twice")
+                begun[key] = _reassignment(context, topic.name, partition, same_factor=same_factor)
+            except WireError as error:
+                failed[key] = error
+    wanted = {key: each for key, each in begun.items() if key not in failed}
+    failed |= await _propose(context, wanted, deadline_ms)
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "allow_replication_factor_change": not same_factor,
+        "responses": _responses(request, failed),
+    }
+
+
+def _reassignment(
+    context: ServerContext, name: str, wanted: Any, *, same_factor: bool
+) -> Reassignment:
+    """Return what was asked for of one partition; raise WireError when it cannot be."""
+    image = context.image()
+    topic = image.topics.get(name)
+    if topic is None:
+        raise UnknownTopicOrPartitionError(f"Unable to find a topic named {name}.")
+    partition = topic.partition(wanted.partition_index)
+    if partition is None:
+        raise UnknownTopicOrPartitionError(
+            f"Unable to find partition {name}:{wanted.partition_index}."
+        )
+    replicas = None
+    if wanted.replicas is not None:
+        nodes = topic_creation.chosen_nodes(image, wanted.replicas, None)
+        replicas = tuple(node.node_id for node in nodes)
+        if same_factor:
+            _check_factor(topic, wanted.partition_index, partition, len(replicas))
+    found = Reassignment(
+        topic_id=topic.topic_id, partition=wanted.partition_index, replicas=replicas
+    )
+    context.rehearse(_command(context, (found,)))
+    return found
+
+
+def _check_factor(topic: TopicImage, number: int, partition: PartitionImage, count: int) -> None:
+    """Raise when the partition would have another number of replicas in the end."""
+    present = len(partition.replicas) - len(partition.adding)
+    if count != present:
+        raise InvalidReplicationFactorError(
+            f"The replication factor of {topic.topic_partition(number)} is {present} and would"
+            f" become {count}"
+        )
+
+
+def _command(context: ServerContext, wanted: Iterable[Reassignment]) -> AlterAssignments:
+    return AlterAssignments(command_id=context.new_id(), reassignments=tuple(wanted))
+
+
+async def _propose(
+    context: ServerContext, wanted: Mapping[Key, Reassignment], deadline_ms: int
+) -> dict[Key, WireError]:
+    """Carry all out in one command, or one by one when they cannot be together any more."""
+    if not wanted:
+        return {}
+    failed: dict[Key, WireError] = {}
+    try:
+        await context.propose(_command(context, wanted.values()), deadline_ms)
+    except RequestTimedOutError:
+        raise
+    except WireError as error:
+        if len(wanted) == 1:
+            return dict.fromkeys(wanted, error)
+        for key, each in wanted.items():
+            try:
+                await context.propose(_command(context, (each,)), deadline_ms)
+            except WireError as refused:
+                failed[key] = refused
+    return failed
+
+
+def _responses(request: Request, failed: Mapping[Key, WireError]) -> list[Fields]:
+    return [
+        {
+            "name": topic.name,
+            "partitions": [
+                {
+                    "partition_index": each.partition_index,
+                    **error_fields(failed.get((topic.name, each.partition_index))),
+                }
+                for each in topic.partitions
+            ],
+        }
+        for topic in request.body.topics
+    ]
+
+
+def refuse_alter(request: Request, error: WireError) -> Fields:
+    """Carry the error at the top and for each partition."""
+    failed = {
+        (topic.name, each.partition_index): error
+        for topic in request.body.topics
+        for each in topic.partitions
+    }
+    return {
+        **error_fields(error),
+        "allow_replication_factor_change": request.get("allow_replication_factor_change", True),
+        "responses": _responses(request, failed),
+    }
+
+
+def answer_list(context: ServerContext, request: Request) -> Fields:
+    """Say which partitions are being reassigned, of those asked for or of all."""
+    image = context.image()
+    topics = []
+    for name, numbers in _asked(image, request):
+        topic = image.topics.get(name)
+        under_way = [] if topic is None else _under_way(topic, numbers)
+        if under_way:
+            topics.append({"name": name, "partitions": under_way})
+    return {**error_fields(None), "topics": topics}
+
+
+def _asked(image: ClusterImage, request: Request) -> Iterable[tuple[str, Iterable[int]]]:
+    if request.body.topics is not None:
+        return [(each.name, each.partition_indexes) for each in request.body.topics]
+    return [(name, range(len(topic.partitions))) for name, topic in image.topics.items()]
+
+
+def _under_way(topic: TopicImage, numbers: Iterable[int]) -> list[Fields]:
+    found: list[Fields] = []
+    for number in numbers:
+        partition = topic.partition(number)
+        if partition is not None and (partition.adding or partition.removing):
+            found.append(
+                {
+                    "partition_index": number,
+                    "replicas": partition.replicas,
+                    "adding_replicas": partition.adding,
+                    "removing_replicas": partition.removing,
+                }
+            )
+    return found
+
+
+def refuse_list(_request: Request, error: WireError) -> Fields:
+    """Carry the error at the top."""
+    return {**error_fields(error), "topics": ()}
+
+
+ALTER_HANDLER = Handler(answer_alter, refuse_alter)
+LIST_HANDLER = Handler(answer_list, refuse_list)
