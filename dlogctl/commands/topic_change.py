@@ -1,5 +1,6 @@
 """`dlogctl topic create`, `alter` and `delete`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from dlogctl.completing import complete_configs, complete_pairs, complete_topics
 from dlogctl.config_meaning import meaning_of
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
+from dlogctl.partition_names import parse_nodes
 from dlogctl.resources import Target
 from dlogctl.session import connected, naming_topic, no_topic
 from dlogctl.settings import Settings, common_options, settings_of
@@ -30,11 +32,21 @@ def _explain(settings: Settings, configs: list[str]) -> None:
             click.echo(f"{name}: {meaning.meaning}", err=True)
 
 
+def _take_nodes(
+    _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
+) -> list[Sequence[int]]:
+    try:
+        return [parse_nodes(text) for text in texts]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @click.command(
     cls=ExampleCommand,
     examples=(
         ("dlogctl topic create events", "With the cluster's number of partitions and replicas."),
         ("dlogctl topic create events -p 12 -s retention.ms=3d", "Twelve partitions, three days."),
+        ("dlogctl topic create events --assign 1,2 --assign 2,3", "Two, on the nodes named."),
         ("dlogctl topic create events --if-not-exists", "For a script that runs many times."),
         ("dlogctl topic create events -p 12 --dry-run", "Would the cluster take it?"),
     ),
@@ -49,6 +61,8 @@ def _explain(settings: Settings, configs: list[str]) -> None:
     callback=take_pairs, shell_complete=complete_pairs,
     help="A topic config, such as retention.ms=3d; may be given many times.",
 )  # fmt: skip
+@click.option("--assign", "assignments", multiple=True, metavar="NODE,...", callback=_take_nodes,
+              help="Nodes of a partition, preferred leader first; once for each.")  # fmt: skip
 @click.option("--if-not-exists", is_flag=True, help="A topic that is there is no error.")
 @click.option("--dry-run", is_flag=True, help="Let the cluster check it, change nothing.")
 @common_options
@@ -59,10 +73,13 @@ def create(
     partitions: int | None,
     replication_factor: int | None,
     configs: dict[str, str],
+    assignments: list[Sequence[int]],
     if_not_exists: bool,
     dry_run: bool,
 ) -> int:
     """Create topic NAME."""
+    if assignments and (partitions or replication_factor):
+        raise click.UsageError("--assign says how many partitions and replicas there are", context)
     settings = settings_of(context)
     output = Output(settings)
     with connected(settings) as client:
@@ -72,6 +89,7 @@ def create(
                     name,
                     partitions=partitions or -1,
                     replication_factor=replication_factor or -1,
+                    assignments=assignments or None,
                     configs=configs,
                     validate_only=dry_run,
                 )

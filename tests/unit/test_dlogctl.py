@@ -39,6 +39,9 @@ class World:
         del self.nodes.peers[2]
         self.peer = self.nodes.peers[1]
         self.nodes.leaders = [1, 1]
+        # As an older node, which cannot tell of fenced nodes and of the quorum.
+        for api in (ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_QUORUM):
+            del self.peer.versions[api]
         self.status: dict[str, Any] = {"state": "active", "version": "0.1.0", "uptime_s": 7200.0}
         self.http_address = ""
         self.deleted: list[str] = []
