@@ -1,5 +1,5 @@
 # Every verb of the project; the work is in scripts/ and in the entry points.
-.PHONY: install demo test check bench sim soak mutants crash fuzz man clean
+.PHONY: install demo test check bench sim soak mutants chaos crash fuzz man clean
 
 install:
 	@scripts/install
@@ -28,6 +28,10 @@ soak: install
 # Every known hole, opened again: each must be seen.
 mutants: install
 	@.venv/bin/python -m tests.simulation.every_mutant
+
+# Three real nodes killed and paused at random: make chaos MINUTES=15 SEED=7.
+chaos: install
+	@.venv/bin/python -m tests.cluster --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED))
 
 # The long forms of tests/crash and tests/fuzz, as long as the environment says.
 crash: export DLOG_KILL_ROUNDS ?= 50

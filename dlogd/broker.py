@@ -301,6 +301,10 @@ class Broker:
         """Return the content of /status."""
         return self.report.status()
 
+    def metadata(self) -> Callable[[], Mapping[str, Any]]:
+        """Return what computes the content of /metadata, from any thread."""
+        return self.report.metadata()
+
     # -- stop
 
     async def stop(self) -> None:

@@ -276,10 +276,13 @@ class Participant:
             for node_id in self.core.connected:
                 self._tell_voters(node_id)
         self._dialled = self.log.voters
-        members: dict[int, tuple[str, int]] = {}
-        for voters in (self._hinted, self._config.controllers, self.log.voters):
-            members |= {voter.node_id: (voter.host, voter.port) for voter in voters.members}
-        self._transport.set_targets(members)
+        # What the log says first. It may be wrong: hosts may have got other addresses while the
+        # cluster was down, and then only the config knows them.
+        places: dict[int, dict[tuple[str, int], None]] = {}
+        for voters in (self.log.voters, self._config.controllers, self._hinted):
+            for voter in voters.members:
+                places.setdefault(voter.node_id, {})[voter.host, voter.port] = None
+        self._transport.set_targets({node_id: tuple(each) for node_id, each in places.items()})
 
     def _tell_voters(self, node_id: int) -> None:
         self._transport.send(node_id, {"type": "voters", "voters": self.log.voters})
