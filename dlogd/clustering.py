@@ -236,14 +236,6 @@ class Clustering:
     def _on_leadership(self, leads: bool, term: int) -> None:
         self._leads_since_ms = self._clock.now_ms() if leads else None
 
-    def lease_status(self) -> dict[str, Any]:
-        """Return facts about the lease of this node, for /status."""
-        return {
-            "valid": self.lease.is_valid(self._clock.now_ms()),
-            "node_epoch": self.lease.node_epoch,
-            "problem": self.keeper.problem,
-        }
-
     def _address(self, node_id: NodeId) -> Address | None:
         node = self.store.image.nodes.get(node_id)
         for each in node.addresses if node is not None else ():

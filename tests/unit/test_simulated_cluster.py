@@ -148,7 +148,7 @@ class Cluster:
     def leased(self, node: SimNode) -> bool:
         broker = node.broker
         assert broker is not None and broker.clustering is not None
-        return broker.clustering.lease_status()["valid"]
+        return bool(broker.status()["lease"]["valid"])
 
 
 @pytest.fixture
