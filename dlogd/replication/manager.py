@@ -29,7 +29,7 @@ from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import load_producers
 from dlogd.replication.producers import ProducerStates
-from dlogd.replication.reconcile import Key, given_up, mine
+from dlogd.replication.reconcile import Key, given_up, mine, others_have_it
 from dlogd.replication.roles import Roles
 from dlogd.replication.snapshotting import Snapshotting
 from dlogd.replication.topic_settings import log_config_of, settings_of
@@ -297,7 +297,10 @@ class ReplicaManager:
         place = self._place
         try:
             plog = await self._logs.create(
-                name, topic.topic_id, log_config_of(effective, self._config)
+                name,
+                topic.topic_id,
+                log_config_of(effective, self._config),
+                anew=others_have_it(topic.partitions[index], place.node_id),
             )
             if plog.failed is not None:
                 raise plog.failed
