@@ -16,6 +16,7 @@ from typing import NamedTuple
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from bench.peers.cluster import DlogCluster, KafkaCluster
 from bench.peers.dlog import DlogServer
 from bench.peers.kafka import KafkaServer
 from bench.peers.nats import NatsServer
@@ -28,6 +29,8 @@ CONTENDERS: dict[str, Callable[[Path], Server]] = {
     "dlog-never": lambda folder: DlogServer(folder, overrides={"flush.policy": "never"}),
     "kafka": KafkaServer,
     "kafka-flush": lambda folder: KafkaServer(folder, overrides=FLUSH_EACH),
+    "dlog-cluster": DlogCluster,
+    "kafka-cluster": KafkaCluster,
     "nats": NatsServer,
     "nats-always": lambda folder: NatsServer(folder, sync="always"),
 }
@@ -36,6 +39,8 @@ DESCRIPTIONS = {
     "dlog-never": "dlogd with `flush.policy: never`",
     "kafka": "Apache Kafka 4.3, one KRaft node at its defaults: no fsync before the answer",
     "kafka-flush": "the same with `log.flush.interval.messages=1`: fsync before the answer",
+    "dlog-cluster": "three dlogd at their defaults, all of them voters",
+    "kafka-cluster": "three Apache Kafka 4.3 at their defaults, each broker and controller",
     "nats": "NATS JetStream, file store, flushed every two minutes (its default)",
     "nats-always": "NATS JetStream, file store, `sync_interval: always`",
 }

@@ -22,6 +22,15 @@ METRICS: dict[str, tuple[str, float, str]] = {
     "speed_beside_crowd": ("speed of the others", 1, ".2f"),
     "client_cpu_us": ("client CPU µs/record", 1, ".2f"),
     "import_ms": ("ms to import", 1, ".0f"),
+    "proposals_per_s": ("changes/s", 1, ",.0f"),
+    "follower_p50_us": ("p50 µs by a follower", 1, ",.0f"),
+    "topic_ms": ("ms per topic, one by one", 1, ".1f"),
+    "topics_answered_s": ("s for all, answered", 1, ".2f"),
+    "topics_served_s": ("s for all, served", 1, ".2f"),
+    "failover_s": ("s, median", 1, ".2f"),
+    "failover_max_s": ("s at most", 1, ".2f"),
+    "image_mb": ("MB of image per node", 1, ".1f"),
+    "replay_s": ("s to read it at start", 1, ".2f"),
     "help_ms": ("ms for `dlogctl --help`", 1, ".0f"),
 }
 # Shown per row; the rest stays in the JSON file.
@@ -56,6 +65,11 @@ SHOWN = {
     "client-decode": ("records_per_s", "mb_per_s"),
     "client-decode-1k": ("records_per_s", "mb_per_s"),
     "client-import": ("import_ms", "help_ms"),
+    "proposals": ("p50_us", "p99_us", "follower_p50_us", "proposals_per_s"),
+    "create-topics": ("topic_ms", "topics_answered_s", "topics_served_s"),
+    "controller-failover": ("failover_s", "failover_max_s"),
+    "node-failure": ("failover_s", "failover_max_s"),
+    "partitions-10000": ("image_mb", "replay_s", "idle_cpu_share"),
 }
 Results = dict[str, Any]
 

@@ -7,9 +7,9 @@ import asyncio
 import logging
 import os.path
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from dlog.address import Address
@@ -129,6 +129,22 @@ def raft_config(config: Config, secret: bytes) -> RaftConfig:
     )
 
 
+class OpenQuorum(Protocol):
+    """How the metadata are opened: in a thread of their own, or (simulated) on the same loop."""
+
+    def __call__(
+        self,
+        directory: Directory,
+        config: RaftConfig,
+        /,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        on_failed: Callable[[Exception], None] | None,
+    ) -> Coroutine[Any, Any, Quorum]:
+        """Return the store once it takes part; raise what it raises."""
+
+
 async def catch_up(store: Quorum, clock: Clock) -> None:
     """Return when the image has all that was acknowledged before: there is a quorum."""
     while not isinstance(await store.barrier(clock.now_ms() + BARRIER_TIMEOUT_MS), Applied):
@@ -155,13 +171,14 @@ class Clustering:
         rng: random.Random,
         tasks: Tasks,
         on_failed: Callable[[Exception], None],
+        open_quorum: OpenQuorum = ThreadedRaftStore.open,
     ) -> "Clustering":
         """Open the metadata and return when there is a quorum; `stop` does not close it.
 
         Raises ConfigError, OSError and DlogError.
         """
         read = partial(read_secret, config.cluster.secret_file or "", open_directory)
-        store = await ThreadedRaftStore.open(
+        store = await open_quorum(
             directory,
             raft_config(config, await engine.run(read)),
             clock=clock,
@@ -197,6 +214,7 @@ class Clustering:
         self._rng = rng
         self._tasks = tasks
         self._wants_shutdown = False
+        self._leads_since_ms: int | None = None
         self._options = ConnectionOptions(client_id=heartbeats.CLIENT_ID)
         self.service = LivenessService(
             self.node_id,
@@ -237,6 +255,7 @@ class Clustering:
         if wanted.is_wildcard and advertised is not None:
             host = advertised.host
         self.store.subscribe(self._on_image)
+        self.store.on_leadership(self._on_leadership)
         self.driver.start()
         return NodeAddress(listener=INTERNAL, host=host, port=port)
 
@@ -253,6 +272,16 @@ class Clustering:
         await self.keeper.stop()
         await self.driver.stop()
         await self.server.stop()
+
+    def has_outlived(self) -> bool:
+        """Return whether this node leads the metadata for so long that no lease of others holds."""
+        since_ms = self._leads_since_ms
+        return since_ms is not None and (
+            self._clock.now_ms() >= since_ms + self.timings.takeover_ms
+        )
+
+    def _on_leadership(self, leads: bool, term: int) -> None:
+        self._leads_since_ms = self._clock.now_ms() if leads else None
 
     def lease_status(self) -> dict[str, Any]:
         """Return facts about the lease of this node, for /status."""

@@ -54,6 +54,15 @@ DISK_COLUMNS = (
     Column("USED", "used", right=True),
     Column("ERROR", "error"),
 )
+MEANINGS = (
+    ("leaderless", "partitions that nobody can write or read"),
+    ("under replicated", "partitions with replicas that lack something"),
+    ("offline replicas", "partitions with replicas on nodes or disks that are out of service"),
+    ("non preferred leader", "partitions led by another node than the one that should"),
+    ("LOGS", "partitions whose data the node, or the directory, holds"),
+    ("FLUSH, P99", "the node's flush policy, and what 99 % of its flushes take at most"),
+    ("SIZE, FREE, USED", "of the file system, whoever uses it"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +243,8 @@ def _show(document: Mapping[str, Any], settings: Settings, *, compact: bool) -> 
     output.rows(rows, NODE_COLUMNS, "nodes")
     if disks := _disk_rows(document):
         output.rows(disks, DISK_COLUMNS, "disks")
+    for title, meaning in MEANINGS if settings.explain and not compact else ():
+        click.echo(f"{title}: {meaning}", err=True)
     for note in document["notes"]:
         click.echo(f"note: {note}", err=True)
 
@@ -311,6 +322,6 @@ def status(context: click.Context, watch: float | None, exit_when_healthy: bool)
             show,
             ends=lambda code: exit_when_healthy and code == exit_codes.OK,
         )
-    if code != exit_codes.OK:
-        settings.suggest("dlogctl topic describe NAME, dlogctl log-dirs")
+    wrong = code != exit_codes.OK
+    settings.suggest(f"dlogctl topic {'describe NAME' if wrong else 'list'}, dlogctl log-dirs")
     return code

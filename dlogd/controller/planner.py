@@ -112,6 +112,8 @@ class Planner:
         self._down_since: dict[NodeId, int] = {}
         self._leaderless_since: dict[Key, int] = {}
         self._scan_next_ms = 0
+        # What the last scan saw, if it left nothing to do or to wait for.
+        self._calm: _Sight | None = None
 
     def plan(self, image: ClusterImage, liveness: Liveness, now_ms: int) -> Plan:
         """Return what to do now; `liveness` comes from `observed`."""
@@ -133,12 +135,20 @@ class Planner:
         self._down_since = {n: self._down_since.get(n, now_ms) for n in sorted(down)}
 
     def _partition_commands(self, image: ClusterImage, now_ms: int) -> list[PlainCommand]:
-        scan = _Scan(self._settings.elections_max)
         settled = {
             node_id
             for node_id, since in self._up_since.items()
             if now_ms - since >= self._settings.settled_ms
         }
+        dead = frozenset(
+            node_id
+            for node_id, since in self._down_since.items()
+            if now_ms - since >= self._settings.refill_after_ms
+        )
+        sight = _Sight(image, settled, dead)
+        if self._calm is not None and self._calm.is_same(sight):
+            return []
+        scan = _Scan(self._settings.elections_max)
         for topic in image.topics.values():
             for number, partition in enumerate(topic.partitions):
                 if partition.adding or partition.removing:
@@ -153,7 +163,9 @@ class Planner:
         unclean = self._overdue(image, scan.leaderless, now_ms)
         if unclean:
             commands.append(self._elect(ElectionKind.UNCLEAN_IF_ALLOWED, unclean))
-        commands += self._refill(image, scan.reassigning, now_ms)
+        commands += self._refill(image, scan.reassigning, dead)
+        waits = commands or scan.leaderless or scan.reassigning
+        self._calm = None if waits else sight
         return commands
 
     def _elect(self, kind: ElectionKind, keys: list[Key]) -> ElectLeaders:
@@ -181,12 +193,9 @@ class Planner:
             )
         ]
 
-    def _refill(self, image: ClusterImage, reassigning: int, now_ms: int) -> list[PlainCommand]:
-        dead = frozenset(
-            node_id
-            for node_id, since in self._down_since.items()
-            if now_ms - since >= self._settings.refill_after_ms
-        )
+    def _refill(
+        self, image: ClusterImage, reassigning: int, dead: frozenset[NodeId]
+    ) -> list[PlainCommand]:
         leaving = frozenset(
             node_id for node_id, node in image.nodes.items() if node.drain == Drain.REPLICAS
         )
@@ -197,6 +206,19 @@ class Planner:
         if not moves:
             return []
         return [AlterAssignments(command_id=self._new_id(), reassignments=tuple(moves))]
+
+
+class _Sight:
+    """All that a scan of the partitions depends on, but for time."""
+
+    def __init__(self, image: ClusterImage, settled: set[NodeId], dead: frozenset[NodeId]) -> None:
+        self._parts = (image.topics, image.nodes, image.configs)
+        self._sets = (settled, dead)
+
+    def is_same(self, other: "_Sight") -> bool:
+        """Whether a scan would find the same again: images share what did not change."""
+        parts = zip(self._parts, other._parts, strict=True)
+        return self._sets == other._sets and all(one is another for one, another in parts)
 
 
 class _Scan:

@@ -6,7 +6,7 @@ Which chunk holds a key is kept in shards that are shared the same way. The orde
 that of insertion, as with `dict`, and depends on nothing else. Used by `dlogd.metadata.image`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Any, TypeVar
 from uuid import UUID
 from zlib import crc32
@@ -79,6 +79,14 @@ class ChunkedMap(Mapping[K, V]):
     def __repr__(self) -> str:
         return f"ChunkedMap({dict(self.items())!r})"
 
+    def items(self) -> ItemsView[K, V]:
+        """Return all keys and values, as `dict` does."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[V]:
+        """Return all values, as `dict` does."""
+        return _Values(self)
+
     def with_items(self, items: Iterable[tuple[K, V]]) -> "ChunkedMap[K, V]":
         """Return a copy in which keys have new values; new keys come last."""
         chunks = list(self._chunks)
@@ -129,18 +137,29 @@ class ChunkedMap(Mapping[K, V]):
     def _copy(
         self, chunks: list[dict[K, V]], shards: tuple[dict[K, int], ...], length: int
     ) -> "ChunkedMap[K, V]":
-        copy: ChunkedMap[K, V] = ChunkedMap()
+        copy: ChunkedMap[K, V] = ChunkedMap.__new__(ChunkedMap)
         copy._chunks, copy._shards, copy._length = tuple(chunks), shards, length
         return copy
 
-    def first_keys(self, count: int) -> list[K]:
-        """Return the keys that came first."""
-        found: list[K] = []
-        for chunk in self._chunks:
-            if len(found) >= count:
-                break
-            found.extend(chunk)
-        return found[:count]
+
+class _Items(ItemsView[K, V]):
+    """Goes through the chunks, without a look-up for each key."""
+
+    _mapping: ChunkedMap[K, V]
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        for chunk in self._mapping._chunks:
+            yield from chunk.items()
+
+
+class _Values(ValuesView[V]):
+    """The same for values."""
+
+    _mapping: ChunkedMap[Any, V]
+
+    def __iter__(self) -> Iterator[V]:
+        for chunk in self._mapping._chunks:
+            yield from chunk.values()
 
 
 def chunked(mapping: Mapping[K, V]) -> ChunkedMap[K, V]:

@@ -9,8 +9,10 @@ replicas (rule 3.3: it would enter the log with each fetch).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
+from operator import attrgetter
+from typing import Any
 from uuid import UUID
 
 from dlog.errors import WireError, error_for
@@ -25,6 +27,7 @@ from dlog.types import (
 )
 from dlogd.metadata.chunks import ChunkedMap
 from dlogd.metadata.limits import LEVEL_OLDEST, OUTCOMES_REMEMBERED
+from dlogd.metadata.recent import Recent
 
 __all__ = [
     "EMPTY_IMAGE",
@@ -200,7 +203,7 @@ class ClusterImage:
     topics_by_id: Mapping[TopicId, TopicImage] = field(default_factory=ChunkedMap)
     producer_id_next: int = 0
     # The outcomes of the last commands by command id, oldest first.
-    outcomes: Mapping[UUID, Applied | Refused] = field(default_factory=ChunkedMap)
+    outcomes: Recent[Applied | Refused] = field(default_factory=Recent)
     # Which commands and formats are in use: all nodes know them (`SetFeatureLevel`).
     feature_level: int = LEVEL_OLDEST
     controller: Controller = Controller()
@@ -209,10 +212,18 @@ class ClusterImage:
     # Topic names that have a `.` or a `_`, by what they are when both are `_`. Follows from topics.
     unified_names: Mapping[str, str] = field(default_factory=ChunkedMap)
 
+    def having(self, **changes: object) -> "ClusterImage":
+        """Do what `dataclasses.replace` does, faster: each command does it three times."""
+        values: dict[str, Any] = dict(zip(_FIELDS, _VALUES(self), strict=True))
+        return ClusterImage(**(values | changes))
+
     def partition(self, topic: str, partition_id: int) -> PartitionImage | None:
         """Return a partition, None when topic or partition is not there."""
         found = self.topics.get(topic)
         return None if found is None else found.partition(partition_id)
 
+
+_FIELDS = tuple(each.name for each in fields(ClusterImage))
+_VALUES = attrgetter(*_FIELDS)
 
 EMPTY_IMAGE = ClusterImage()

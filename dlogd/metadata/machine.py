@@ -11,12 +11,10 @@ for each kind of command.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from dlog.errors import InvalidRequestError, UnsupportedVersionError, WireError
 from dlogd.metadata import cluster_steps, node_steps, partition_steps, topic_steps
-from dlogd.metadata.chunks import chunked
 from dlogd.metadata.commands import (
     AllocateProducerIds,
     AlterAssignments,
@@ -75,7 +73,7 @@ def apply(
 
     A command that was applied before (by its id) changes nothing and has its first outcome again.
     """
-    stepped = replace(image, version=image.version + 1)
+    stepped = image.having(version=image.version + 1)
     try:
         command = decode(data)
     except MalformedCommandError as error:
@@ -116,11 +114,8 @@ def _refusal(error: WireError) -> Refused:
 
 
 def _remember(image: ClusterImage, command: Command, outcome: Applied | Refused) -> ClusterImage:
-    outcomes = chunked(image.outcomes)
-    surplus = len(outcomes) + 1 - outcomes_remembered(image.feature_level)
-    if surplus > 0:
-        outcomes = outcomes.without(outcomes.first_keys(surplus))
-    return replace(image, outcomes=outcomes.with_items([(command.command_id, outcome)]))
+    keep = outcomes_remembered(image.feature_level)
+    return image.having(outcomes=image.outcomes.with_newest(command.command_id, outcome, keep))
 
 
 _STEPS: dict[type[Any], Callable[[ClusterImage, Any], Step]] = {

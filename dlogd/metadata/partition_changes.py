@@ -32,8 +32,7 @@ def with_topics(image: ClusterImage, topics: list[TopicImage]) -> ClusterImage:
     """Return an image in which topics are new or other than before; names do not change."""
     if not topics:
         return image
-    return replace(
-        image,
+    return image.having(
         topics=chunked(image.topics).with_items([(topic.name, topic) for topic in topics]),
         topics_by_id=chunked(image.topics_by_id).with_items(
             [(topic.topic_id, topic) for topic in topics]

@@ -27,6 +27,7 @@ from dlogd.metadata.image import (
     Refused,
     TopicImage,
 )
+from dlogd.metadata.recent import Recent
 
 MAGIC = b"dlogsnap"
 FORMAT_VERSION = 2
@@ -106,7 +107,7 @@ def _read_image(reader: Reader, version: int, form: int) -> ClusterImage:
         topics=ChunkedMap([(topic.name, topic) for topic in topics]),
         topics_by_id=ChunkedMap([(topic.topic_id, topic) for topic in topics]),
         producer_id_next=producer_id_next,
-        outcomes=ChunkedMap(outcomes),
+        outcomes=Recent(outcomes),
         feature_level=level,
         controller=controller,
         unclean_elections=unclean_elections,

@@ -19,6 +19,7 @@ from dlogd.metadata.commands import (
     encode,
 )
 from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage
+from dlogd.metadata.recent import Recent
 from tests.golden.test_cluster_formats import COMMANDS
 
 
@@ -84,6 +85,37 @@ def test_the_machine_takes_damaged_commands(golden: bytes, draw: st.DataObject) 
     assert encode(decoded) == bytes(data)
 
 
+@given(
+    st.lists(st.integers(0, 600), max_size=400),
+    st.integers(1, 60),
+    st.integers(1, 60),
+    st.integers(0, 20),
+)
+def test_the_newest_items_are_kept_in_order(
+    keys: list[int], keep: int, later: int, begin: int
+) -> None:
+    plain = {UUID(int=1000 + key): key for key in range(begin)}
+    recent: Recent[int] = Recent(plain)
+    versions = [(recent, plain)]
+    for serial, number in enumerate(keys):
+        key = UUID(int=number)
+        if key in plain:
+            assert recent[key] == plain[key]
+            continue
+        keep = keep if serial < 200 else max(keep, later)  # it never falls
+        plain = dict([*plain.items(), (key, serial)][-keep:])
+        recent = recent.with_newest(key, serial, keep)
+        versions.append((recent, plain))
+    for version, expected in versions[::7] + versions[-1:]:
+        assert list(version.items()) == list(expected.items())
+        assert len(version) == len(expected)
+        assert version == Recent(expected)
+        for number in range(0, 600, 11):
+            key = UUID(int=number)
+            assert version.get(key, -1) == expected.get(key, -1)
+            assert (key in version) == (key in expected)
+
+
 operations = st.lists(
     st.tuples(st.booleans(), st.lists(st.integers(0, 400), max_size=80)), max_size=12
 )
@@ -108,7 +140,6 @@ def test_chunked_maps_are_maps(todo: list[tuple[bool, list[int]]]) -> None:
         assert chunked == ChunkedMap(plain)
         assert all(chunked.get(key) == plain.get(key) for key in range(400))
         assert all((key in chunked) == (key in plain) for key in range(400))
-        assert chunked.first_keys(5) == list(plain)[:5]
         new = {key for key, value in plain.items() if copy.get(key) != value}
         assert new <= {key for key, _ in suspects(chunked, before)}
         gone = {key for key, value in copy.items() if plain.get(key) != value}

@@ -1,74 +1,100 @@
 """When a proposal may be sent again, and what a leader takes."""
 
-import asyncio
-from collections.abc import Callable
-
-from dlogd.metadata.image import Applied, Unknown
+from dlogd.metadata.image import Applied, Outcome, Refused, Unknown
 from dlogd.metadata.raft import proposals
 from dlogd.metadata.raft.entries import ITEMS_BYTES_MAX, Item, What
-from dlogd.metadata.raft.proposals import Intake, Outbox, Pending
+from dlogd.metadata.raft.proposals import Intake, Outbox
 
 
 def _item(number: int, size: int = 16) -> Item:
     return Item(What.BARRIER, number.to_bytes(16, "big") + bytes(size - 16))
 
 
-def _with_pending(check: Callable[[Outbox, Pending], None]) -> None:
-    async def scenario() -> None:
-        outbox = Outbox()
-        pending = Pending(_item(1), asyncio.get_running_loop().create_future())
-        outbox.pending[_item(1).key] = pending
-        check(outbox, pending)
-
-    asyncio.run(scenario())
+def _outbox(deadline_ms: int = 1_000_000) -> tuple[Outbox, list[Outcome]]:
+    """Return an outbox with one proposal, and the list of what it was told."""
+    outbox = Outbox()
+    told: list[Outcome] = []
+    outbox.add(_item(1), deadline_ms, told.append)
+    return outbox, told
 
 
 def test_in_a_new_term_nothing_is_sent_before_an_entry_of_it_is_applied() -> None:
     """An older copy may still be in the log of the new leader, not yet applied here."""
-
-    def check(outbox: Outbox, _: Pending) -> None:
-        assert outbox.due(term=3, applied_term=2, now_s=1.0) == [_item(1)]
-        assert outbox.due(term=4, applied_term=3, now_s=9.0) == []
-        assert outbox.due(term=4, applied_term=4, now_s=9.0) == [_item(1)]
-        assert outbox.due(term=4, applied_term=4, now_s=9.1) == []
-
-    _with_pending(check)
+    outbox, _ = _outbox()
+    assert outbox.due(term=3, applied_term=2, now_s=1.0) == [_item(1)]
+    assert outbox.due(term=4, applied_term=3, now_s=9.0) == []
+    assert outbox.due(term=4, applied_term=4, now_s=9.0) == [_item(1)]
+    assert outbox.due(term=4, applied_term=4, now_s=9.1) == []
 
 
 def test_within_a_term_it_is_sent_again_after_a_while_or_a_refusal() -> None:
-    def check(outbox: Outbox, _: Pending) -> None:
-        outbox.due(term=3, applied_term=3, now_s=1.0)
-        assert outbox.due(term=3, applied_term=3, now_s=1.4) == []
-        assert outbox.due(term=3, applied_term=3, now_s=1.6) == [_item(1)]
-        outbox.refuse((_item(1),), term=3, now_s=1.6)
-        assert outbox.due(term=3, applied_term=3, now_s=1.6) == []
-        assert outbox.due(term=3, applied_term=3, now_s=1.66) == [_item(1)]
-        outbox.refuse((_item(1),), term=2, now_s=1.66)
-        assert outbox.due(term=3, applied_term=3, now_s=1.9) == []
+    outbox, _ = _outbox()
+    outbox.due(term=3, applied_term=3, now_s=1.0)
+    assert outbox.due(term=3, applied_term=3, now_s=1.4) == []
+    assert outbox.due(term=3, applied_term=3, now_s=1.6) == [_item(1)]
+    outbox.refuse((_item(1),), term=3, now_s=1.6)
+    assert outbox.due(term=3, applied_term=3, now_s=1.6) == []
+    assert outbox.due(term=3, applied_term=3, now_s=1.66) == [_item(1)]
+    outbox.refuse((_item(1),), term=2, now_s=1.66)
+    assert outbox.due(term=3, applied_term=3, now_s=1.9) == []
 
-    _with_pending(check)
+
+def test_what_is_new_is_sent_at_once_and_each_in_its_own_time_again() -> None:
+    outbox, _ = _outbox()
+    assert outbox.due(term=3, applied_term=3, now_s=1.0) == [_item(1)]
+    outbox.add(_item(2), 1_000_000, lambda _: None)
+    outbox.add(_item(3), 1_000_000, lambda _: None)
+    outbox.settle(_item(3).key, Applied(version=1))
+    assert outbox.due(term=3, applied_term=3, now_s=1.3) == [_item(2)]
+    assert outbox.due(term=3, applied_term=3, now_s=1.6) == [_item(1)]
+    assert outbox.due(term=3, applied_term=3, now_s=1.81) == [_item(2)]
+    assert outbox.due(term=3, applied_term=3, now_s=2.0) == []
+    assert outbox.due(term=3, applied_term=3, now_s=2.11) == [_item(1)]
 
 
 def test_behind_a_snapshot_only_what_was_sent_is_unknown() -> None:
-    def check(outbox: Outbox, pending: Pending) -> None:
-        outbox.give_up_sent()
-        assert not pending.settled.done()
-        outbox.due(term=3, applied_term=3, now_s=1.0)
-        outbox.give_up_sent()
-        assert isinstance(pending.settled.result(), Unknown)
-        outbox.settle(_item(1).key, Applied(version=1))  # nobody waits any more
+    outbox, told = _outbox()
+    outbox.give_up_sent()
+    assert not told
+    outbox.due(term=3, applied_term=3, now_s=1.0)
+    outbox.give_up_sent()
+    assert [type(each) for each in told] == [Unknown]
+    outbox.settle(_item(1).key, Applied(version=1))  # nobody waits any more
+    assert len(told) == 1
 
-    _with_pending(check)
+
+def test_a_deadline_tells_whether_it_was_sent() -> None:
+    outbox, told = _outbox(deadline_ms=100)
+    outbox.expire(99)
+    assert not told
+    outbox.expire(100)
+    assert [type(each) for each in told] == [Refused]
+    assert outbox.due(term=3, applied_term=3, now_s=1.0) == []
+    outbox, told = _outbox(deadline_ms=100)
+    outbox.due(term=3, applied_term=3, now_s=1.0)
+    outbox.expire(100)
+    assert [type(each) for each in told] == [Unknown]
+    assert not outbox.pending
+
+
+def test_who_proposes_the_same_shares_what_was_sent_but_not_the_deadline() -> None:
+    outbox, told = _outbox(deadline_ms=100)
+    later: list[Outcome] = []
+    outbox.add(_item(1), 200, later.append)
+    assert outbox.due(term=3, applied_term=3, now_s=1.0) == [_item(1)]
+    outbox.expire(150)
+    assert [type(each) for each in told] == [Unknown]
+    assert not later
+    outbox.settle(_item(1).key, Applied(version=1))
+    assert later == [Applied(version=1)]
+    assert len(told) == 1
 
 
 def test_what_is_expected_is_never_sent() -> None:
-    def check(outbox: Outbox, _: Pending) -> None:
-        outbox.pending.clear()
-        outbox.expect(bytes(16), asyncio.get_running_loop().create_future())
-        assert outbox.due(term=3, applied_term=3, now_s=1.0) == []
-        assert outbox.due(term=4, applied_term=4, now_s=9.0) == []
-
-    _with_pending(check)
+    outbox = Outbox()
+    outbox.expect(bytes(16), 1_000_000, lambda _: None)
+    assert outbox.due(term=3, applied_term=3, now_s=1.0) == []
+    assert outbox.due(term=4, applied_term=4, now_s=9.0) == []
 
 
 def test_a_leader_takes_each_key_once_in_its_term() -> None:

@@ -285,6 +285,12 @@ class RaftCore(Elections):
         self._SyncObj__newAppendEntriesTime = self.now_s() + self._timings.heartbeat_s
         self._replication.send_all(heartbeat=True)
 
+    def _SyncObj__applyLogEntries(self) -> Any:  # noqa: N802
+        """Tell what is committed first: followers apply it meanwhile, however long it takes."""
+        if self.is_leader and self.commit_index > self.applied_index:
+            self._replication.send_all(heartbeat=False)
+        return super()._SyncObj__applyLogEntries()
+
     def _SyncObj__doApplyCommand(self, command: bytes) -> None:  # noqa: N802
         index = self.applied_index + 1
         term = self._log.term_at(index)

@@ -19,6 +19,7 @@ from dlogd.metadata.raft.administration import Administration
 from dlogd.metadata.raft.boot import Disk
 from dlogd.metadata.raft.consensus import RaftCore
 from dlogd.metadata.raft.handshake import NONCE_BYTES, Hello
+from dlogd.metadata.raft.log import LogFailedError
 from dlogd.metadata.raft.machine_state import MachineState
 from dlogd.metadata.raft.membership import Membership
 from dlogd.metadata.raft.messages import Message
@@ -140,7 +141,12 @@ class Participant:
             self._wake.clear()
             if self._clock_passed(timer):
                 timer = loop.call_later(self._config.timings.tick_s, self._wake.set)
-            self._step()
+            try:
+                self._step()
+            except LogFailedError as error:
+                # A full or broken disk is no defect of the program: one line says it.
+                self._on_task_failed("raft", error)
+                break
             await self._wake.wait()
         timer.cancel()
 
@@ -156,6 +162,7 @@ class Participant:
         core.tick()
         # Before anything is sent again: what was applied now must be known as settled.
         self.state.publish()
+        self._outbox.expire(self._clock.now_ms())
         if core.is_leader:
             self._lead()
         elif core.leader_id is not None:
@@ -269,10 +276,13 @@ class Participant:
             for node_id in self.core.connected:
                 self._tell_voters(node_id)
         self._dialled = self.log.voters
-        members: dict[int, tuple[str, int]] = {}
-        for voters in (self._hinted, self._config.controllers, self.log.voters):
-            members |= {voter.node_id: (voter.host, voter.port) for voter in voters.members}
-        self._transport.set_targets(members)
+        # What the log says first. It may be wrong: hosts may have got other addresses while the
+        # cluster was down, and then only the config knows them.
+        places: dict[int, dict[tuple[str, int], None]] = {}
+        for voters in (self.log.voters, self._config.controllers, self._hinted):
+            for voter in voters.members:
+                places.setdefault(voter.node_id, {})[voter.host, voter.port] = None
+        self._transport.set_targets({node_id: tuple(each) for node_id, each in places.items()})
 
     def _tell_voters(self, node_id: int) -> None:
         self._transport.send(node_id, {"type": "voters", "voters": self.log.voters})

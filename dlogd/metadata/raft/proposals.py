@@ -1,6 +1,6 @@
 """Proposals on their way into the log, on the side of who proposes and on the leader's.
 
-Pure but for futures. A proposal is applied at most once although it is sent again, because it is
+Pure. A proposal is applied at most once although it is sent again, because it is
 sent again only when all earlier copies are known to be dead or are recognised:
 
 * within one term the leader takes each key once (`Intake`);
@@ -8,11 +8,12 @@ sent again only when all earlier copies are known to be dead or are recognised:
   entry of a later term has been applied here and the proposal has not.
 """
 
-import asyncio
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from dlogd.metadata.image import Outcome, Unknown
+from dlog.errors import NotControllerError
+from dlogd.metadata.image import Outcome, Refused, Unknown
 from dlogd.metadata.raft.entries import ITEMS_BYTES_MAX, Item, What
 
 WAITING_MAX = 1_000
@@ -22,8 +23,13 @@ ENTRY_ITEMS_MAX = 256
 ENTRIES_IN_FLIGHT_MAX = 4
 RESEND_S = 0.5
 REFUSED_PAUSE_S = 0.05
+NO_LEADER = "The quorum has no leader that can be reached"
 
 _NEVER_AGAIN = 1 << 62
+_NEVER = 1 << 62
+
+OnSettled = Callable[[Outcome], None]
+"""Takes the outcome of a proposal, once. Called from the step in which it is known."""
 
 
 @dataclass(slots=True)
@@ -31,9 +37,10 @@ class Pending:
     """One proposal of this node, until it is settled."""
 
     item: Item
-    settled: asyncio.Future[Outcome]
     term: int = -1  # in which it was last sent
     sent_s: float = 0.0
+    # Until when (milliseconds) somebody waits, and who.
+    waiters: list[tuple[int, OnSettled]] = field(default_factory=list)
 
 
 class Outbox:
@@ -41,31 +48,71 @@ class Outbox:
 
     def __init__(self) -> None:
         self.pending: dict[bytes, Pending] = {}
+        self._fresh: list[Pending] = []
+        # What was sent need not be looked at before this changes, or before this time.
+        self._looked_at = (-1, -1)
+        self._look_again_s = 0.0
+        self._expire_ms = _NEVER
 
     def __len__(self) -> int:
         return len(self.pending)
 
-    def expect(self, key: bytes, settled: asyncio.Future[Outcome]) -> Pending:
+    def add(self, item: Item, deadline_ms: int, on_settled: OnSettled) -> Pending:
+        """Have an item sent, unless it is on its way already; wait until a time for its outcome."""
+        pending = self.pending.get(item.key)
+        if pending is None:
+            pending = self.pending[item.key] = Pending(item)
+            self._fresh.append(pending)
+        pending.waiters.append((deadline_ms, on_settled))
+        self._expire_ms = min(self._expire_ms, deadline_ms)
+        return pending
+
+    def expect(self, key: bytes, deadline_ms: int, on_settled: OnSettled) -> Pending:
         """Wait for the outcome of what is sent by other means, once."""
-        pending = self.pending[key] = Pending(Item(What.BARRIER, key), settled, term=_NEVER_AGAIN)
+        pending = self.pending[key] = Pending(Item(What.BARRIER, key), term=_NEVER_AGAIN)
+        pending.waiters.append((deadline_ms, on_settled))
+        self._expire_ms = min(self._expire_ms, deadline_ms)
         return pending
 
     def settle(self, key: bytes, outcome: Outcome) -> None:
         """Give a proposer its outcome, if he waits."""
         found = self.pending.pop(key, None)
-        if found is not None and not found.settled.done():
-            found.settled.set_result(outcome)
+        if found is not None:
+            for _, on_settled in found.waiters:
+                on_settled(outcome)
+
+    def expire(self, now_ms: int) -> None:
+        """Tell those whose time is up; what nobody waits for is not sent again."""
+        if now_ms < self._expire_ms:
+            return
+        self._expire_ms = _NEVER
+        for key, pending in list(self.pending.items()):
+            waiters, pending.waiters = pending.waiters, []
+            for deadline_ms, on_settled in waiters:
+                if now_ms < deadline_ms:
+                    pending.waiters.append((deadline_ms, on_settled))
+                    self._expire_ms = min(self._expire_ms, deadline_ms)
+                elif pending.term < 0:
+                    on_settled(Refused.of(NotControllerError(NO_LEADER)))
+                else:
+                    on_settled(Unknown(message="The deadline passed"))
+            if not pending.waiters:
+                del self.pending[key]
 
     def due(self, term: int, applied_term: int, now_s: float) -> list[Item]:
         """Return what is to be sent to the leader of `term` now, and note it as sent."""
-        items = []
-        for pending in self.pending.values():
-            fresh = pending.term < 0 or applied_term > pending.term
-            again = pending.term == term and now_s - pending.sent_s >= RESEND_S
-            if fresh or again:
-                pending.term, pending.sent_s = term, now_s
-                items.append(pending.item)
-        return items
+        fresh, self._fresh = self._fresh, []
+        if self._looked_at == (term, applied_term) and now_s < self._look_again_s:
+            found = [each for each in fresh if self.pending.get(each.item.key) is each]
+        else:
+            waiting = self.pending.values()
+            found = [each for each in waiting if _due(each, term, applied_term, now_s)]
+            earlier = [each.sent_s for each in waiting if each.term == term]
+            self._looked_at = (term, applied_term)
+            self._look_again_s = min([now_s, *earlier]) + RESEND_S
+        for pending in found:
+            pending.term, pending.sent_s = term, now_s
+        return [pending.item for pending in found]
 
     def refuse(self, items: tuple[Item, ...], term: int, now_s: float) -> None:
         """The leader took none of these: they may be sent again soon."""
@@ -74,6 +121,7 @@ class Outbox:
             if pending is not None and pending.term == term:
                 # Earlier copies of this term may have been taken, so the term stays.
                 pending.sent_s = now_s - RESEND_S + REFUSED_PAUSE_S
+                self._look_again_s = min(self._look_again_s, now_s + REFUSED_PAUSE_S)
 
     def abandon(self, outcome: Outcome) -> None:
         """Settle all; the node stops."""
@@ -84,6 +132,11 @@ class Outbox:
         """Settle as unknown what may have been applied unseen, within a snapshot."""
         for key in [key for key, pending in self.pending.items() if pending.term >= 0]:
             self.settle(key, Unknown(message="A snapshot replaced the log meanwhile"))
+
+
+def _due(pending: Pending, term: int, applied_term: int, now_s: float) -> bool:
+    fresh = pending.term < 0 or applied_term > pending.term
+    return fresh or (pending.term == term and now_s - pending.sent_s >= RESEND_S)
 
 
 class Intake:

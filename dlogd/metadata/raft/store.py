@@ -16,7 +16,6 @@ from dlog.errors import (
     BrokerNotAvailableError,
     InvalidRequestError,
     KafkaStorageError,
-    NotControllerError,
 )
 from dlogd.clock import Clock
 from dlogd.metadata.admission import admit
@@ -28,7 +27,7 @@ from dlogd.metadata.raft.entries import Item, What
 from dlogd.metadata.raft.machine_state import Subscriber
 from dlogd.metadata.raft.membership import AdminRequest, Operation, QuorumState
 from dlogd.metadata.raft.participant import OnLeadership, Participant
-from dlogd.metadata.raft.proposals import Pending
+from dlogd.metadata.raft.proposals import OnSettled
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.voters import Voters
 from dlogd.storage.files import Directory
@@ -36,6 +35,18 @@ from dlogd.storage.files import Directory
 log = logging.getLogger(__name__)
 
 _THROTTLED = 89  # THROTTLING_QUOTA_EXCEEDED: try again later
+
+
+class _Settled:
+    """Waits for one outcome."""
+
+    def __init__(self) -> None:
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def on_settled(self, outcome: Outcome) -> None:
+        """Take it; whoever waited may have gone."""
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
 
 
 class RaftStore(Participant):
@@ -137,46 +148,41 @@ class RaftStore(Participant):
         Refused: it was not and will not be applied. Unknown: it may be; the same command again is
         harmless.
         """
-        known = self.image.outcomes.get(command.command_id)
-        if known is not None:
-            # The leader takes each id once in its term: it would not answer a second time.
-            return known
-        refusal = admit(command)
-        if refusal is not None:
-            return refusal
-        try:
-            data = encode(command)
-        except MalformedCommandError as error:
-            return Refused.of(InvalidRequestError(f"Malformed command: {error}"))
-        return await self._settled(Item(What.COMMAND, data), deadline_ms)
+        settled = _Settled()
+        self.submit(command, deadline_ms, settled.on_settled)
+        return await settled.outcome
 
     async def barrier(self, deadline_ms: int) -> Outcome:
         """Return when the image is at least as new as all that was acknowledged before the call."""
-        return await self._settled(Item(What.BARRIER, self._new_id().bytes), deadline_ms)
+        settled = _Settled()
+        self.submit_barrier(deadline_ms, settled.on_settled)
+        return await settled.outcome
 
-    async def _settled(self, item: Item, deadline_ms: int) -> Outcome:
+    def submit(self, command: Command, deadline_ms: int, on_settled: OnSettled) -> None:
+        """Propose a command; its outcome is told once, perhaps at once, by `on_settled`."""
+        # The leader takes each id once in its term: it would not answer a second time.
+        known = self.image.outcomes.get(command.command_id) or admit(command)
+        if known is not None:
+            on_settled(known)
+            return
+        try:
+            data = encode(command)
+        except MalformedCommandError as error:
+            on_settled(Refused.of(InvalidRequestError(f"Malformed command: {error}")))
+            return
+        self._send(Item(What.COMMAND, data), deadline_ms, on_settled)
+
+    def submit_barrier(self, deadline_ms: int, on_settled: OnSettled) -> None:
+        """Do what `barrier` does, with the outcome told by `on_settled`."""
+        self._send(Item(What.BARRIER, self._new_id().bytes), deadline_ms, on_settled)
+
+    def _send(self, item: Item, deadline_ms: int, on_settled: OnSettled) -> None:
         refusal = self._refusal()
         if refusal is not None:
-            return refusal
-        pending = self._outbox.pending.get(item.key)
-        if pending is None:
-            pending = Pending(item, asyncio.get_running_loop().create_future())
-            self._outbox.pending[item.key] = pending
-            self._wake.set()
-        return await self._outcome(pending, item.key, deadline_ms)
-
-    async def _outcome(self, pending: Pending, key: bytes, deadline_ms: int) -> Outcome:
-        timeout_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
-        try:
-            await asyncio.wait([pending.settled], timeout=timeout_s)
-        finally:
-            if not pending.settled.done():
-                self._outbox.pending.pop(key, None)
-        if pending.settled.done():
-            return pending.settled.result()
-        if pending.term < 0:
-            return Refused.of(NotControllerError("The quorum has no leader that can be reached"))
-        return Unknown(message="The deadline passed")
+            on_settled(refusal)
+            return
+        self._outbox.add(item, deadline_ms, on_settled)
+        self._wake.set()
 
     def _refusal(self) -> Refused | None:
         if self.failed is not None:
@@ -200,10 +206,10 @@ class RaftStore(Participant):
         request = AdminRequest(
             request_id=self._new_id(), operation=operation, node_id=node_id, host=host, port=port
         )
-        key = request.request_id.bytes
-        pending = self._outbox.expect(key, asyncio.get_running_loop().create_future())
+        settled = _Settled()
+        self._outbox.expect(request.request_id.bytes, deadline_ms, settled.on_settled)
         self._post(self._administration.ask, request)
-        return await self._outcome(pending, key, deadline_ms)
+        return await settled.outcome
 
     async def transfer(self, node_id: int, deadline_ms: int) -> Outcome:
         """Ask the leader to let another voter lead."""

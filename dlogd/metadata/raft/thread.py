@@ -1,20 +1,23 @@
 """The metadata on Raft in a thread of its own, with the surface of the store on the caller's loop.
 
 The flushes and snapshots of the metadata then hold up no client, and a burst of client work delays
-no heartbeat. The two loops hand values over by `call_soon_threadsafe` and share none that changes.
+no heartbeat. The two loops hand each other calls, many at a time (`_Mailbox`), and share no value
+that changes.
 The simulation uses `RaftStore` directly: there is no thread there.
 """
 
 import asyncio
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from dlog.errors import BrokerNotAvailableError
 from dlogd.clock import Clock
 from dlogd.metadata.commands import Command
 from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.image import ClusterImage, Outcome
+from dlogd.metadata.image import ClusterImage, Outcome, Refused, Unknown
 from dlogd.metadata.raft.machine_state import Subscriber
 from dlogd.metadata.raft.membership import Operation, QuorumState
 from dlogd.metadata.raft.participant import OnLeadership
@@ -24,6 +27,31 @@ from dlogd.storage.files import Directory
 
 T = TypeVar("T")
 
+_Call = tuple[Callable[..., object], tuple[object, ...]]
+
+
+class _Mailbox:
+    """Calls for another thread's loop, in order; one wake-up serves all that came meanwhile."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[_Call] = deque()
+        self._woken = False
+
+    def post(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have the loop call this soon; from another thread. Raises RuntimeError when it closed."""
+        self._calls.append((function, arguments))
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._take)
+
+    def _take(self) -> None:
+        # First this: who posts from now on wakes the loop again.
+        self._woken = False
+        while self._calls:
+            function, arguments = self._calls.popleft()
+            self._loop.call_soon(function, *arguments)
+
 
 class ThreadedRaftStore:
     """A `RaftStore` in another thread. Owner: the loop that opened it."""
@@ -32,11 +60,14 @@ class ThreadedRaftStore:
         self._home = asyncio.get_running_loop()
         self._away = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="metadata-raft", daemon=True)
+        self._to_home = _Mailbox(self._home)
+        self._to_thread = _Mailbox(self._away)
         self._on_failed = on_failed
         self._store: RaftStore | None = None
         self._image = ClusterImage()
         self._subscribers: dict[int, Subscriber] = {}
         self._subscriber_next = 0
+        self._closed = False
         self.failed: Exception | None = None
         """Why nothing can be proposed any more; the process must be restarted."""
 
@@ -88,7 +119,7 @@ class ThreadedRaftStore:
     # -- handed over by the thread
 
     def _hand_image(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
-        self._home.call_soon_threadsafe(self._on_image, old, new, delta)
+        self._to_home.post(self._on_image, old, new, delta)
 
     def _on_image(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         self._image = new
@@ -96,7 +127,7 @@ class ThreadedRaftStore:
             subscriber(old, new, delta)
 
     def _hand_failure(self, error: Exception) -> None:
-        self._home.call_soon_threadsafe(self._on_failure, error)
+        self._to_home.post(self._on_failure, error)
 
     def _on_failure(self, error: Exception) -> None:
         self.failed = error
@@ -147,17 +178,43 @@ class ThreadedRaftStore:
         """Call `callback(leads, term)` on this loop when this node begins or ceases to lead."""
 
         def hand(leads: bool, term: int) -> None:
-            self._home.call_soon_threadsafe(callback, leads, term)
+            self._to_home.post(callback, leads, term)
 
-        self._away.call_soon_threadsafe(self._opened.on_leadership, hand)
+        self._to_thread.post(self._opened.on_leadership, hand)
 
     async def propose(self, command: Command, deadline_ms: int) -> Outcome:
         """Get a command into the log; wait at most until `deadline_ms` (`Clock.now_ms`)."""
-        return await self._call(self._opened.propose(command, deadline_ms))
+        return await self._settled(self._opened.submit, command, deadline_ms)
 
     async def barrier(self, deadline_ms: int) -> Outcome:
         """Return when the image is at least as new as all that was acknowledged before the call."""
-        return await self._call(self._opened.barrier(deadline_ms))
+        return await self._settled(self._opened.submit_barrier, deadline_ms)
+
+    async def _settled(self, submit: Callable[..., None], *arguments: object) -> Outcome:
+        """Have the thread submit something and wait for its outcome: no task for each of many."""
+        if self._closed:
+            return Refused.of(BrokerNotAvailableError("The metadata store is closed"))
+        outcome: asyncio.Future[Outcome] = self._home.create_future()
+
+        def settle(found: Outcome) -> None:
+            if not outcome.done():
+                outcome.set_result(found)
+
+        def on_settled(found: Outcome) -> None:
+            # Not at once: subscribers, who are called in the same way, come first.
+            self._away.call_soon(self._to_home.post, settle, found)
+
+        def begin() -> None:
+            submitted = False
+            try:
+                submit(*arguments, on_settled)
+                submitted = True
+            finally:
+                if not submitted:
+                    on_settled(Unknown(message="A defect: see the log"))
+
+        self._to_thread.post(begin)
+        return await outcome
 
     async def quorum(self) -> QuorumState:
         """Return who votes, who follows and how far they are."""
@@ -179,6 +236,7 @@ class ThreadedRaftStore:
 
     async def close(self) -> None:
         """Leave the cluster, close the files and end the thread. Idempotent."""
+        self._closed = True
         if self._thread.is_alive():
             await self._call(self._opened.close())
             await self._end()

@@ -1,0 +1,126 @@
+"""Several servers that are one cluster: started and killed together, or one by one."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from bench.load import cluster as wire
+from bench.peers.dlog import DLOGD
+from bench.peers.kafka import KafkaServer
+from bench.peers.server import HOST, Server, StartError, Usage, free_port
+from dlogctl.sandbox.layout import NodeLayout, free_ports, plan_nodes
+
+NODES = 3
+FORM_TIMEOUT_S = 90
+
+
+class DlogNode(Server):
+    """One dlogd of a cluster, configured as `dlogctl sandbox --nodes` does it."""
+
+    name = "dlog"
+
+    def __init__(self, layout: NodeLayout, overrides: dict[str, str]) -> None:
+        super().__init__(layout.folder, layout.port)
+        self._layout = layout
+        self._overrides = overrides
+
+    def prepare(self) -> None:
+        """Write the configuration."""
+        self._layout.write_config(self._overrides)
+
+    def command(self) -> Sequence[str]:
+        """Return the command line."""
+        return [str(DLOGD), "--config", str(self._layout.config_path)]
+
+
+class Cluster(Server):
+    """Nodes in the order of their ids, which begin with 1. Clients are given the first one."""
+
+    def __init__(self, folder: Path, nodes: Sequence[Server]) -> None:
+        super().__init__(folder, nodes[0].port)
+        self.nodes = nodes
+
+    def start(self, timeout_s: float = FORM_TIMEOUT_S) -> None:
+        """Start all nodes at once; return when each knows all of them and who is controller."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for node in self.nodes:
+            node.install()
+            node.folder.mkdir(parents=True, exist_ok=True)
+            node.prepare()
+        for node in self.nodes:
+            node.launch()
+        for node in self.nodes:
+            node.wait(node.ready, timeout_s)
+        for node in self.nodes:
+            node.wait(partial(self._is_formed, node), timeout_s)
+
+    def restart(self, node: Server) -> None:
+        """Start a node that was killed; return when all know each other again."""
+        node.launch()
+        for each in self.nodes:
+            each.wait(partial(self._is_formed, each), FORM_TIMEOUT_S)
+
+    def _is_formed(self, node: Server) -> bool:
+        try:
+            with wire.connect(node.bootstrap) as connection:
+                return len(wire.picture(connection).nodes) == len(self.nodes)
+        except (OSError, wire.LoadError):
+            return False
+
+    def controller(self) -> Server:
+        """Return the node that is controller."""
+        for node in self.nodes:
+            try:
+                with wire.connect(node.bootstrap) as connection:
+                    return self.nodes[wire.controller_id(connection) - 1]
+            except (OSError, wire.LoadError, IndexError):
+                continue
+        raise StartError(f"{self.name}: no node tells who is controller")
+
+    def usage(self) -> Usage:
+        """Return what all nodes have used together."""
+        found = [node.usage() for node in self.nodes]
+        return Usage(
+            cpu_seconds=sum(each.cpu_seconds for each in found),
+            rss_bytes=sum(each.rss_bytes for each in found),
+            rss_bytes_max=sum(each.rss_bytes_max for each in found),
+        )
+
+    def kill(self) -> None:
+        """End all processes with SIGKILL."""
+        for node in self.nodes:
+            node.kill()
+
+    def stop(self) -> None:
+        """End all processes as an operator would."""
+        for node in self.nodes:
+            node.stop()
+
+
+class DlogCluster(Cluster):
+    """Three dlogd at their defaults, all of them voters."""
+
+    name = "dlog"
+
+    def __init__(self, folder: Path, overrides: dict[str, str] | None = None) -> None:
+        layouts = plan_nodes(folder, free_ports(NODES), free_ports(NODES))
+        super().__init__(folder, [DlogNode(layout, overrides or {}) for layout in layouts])
+
+
+class KafkaCluster(Cluster):
+    """Three Kafka nodes, each broker and controller, otherwise at the defaults of its package."""
+
+    name = "kafka"
+
+    def __init__(self, folder: Path) -> None:
+        ports = [(free_port(), free_port()) for _ in range(NODES)]
+        voters = ",".join(f"{n}@{HOST}:{quorum}" for n, (_, quorum) in enumerate(ports, 1))
+        nodes = []
+        for number, (port, quorum) in enumerate(ports, 1):
+            own = {
+                "node.id": str(number),
+                "controller.quorum.voters": voters,
+                "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{quorum}",
+            }
+            nodes.append(KafkaServer(folder / f"node-{number}", port, own))
+        super().__init__(folder, nodes)
