@@ -15,10 +15,11 @@ from uuid import UUID
 from dlog.errors import ConfigError, KafkaStorageError
 from dlog.types import NodeId
 from dlogd.clock import Clock
-from dlogd.clustering import Clustering
+from dlogd.clustering import Clustering, OpenQuorum
 from dlogd.config.schema import Config
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
+from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.store import MetadataStore
 from dlogd.metadata.surface import Metadata
 from dlogd.registration import LISTENER_NAME, registration
@@ -69,6 +70,7 @@ class Broker:
         open_directory: Callable[[str], Directory],
         engine: Engine,
         on_failure: Callable[[str], None] | None = None,
+        open_quorum: OpenQuorum = ThreadedRaftStore.open,
     ) -> None:
         """`on_failure(reason)`: the node cannot go on; the process should end."""
         self.config = config
@@ -92,6 +94,7 @@ class Broker:
         self._open_directory = open_directory
         self._engine = engine
         self._on_failure = on_failure
+        self._open_quorum = open_quorum
         self._tasks = Tasks()
         self._context: ServerContext | None = None
         self._fetch: FetchHandler | None = None
@@ -159,6 +162,7 @@ class Broker:
                 rng=self._rng,
                 tasks=self._tasks,
                 on_failed=self._on_store_failed,
+                open_quorum=self._open_quorum,
             )
             return self.clustering.store
         return await MetadataStore.open(

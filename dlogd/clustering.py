@@ -7,9 +7,9 @@ import asyncio
 import logging
 import os.path
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from dlog.address import Address
@@ -129,6 +129,22 @@ def raft_config(config: Config, secret: bytes) -> RaftConfig:
     )
 
 
+class OpenQuorum(Protocol):
+    """How the metadata are opened: in a thread of their own, or (simulated) on the same loop."""
+
+    def __call__(
+        self,
+        directory: Directory,
+        config: RaftConfig,
+        /,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        on_failed: Callable[[Exception], None] | None,
+    ) -> Coroutine[Any, Any, Quorum]:
+        """Return the store once it takes part; raise what it raises."""
+
+
 async def catch_up(store: Quorum, clock: Clock) -> None:
     """Return when the image has all that was acknowledged before: there is a quorum."""
     while not isinstance(await store.barrier(clock.now_ms() + BARRIER_TIMEOUT_MS), Applied):
@@ -155,13 +171,14 @@ class Clustering:
         rng: random.Random,
         tasks: Tasks,
         on_failed: Callable[[Exception], None],
+        open_quorum: OpenQuorum = ThreadedRaftStore.open,
     ) -> "Clustering":
         """Open the metadata and return when there is a quorum; `stop` does not close it.
 
         Raises ConfigError, OSError and DlogError.
         """
         read = partial(read_secret, config.cluster.secret_file or "", open_directory)
-        store = await ThreadedRaftStore.open(
+        store = await open_quorum(
             directory,
             raft_config(config, await engine.run(read)),
             clock=clock,

@@ -22,11 +22,12 @@ from dlog.types import NodeId, TopicId, TopicPartition
 from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.metadata.chunks import suspects
-from dlogd.metadata.effective import EffectiveTopicConfig, TimestampType, resolve
+from dlogd.metadata.effective import EffectiveTopicConfig, Resolver, TimestampType
 from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.replication.partition import Partition, PartitionSettings
 from dlogd.replication.producer_snapshots import load_producers, save_producers
 from dlogd.replication.producers import ProducerStates
+from dlogd.replication.reconcile import Key, given_up, mine
 from dlogd.storage.engine import Engine
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
@@ -41,8 +42,6 @@ OPENING_COUNT_MAX = 64
 SNAPSHOT_BYTES = 16 << 20
 """Appended bytes after which a partition's producer state is written anew."""
 SNAPSHOT_PAUSE_S = 5.0
-
-Key = tuple[TopicId, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +90,14 @@ class ReplicaManager:
         self.by_id: dict[Key, Partition] = {}
         self._logs = logs
         self._config = config
+        self._resolver = Resolver()
         self._place = placement
         self._tasks = Tasks(task_count_max=OPENING_COUNT_MAX + 8)
         self._failed: dict[Key, WireError] = {}
         self._offline: frozenset[Key] = frozenset()
         self._offline_counted = 0  # failures of logs that `_offline` knows; -1: count anew
-        # Topics that are gone from the image, and not yet from the disk.
-        self._undeleted: dict[TopicId, TopicImage] = {}
+        # Replicas that are gone from the image, or from this node in it, and not yet from the disk.
+        self._undeleted: dict[Key, TopicImage] = {}
         self._topics: Mapping[TopicId, TopicImage] = {}  # as they were reconciled last
         self._cluster_configs: object = None
         self._applied_config: object = None
@@ -227,9 +227,16 @@ class ReplicaManager:
         config = self._config
         if image.configs is not self._cluster_configs or config is not self._applied_config:
             changed = list(now.values())
-        gone = [topic for key, topic in suspects(before, now) if key not in now]
-        for topic in [*self._undeleted.values(), *gone]:
-            await self._delete_topic(topic)
+        gone = given_up(
+            self._place.node_id,
+            image,
+            before=before,
+            changed=changed,
+            is_here=lambda key: key in self.by_id or key in self._failed,
+            undeleted=self._undeleted,
+        )
+        for key, topic in gone.items():
+            await self._delete(topic, key[1])
         await self._retry_failed(image, changed)
         missing = [each for topic in changed for each in self._apply_topic(topic)]
         for first in range(0, len(missing), OPENING_COUNT_MAX):
@@ -253,11 +260,10 @@ class ReplicaManager:
                 changed.append(topic)
 
     def _mine(self, topic: TopicImage) -> list[int]:
-        node_id = self._place.node_id
-        return [i for i, part in enumerate(topic.partitions) if node_id in part.replicas]
+        return mine(topic, self._place.node_id)
 
     def _effective(self, topic: TopicImage) -> EffectiveTopicConfig:
-        return resolve(topic.configs, self._image.configs, self._config)
+        return self._resolver.resolve(topic.configs, self._image.configs, self._config)
 
     def _log_config(self, topic: TopicImage) -> LogConfig:
         return log_config_of(self._effective(topic), self._config)
@@ -326,27 +332,22 @@ class ReplicaManager:
         self.by_name[(topic.name, index)] = partition
         self.by_id[key] = partition
 
-    async def _delete_topic(self, topic: TopicImage) -> None:
-        first_time = self._undeleted.pop(topic.topic_id, None) is None
-        for index in self._mine(topic):
-            key = (topic.topic_id, index)
-            self._failed.pop(key, None)
-            partition = self.by_id.pop(key, None)
-            if partition is not None:
-                if self.by_name.get((topic.name, index)) is partition:
-                    del self.by_name[(topic.name, index)]
-                partition.close(UnknownTopicOrPartitionError("The topic was deleted"))
-            try:
-                await self._logs.delete(topic.topic_partition(index), topic.topic_id)
-            except (WireError, OSError) as error:
-                self._undeleted[topic.topic_id] = topic
-                if first_time:
-                    log.error(
-                        "Cannot delete log, trying again partition=%s-%d error=%s",
-                        topic.name,
-                        index,
-                        error,
-                    )
+    async def _delete(self, topic: TopicImage, index: int) -> None:
+        key = (topic.topic_id, index)
+        first_time = self._undeleted.pop(key, None) is None
+        self._failed.pop(key, None)
+        partition = self.by_id.pop(key, None)
+        if partition is not None:
+            if self.by_name.get((topic.name, index)) is partition:
+                del self.by_name[(topic.name, index)]
+            partition.close(UnknownTopicOrPartitionError("The replica was deleted"))
+        try:
+            await self._logs.delete(topic.topic_partition(index), topic.topic_id)
+        except (WireError, OSError) as error:
+            self._undeleted[key] = topic
+            if first_time:
+                name = topic.topic_partition(index)
+                log.error("Cannot delete log, trying again partition=%s error=%s", name, error)
 
     async def _snapshot_often(self) -> None:
         while True:

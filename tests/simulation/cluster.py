@@ -11,14 +11,14 @@ import logging
 import random
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from dlogd.broker import Broker
 from dlogd.config.load import load_config
+from dlogd.config.schema import Config
 from dlogd.reload import plan_reload
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import Latency, ProcessDied
-from tests.simulation.history import History
 from tests.simulation.loop import NS, SimClock, SimLoop, World
 from tests.simulation.network import Network
 from tests.simulation.plan import NODE_ADDRESS, Plan
@@ -27,29 +27,74 @@ from tests.simulation.trace import Trace
 RESTART_DELAY_NS = 300_000_000  # as the service manager's RestartSec
 
 
+class Watcher(Protocol):
+    """Who takes note of what is wrong."""
+
+    @property
+    def violations(self) -> list[str]:
+        """Everything so far."""
+
+    @property
+    def power_cuts_ns(self) -> list[int]:
+        """When hosts lost power."""
+
+
+class HostPlan(Protocol):
+    """What a host must know of the run that it is in."""
+
+    @property
+    def seed(self) -> int:
+        """Of what everything is drawn."""
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Its disks."""
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Of each disk."""
+
+    @property
+    def disk_latency_us(self) -> tuple[int, int]:
+        """A fixed part and the mean of a random one."""
+
+    @property
+    def direct_supported(self) -> bool:
+        """Whether the disks take O_DIRECT."""
+
+    @property
+    def pause_share(self) -> float:
+        """How often blocking work pauses in its middle."""
+
+    @property
+    def drift_ppm(self) -> int:
+        """Of the clock."""
+
+
 class Host:
     """A host and its node. `broker` is None while no incarnation runs."""
 
     def __init__(
-        self, plan: Plan, world: World, network: Network, trace: Trace, history: History
+        self,
+        plan: HostPlan,
+        config: Config,
+        world: World,
+        network: Network,
+        trace: Trace,
+        history: Watcher,
+        *,
+        name: str = "node",
+        address: str = NODE_ADDRESS,
     ) -> None:
         self.world = world
         self.network = network
         self.trace = trace
         self.history = history
         self.plan = plan
-        self.config = load_config(plan.yaml(), {})
-        self.rng = random.Random(f"{plan.seed}/host")
-        self.machine = Machine(
-            random.Random(f"{plan.seed}/disk"),
-            plan.directories,
-            capacity_bytes=plan.capacity_bytes,
-            trace=lambda *event: trace("disk", *event),
-        )
-        for disk in self.machine.disks.values():
-            fixed_us, mean_us = plan.disk_latency_us
-            disk.latency = Latency(fixed_us / 1e6, mean_us / 1e6)
-            disk.direct_supported = plan.direct_supported
+        self.name = name
+        self.address = address
+        self.config = config
+        self.rng = random.Random(f"{plan.seed}/host/{name}")
         self.wall_offset_ms = 0
         self.clock: SimClock | None = None
         self.loop: SimLoop | None = None
@@ -59,8 +104,29 @@ class Host:
         self.state = "down"  # down, starting, up, stopping
         # Whether errors of a disk may have made the node give up files until it is restarted.
         self.disturbed = False
-        self._keep_up = True
+        self.pause_number = 0
         self._graveyard: list[Any] = []
+        self.machine = self._new_machine()
+
+    def _new_machine(self) -> Machine:
+        plan = self.plan
+        machine = Machine(
+            random.Random(self.rng.getrandbits(64)),
+            plan.directories,
+            capacity_bytes=plan.capacity_bytes,
+            trace=self._on_disk,
+        )
+        for disk in machine.disks.values():
+            fixed_us, mean_us = plan.disk_latency_us
+            disk.latency = Latency(fixed_us / 1e6, mean_us / 1e6)
+            disk.direct_supported = plan.direct_supported
+        return machine
+
+    def _drift_ppm(self) -> int:
+        return self.plan.drift_ppm
+
+    def _on_disk(self, operation: str, path: str, position: int, length: int) -> None:
+        self.trace("disk", self.name, operation, path, position, length)
 
     # -- life
 
@@ -72,11 +138,11 @@ class Host:
         self.state = "starting"
         loop = SimLoop(
             self.world,
-            f"node#{self.incarnation}",
+            f"{self.name}#{self.incarnation}",
             offset_ns=self.rng.randrange(1000) * NS,
-            drift_ppm=self.plan.drift_ppm,
+            drift_ppm=self._drift_ppm(),
         )
-        self.network.attach(loop, NODE_ADDRESS)
+        self.network.attach(loop, self.address)
         process = self.machine.boot(loop)
         process.engine.pause_share = self.plan.pause_share
         self.loop, self.process = loop, process
@@ -84,19 +150,22 @@ class Host:
         self.trace("boot", loop.name)
         running = asyncio.events._get_running_loop()
         asyncio.events._set_running_loop(loop)
-        broker = Broker(
+        broker = self._new_broker(loop, process, self.clock)
+        asyncio.events._set_running_loop(running)
+        self.broker = broker
+        self._graveyard.append((loop, process, broker))
+        loop.call_soon(self._start, loop, broker)
+
+    def _new_broker(self, loop: SimLoop, process: Process, clock: SimClock) -> Broker:
+        return Broker(
             self.config,
             loop=loop,
-            clock=self.clock,
+            clock=clock,
             rng=random.Random(self.rng.getrandbits(64)),
             open_directory=process.open_directory,
             engine=process.engine,
             on_failure=lambda reason: self._on_failure(loop, reason),
         )
-        asyncio.events._set_running_loop(running)
-        self.broker = broker
-        self._graveyard.append((loop, process, broker))
-        loop.call_soon(self._start, loop, broker)
 
     def _start(self, loop: SimLoop, broker: Broker) -> None:
         task = loop.create_task(broker.start(), name="start")
@@ -112,17 +181,19 @@ class Host:
             self.trace("up", loop.name)
             return
         self.trace("start-failed", loop.name, repr(error))
-        # Without descriptors no node starts; the service manager tries again.
-        excused = isinstance(error, OSError) and error.errno == errno.EMFILE
-        if not self.disturbed and not excused:
-            self.history.violations.append(f"start: the node did not start: {error!r}")
+        if not self.disturbed and not self._is_excused(error):
+            self.history.violations.append(f"start: {self.name} did not start: {error!r}")
         self.world.at(0, self._give_up, loop)
+
+    def _is_excused(self, error: BaseException) -> bool:
+        """Whether the service manager just tries again: without descriptors no node starts."""
+        return isinstance(error, OSError) and error.errno == errno.EMFILE
 
     def _on_failure(self, loop: SimLoop, reason: str) -> None:
         """The node says that it cannot go on; the service ends it and it is started again."""
         self.trace("failed", loop.name, reason)
         if not self.disturbed:
-            self.history.violations.append(f"failure: the node gave up: {reason}")
+            self.history.violations.append(f"failure: {self.name} gave up: {reason}")
         self.world.at(0, self._give_up, loop)
 
     def _give_up(self, loop: SimLoop) -> None:
@@ -141,13 +212,16 @@ class Host:
 
     def power_cut(self, keep: float | None = None) -> None:
         """Cut the power of the host: what was not flushed is lost, peers hear nothing."""
-        self.history.power_cuts_ns.append(self.world.now_ns)
+        self._note_power_cut()
         if self.state == "down":
             self.machine.power_cut(keep)
             return
         loop = self._mark_down("power-cut")
         self.network.cut_power(loop)
         self.machine.power_cut(keep)
+
+    def _note_power_cut(self) -> None:
+        self.history.power_cuts_ns.append(self.world.now_ns)
 
     def _end(self, how: str) -> None:
         loop = self._mark_down(how)
@@ -206,7 +280,7 @@ class Host:
             return
         error = task.exception()
         if error is not None and not self.disturbed:
-            self.history.violations.append(f"stop: the node did not stop cleanly: {error!r}")
+            self.history.violations.append(f"stop: {self.name} did not stop cleanly: {error!r}")
         self.world.at(0, self._after_stop, loop, downtime_ns)
 
     def _after_stop(self, loop: SimLoop, downtime_ns: int | None) -> None:
@@ -234,11 +308,19 @@ class Host:
         if loop is not None and self.state != "down":
             self.trace("pause", loop.name)
             loop.pause()
-            self.world.at(length_ns, loop.resume)
+            self.pause_number += 1
+            self.world.at(length_ns, self._continue, loop, self.pause_number)
+
+    def _continue(self, loop: SimLoop, pause_number: int) -> None:
+        # An earlier pause that ends in the middle of a later one ends nothing.
+        if pause_number == self.pause_number:
+            loop.resume()
 
     def reload(self, changes: dict[str, str]) -> None:
         """Change the configuration file and let a running node take it over (SIGHUP)."""
-        self.config = load_config(replace(self.plan, config=self.plan.config | changes).yaml(), {})
+        plan = self.plan
+        assert isinstance(plan, Plan)
+        self.config = load_config(replace(plan, config=plan.config | changes).yaml(), {})
         loop, broker = self.loop, self.broker
         if loop is not None and broker is not None and self.state == "up":
             loop.call_soon(broker.reconfigure, plan_reload(broker.config, self.config).config)
@@ -259,7 +341,7 @@ class Host:
 class LogWatch(logging.Handler):
     """Takes the nodes' log lines into the trace; a traceback or a failed task is a violation."""
 
-    def __init__(self, trace: Trace, history: History) -> None:
+    def __init__(self, trace: Trace, history: Watcher) -> None:
         super().__init__(logging.INFO)
         self._trace = trace
         self._history = history

@@ -38,7 +38,7 @@ _CHOICES: dict[str, tuple[str, tuple[Value, ...]]] = {
     "SMALL_FRAME_BYTES": ("dlogd.server.intake", (300, 64 << 10)),
     "POOLED_FRAME_BYTES": ("dlogd.server.intake", (300_000, 2 << 20)),
     "HELD_READ_COUNT_MAX": ("dlogd.server.listener", (1, 8)),
-    "OUTCOMES_REMEMBERED": ("dlogd.metadata.machine", (5, 1000)),
+    "OUTCOMES_REMEMBERED": ("dlogd.metadata.limits", (5, 1000)),
 }
 _JOURNAL_BYTES = (1000, 20_000, 4 << 20)
 _OPEN_SEGMENTS = (1, 3, 512)

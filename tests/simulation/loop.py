@@ -112,6 +112,8 @@ class World:
                 set_running_loop(loop)
                 current = loop
             handle._run()
+            if loop.stall_ns:
+                loop.block()
             count += 1
             if count > self._callbacks_per_instant_max:
                 raise StalledError(f"Time stands still: {count} callbacks at once, last {handle}")
@@ -138,6 +140,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self.name = name
         self.dead = False
         self.parked: list[asyncio.Handle] | None = None
+        # Loops of further threads of the same process: they live, stop and die with it.
+        self.threads: list[SimLoop] = []
+        self.stall_ns = 0  # for how long the callback that runs now blocks this loop
+        # How to hear of its end instead, when nobody knows for how long.
+        self.stuck: Callable[[Callable[[], None]], None] | None = None
+        self._paused = self._blocked = False
         self.address = ""
         self.network: Any = None
         self._offset_ns = offset_ns
@@ -220,21 +228,69 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # -- life
 
+    def thread(self, name: str) -> "SimLoop":
+        """Return the loop of a further thread of this process."""
+        loop = SimLoop(
+            self.world,
+            f"{self.name}/{name}",
+            offset_ns=self._offset_ns,
+            drift_ppm=self._drift_ppm,
+        )
+        loop.network, loop.address = self.network, self.address
+        self.threads.append(loop)
+        return loop
+
+    def process(self) -> "tuple[SimLoop, ...]":
+        """Return this loop and those of all threads beside it."""
+        return (self, *self.threads)
+
     def kill(self) -> None:
-        """Let no callback of this loop run any more."""
-        self.dead = True
-        self.parked = None
+        """Let no callback of this process run any more."""
+        for loop in self.process():
+            loop.dead = True
+            loop.parked = None
 
     def pause(self) -> None:
         """Keep callbacks for later, as a stopped process does (SIGSTOP)."""
-        if self.parked is None:
-            self.parked = []
+        for loop in self.process():
+            loop._paused = True
+            loop._park()
 
     def resume(self) -> None:
         """Run what was kept."""
+        for loop in self.process():
+            loop._paused = False
+            loop._unpark()
+
+    def block(self) -> None:
+        """Run nothing for `stall_ns`, or until what is stuck goes on: a call has just blocked."""
+        stall_ns, self.stall_ns = self.stall_ns, 0
+        self._blocked = True
+        self._park()
+        if self.stuck is None:
+            self.world.at(stall_ns, self._unblock)
+        else:
+            self.stuck(self._unblock)
+            self.stuck = None
+
+    def _unblock(self) -> None:
+        self._blocked = False
+        self._unpark()
+
+    def _park(self) -> None:
+        if self.parked is None:
+            self.parked = []
+
+    def _unpark(self) -> None:
+        if self._paused or self._blocked:
+            return
         parked, self.parked = self.parked, None
         for handle in parked or ():
             self.world.push_ready(handle)
+
+    def stop(self) -> None:
+        """Run nothing any more: the thread of this loop ends."""
+        self.dead = True
 
     def is_running(self) -> bool:
         return asyncio.events._get_running_loop() is self

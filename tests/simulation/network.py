@@ -114,11 +114,13 @@ class Network:
 
     def _forget_listeners(self, loop: SimLoop) -> None:
         listeners = self._hosts[loop.address].listeners
-        for port in [port for port, server in listeners.items() if server.loop is loop]:
+        own = loop.process()
+        for port in [port for port, server in listeners.items() if server.loop in own]:
             del listeners[port]
 
     def _transports_of(self, loop: SimLoop) -> list[SimTransport]:
-        return [transport for transport in self.transports if transport.loop is loop]
+        own = loop.process()
+        return [transport for transport in self.transports if transport.loop in own]
 
     def is_up(self, address: str) -> bool:
         """Return whether the host has power."""
@@ -129,6 +131,12 @@ class Network:
     def block(self, source: str, target: str) -> None:
         """Hold back all that goes from `source` to `target`."""
         self._blocked[(source, target)] = None
+
+    def unblock(self, source: str, target: str) -> None:
+        """Let what was held back in one direction go on, in order."""
+        self._blocked.pop((source, target), None)
+        if (source, target) in self._held:
+            self.world.at(self.delay_ns(), self._release, (source, target))
 
     def unblock_all(self) -> None:
         """Let all that was held back go on, in order."""

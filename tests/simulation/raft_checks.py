@@ -14,7 +14,8 @@ from dlogd.metadata.image import Applied, Outcome, Refused, Unknown
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.entries import What
 
-DIGEST_EVERY = 64
+DIGEST_EVERY = 8
+GRACE_S = 0.5
 
 
 @dataclass(slots=True)
@@ -106,6 +107,7 @@ class Registry:
             other = self.leaders.setdefault(term, node_id)
             if other != node_id:
                 self.violate(f"two leaders in term {term}: {other} and {node_id}")
+            self._look_at_quorum(node_id, store)
         if not core.applied_index <= core.commit_index <= store.log.last_index:
             self.violate(
                 f"node {node_id}: applied {core.applied_index}, committed {core.commit_index}, "
@@ -115,6 +117,19 @@ class Registry:
             self.violate(f"node {node_id} unapplied {seen['applied']} to {core.applied_index}")
         seen["applied"] = core.applied_index
         self._look_at_log(node_id, store.log, seen)
+
+    def _look_at_quorum(self, node_id: int, store: Any) -> None:
+        """A leader that has heard no majority for long leads no longer."""
+        core, voters = store.core, store.log.voters
+        heard = [
+            at_s
+            for peer, at_s in core._SyncObj__lastResponseTime.items()
+            if peer.id >= 0 and voters.get(peer.id) is not None
+        ]
+        silent_s = store._config.timings.check_quorum_s + GRACE_S
+        heard = [at_s for at_s in heard if core.now_s() - at_s < silent_s]
+        if len(heard) + 1 < voters.quorum:
+            self.violate(f"node {node_id} leads term {core.term} without a quorum")
 
     def _look_at_log(self, node_id: int, raft_log: Any, seen: dict[str, int]) -> None:
         """Compare what is new at the end; a cut shows as a smaller last index or another term."""

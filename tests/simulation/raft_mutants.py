@@ -9,11 +9,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlogd.metadata import journal
-from dlogd.metadata.raft import appends, boot, consensus, voters
+from dlogd.metadata.raft import appends, boot, consensus, elections, pinned, voters
+from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.appends import Append
-from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.entries import Record
+from dlogd.metadata.raft.log import LogCorruptError, RaftLog
 from dlogd.metadata.raft.proposals import Outbox
+from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.replication import Replication
+from dlogd.metadata.raft.snapshots import SnapshotFiles
 from tests.fakes.files import MemoryFile
 from tests.simulation.raft_run import Run
 
@@ -149,6 +153,112 @@ def _send_again_at_once(_: Any) -> Any:
     return due
 
 
+def _rewrite_in_place(_: Any) -> Any:
+    """Make the log shorter as pysyncobj's journal does: clear it, then write it again."""
+
+    def rewrite(self: Any) -> None:
+        stub = self.entries[0]
+        records = [
+            wire.identity_record(self.node_id, self.directory_id),
+            wire.base_record(stub[1], stub[2], self.base_voters),
+            *map(wire.entry_record, self.entries[1:]),
+            wire.vote_record(self.term, self.vote),
+            wire.index_record(Record.COMMIT, min(self.commit_index, self.last_index)),
+        ]
+        head = journal.encode_head(0)
+        data = head + journal.encode_frame(len(head), 1, records)
+        if self._file is None:
+            self._file = self._directory.open("raft.log", create=True)
+        self._file.truncate(0)
+        self._file.pwrite(data, 0)
+        self._file.sync()
+        self._directory.sync()
+        self._end_position, self._record_next = len(data), 1 + len(records)
+        self._buffer = []
+
+    return rewrite
+
+
+def _accept_torn_frames(original: Any) -> Any:
+    """Check no sums: what stands in the page cache of an earlier life reads as entries."""
+
+    def frame_at(data: bytes, position: int) -> Any:
+        if len(data) - position >= journal._FRAME.size:
+            magic, _, length, _, _ = journal._FRAME.unpack_from(data, position)
+            end = position + journal._FRAME.size + length
+            if magic == journal.FRAME_MAGIC and end <= len(data):
+                crc = journal._frame_crc(position, memoryview(data)[position:end])
+                fixed = bytearray(data)
+                fixed[position + 4 : position + 8] = journal._LENGTH.pack(crc)
+                return original(bytes(fixed), position)
+        return original(data, position)
+
+    return frame_at
+
+
+def _store_without_sync(original: Any) -> Any:
+    def store(self: Any, index: int, data: bytes) -> None:
+        sync = MemoryFile.sync
+        MemoryFile.sync = lambda _: None  # type: ignore[method-assign,assignment]
+        try:
+            original(self, index, data)
+        finally:
+            MemoryFile.sync = sync  # type: ignore[method-assign]
+
+    return store
+
+
+def _load_what_reads(original: Any) -> Any:
+    def load(self: Any) -> Any:
+        try:
+            return original(self)
+        except LogCorruptError:
+            return None
+
+    return load
+
+
+def _commit_by_chunks(original: Any) -> Any:
+    def receive(self: Any, node_id: int, message: Any) -> Any:
+        core = self._core
+        peer = core.seat(node_id)
+        if peer is not None and message["term"] >= core.term:
+            core.follow(peer, message["term"])
+            index = min(message["index"], core._log.last_index)
+            core._SyncObj__raftCommitIndex = max(core.commit_index, index)
+        return original(self, node_id, message)
+
+    return receive
+
+
+def _count_replies_of_any_term(_: Any) -> Any:
+    def heard(self: Any, peer: Any, message: Any) -> Any:
+        core = self._core
+        progress = self._progress.get(peer.id)
+        if not core.is_leader or progress is None:
+            return None
+        core._SyncObj__lastResponseTime[peer] = progress.acked_s = core.now_s()
+        return progress
+
+    return heard
+
+
+def _clear_behind_a_snapshot(original: Any) -> Any:
+    def rebase(self: Any, index: int, term: int, voters: Any) -> None:
+        del self.entries[1:]
+        self._changes.clear()
+        original(self, index, term, voters)
+
+    return rebase
+
+
+def _lead_without_a_quorum(original: Any) -> Any:
+    def settings(*arguments: Any, **options: Any) -> Any:
+        return original(*arguments, **options | {"leaderFallbackTimeout": 30.0})
+
+    return settings
+
+
 class _HandlerTable:
     """The core's handlers by message type, as attributes."""
 
@@ -159,6 +269,17 @@ class _HandlerTable:
         consensus._HANDLERS[name] = value
 
 
+def _ask_nobody(_: Any) -> Any:
+    def connected(self: Any) -> bool:
+        if not self.is_voter:
+            self._push_deadline()
+            return False
+        self._votes = {self._log.node_id: None}
+        return True
+
+    return connected
+
+
 _RESENDS = (Replication, "on_connected", _begin_at_the_beginning)
 
 Patch = tuple[Any, str, Make]
@@ -167,6 +288,24 @@ Patch = tuple[Any, str, Make]
 MUTANTS: dict[str, tuple[Patch, ...]] = {
     "1.2.1 the log is dropped when snapshot and log differ": (
         (boot, "_open_log", _open_log_at_snapshot),
+    ),
+    "1.2.2 the log is cleared and written again": ((RaftLog, "_rewrite", _rewrite_in_place),),
+    "1.3 sums are not checked": ((journal, "_frame_at", _accept_torn_frames),),
+    "1.3 a torn snapshot counts as none": (
+        (SnapshotFiles, "store", _store_without_sync),
+        (SnapshotFiles, "load", _load_what_reads),
+    ),
+    "1.5.2 chunks of a snapshot commit what stands here": (
+        (SnapshotReceiver, "receive", _commit_by_chunks),
+    ),
+    "1.5.3 replies of other terms count": (
+        (Replication, "_heard", _count_replies_of_any_term),
+        (Replication, "on_leadership", lambda _: lambda self: None),
+    ),
+    "1.5.4 a snapshot clears what follows it": ((RaftLog, "rebase", _clear_behind_a_snapshot),),
+    "1.5.6 a leader leads without a quorum": ((pinned, "SyncObjConf", _lead_without_a_quorum),),
+    "1.5.6 nobody is asked before an election": (
+        (elections.Elections, "_SyncObj__connectedToAnyone", _ask_nobody),
     ),
     "1.3 a new log file is renamed without a flush": (
         (RaftLog, "_rewrite", _rewrite_without_sync),

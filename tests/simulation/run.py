@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dlogd.config.load import load_config
 from tests.fakes.faults import ProcessDied
 from tests.simulation.admins import Administrator, RudeClient
 from tests.simulation.checkers import check
@@ -79,10 +80,11 @@ class _Run:
         self.world = World()
         self.trace = Trace(lambda: self.world.now_ns, print_line)
         self.history = History()
-        config = NetworkConfig(**plan.network)  # type: ignore[arg-type]
-        self.network = Network(self.world, random.Random(f"{plan.seed}/network"), config)
+        links = NetworkConfig(**plan.network)  # type: ignore[arg-type]
+        self.network = Network(self.world, random.Random(f"{plan.seed}/network"), links)
         self.network.trace = self.trace
-        self.host = Host(plan, self.world, self.network, self.trace, self.history)
+        config = load_config(plan.yaml(), {})
+        self.host = Host(plan, config, self.world, self.network, self.trace, self.history)
         self.loops = [SimLoop(self.world, f"clients#{n}") for n, _ in enumerate(CLIENT_ADDRESSES)]
         for loop, address in zip(self.loops, CLIENT_ADDRESSES, strict=True):
             self.network.attach(loop, address)

@@ -19,6 +19,7 @@ from dlogd.metadata.raft.administration import Administration
 from dlogd.metadata.raft.boot import Disk
 from dlogd.metadata.raft.consensus import RaftCore
 from dlogd.metadata.raft.handshake import NONCE_BYTES, Hello
+from dlogd.metadata.raft.log import LogFailedError
 from dlogd.metadata.raft.machine_state import MachineState
 from dlogd.metadata.raft.membership import Membership
 from dlogd.metadata.raft.messages import Message
@@ -140,7 +141,12 @@ class Participant:
             self._wake.clear()
             if self._clock_passed(timer):
                 timer = loop.call_later(self._config.timings.tick_s, self._wake.set)
-            self._step()
+            try:
+                self._step()
+            except LogFailedError as error:
+                # A full or broken disk is no defect of the program: one line says it.
+                self._on_task_failed("raft", error)
+                break
             await self._wake.wait()
         timer.cancel()
 

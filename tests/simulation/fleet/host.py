@@ -1,0 +1,141 @@
+"""A host of a cluster and the real broker on it, with its Raft store in sight of the checks."""
+
+import asyncio
+import random
+from typing import Any
+
+from dlog.errors import (
+    BrokerNotAvailableError,
+    NotControllerError,
+    RequestTimedOutError,
+)
+from dlogd.broker import Broker
+from dlogd.config.load import load_config
+from dlogd.metadata.raft.store import RaftStore
+from dlogd.metadata.raft.thread import ThreadedRaftStore
+from tests.fakes.disk import Machine, Process
+from tests.simulation.cluster import Host
+from tests.simulation.fleet.plan import SECRET_DIRECTORY, FleetPlan, address_of
+from tests.simulation.loop import NS, SimClock, SimLoop, World
+from tests.simulation.network import Network
+from tests.simulation.trace import Trace
+
+SECRET = b"the secret of the simulation"
+# What a start without a quorum ends with; the service manager tries again.
+NO_QUORUM = (BrokerNotAvailableError, NotControllerError, RequestTimedOutError)
+
+
+class FleetHost(Host):
+    """One host. `store` is its Raft store, None while none is open."""
+
+    plan: FleetPlan
+
+    def __init__(
+        self,
+        node_id: int,
+        plan: FleetPlan,
+        world: World,
+        network: Network,
+        trace: Trace,
+        registry: Any,
+    ) -> None:
+        self.node_id = node_id
+        super().__init__(
+            plan,
+            load_config(plan.yaml(node_id), {}),
+            world,
+            network,
+            trace,
+            registry,
+            name=f"n{node_id}",
+            address=address_of(node_id),
+        )
+        self.store: RaftStore | None = None
+        self.is_wiped = False  # a voter whose directory is not replaced yet
+        self.wipes = 0
+
+    # -- life
+
+    def _new_machine(self) -> Machine:
+        machine = super()._new_machine()
+        folder = machine.boot().open_directory(SECRET_DIRECTORY)
+        file = folder.open("secret", create=True)
+        file.pwrite(SECRET, 0)
+        file.sync()
+        folder.sync()
+        file.close()
+        machine.crash()
+        return machine
+
+    def _drift_ppm(self) -> int:
+        return self.plan.drifts_ppm[self.node_id - 1]
+
+    def _new_broker(self, loop: SimLoop, process: Process, clock: SimClock) -> Broker:
+        open_quorum = ThreadedRaftStore.open if self.plan.threads else RaftStore.open
+        return Broker(
+            self.config,
+            loop=loop,
+            clock=clock,
+            rng=random.Random(self.rng.getrandbits(64)),
+            open_directory=process.open_directory,
+            engine=process.engine,
+            on_failure=lambda reason: self._on_failure(loop, reason),
+            open_quorum=open_quorum,
+        )
+
+    def _is_excused(self, error: BaseException) -> bool:
+        return super()._is_excused(error) or isinstance(error, NO_QUORUM)
+
+    def _mark_down(self, how: str) -> SimLoop:
+        self._graveyard.append(self.store)
+        self.store = None
+        return super()._mark_down(how)
+
+    def _note_power_cut(self) -> None:
+        pass
+
+    def wipe(self) -> None:
+        """Lose all disks; the next life finds new ones."""
+        self.crash()
+        self.trace("wipe", self.name)
+        self.machine = self._new_machine()
+        self.wipes += 1
+
+    def wipe_disk(self, mount: str) -> None:
+        """Lose one disk of several."""
+        self.crash()
+        self.trace("wipe-disk", self.name, mount)
+        fresh = self._new_machine()
+        self.machine.disks[mount] = fresh.disks[mount]
+        self.wipes += 1
+
+    # -- what the checks look at
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the process is stopped."""
+        return self.loop is not None and self.loop.parked is not None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the node is up and may be asked."""
+        return self.state == "up" and self.broker is not None and not self.is_paused
+
+    def holds_lease(self) -> bool:
+        """Whether the process, if it did something now, would do it under a lease."""
+        broker = self.broker
+        if broker is None or broker.clustering is None or self.clock is None:
+            return False
+        return broker.clustering.lease.is_valid(self.clock.now_ms())
+
+    def _on_disk(self, operation: str, path: str, position: int, length: int) -> None:
+        super()._on_disk(operation, path, position, length)
+        loop = asyncio.events._get_running_loop()
+        if self.loop is None or loop not in self.loop.threads or "sync" not in operation:
+            return
+        assert isinstance(loop, SimLoop)
+        disk = self.machine.disk_of(path)
+        loop.stall_ns += int(disk.latency.draw(self.machine.rng) * NS)
+        if disk.stuck:
+            loop.stall_ns += 1
+            loop.stuck = disk.when_unstuck

@@ -1,0 +1,219 @@
+"""What operators, and leaders in the name of replication, do to a cluster, through its nodes.
+
+`Followers` stands in for the replication of data: where a node leads and others are behind, it lets
+them catch up after a while, as leaders do (AlterPartition).
+"""
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from typing import Any
+from uuid import UUID
+
+from dlog.types import NodeId
+from dlogd.metadata import machine
+from dlogd.metadata.commands import (
+    AllocateProducerIds,
+    AlterAssignments,
+    AlterPartition,
+    DrainNode,
+    ElectionKind,
+    ElectLeaders,
+    Reassignment,
+)
+from dlogd.metadata.image import Applied, ClusterImage, Drain, Refused, TopicImage, Unknown
+from tests.simulation.fleet.host import FleetHost
+from tests.simulation.raft_checks import Call
+
+MS = 1_000_000
+
+
+class Hands:
+    """Runs coroutines on nodes, as their own handlers would. Dead nodes never end them."""
+
+    def __init__(self, around: Any, name: str) -> None:
+        self.around = around
+        self.rng = random.Random(f"{around.plan.seed}/{name}")
+
+    def new_id(self) -> UUID:
+        """Return an id for a command."""
+        return UUID(int=self.rng.getrandbits(128), version=4)
+
+    def some_host(self) -> FleetHost | None:
+        """Return a node that can be asked."""
+        hosts = [host for host in self.around.hosts if host.is_serving]
+        return self.rng.choice(hosts) if hosts else None
+
+    def do(self, host: FleetHost, work: Coroutine[Any, Any, Any]) -> None:
+        """Let a node do something."""
+        assert host.loop is not None
+        task = asyncio.Task(work, loop=host.loop, name="operator")
+        host._graveyard.append(task)
+
+    async def propose(self, host: FleetHost, command: Any) -> Any:
+        """Propose at a node; return the outcome."""
+        assert host.broker is not None and host.clock is not None
+        store = host.broker.store
+        assert store is not None
+        wait_ms = int(self.rng.choice((50, 500, 3_000)) * self.around.plan.pace)
+        outcome = await store.propose(
+            machine.guarded(store.image, command), host.clock.now_ms() + wait_ms
+        )
+        self.around.trace("outcome", type(command).__name__, host.name, outcome)
+        kind = {Applied: "applied", Refused: "refused", Unknown: "unknown"}[type(outcome)]
+        self.around.count(f"proposals {kind}")
+        return outcome
+
+
+class Operator(Hands):
+    """Changes what only operators change, until the run's time is over."""
+
+    def __init__(self, around: Any) -> None:
+        super().__init__(around, "operator")
+
+    def begin(self) -> None:
+        """Set the first timer."""
+        self.around.world.at(300 * MS, self._step)
+
+    def _step(self) -> None:
+        if not self.around.active:
+            return
+        host = self.some_host()
+        if host is not None:
+            self._act(host)
+        pause_ms = self.around.plan.operator_interval_ms * 2 * self.rng.random()
+        self.around.world.at(int(pause_ms * MS), self._step)
+
+    def _act(self, host: FleetHost) -> None:
+        assert host.broker is not None and host.broker.store is not None
+        image = host.broker.store.image
+        actions = (self._drain, self._elect, self._reassign, self._allocate)
+        command = self.rng.choices(actions, (1, 2, 2, 4))[0](host, image)
+        if command is not None:
+            self.do(host, self.propose(host, command))
+            other = self.some_host()
+            if other is not None and self.rng.random() < 0.1:
+                # The same once more, by another node: it must not count twice.
+                self.do(other, self.propose(other, command))
+
+    def _drain(self, host: FleetHost, image: ClusterImage) -> Any:
+        if not image.nodes:
+            return None
+        node_id = self.rng.choice(sorted(image.nodes))
+        drain = self.rng.choice((Drain.NONE, Drain.LEADERS, Drain.REPLICAS))
+        return DrainNode(command_id=self.new_id(), node_id=node_id, drain=drain)
+
+    def _topic(self, image: ClusterImage) -> TopicImage | None:
+        topics = list(image.topics.values())
+        return self.rng.choice(topics) if topics else None
+
+    def _elect(self, host: FleetHost, image: ClusterImage) -> Any:
+        topic = self._topic(image)
+        if topic is None:
+            return None
+        number = self.rng.randrange(len(topic.partitions))
+        kind = self.rng.choice((ElectionKind.PREFERRED, ElectionKind.PREFERRED, *ElectionKind))
+        return ElectLeaders(
+            command_id=self.new_id(), election=kind, partitions=((topic.topic_id, (number,)),)
+        )
+
+    def _reassign(self, host: FleetHost, image: ClusterImage) -> Any:
+        topic = self._topic(image)
+        if topic is None:
+            return None
+        number = self.rng.randrange(len(topic.partitions))
+        replicas: tuple[NodeId, ...] | None = None
+        if self.rng.random() < 0.8:
+            nodes = sorted(image.nodes)
+            replicas = tuple(self.rng.sample(nodes, self.rng.randint(1, min(3, len(nodes)))))
+        move = Reassignment(topic_id=topic.topic_id, partition=number, replicas=replicas)
+        return AlterAssignments(command_id=self.new_id(), reassignments=(move,))
+
+    def _allocate(self, host: FleetHost, image: ClusterImage) -> None:
+        self.do(host, self._allocate_ids(host))
+
+    async def _allocate_ids(self, host: FleetHost) -> None:
+        """Take a producer id: their order shows the order of all commands."""
+        assert host.broker is not None and host.broker.store is not None
+        node = host.broker.store.image.nodes.get(NodeId(host.node_id))
+        if node is None:
+            return
+        command = AllocateProducerIds(
+            command_id=self.new_id(),
+            node_id=NodeId(host.node_id),
+            node_epoch=node.node_epoch,
+            count=1,
+        )
+        calls = self.around.registry.calls
+        call = Call(len(calls), command.command_id.bytes, host.node_id, host.world.now_ns, None)
+        calls.append(call)
+        call.outcome = await self.propose(host, command)
+        call.ended_ns = host.world.now_ns
+
+    def tidy(self) -> None:
+        """Take back what keeps nodes from their work, until it is taken back."""
+        host = self.some_host()
+        if host is None or host.broker is None or host.broker.store is None:
+            return
+        for node_id, node in host.broker.store.image.nodes.items():
+            if node.drain != Drain.NONE:
+                command = DrainNode(command_id=self.new_id(), node_id=node_id, drain=Drain.NONE)
+                self.do(host, self.propose(host, command))
+
+
+class Followers(Hands):
+    """Lets replicas come into ISRs, and now and then out of them."""
+
+    def __init__(self, around: Any) -> None:
+        super().__init__(around, "followers")
+
+    def begin(self) -> None:
+        """Set the first timer."""
+        self.around.world.at(100 * MS, self._step)
+
+    def _step(self) -> None:
+        for host in self.around.hosts:
+            if host.is_serving and host.holds_lease():
+                self._lead(host)
+        pause_ms = 100 * self.around.plan.pace
+        self.around.world.at(int(pause_ms * (0.5 + self.rng.random()) * MS), self._step)
+
+    def _lead(self, host: FleetHost) -> None:
+        assert host.broker is not None and host.broker.store is not None
+        image = host.broker.store.image
+        for topic in image.topics.values():
+            for number, partition in enumerate(topic.partitions):
+                if partition.leader != host.node_id:
+                    continue
+                isr = [
+                    n
+                    for n in partition.replicas
+                    if n in partition.isr or (image.nodes[n].active and n not in partition.offline)
+                ]
+                shrinks = self.around.active and self.around.plan.shrinks
+                if shrinks and len(isr) > 1 and self.rng.random() < 0.05:
+                    isr.remove(self.rng.choice([n for n in isr if n != host.node_id]))
+                if set(isr) != set(partition.isr) and self.rng.random() < 0.7:
+                    self._alter(host, image, topic, number, isr)
+
+    def _alter(
+        self,
+        host: FleetHost,
+        image: ClusterImage,
+        topic: TopicImage,
+        number: int,
+        isr: list[NodeId],
+    ) -> None:
+        partition = topic.partitions[number]
+        assert host.broker is not None and host.broker.clustering is not None
+        command = AlterPartition(
+            command_id=self.new_id(),
+            topic_id=topic.topic_id,
+            partition=number,
+            node_id=NodeId(host.node_id),
+            node_epoch=host.broker.clustering.lease.node_epoch,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            isr=tuple((n, image.nodes[n].node_epoch) for n in isr),
+        )
+        self.do(host, self.propose(host, command))

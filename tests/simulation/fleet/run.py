@@ -1,0 +1,370 @@
+"""One run of a cluster: a plan in, a verdict out.
+
+Faults and work go on for the plan's time. Then everything heals, and the rest is about whether the
+cluster comes back whole: one controller, no node fenced, all images equal, every partition with a
+leader and open on all its replicas, all calls ended.
+"""
+
+import gc
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from dlogd.controller.planner import PlannerSettings
+from dlogd.metadata import snapshot
+from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.raft import pinned
+from dlogd.metadata.raft.settings import RaftConfig
+from dlogd.status.pages import ACTIVE
+from tests.simulation.cluster import LogWatch
+from tests.simulation.fleet.checks import FleetRegistry
+from tests.simulation.fleet.clients import FleetClient
+from tests.simulation.fleet.faults import FleetSaboteur
+from tests.simulation.fleet.host import FleetHost
+from tests.simulation.fleet.operators import Followers, Operator
+from tests.simulation.fleet.plan import FleetPlan
+from tests.simulation.fleet.threads import virtual_threads
+from tests.simulation.loop import NS, SimLoop, StalledError, World
+from tests.simulation.network import Network
+from tests.simulation.run import _ignore_the_dead
+from tests.simulation.trace import Trace
+from tests.simulation.transport import NetworkConfig
+
+MS = 1_000_000
+ENDING_NS = 60 * NS
+LOOK_NS = 5 * MS
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a run found."""
+
+    plan: FleetPlan
+    digest: str
+    violations: list[str]
+    seconds: float
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def summary(self) -> str:
+        """Return one line."""
+        state = "ok" if not self.violations else f"FAILED ({len(self.violations)})"
+        shown = {
+            name: self.counts.get(name, 0)
+            for name in ("terms", "entries", "boots", "client calls ok", "ClaimController applied")
+        }
+        counts = " ".join(f"{name.replace(' ', '-')}={count}" for name, count in shown.items())
+        return (
+            f"seed {self.plan.seed} {self.digest} {state} nodes={self.plan.nodes} {counts}"
+            f" seconds={self.seconds:.1f}"
+        )
+
+
+def simulate(plan: FleetPlan, print_line: Callable[[str], None] | None = None) -> Verdict:
+    """Carry out a plan; the same plan gives the same digest."""
+    hook, sys.unraisablehook = sys.unraisablehook, _ignore_the_dead
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with _bounds(plan), virtual_threads():
+            return _FleetRun(plan, print_line).carry_out_and_bury()
+    finally:
+        pinned._time.clock = None  # the only thing that outlives a node
+        sys.unraisablehook = _ignore
+        with warnings.catch_warnings():
+            # A killed process leaves coroutines that nobody will await.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            gc.collect()
+        if collecting:
+            gc.enable()
+        sys.unraisablehook = hook
+
+
+def _ignore(_: Any) -> None:
+    """Keep quiet about what dead processes leave behind."""
+
+
+@contextmanager
+def _bounds(plan: FleetPlan) -> Iterator[None]:
+    """Make bounds small that are not in the configuration."""
+    with ExitStack() as stack:
+        for owner, values in ((RaftConfig, plan.raft), (PlannerSettings, plan.planner)):
+            defaults: Any = owner.__init__.__kwdefaults__
+            missing = values.keys() - defaults.keys()
+            assert not missing, f"{owner.__name__} has no {missing}"
+            stack.enter_context(mock.patch.dict(defaults, values))
+        yield
+
+
+class _FleetRun:
+    """Everything that a run has; clients, operators and faults reach each other through it."""
+
+    def __init__(self, plan: FleetPlan, print_line: Callable[[str], None] | None) -> None:
+        self.plan = plan
+        self.active = True
+        self.world = World()
+        self.trace = Trace(lambda: self.world.now_ns, print_line)
+        self.registry = FleetRegistry()
+        links = NetworkConfig(**plan.network)  # type: ignore[arg-type]
+        self.network = Network(self.world, random.Random(f"{plan.seed}/network"), links)
+        self.network.trace = self.trace
+        self.hosts = [
+            FleetHost(node_id, plan, self.world, self.network, self.trace, self.registry)
+            for node_id in range(1, plan.nodes + 1)
+        ]
+        self.registry.hosts = {host.address: host for host in self.hosts}
+        self.registry.voters = set(range(1, plan.controllers + 1))
+        lease = self.hosts[0].config.lease
+        bound_ms = lease.authority_ms + lease.image_lag_ms_max + lease.duration_ms
+        self.registry.stale_max_ns = int(bound_ms * 1.002 + 100) * MS
+        self.loop = SimLoop(self.world, "clients")
+        self.network.attach(self.loop, "10.0.1.1")
+        self.clients = [FleetClient(n, plan, self.loop, self) for n in range(plan.clients)]
+        self.operator = Operator(self)
+        self.followers = Followers(self)
+        self.saboteur = FleetSaboteur(self)
+        self.count = self.registry.count
+        self.violate = self.registry.violate
+
+    async def sleep_ms(self, milliseconds: float) -> None:
+        """Let time pass for a client."""
+        future = self.loop.create_future()
+        self.loop.call_later(milliseconds / 1000, _end, future)
+        await future
+
+    def carry_out_and_bury(self) -> Verdict:
+        """Run to the end, judge, and let go of everything."""
+        try:
+            with LogWatch(self.trace, self.registry), self.registry.watching():
+                self._carry_out()
+            return self._verdict()
+        finally:
+            self.loop.kill()
+            for host in self.hosts:
+                if host.loop is not None:
+                    host.loop.kill()
+                host.forget()
+                host.store = None
+
+    def _verdict(self) -> Verdict:
+        registry = self.registry
+        counts = dict(sorted(registry.counts.items()))
+        counts |= {
+            "terms": len(registry.leaders),
+            "entries": len(registry.applied),
+            "snapshots installed": registry.snapshots_installed,
+            "boots": sum(host.incarnation for host in self.hosts),
+            "callbacks": self.world.callback_count,
+            "calls": len(registry.all_calls),
+        }
+        digest = self.trace.digest()
+        violations = registry.violations
+        return Verdict(self.plan, digest, violations, self.world.now_ns / NS, counts)
+
+    def _carry_out(self) -> None:
+        rng = random.Random(f"{self.plan.seed}/run")
+        for host in self.hosts:
+            self.world.at(int(rng.random() * 300) * MS, host.boot)
+        tasks = [self.loop.create_task(each.run(), name="client") for each in self.clients]
+        self.operator.begin()
+        self.followers.begin()
+        self.saboteur.schedule()
+        self.world.at(0, self._look)
+        try:
+            if self._go(lambda: False, self.plan.active_ms * MS):
+                return
+            self.active = False
+            self.saboteur.heal()
+            self.world.at(0, self._tidy)
+            if self._become_whole(tasks):
+                self._judge(tasks)
+                self._strike_once_more(tasks)
+        except StalledError as error:
+            self.violate(f"liveness: {error}")
+
+    def _become_whole(self, tasks: list[Any]) -> bool:
+        if self._go(lambda: self._is_whole(tasks) is None, ENDING_NS) is None:
+            self.violate(f"liveness: {self._is_whole(tasks)}")
+        return not self.registry.violations
+
+    def _strike_once_more(self, tasks: list[Any]) -> None:
+        """Take nodes away that the others can do without: they must be given up in time."""
+        plan = self.plan
+        if plan.last_strike == "none" or self.registry.violations:
+            return
+        victims = self._spare_hosts(random.Random(f"{plan.seed}/victims"))
+        for host in victims:
+            self.trace("strike", plan.last_strike, host.name)
+            self.count(f"last strike {plan.last_strike}")
+            if plan.last_strike == "crash":
+                host.crash()
+            elif plan.last_strike == "power-cut":
+                host.power_cut()
+            else:
+                host.pause(ENDING_NS)
+        lost = {host.node_id for host in victims}
+        rest = [host for host in self.hosts if host not in victims]
+        lease = self.hosts[0].config.lease
+        bound_ms = 3 * (lease.duration_ms + lease.authority_ms) + 1000 * self.plan.pace
+        if self._go(lambda: self._is_given_up(lost, rest) is None, int(bound_ms) * MS) is None:
+            self.violate(f"detection: {self._is_given_up(lost, rest)}")
+        for host in victims:
+            if host.loop is not None:
+                host.loop.resume()
+            host.boot()
+        if not self.registry.violations and self._become_whole(tasks):
+            self._judge(tasks)
+
+    def _spare_hosts(self, rng: random.Random) -> list[FleetHost]:
+        """Draw hosts without which there still is a quorum."""
+        leader = self.saboteur.leader()
+        assert leader is not None and leader.store is not None
+        voters = leader.store.voters
+        votes = (len(voters) - 1) // 2
+        hosts = rng.sample(self.hosts, len(self.hosts))
+        if rng.random() < 0.6:
+            hosts.sort(key=lambda host: host is not leader)
+        chosen: list[FleetHost] = []
+        for host in hosts:
+            is_voter = voters.get(host.node_id) is not None
+            if len(chosen) + 1 < len(hosts) and (not is_voter or votes > 0):
+                votes -= is_voter
+                chosen.append(host)
+        return chosen[: rng.choice((1, 1, 2, len(chosen)))] if chosen else []
+
+    def _is_given_up(self, lost: set[int], rest: list[FleetHost]) -> str | None:
+        """Say which live node has not heard that others are gone, or has given up a live one."""
+        for host in rest:
+            assert host.broker is not None and host.broker.store is not None
+            image = host.broker.store.image
+            if image.controller.node_id in lost:
+                return f"{host.name} knows no other controller than {image.controller}"
+            for node_id, node in image.nodes.items():
+                if node.fenced != (node_id in lost):
+                    return f"{host.name} takes node {node_id} for fenced={node.fenced}"
+            for topic in image.topics.values():
+                for number, partition in enumerate(topic.partitions):
+                    left = set(partition.isr) - lost
+                    if left and partition.leader not in left:
+                        return f"{topic.name}-{number} is led by nobody that lives: {partition}"
+        return None
+
+    def _go(self, until: Callable[[], bool], length_ns: int) -> bool | None:
+        """Run until something is wrong (True), `until` (False), or the time is over (None)."""
+        violations = self.registry.violations
+        limit_ns = self.world.now_ns + length_ns
+        while True:
+            # What `until` looks at changes seldom: every so often is enough.
+            step_ns = min(limit_ns, self.world.now_ns + 20 * MS)
+            self.world.run(lambda: bool(violations), limit_ns=step_ns)
+            if violations:
+                return True
+            if until():
+                return False
+            if self.world.now_ns >= limit_ns:
+                return None
+
+    def _look(self) -> None:
+        self.registry.look_at_leases(self.world.now_ns)
+        self.world.at(LOOK_NS, self._look)
+
+    def _tidy(self) -> None:
+        self.operator.tidy()
+        self.world.at(int(500 * self.plan.pace) * MS, self._tidy)
+
+    # -- the end
+
+    def _is_whole(self, tasks: list[Any]) -> str | None:
+        """Say what is still missing, None when nothing is."""
+        for host in self.hosts:
+            if host.state != "up" or host.broker is None or host.broker.phase != ACTIVE:
+                phase = host.broker.phase if host.broker is not None else "down"
+                return f"{host.name} is not up: {host.state}, {phase}; {self._describe()}"
+            if not host.holds_lease():
+                return f"{host.name} has no lease; {self._describe()}"
+            if host.is_wiped:
+                return f"{host.name} was not replaced as a voter; {self._describe()}"
+        leaders = [h for h in self.hosts if h.store and h.store.core.is_active_leader]
+        if len(leaders) != 1:
+            return f"{len(leaders)} leaders; {self._describe()}"
+        images = [host.broker.store.image for host in self.hosts]  # type: ignore[union-attr]
+        if len({image.version for image in images}) != 1:
+            return f"image versions {[image.version for image in images]}; {self._describe()}"
+        if any(not task.done() for task in tasks):
+            return "a call of a client did not end"
+        return self._is_image_whole(images[0], leaders[0]) or self._are_logs_open(images[0])
+
+    def _is_image_whole(self, image: ClusterImage, leader: FleetHost) -> str | None:
+        if image.controller.node_id != leader.node_id:
+            return f"{image.controller} is not the leader {leader.name}"
+        for host in self.hosts:
+            node = image.nodes.get(host.node_id)  # type: ignore[call-overload]
+            if node is None or not node.active or node.drain:
+                return f"{host.name} is not active: {node}"
+        lost = {host.node_id for host in self.hosts if host.wipes}
+        for topic in image.topics.values():
+            for number, partition in enumerate(topic.partitions):
+                wanted = set(partition.replicas)
+                # A disk that was lost stays lost until an operator does something about it.
+                gone = wanted & lost & set(partition.offline)
+                if not partition.has_leader:
+                    if not wanted & lost:
+                        return f"{topic.name}-{number} has no leader: {partition}"
+                elif set(partition.isr) != wanted - gone:
+                    return f"the ISR of {topic.name}-{number} is not whole: {partition}"
+                elif (partition.adding or partition.removing) and not gone:
+                    return f"the reassignment of {topic.name}-{number} did not end: {partition}"
+        return None
+
+    def _are_logs_open(self, image: ClusterImage) -> str | None:
+        for host in self.hosts:
+            assert host.broker is not None and host.broker.replicas is not None
+            mine = {
+                (topic.topic_id, number): host.node_id in partition.offline
+                for topic in image.topics.values()
+                for number, partition in enumerate(topic.partitions)
+                if host.node_id in partition.replicas
+            }
+            found = set(host.broker.replicas.by_id)
+            missing = {key for key, is_offline in mine.items() if not is_offline} - found
+            if missing:
+                return f"{host.name} has not opened {len(missing)} logs of {len(mine)}"
+            if found - mine.keys():
+                return f"{host.name} has {len(found - mine.keys())} logs open that are not its own"
+        return None
+
+    def _describe(self) -> list[Any]:
+        found = []
+        for host in self.hosts:
+            store = host.store
+            facts = None
+            if store is not None:
+                core = store.core
+                facts = (
+                    *(store.role, store.term, store.leader_id, core.applied_index),
+                    *(core.commit_index, store.log.last_index, list(core.connected)),
+                    *(store.voters.node_ids, store.image.version, store.image.controller),
+                )
+            found.append((host.name, host.state, facts))
+        return found
+
+    def _judge(self, tasks: list[Any]) -> None:
+        for task in tasks:
+            if task.exception() is not None:
+                self.violate(f"client: {task.exception()!r}")
+        images = [host.broker.store.image for host in self.hosts]  # type: ignore[union-attr]
+        encoded = [snapshot.encode(image) for image in images]
+        if any(each != encoded[0] for each in encoded):
+            self.violate("images differ in the end")
+        for client in self.clients:
+            client.judge(images[0])
+        self.registry.judge()
+
+
+def _end(future: Any) -> None:
+    if not future.done():
+        future.set_result(None)
