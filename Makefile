@@ -1,5 +1,5 @@
 # Every verb of the project; the work is in scripts/ and in the entry points.
-.PHONY: install demo test check bench sim soak crash fuzz man clean
+.PHONY: install demo test check bench sim soak mutants chaos crash fuzz man clean
 
 install:
 	@scripts/install
@@ -16,11 +16,22 @@ check: install
 bench: install
 	@.venv/bin/python -m bench
 
+# One run in virtual time, with its trace: SEED=n of one node, FLEET=n of a cluster.
 sim: install
-	@.venv/bin/python -m tests.simulation --seed $(SEED)
+	@.venv/bin/python -m tests.simulation$(if $(FLEET),.fleet) --seed $(or $(FLEET),$(SEED))
 
+# Many: WHAT=fleet, raft or node; MINUTES=n or SEEDS=n; FIRST=n.
 soak: install
-	@.venv/bin/python -m tests.simulation --seeds $(or $(SEEDS),2000) --jobs 2
+	@.venv/bin/python -m tests.simulation.soak $(WHAT) --first $(or $(FIRST),1) \
+		--minutes $(or $(MINUTES),0) --seeds $(or $(SEEDS),0)
+
+# Every known hole, opened again: each must be seen.
+mutants: install
+	@.venv/bin/python -m tests.simulation.every_mutant
+
+# Three real nodes killed and paused at random: make chaos MINUTES=15 SEED=7.
+chaos: install
+	@.venv/bin/python -m tests.cluster --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED))
 
 # The long forms of tests/crash and tests/fuzz, as long as the environment says.
 crash: export DLOG_KILL_ROUNDS ?= 50

@@ -22,6 +22,15 @@ from dlogd.version import VERSION
 COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("dlogctl.commands.status:status", "Show how the cluster is."),
     "topic": ("dlogctl.commands.topic:topic", "Create, list, describe, alter, delete topics."),
+    "partition": (
+        "dlogctl.commands.partition:partition",
+        "List, lead and move partitions.",
+    ),
+    "node": ("dlogctl.commands.node:node", "Show, drain, restart, remove nodes."),
+    "controller": (
+        "dlogctl.commands.controller:controller",
+        "Show and change who keeps the metadata.",
+    ),
     "produce": ("dlogctl.commands.produce:produce", "Write lines to a topic."),
     "consume": ("dlogctl.commands.consume:consume", "Write the records of topics as lines."),
     "perf": ("dlogctl.commands.perf:perf", "Measure throughput and latency."),

@@ -8,6 +8,7 @@ from typing import Any
 
 from dlog.client.views import ClusterView, PartitionView, TopicView
 from dlog.errors import NONE
+from dlogctl.cluster import Cluster, quorum_problems
 
 NAMES_SHOWN = 5
 
@@ -57,13 +58,19 @@ def _reasons_of_node(node_id: int, status: Mapping[str, Any] | None) -> list[str
 
 
 def reasons_against(
-    view: ClusterView, statuses: Mapping[int, Mapping[str, Any] | None]
+    cluster: Cluster, statuses: Mapping[int, Mapping[str, Any] | None]
 ) -> list[str]:
     """Return why the cluster is not healthy; nothing when it is. Unknown is not unhealthy."""
+    view = cluster.view
     counts = partition_counts(view)
-    reasons = []
-    if view.controller_id < 0:
+    reasons = quorum_problems(cluster)
+    if not reasons and cluster.controller_id < 0:
         reasons.append("there is no controller")
+    reasons += [
+        f"node {each.node_id} is fenced: it is down, or cannot be reached"
+        for each in cluster.nodes.values()
+        if each.is_fenced
+    ]
     for key, words in (
         ("leaderless", "have no leader"),
         ("under_replicated", "are under-replicated"),

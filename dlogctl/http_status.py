@@ -59,10 +59,15 @@ async def _get(address: Address, path: str) -> bytes:
         writer.close()
 
 
+async def node_configs(client: BlockingClient, node: NodeView, keys: list[str]) -> dict[str, str]:
+    """Return some keys of a node's own configuration; what is not set is left out."""
+    entries = await client.admin.describe_configs(Resource.BROKER, str(node.node_id))
+    return {each.name: each.value for each in entries if each.name in keys and each.value}
+
+
 async def _http_address(client: BlockingClient, node: NodeView) -> Address:
     """Ask the node where its HTTP endpoint is."""
-    entries = await client.admin.describe_configs(Resource.BROKER, str(node.node_id))
-    value = next((each.value for each in entries if each.name == "http.address"), None)
+    value = (await node_configs(client, node, ["http.address"])).get("http.address")
     if not value:
         raise DlogError("it does not tell its http.address")
     try:

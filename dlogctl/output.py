@@ -63,6 +63,11 @@ def format_duration(seconds: float | None) -> str | None:
     return f"{seconds:.0f} s"
 
 
+def format_count(count: int, noun: str) -> str:
+    """Format a number of things: `1 partition`, `2 partitions`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _plain(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []

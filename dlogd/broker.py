@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 from dlog.errors import ConfigError, KafkaStorageError
 from dlog.types import NodeId
@@ -18,36 +17,33 @@ from dlogd.clock import Clock
 from dlogd.clustering import Clustering, OpenQuorum
 from dlogd.config.schema import Config
 from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
+from dlogd.metadata.image import ClusterImage
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.store import MetadataStore
 from dlogd.metadata.surface import Metadata
-from dlogd.registration import LISTENER_NAME, registration
+from dlogd.registration import client_address
+from dlogd.replication.lease import ENDLESS
 from dlogd.replication.manager import Placement, ReplicaManager
 from dlogd.server.asking import NodeAsker
-from dlogd.server.context import LogDir, ServerContext, settled
+from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.handlers.produce import ProduceHandler
 from dlogd.server.listener import Listener
 from dlogd.server.router import RequestRouter
+from dlogd.starting import Starting
 from dlogd.status.node import NodeReport
 from dlogd.status.pages import ACTIVE
-from dlogd.storage.buffers import BufferPool
 from dlogd.storage.engine import Engine
 from dlogd.storage.files import Directory
 from dlogd.storage.homes import Home
-from dlogd.storage.log_state import LogServices
 from dlogd.storage.manager import LogManager
-from dlogd.storage.open_segments import OpenSegments
-from dlogd.storage.tail import AppendMemory
-from dlogd.storage_facts import log_dirs, storage_settings
+from dlogd.storage_facts import log_dirs, make_logs, storage_settings
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import Source, Telemetry
 
 log = logging.getLogger(__name__)
 
-REGISTER_TIMEOUT_MS = 30_000
 META = "meta"
 NAMES_SHOWN = 20
 
@@ -98,7 +94,6 @@ class Broker:
         self._tasks = Tasks()
         self._context: ServerContext | None = None
         self._fetch: FetchHandler | None = None
-        self._internal: NodeAddress | None = None
 
     # -- start
 
@@ -119,18 +114,19 @@ class Broker:
         self.phase = "binding listeners"
         replicas = self.replicas = self._make_replicas(logs)
         await self._bind(replicas)
-        known = store.image.nodes.get(self.node_id)
+        starting = Starting(
+            self.config,
+            logs,
+            replicas,
+            clock=self._clock,
+            rng=self._rng,
+            clients=client_address(self.config, self.bound[0]),
+            enter=self._enter,
+        )
         if self.clustering is None:
-            await self._register(store, logs, cluster_id)
+            await starting.alone(store, self._on_image)
         else:
-            self._internal = await self.clustering.listen()
-        self.phase = "recovering logs"
-        store.subscribe(self._on_image)
-        await replicas.start(store.image, known.directory_ids if known is not None else ())
-        if self.clustering is not None:
-            # What recovery found is part of the registration; with it the node asks for its lease.
-            self.phase = "registering"
-            await self._register(store, logs, cluster_id)
+            await starting.join(self.clustering, self._on_image)
         for listener in self.listeners:
             await listener.serve()
         self.phase = ACTIVE
@@ -142,12 +138,15 @@ class Broker:
             len(replicas.by_id),
         )
 
+    def _enter(self, phase: str) -> None:
+        self.phase = phase
+
     async def _open_store(self) -> Metadata:
         path = self.config.metadata.directory
         first = self.config.data.directories[0]
         if path is None:
             root = self._open_directory(first)
-            directory = await self._engine.run(partial(root.directory, META, create=True))
+            directory = await self._engine.run(partial(metadata_home, root))
         else:
             directory = self._open_directory(path)
         if self.config.controllers is not None:
@@ -177,24 +176,15 @@ class Broker:
             self._on_failure(reason)
 
     def _make_logs(self) -> LogManager:
-        config = self.config
-        pool = BufferPool(
-            config.append.memory_bytes, call_soon=self._loop.call_soon, huge_pages=True
-        )
-        services = LogServices(
+        logs = make_logs(
+            self.config,
+            self._open_directory,
             loop=self._loop,
             clock=self._clock,
-            engine=self._engine,
-            memory=AppendMemory(pool),
-            tasks=self._tasks,
-            metrics=self.telemetry.storage,
-            open_segments=OpenSegments(),
-        )
-        logs = LogManager(
-            [self._open_directory(path) for path in config.data.directories],
-            services=services,
             rng=self._rng,
-            settings=storage_settings(config),
+            engine=self._engine,
+            tasks=self._tasks,
+            telemetry=self.telemetry,
         )
         logs.on_directory_failed = self._on_directory_failed
         return logs
@@ -204,10 +194,18 @@ class Broker:
             self._fail(f"the last data directory failed: {home.path}: {error}")
 
     def _make_replicas(self, logs: LogManager) -> ReplicaManager:
+        clustering = self.clustering
         place = Placement(
-            node_id=self.node_id, loop=self._loop, clock=self._clock, engine=self._engine
+            node_id=self.node_id,
+            loop=self._loop,
+            clock=self._clock,
+            engine=self._engine,
+            lease=clustering.lease if clustering is not None else ENDLESS,
         )
-        return ReplicaManager(logs, self.config, place)
+        replicas = ReplicaManager(logs, self.config, place)
+        if clustering is not None:
+            clustering.keeper.on_change = lambda _: replicas.roles.on_lease()
+        return replicas
 
     async def _bind(self, replicas: ReplicaManager) -> None:
         config = self.config
@@ -266,40 +264,11 @@ class Broker:
             ask_node=NodeAsker(self._loop, lambda: store.image).ask,
         )
 
-    async def _register(self, store: Metadata, logs: LogManager, cluster_id: str) -> None:
-        """Make this start known: a new node epoch, and new leader epochs where this node leads."""
-        addresses = [self._advertised()]
-        if self._internal is not None:
-            addresses.append(self._internal)
-        offline = self.replicas.offline_keys() if self.replicas is not None else ()
-        command = registration(
-            self.config,
-            store.image,
-            command_id=UUID(int=self._rng.getrandbits(128), version=4),
-            cluster_id=cluster_id,
-            present=logs.directory_ids,
-            addresses=tuple(addresses),
-            offline=sorted(offline),
-        )
-        outcome: Applied = settled(
-            await store.propose(command, self._clock.now_ms() + REGISTER_TIMEOUT_MS)
-        )
-        log.info("Registered node=%d node_epoch=%d", self.node_id, outcome.value)
-        if self.clustering is not None:
-            await self.clustering.begin(outcome.value)
-
-    def _advertised(self) -> NodeAddress:
-        host, port = self.bound[0]
-        advertised = self.config.advertised.address
-        if advertised is not None:
-            host, port = advertised.host, advertised.port or port
-        return NodeAddress(listener=LISTENER_NAME, host=host, port=port)
-
     # -- while running
 
     def _on_image(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         if self.replicas is not None:
-            self.replicas.on_image(new)
+            self.replicas.on_image(new, delta)
 
     async def _log_dirs(self) -> list[LogDir]:
         return log_dirs(self.logs.homes if self.logs is not None else ())
@@ -331,6 +300,10 @@ class Broker:
     def status(self) -> Mapping[str, Any]:
         """Return the content of /status."""
         return self.report.status()
+
+    def metadata(self) -> Callable[[], Mapping[str, Any]]:
+        """Return what computes the content of /metadata, from any thread."""
+        return self.report.metadata()
 
     # -- stop
 
@@ -391,6 +364,13 @@ class Broker:
             for each in logs
             if each.failed is None and each.flushed_offset < each.log_end_offset
         ]
+
+
+def metadata_home(root: Directory) -> Directory:
+    """Return the directory of the metadata; durable, before a vote in it is promised."""
+    home = root.directory(META, create=True)
+    root.sync()
+    return home
 
 
 def _some(names: Sequence[str]) -> str:

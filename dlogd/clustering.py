@@ -214,6 +214,7 @@ class Clustering:
         self._rng = rng
         self._tasks = tasks
         self._wants_shutdown = False
+        self._leads_since_ms: int | None = None
         self._options = ConnectionOptions(client_id=heartbeats.CLIENT_ID)
         self.service = LivenessService(
             self.node_id,
@@ -254,6 +255,7 @@ class Clustering:
         if wanted.is_wildcard and advertised is not None:
             host = advertised.host
         self.store.subscribe(self._on_image)
+        self.store.on_leadership(self._on_leadership)
         self.driver.start()
         return NodeAddress(listener=INTERNAL, host=host, port=port)
 
@@ -270,6 +272,16 @@ class Clustering:
         await self.keeper.stop()
         await self.driver.stop()
         await self.server.stop()
+
+    def has_outlived(self) -> bool:
+        """Return whether this node leads the metadata for so long that no lease of others holds."""
+        since_ms = self._leads_since_ms
+        return since_ms is not None and (
+            self._clock.now_ms() >= since_ms + self.timings.takeover_ms
+        )
+
+    def _on_leadership(self, leads: bool, term: int) -> None:
+        self._leads_since_ms = self._clock.now_ms() if leads else None
 
     def lease_status(self) -> dict[str, Any]:
         """Return facts about the lease of this node, for /status."""

@@ -1,53 +1,129 @@
-"""What a node says of itself when it starts.
+"""How a node makes its start known: what it says of itself, and when.
 
-Part of the composition: `dlogd.broker` proposes it.
+Part of the composition: `dlogd.broker` calls it.
 """
 
-from collections.abc import Iterable
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from uuid import UUID
 
-from dlog.types import NodeId, TopicId
+from dlog.errors import NotControllerError
+from dlog.types import NodeId
 from dlogd import version
+from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.controller.planner import grouped
-from dlogd.metadata.commands import Proof, RegisterNode
-from dlogd.metadata.image import ClusterImage, NodeAddress
+from dlogd.metadata.commands import RegisterNode
+from dlogd.metadata.image import Applied, ClusterImage, NodeAddress, Outcome, Refused
+from dlogd.metadata.surface import Metadata
+from dlogd.start_proof import StartProof
+
+log = logging.getLogger(__name__)
 
 LISTENER_NAME = "clients"
 LOST_DIRECTORIES_MAX = 64
+REGISTER_TIMEOUT_MS = 30_000
+LOOK_S = 0.05
+RETRY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What a node says of itself beside its configuration."""
+
+    cluster_id: str
+    present: tuple[UUID, ...]  # data directories in service
+    addresses: tuple[NodeAddress, ...]
 
 
 def registration(
     config: Config,
     image: ClusterImage,
-    *,
+    facts: NodeFacts,
     command_id: UUID,
-    cluster_id: str,
-    present: Iterable[UUID],
-    addresses: tuple[NodeAddress, ...],
-    offline: Iterable[tuple[TopicId, int]],
+    proof: StartProof | None,
 ) -> RegisterNode:
-    """Return the command; a node alone registers in version 1, which takes it back at once.
-
-    In a cluster no proof is given yet that the replicas are whole: each start counts as unclean,
-    which is safe.
-    """
+    """Return the command; a node alone (`proof` None) registers in version 1."""
     # A directory that is gone stays known: what may be on it is never made anew, however often
     # the node starts without it (an unmounted disk looks like an empty directory).
-    found = tuple(present)
     known = image.nodes.get(NodeId(config.node.id))
-    lost = [each for each in known.directory_ids if each not in found] if known else []
+    lost = [each for each in known.directory_ids if each not in facts.present] if known else []
     lost = lost[-LOST_DIRECTORIES_MAX:]
-    alone = config.controllers is None
-    return RegisterNode(
+    command = RegisterNode(
         command_id=command_id,
-        cluster_id=cluster_id,
+        cluster_id=facts.cluster_id,
         node_id=NodeId(config.node.id),
-        directory_ids=(*found, *lost),
-        addresses=addresses,
+        directory_ids=(*facts.present, *lost),
+        addresses=facts.addresses,
         rack=config.node.rack,
         version=version.VERSION,
-        proof=None if alone else Proof.NONE,
-        failed_directory_ids=() if alone else tuple(lost),
-        offline=() if alone else grouped(list(offline)),
     )
+    if proof is None:
+        return command
+    return RegisterNode(
+        command_id=command_id,
+        cluster_id=command.cluster_id,
+        node_id=command.node_id,
+        directory_ids=command.directory_ids,
+        addresses=command.addresses,
+        rack=command.rack,
+        version=command.version,
+        proof=proof.proof,
+        previous_epoch=proof.previous_epoch,
+        failed_directory_ids=tuple(lost),
+        unproven=grouped(sorted(proof.unproven)),
+        offline=grouped(sorted(proof.offline)),
+        missing=grouped(sorted(proof.missing)),
+    )
+
+
+async def register(store: Metadata, command: RegisterNode, clock: Clock) -> Applied:
+    """Propose until it is known what became of it; raise WireError when it was refused.
+
+    The same command again does no harm: it has an id.
+    """
+    while True:
+        outcome: Outcome = await store.propose(command, clock.now_ms() + REGISTER_TIMEOUT_MS)
+        if isinstance(outcome, Applied):
+            return outcome
+        if isinstance(outcome, Refused) and outcome.code != NotControllerError.code:
+            raise outcome.error
+        log.info("Waiting for the quorum of the metadata outcome=%r", outcome)
+        await asyncio.sleep(RETRY_S)
+
+
+async def await_end_of_earlier_life(
+    store: Metadata, node_id: NodeId, proof: StartProof, is_outlived: Callable[[], bool]
+) -> None:
+    """Return when no earlier life of the node can hold a lease, or `is_outlived` says so.
+
+    Whoever holds the locks of the directories which that life used is its successor: it has ended.
+    Without them it may run elsewhere, with other directories; then the controller's word counts.
+    """
+    told = False
+    while True:
+        known = store.image.nodes.get(node_id)
+        if known is None or known.fenced or known.node_epoch == proof.previous_epoch:
+            return
+        if is_outlived():
+            return
+        if not told:
+            told = True
+            log.warning(
+                "Waiting until the controller gives up an earlier life of this node node=%d"
+                " node_epoch=%d: it may run elsewhere, these directories were not its own",
+                node_id,
+                known.node_epoch,
+            )
+        await asyncio.sleep(LOOK_S)
+
+
+def client_address(config: Config, bound: tuple[str, int]) -> NodeAddress:
+    """Return where clients are told to connect."""
+    host, port = bound
+    advertised = config.advertised.address
+    if advertised is not None:
+        host, port = advertised.host, advertised.port or port
+    return NodeAddress(listener=LISTENER_NAME, host=host, port=port)

@@ -1,14 +1,26 @@
-"""What goes between storage and the rest of a node: its settings, and where logs lie.
+"""What goes between storage and the rest of a node: its settings, its making, where logs lie.
 
 Part of the composition: `dlogd.broker` calls it.
 """
 
-from collections.abc import Iterable
+import asyncio
+import random
+from collections.abc import Callable, Iterable
 
+from dlogd.clock import Clock
 from dlogd.config.choices import DirectIo
 from dlogd.config.schema import Config
 from dlogd.server.context import LogDir
+from dlogd.storage.buffers import BufferPool
+from dlogd.storage.engine import Engine
+from dlogd.storage.files import Directory
 from dlogd.storage.homes import Home, StorageSettings
+from dlogd.storage.log_state import LogServices
+from dlogd.storage.manager import LogManager
+from dlogd.storage.open_segments import OpenSegments
+from dlogd.storage.tail import AppendMemory
+from dlogd.tasks import Tasks
+from dlogd.telemetry.metrics import Telemetry
 
 
 def storage_settings(config: Config) -> StorageSettings:
@@ -18,6 +30,36 @@ def storage_settings(config: Config) -> StorageSettings:
         recovery_parallelism=config.recovery.parallelism,
         retention_check_interval_ms=config.retention.check_interval_ms,
         direct_required=config.direct_io is DirectIo.ON,
+    )
+
+
+def make_logs(
+    config: Config,
+    open_directory: Callable[[str], Directory],
+    *,
+    loop: asyncio.AbstractEventLoop,
+    clock: Clock,
+    rng: random.Random,
+    engine: Engine,
+    tasks: Tasks,
+    telemetry: Telemetry,
+) -> LogManager:
+    """Return the node's logs, not yet claimed."""
+    pool = BufferPool(config.append.memory_bytes, call_soon=loop.call_soon, huge_pages=True)
+    services = LogServices(
+        loop=loop,
+        clock=clock,
+        engine=engine,
+        memory=AppendMemory(pool),
+        tasks=tasks,
+        metrics=telemetry.storage,
+        open_segments=OpenSegments(),
+    )
+    return LogManager(
+        [open_directory(path) for path in config.data.directories],
+        services=services,
+        rng=rng,
+        settings=storage_settings(config),
     )
 
 

@@ -9,40 +9,23 @@ error says so, and the caller looks. Everything else is retried by `dlog.client.
             print(name)
 """
 
-import asyncio
-import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from enum import IntEnum
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
 
-from dlog.client.bootstrap import Bootstrap, parse_bootstrap
-from dlog.client.cluster import Cluster
-from dlog.client.node import Build, NodeClient, raise_for
-from dlog.client.retry import RetryPolicy
+from dlog.client.admin_cluster import ClusterAdmin
+from dlog.client.admin_session import TIMEOUT_MS, only
+from dlog.client.admin_views import DEFAULT, NewTopic, Resource
+from dlog.client.node import NodeClient, raise_for
 from dlog.client.views import ClusterView, ConfigEntry, LogDirView, TopicView
-from dlog.errors import DlogError, ProtocolError, error_for
-from dlog.transport import ConnectionOptions
+from dlog.errors import NONE, ProtocolError, WireError, error_for
 from dlog.types import ZERO_TOPIC_ID
 from dlog.wire.apis import ApiKey
 
-TIMEOUT_MS = 30_000
-DEFAULT = -1  # let the cluster choose the number of partitions or replicas
-_ANSWER_SLACK_S = 5.0
+__all__ = ["DEFAULT", "TIMEOUT_MS", "Admin", "NewTopic", "Resource", "describe_error"]
+
 _SET, _DELETE = 0, 1
-
-
-class Resource(IntEnum):
-    """What a config belongs to (KIP-133)."""
-
-    TOPIC = 2
-    BROKER = 4
-
-
-def _timeout_s(timeout_ms: int) -> float:
-    return timeout_ms / 1000 + _ANSWER_SLACK_S
 
 
 def _config_entry(each: Any) -> ConfigEntry:
@@ -71,69 +54,27 @@ def _log_dir(result: Any) -> LogDirView:
     )
 
 
-def _only(items: Iterable[Any], what: str) -> Any:
-    """Return the one item that was asked for."""
-    for item in items:
-        return item
-    raise ProtocolError(f"the answer does not tell about {what}")
+def _creatable(module: Any, topic: NewTopic) -> Any:
+    return module.CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        assignments=tuple(
+            module.CreatableReplicaAssignment(partition_index=number, broker_ids=tuple(nodes))
+            for number, nodes in enumerate(topic.assignments or ())
+        ),
+        configs=tuple(
+            module.CreatableTopicConfig(name=key, value=value)
+            for key, value in topic.configs.items()
+        ),
+    )
 
 
-class Admin:
+class Admin(ClusterAdmin):
     """Administrative calls on a cluster. Owner: one event loop. Life: an `async with` block.
 
     With a `Cluster`, which stays its owner's, it may be used at once and needs no end.
     """
-
-    def __init__(
-        self,
-        bootstrap: Bootstrap | Cluster,
-        *,
-        connection: ConnectionOptions | None = None,
-        policy: RetryPolicy | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
-        self._given = bootstrap if isinstance(bootstrap, Cluster) else None
-        self._addresses = [] if isinstance(bootstrap, Cluster) else parse_bootstrap(bootstrap)
-        self._connection = connection
-        self._policy = policy
-        self._rng = rng or random.Random()
-        self._own: Cluster | None = None
-
-    @property
-    def _cluster(self) -> Cluster:
-        cluster = self._given or self._own
-        if cluster is None:
-            raise DlogError("the admin client is not open: use it in `async with`")
-        return cluster
-
-    async def start(self) -> None:
-        """Make ready; `async with` does it. Nothing is asked yet."""
-        if self._given is None and self._own is None:
-            self._own = Cluster(
-                self._addresses,
-                loop=asyncio.get_running_loop(),
-                rng=self._rng,
-                options=self._connection,
-                policy=self._policy,
-            )
-
-    async def close(self) -> None:
-        """Close its connections, not those of a cluster that was given. Idempotent."""
-        own, self._own = self._own, None
-        if own is not None:
-            await own.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     # Calls
 
@@ -164,47 +105,73 @@ class Admin:
         *,
         partitions: int = DEFAULT,
         replication_factor: int = DEFAULT,
+        assignments: Sequence[Sequence[int]] | None = None,
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
         timeout_ms: int = TIMEOUT_MS,
     ) -> UUID:
-        """Create a topic and return its id (zero when only validated); raise its error."""
+        """Create a topic and return its id (zero when only validated); raise its error.
+
+        With `assignments`, the nodes of each partition, preferred leader first, the numbers of
+        partitions and replicas follow from them.
+        """
+        topic = NewTopic(
+            name=name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=assignments,
+            configs=configs or {},
+        )
+        results = await self.create_topics(
+            [topic], validate_only=validate_only, timeout_ms=timeout_ms
+        )
+        result = only(results.values(), f"topic {name}")
+        if isinstance(result, WireError):
+            raise result
+        return UUID(int=result.int)
+
+    async def create_topics(
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> dict[str, UUID | WireError]:
+        """Create many topics at once; return of each its id (zero when only validated) or error."""
+
+        patience_ms = self._patience_ms(timeout_ms)
 
         def build(module: Any) -> Any:
-            topic = module.CreatableTopic(
-                name=name,
-                num_partitions=partitions,
-                replication_factor=replication_factor,
-                assignments=(),
-                configs=tuple(
-                    module.CreatableTopicConfig(name=key, value=value)
-                    for key, value in (configs or {}).items()
-                ),
-            )
             return module.CreateTopicsRequest(
-                topics=(topic,),
-                timeout=timedelta(milliseconds=timeout_ms),
+                topics=tuple(_creatable(module, topic) for topic in topics),
+                timeout=timedelta(milliseconds=patience_ms),
                 validate_only=validate_only,
             )
 
         response = await self._command(ApiKey.CREATE_TOPICS, build, timeout_ms)
-        result = _only(response.topics, f"topic {name}")
-        raise_for(int(result.error_code), result.error_message)
-        if validate_only or not result.topic_id:  # Kafka makes one up
-            return ZERO_TOPIC_ID
-        return UUID(int=result.topic_id.int)
+        found: dict[str, UUID | WireError] = {}
+        for result in response.topics:
+            if int(result.error_code) != NONE:
+                found[result.name] = error_for(int(result.error_code), result.error_message or "")
+            elif validate_only or not result.topic_id:  # Kafka makes one up
+                found[result.name] = ZERO_TOPIC_ID
+            else:
+                found[result.name] = UUID(int=result.topic_id.int)
+        return found
 
     async def delete_topic(self, name: str, timeout_ms: int = TIMEOUT_MS) -> None:
         """Delete a topic and its data; raise its error."""
 
+        patience_ms = self._patience_ms(timeout_ms)
+
         def build(module: Any) -> Any:
             state = module.DeleteTopicState(name=name, topic_id=None)
             return module.DeleteTopicsRequest(
-                topics=(state,), timeout=timedelta(milliseconds=timeout_ms)
+                topics=(state,), timeout=timedelta(milliseconds=patience_ms)
             )
 
         response = await self._command(ApiKey.DELETE_TOPICS, build, timeout_ms)
-        result = _only(response.responses, f"topic {name}")
+        result = only(response.responses, f"topic {name}")
         raise_for(int(result.error_code), result.error_message)
 
     async def create_partitions(
@@ -212,21 +179,33 @@ class Admin:
         topic: str,
         count: int,
         *,
+        assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
-        """Raise the number of partitions of `topic` to `count`; raise its error."""
+        """Raise the number of partitions of `topic` to `count`; raise its error.
+
+        `assignments`: the nodes of each new partition, preferred leader first.
+        """
+
+        patience_ms = self._patience_ms(timeout_ms)
 
         def build(module: Any) -> Any:
-            wanted = module.CreatePartitionsTopic(name=topic, count=count, assignments=None)
+            chosen = None
+            if assignments is not None:
+                chosen = tuple(
+                    module.CreatePartitionsAssignment(broker_ids=tuple(nodes))
+                    for nodes in assignments
+                )
+            wanted = module.CreatePartitionsTopic(name=topic, count=count, assignments=chosen)
             return module.CreatePartitionsRequest(
                 topics=(wanted,),
-                timeout=timedelta(milliseconds=timeout_ms),
+                timeout=timedelta(milliseconds=patience_ms),
                 validate_only=validate_only,
             )
 
         response = await self._command(ApiKey.CREATE_PARTITIONS, build, timeout_ms)
-        result = _only(response.results, f"topic {topic}")
+        result = only(response.results, f"topic {topic}")
         raise_for(int(result.error_code), result.error_message)
 
     async def describe_configs(self, resource: Resource, name: str) -> list[ConfigEntry]:
@@ -242,7 +221,7 @@ class Admin:
 
         async def operation(node: NodeClient) -> Any:
             response = await node.call(ApiKey.DESCRIBE_CONFIGS, build)
-            return _only(response.results, name)
+            return only(response.results, name)
 
         if resource is Resource.BROKER and name:
             # Only the node itself knows its own file.
@@ -287,7 +266,7 @@ class Admin:
         response = await self._command(
             ApiKey.INCREMENTAL_ALTER_CONFIGS, build, TIMEOUT_MS, idempotent=True
         )
-        result = _only(response.responses, name)
+        result = only(response.responses, name)
         raise_for(int(result.error_code), result.error_message)
 
     async def describe_log_dirs(self, node_id: int) -> list[LogDirView]:
@@ -301,16 +280,6 @@ class Admin:
             return [_log_dir(result) for result in response.results]
 
         return await self._cluster.run(lambda: self._cluster.node(node_id), operation)
-
-    async def _command(
-        self, api: ApiKey, build: Build, timeout_ms: int, *, idempotent: bool = False
-    ) -> Any:
-        """Send a request that changes metadata to the controller."""
-        return await self._cluster.run(
-            self._cluster.controller,
-            lambda node: node.call(api, build, _timeout_s(timeout_ms)),
-            idempotent=idempotent,
-        )
 
 
 def describe_error(code: int, message: str | None = None) -> str:

@@ -8,66 +8,17 @@ No thread: every call runs a private loop until it is done. Programs use it as
         print(admin.describe_topic("payments").partitions)
 """
 
-import asyncio
-import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from dlog.client.admin import DEFAULT, TIMEOUT_MS, Admin, Resource
-from dlog.client.bootstrap import Bootstrap
-from dlog.client.retry import RetryPolicy
+from dlog.client.admin import DEFAULT, TIMEOUT_MS, NewTopic, Resource
+from dlog.client.blocking_admin_cluster import BlockingClusterAdmin
 from dlog.client.views import ClusterView, ConfigEntry, LogDirView, TopicView
-from dlog.errors import DlogError
-from dlog.transport import ConnectionOptions
-
-T = TypeVar("T")
+from dlog.errors import WireError
 
 
-class BlockingAdmin:
+class BlockingAdmin(BlockingClusterAdmin):
     """Administrative calls on a cluster. Owner: one thread. Life: a `with` block."""
-
-    def __init__(
-        self,
-        bootstrap: Bootstrap,
-        *,
-        connection: ConnectionOptions | None = None,
-        policy: RetryPolicy | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
-        self._admin = Admin(bootstrap, connection=connection, policy=policy, rng=rng)
-        self._runner: asyncio.Runner | None = None
-
-    def start(self) -> None:
-        """Make ready; `with` does it. Nothing is asked yet."""
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-            self._run(self._admin.start)
-
-    def close(self) -> None:
-        """Close all connections. Idempotent."""
-        if self._runner is not None:
-            self._run(self._admin.close)
-            self._runner.close()
-            self._runner = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if self._runner is None:
-            raise DlogError("the admin client is not open: use it in `with`")
-        return self._runner.run(work())
 
     # Calls
 
@@ -89,19 +40,39 @@ class BlockingAdmin:
         *,
         partitions: int = DEFAULT,
         replication_factor: int = DEFAULT,
+        assignments: Sequence[Sequence[int]] | None = None,
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
         timeout_ms: int = TIMEOUT_MS,
     ) -> UUID:
-        """Create a topic and return its id (zero when only validated); raise its error."""
+        """Create a topic and return its id (zero when only validated); raise its error.
+
+        With `assignments`, the nodes of each partition, preferred leader first, the numbers of
+        partitions and replicas follow from them.
+        """
         return self._run(
             lambda: self._admin.create_topic(
                 name,
                 partitions=partitions,
                 replication_factor=replication_factor,
+                assignments=assignments,
                 configs=configs,
                 validate_only=validate_only,
                 timeout_ms=timeout_ms,
+            )
+        )
+
+    def create_topics(
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> dict[str, UUID | WireError]:
+        """Create many topics at once; return of each its id (zero when only validated) or error."""
+        return self._run(
+            lambda: self._admin.create_topics(
+                topics, validate_only=validate_only, timeout_ms=timeout_ms
             )
         )
 
@@ -114,13 +85,21 @@ class BlockingAdmin:
         topic: str,
         count: int,
         *,
+        assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
-        """Raise the number of partitions of `topic` to `count`; raise its error."""
+        """Raise the number of partitions of `topic` to `count`; raise its error.
+
+        `assignments`: the nodes of each new partition, preferred leader first.
+        """
         self._run(
             lambda: self._admin.create_partitions(
-                topic, count, validate_only=validate_only, timeout_ms=timeout_ms
+                topic,
+                count,
+                assignments=assignments,
+                validate_only=validate_only,
+                timeout_ms=timeout_ms,
             )
         )
 

@@ -41,13 +41,23 @@ VERSION_USED: Mapping[ApiKey, int] = {
     ApiKey.DESCRIBE_CONFIGS: 4,
     ApiKey.DESCRIBE_LOG_DIRS: 4,
     ApiKey.CREATE_PARTITIONS: 3,
+    ApiKey.ELECT_LEADERS: 2,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
     ApiKey.DESCRIBE_CLUSTER: 0,
+    ApiKey.UNREGISTER_BROKER: 0,
+    ApiKey.ADD_RAFT_VOTER: 0,
+    ApiKey.REMOVE_RAFT_VOTER: 0,
 }
 PRODUCE_VERSIONS = (9, 12)
 """For `highest_version`: with topic names; from 10 on a refusal names the leader (KIP-951)."""
 FETCH_VERSIONS = (12, 17)
 """For `highest_version`: from 13 on with topic ids, from 16 on a refusal names the leader."""
+DESCRIBE_CLUSTER_VERSIONS = (0, 2)
+"""For `NodeClient.call`: from 2 on with the nodes that are fenced (KIP-1073)."""
+DESCRIBE_QUORUM_VERSIONS = (0, 2)
+"""From 2 on with directories and addresses (KIP-853)."""
 SOFTWARE_NAME = "dlog"
 SOFTWARE_VERSION = "0.1.0"
 
@@ -168,9 +178,19 @@ class NodeClient:
             encode, on_response, on_error, deadline, answered=answered
         )
 
-    async def call(self, api: ApiKey, build: Build, timeout_s: float | None = None) -> Any:
-        """Send the request that `build` makes and return the response entity."""
-        version = self.version_of(api)
+    async def call(
+        self,
+        api: ApiKey,
+        build: Build,
+        timeout_s: float | None = None,
+        *,
+        versions: tuple[int, int] | None = None,
+    ) -> Any:
+        """Send the request that `build` makes and return the response entity.
+
+        In the version that this client uses, or the newest one within `versions`.
+        """
+        version = self.version_of(api) if versions is None else self.highest_version(api, *versions)
         frame = await self.connection.call(self._encoder(api, version, build), timeout_s)
         return messages.parse_response(api, version, frame)
 

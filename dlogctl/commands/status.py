@@ -1,8 +1,9 @@
 """`dlogctl status`: how the cluster is, on one screen.
 
-Everything that the metadata knows comes through --bootstrap alone. What only a node itself knows
-(uptime, disks, flush times, recovery) is asked of its HTTP endpoint, whose address the node tells
-in its configuration (`http.address`); where that cannot be reached from here, a note says so.
+Everything that the metadata knows comes through --bootstrap alone, nodes that are down included.
+What only a node itself knows (uptime, disks, flush times, recovery) is asked of its HTTP endpoint,
+whose address the node tells in its configuration (`http.address`); where that cannot be reached
+from here, a note says so.
 """
 
 import asyncio
@@ -12,14 +13,16 @@ from typing import Any
 
 import click
 
+from dlog.client.admin_views import NodeState
 from dlog.client.blocking import BlockingClient
-from dlog.client.views import ClusterView, NodeView
+from dlog.client.views import ClusterView
 from dlog.errors import ConnectFailedError, DlogError
 from dlogctl import exit_codes
+from dlogctl.cluster import Cluster, is_healthy, lag_of, look, silence_ms
 from dlogctl.groups import ExampleCommand
 from dlogctl.health import partition_counts, reasons_against
 from dlogctl.http_status import ask_node, get_status
-from dlogctl.output import Column, Output, format_bytes, format_duration
+from dlogctl.output import Column, Output, format_bytes, format_cell, format_duration
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogctl.watch import Watch, watch_option
@@ -51,49 +54,92 @@ DISK_COLUMNS = (
     Column("USED", "used", right=True),
     Column("ERROR", "error"),
 )
+MEANINGS = (
+    ("leaderless", "partitions that nobody can write or read"),
+    ("under replicated", "partitions with replicas that lack something"),
+    ("offline replicas", "partitions with replicas on nodes or disks that are out of service"),
+    ("non preferred leader", "partitions led by another node than the one that should"),
+    ("LOGS", "partitions whose data the node, or the directory, holds"),
+    ("FLUSH, P99", "the node's flush policy, and what 99 % of its flushes take at most"),
+    ("SIZE, FREE, USED", "of the file system, whoever uses it"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
     """What was gathered: the metadata, and of each node its own status or why there is none."""
 
-    view: ClusterView
+    cluster: Cluster
     statuses: Mapping[int, dict[str, Any] | None]
     http: Mapping[int, str]
     notes: list[str]
 
+    @property
+    def view(self) -> ClusterView:
+        """Nodes that are up, and all topics."""
+        return self.cluster.view
+
 
 async def _gather(client: BlockingClient, settings: Settings) -> _Found:
-    view = await client.admin.describe_topics()
+    cluster = await look(client)
+    view = cluster.view
     nodes = [view.nodes[node_id] for node_id in sorted(view.nodes)]
     asked = await asyncio.gather(
         *(ask_node(client, settings, node, alone=len(nodes) == 1) for node in nodes)
     )
     return _Found(
-        view=view,
+        cluster=cluster,
         statuses={node.node_id: each[1] for node, each in zip(nodes, asked, strict=True)},
         http={node.node_id: each[0] for node, each in zip(nodes, asked, strict=True)},
         notes=[each[2] for each in asked if each[2]],
     )
 
 
-def _node_document(found: _Found, node: NodeView) -> dict[str, Any]:
-    status = found.statuses[node.node_id] or {}
+def _node_document(found: _Found, node: NodeState) -> dict[str, Any]:
+    status = found.statuses.get(node.node_id) or {}
+    cluster = found.cluster
+    state = cluster.state_of(node)
+    part = cluster.part_of(node.node_id)
+    if cluster.quorum is None:
+        part = "controller" if node.node_id == cluster.controller_id else "broker"
     return {
         "node": node.node_id,
         "address": str(node.address),
         "rack": node.rack,
-        "role": "controller" if node.node_id == found.view.controller_id else "broker",
-        "http": found.http[node.node_id] or None,
-        # The metadata lists only nodes that are not fenced.
-        "state": status.get("state", "active"),
-        "status": found.statuses[node.node_id],
+        "role": part,
+        "http": found.http.get(node.node_id) or None,
+        # What the metadata says of it counts more than what it thinks of itself.
+        "state": status.get("state", state) if state == "active" else state,
+        "status": found.statuses.get(node.node_id),
+    }
+
+
+def _metadata_document(cluster: Cluster) -> dict[str, Any] | None:
+    """Return how those are who keep the metadata, None where nobody tells."""
+    quorum = cluster.quorum
+    if quorum is None:
+        return None
+    return {
+        "term": quorum.term,
+        "high_watermark": quorum.high_watermark,
+        "voters": [
+            {
+                "node": each.node_id,
+                "lag": lag_of(quorum, each),
+                "silent_ms": silence_ms(quorum, each),
+                "healthy": is_healthy(quorum, each),
+            }
+            for each in quorum.voters
+        ],
+        "observers": [each.node_id for each in quorum.observers],
     }
 
 
 def _document(found: _Found) -> dict[str, Any]:
     """Return the whole status, as json and yaml show it."""
-    reasons = reasons_against(found.view, found.statuses)
+    cluster = found.cluster
+    reasons = reasons_against(cluster, found.statuses)
+    controller_id = cluster.controller_id
     topics = found.view.topics.values()
     wrong = {
         key: [f"{topic}-{number}" for topic, number in named]
@@ -104,12 +150,11 @@ def _document(found: _Found) -> dict[str, Any]:
         "reasons": reasons,
         "notes": found.notes,
         "cluster_id": found.view.cluster_id,
-        "controller": found.view.controller_id if found.view.controller_id >= 0 else None,
+        "controller": controller_id if controller_id >= 0 else None,
+        "metadata": _metadata_document(cluster),
         "topics": len(topics),
         "partitions": {"total": sum(len(topic.partitions) for topic in topics), **wrong},
-        "nodes": [
-            _node_document(found, found.view.nodes[each]) for each in sorted(found.view.nodes)
-        ],
+        "nodes": [_node_document(found, each) for each in cluster.nodes.values()],
     }
 
 
@@ -153,6 +198,17 @@ def _share(total: int | None, free: int | None) -> str | None:
     return f"{100 * (total - free) / total:.0f} %" if total and free is not None else None
 
 
+def _metadata_pairs(metadata: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
+    if metadata is None or len(metadata["voters"]) + len(metadata["observers"]) == 1:
+        return []
+    lags = [f"{each['node']}:{format_cell(each['lag'])}" for each in metadata["voters"]]
+    return [
+        ("metadata term", metadata["term"]),
+        ("metadata commit", metadata["high_watermark"]),
+        ("lag of voters", lags),
+    ]
+
+
 def _show(document: Mapping[str, Any], settings: Settings, *, compact: bool) -> None:
     output = Output(settings, compact=compact)
     if output.has_documents:
@@ -173,6 +229,7 @@ def _show(document: Mapping[str, Any], settings: Settings, *, compact: bool) -> 
     pairs: list[tuple[str, Any]] = [
         ("cluster", document["cluster_id"]),
         ("controller", document["controller"]),
+        *_metadata_pairs(document["metadata"]),
         ("topics", document["topics"]),
         ("partitions", partitions["total"]),
     ]
@@ -181,6 +238,8 @@ def _show(document: Mapping[str, Any], settings: Settings, *, compact: bool) -> 
     output.rows(rows, NODE_COLUMNS, "nodes")
     if disks := _disk_rows(document):
         output.rows(disks, DISK_COLUMNS, "disks")
+    for title, meaning in MEANINGS if settings.explain and not compact else ():
+        click.echo(f"{title}: {meaning}", err=True)
     for note in document["notes"]:
         click.echo(f"note: {note}", err=True)
 
@@ -204,6 +263,7 @@ def _document_of_one(status: dict[str, Any], settings: Settings) -> dict[str, An
         "notes": [f"only what {settings.http} says of itself: no node could be asked for more"],
         "cluster_id": status.get("cluster_id") or None,
         "controller": None,
+        "metadata": None,
         "topics": status.get("topics"),
         "partitions": {"total": None, **{key: [] for key in WRONG}},
         "nodes": [node],
@@ -257,6 +317,6 @@ def status(context: click.Context, watch: float | None, exit_when_healthy: bool)
             show,
             ends=lambda code: exit_when_healthy and code == exit_codes.OK,
         )
-    if code != exit_codes.OK:
-        settings.suggest("dlogctl topic describe NAME, dlogctl log-dirs")
+    wrong = code != exit_codes.OK
+    settings.suggest(f"dlogctl topic {'describe NAME' if wrong else 'list'}, dlogctl log-dirs")
     return code

@@ -1,18 +1,26 @@
 """`dlogctl topic create`, `alter` and `delete`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from dlog.client.admin import Admin, Resource
 from dlog.client.blocking import BlockingClient
-from dlog.errors import NONE, InvalidPartitionsError, TopicAlreadyExistsError
+from dlog.errors import (
+    NONE,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    TopicAlreadyExistsError,
+)
 from dlogctl import exit_codes
-from dlogctl.commands.config_change import Change, apply_change, change_line, take_pairs
+from dlogctl.commands.config_change import Change, apply_change, change_line, refused, take_pairs
 from dlogctl.completing import complete_configs, complete_pairs, complete_topics
 from dlogctl.config_meaning import meaning_of
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
+from dlogctl.partition_names import parse_nodes
 from dlogctl.resources import Target
 from dlogctl.session import connected, naming_topic, no_topic
 from dlogctl.settings import Settings, common_options, settings_of
@@ -30,11 +38,21 @@ def _explain(settings: Settings, configs: list[str]) -> None:
             click.echo(f"{name}: {meaning.meaning}", err=True)
 
 
+def _take_nodes(
+    _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
+) -> list[Sequence[int]]:
+    try:
+        return [parse_nodes(text) for text in texts]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @click.command(
     cls=ExampleCommand,
     examples=(
         ("dlogctl topic create events", "With the cluster's number of partitions and replicas."),
         ("dlogctl topic create events -p 12 -s retention.ms=3d", "Twelve partitions, three days."),
+        ("dlogctl topic create events --assign 1,2 --assign 2,3", "Two, on the nodes named."),
         ("dlogctl topic create events --if-not-exists", "For a script that runs many times."),
         ("dlogctl topic create events -p 12 --dry-run", "Would the cluster take it?"),
     ),
@@ -49,6 +67,8 @@ def _explain(settings: Settings, configs: list[str]) -> None:
     callback=take_pairs, shell_complete=complete_pairs,
     help="A topic config, such as retention.ms=3d; may be given many times.",
 )  # fmt: skip
+@click.option("--assign", "assignments", multiple=True, metavar="NODE,...", callback=_take_nodes,
+              help="Nodes of a partition, preferred leader first; once for each.")  # fmt: skip
 @click.option("--if-not-exists", is_flag=True, help="A topic that is there is no error.")
 @click.option("--dry-run", is_flag=True, help="Let the cluster check it, change nothing.")
 @common_options
@@ -59,10 +79,13 @@ def create(
     partitions: int | None,
     replication_factor: int | None,
     configs: dict[str, str],
+    assignments: list[Sequence[int]],
     if_not_exists: bool,
     dry_run: bool,
 ) -> int:
     """Create topic NAME."""
+    if assignments and (partitions or replication_factor):
+        raise click.UsageError("--assign says how many partitions and replicas there are", context)
     settings = settings_of(context)
     output = Output(settings)
     with connected(settings) as client:
@@ -72,15 +95,24 @@ def create(
                     name,
                     partitions=partitions or -1,
                     replication_factor=replication_factor or -1,
+                    assignments=assignments or None,
                     configs=configs,
                     validate_only=dry_run,
                 )
             )
         except TopicAlreadyExistsError:
             if not if_not_exists:
-                raise
+                raise TopicAlreadyExistsError(
+                    f"there is a topic {name}; see: dlogctl topic describe {name}"
+                ) from None
             output.done(f"topic {name} exists", topic=name, result="exists", topic_id=None)
             return exit_codes.OK
+        except InvalidConfigError as error:
+            target, change = Target(Resource.TOPIC, name), Change(set_values=configs, unset=())
+            raise refused(error, target, change) from None
+        except InvalidReplicationFactorError as error:
+            text = str(error).rstrip(".")
+            raise InvalidReplicationFactorError(f"{text}; see them: dlogctl status") from None
     if dry_run:
         text, result = f"topic {name} would be created", "would be created"
     else:
@@ -211,6 +243,7 @@ def delete(
         finally:
             if done or not wanted:
                 _show_deleted(Output(settings), done, result)
+    settings.suggest("dlogctl topic list")
     return exit_codes.OK
 
 

@@ -43,6 +43,8 @@ class InternalServer:
         self._loop = loop
         self._server: asyncio.AbstractServer | None = None
         self._connections: dict[InternalConnection, None] = {}
+        # Those that have not made a request, the oldest first: who only connects gives way.
+        self._silent: dict[InternalConnection, None] = {}
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port, which the system chose when `port` is 0."""
@@ -67,12 +69,19 @@ class InternalServer:
         """Account for a connection; False refuses it."""
         if len(self._connections) >= CONNECTIONS_MAX:
             self.refused_total += 1
-            return False
-        self._connections[connection] = None
+            if not self._silent:
+                return False
+            next(iter(self._silent)).abort(None)
+        self._connections[connection] = self._silent[connection] = None
         return True
+
+    def on_request(self, connection: "InternalConnection") -> None:
+        """Learn that a connection is used."""
+        self._silent.pop(connection, None)
 
     def on_close(self, connection: "InternalConnection") -> None:
         """Forget a connection."""
+        self._silent.pop(connection, None)
         if connection in self._connections:
             del self._connections[connection]
             self.service.on_closed(connection)
@@ -121,6 +130,7 @@ class InternalConnection(asyncio.Protocol):
                     return
                 header = parse_request_header(frame, 0, len(frame))
                 transport.write(self._server.service.handle(self, header, frame, len(frame)))
+                self._server.on_request(self)
                 if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
                     raise ProtocolError("it does not take its answers")
         except ProtocolError as error:
@@ -137,5 +147,6 @@ class InternalConnection(asyncio.Protocol):
         """Close at once; one log line when there is a reason worth it."""
         if reason is not None:
             log.warning("%s peer=%s", reason, self.peer)
+        self._server.on_close(self)
         if self._transport is not None:
             self._transport.abort()

@@ -33,6 +33,7 @@ class OwnLease:
         self.controller_epoch = -1
         """The newest that this node has heard of; grants of older ones do not count."""
         self.valid_until_ms = 0  # exclusive
+        self.valid_until_us = 0  # the same, for those who read that clock anyway
         self.surrendered = False
         """Given up for the rest of this life: the controller may hear of it at any later time."""
         self._sequence = 0
@@ -67,7 +68,7 @@ class OwnLease:
         until_ms = sent_ms + grant.lease_ms
         if until_ms <= self.valid_until_ms:
             return False
-        self.valid_until_ms = until_ms
+        self.valid_until_ms, self.valid_until_us = until_ms, until_ms * 1000
         return True
 
     def on_refusal(self, sequence: int, controller_epoch: int, *, fenced: bool) -> None:
@@ -89,5 +90,5 @@ class OwnLease:
 
     def revoke(self) -> None:
         """End the lease now, and do not believe answers to heartbeats that are under way."""
-        self.valid_until_ms = 0
+        self.valid_until_ms = self.valid_until_us = 0
         self._sent_ms.clear()

@@ -7,8 +7,10 @@ loop's thread; made by `dlogd.broker`.
 
 import asyncio
 import logging
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from dlog.errors import (
@@ -22,12 +24,17 @@ from dlog.types import NodeId, TopicId, TopicPartition
 from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.metadata.chunks import suspects
-from dlogd.metadata.effective import EffectiveTopicConfig, Resolver, TimestampType
-from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
-from dlogd.replication.partition import Partition, PartitionSettings
-from dlogd.replication.producer_snapshots import load_producers, save_producers
+from dlogd.metadata.delta import ImageDelta
+from dlogd.metadata.effective import EffectiveTopicConfig, Resolver
+from dlogd.metadata.image import ClusterImage, TopicImage
+from dlogd.replication.lease import ENDLESS, Lease
+from dlogd.replication.partition import Partition
+from dlogd.replication.producer_snapshots import load_producers
 from dlogd.replication.producers import ProducerStates
 from dlogd.replication.reconcile import Key, given_up, mine
+from dlogd.replication.roles import Roles
+from dlogd.replication.snapshotting import Snapshotting
+from dlogd.replication.topic_settings import log_config_of, settings_of
 from dlogd.storage.engine import Engine
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
@@ -39,9 +46,6 @@ log = logging.getLogger(__name__)
 RETRY_S = 5.0
 """How long a failed open or delete rests before it is tried again."""
 OPENING_COUNT_MAX = 64
-SNAPSHOT_BYTES = 16 << 20
-"""Appended bytes after which a partition's producer state is written anew."""
-SNAPSHOT_PAUSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,34 +56,7 @@ class Placement:
     loop: asyncio.AbstractEventLoop
     clock: Clock
     engine: Engine
-
-
-def log_config_of(effective: EffectiveTopicConfig, config: Config) -> LogConfig:
-    """Return how the log of a topic with these configs is kept on this node."""
-    return LogConfig(
-        segment_bytes=effective.segment_bytes,
-        segment_ms=effective.segment_ms,
-        index_interval_bytes=effective.index_interval_bytes,
-        preallocate_bytes=effective.preallocate_bytes,
-        flush_policy=effective.flush_policy,
-        flush_interval_ms=effective.flush_interval_ms,
-        direct_io=config.direct_io,
-        retention_ms=effective.retention_ms,
-        retention_bytes=effective.retention_bytes,
-        max_message_bytes=effective.max_message_bytes,
-    )
-
-
-def settings_of(effective: EffectiveTopicConfig) -> PartitionSettings:
-    """Return what these configs mean for appends."""
-    return PartitionSettings(
-        batch_bytes_max=effective.max_message_bytes,
-        min_isr=effective.min_insync_replicas,
-        acks_floor=effective.ack_floor.acks,
-        stamps_append_time=effective.timestamp_type is TimestampType.LOG_APPEND_TIME,
-        timestamp_before_ms_max=effective.timestamp_before_max_ms,
-        timestamp_after_ms_max=effective.timestamp_after_max_ms,
-    )
+    lease: Lease = ENDLESS
 
 
 class ReplicaManager:
@@ -106,13 +83,16 @@ class ReplicaManager:
         self._wake = asyncio.Event()
         self._reconciled: list[asyncio.Future[None]] = []
         self._stopping = False
+        self._snapshotting = Snapshotting(self.by_id, placement.clock, placement.engine)
+        self.roles = Roles(self.by_id, placement.node_id, placement.lease, placement.clock)
 
-    async def start(self, image: ClusterImage, known_directories: Sequence[UUID] = ()) -> None:
-        """Open every partition that the image places here; then follow further images.
+    async def recover(self, image: ClusterImage, known_directories: Sequence[UUID] = ()) -> None:
+        """Recover the log of every partition that the image places here.
 
         `known_directories`: this node's data directories at its last start.
         """
         self._image = image
+        self.roles.begin(image)
         await self._logs.open(
             {
                 (topic.topic_partition(index), topic.topic_id): self._log_config(topic)
@@ -121,13 +101,27 @@ class ReplicaManager:
             },
             known_directories,
         )
+
+    def placed(self, image: ClusterImage) -> list[Key]:
+        """Return the partitions that an image places here."""
+        return [
+            (topic.topic_id, index)
+            for topic in image.topics.values()
+            for index in self._mine(topic)
+        ]
+
+    async def start(self, image: ClusterImage) -> None:
+        """Open every partition that the image places here; then follow further images."""
+        self._image = image
+        self.roles.begin(image)
         await self._reconcile(image)
         self._tasks.spawn("reconcile partitions", self._run())
-        self._tasks.spawn("snapshot producers", self._snapshot_often())
+        self._tasks.spawn("snapshot producers", self._snapshotting.run())
 
-    def on_image(self, image: ClusterImage) -> None:
-        """The cluster's image has changed."""
+    def on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """The cluster's image has changed. What is led is taken over at once, the rest soon."""
         self._image = image
+        self.roles.on_image(image, delta)
         self._wake.set()
 
     def reconfigure(self, config: Config) -> None:
@@ -136,7 +130,11 @@ class ReplicaManager:
         self._wake.set()
 
     def partition(self, topic: str, index: int) -> Partition:
-        """Return a partition that this node leads; raise WireError when it does not."""
+        """Return a partition with a replica here; raise WireError when there is none.
+
+        Whether it is led is for `Partition.check_serving` to say.
+        """
+        self.roles.check_lease()
         found = self.by_name.get((topic, index))
         if found is not None:
             return found
@@ -148,7 +146,8 @@ class ReplicaManager:
         )
 
     def partition_by_id(self, topic_id: TopicId, index: int) -> Partition:
-        """Return a partition that this node leads; raise WireError when it does not."""
+        """Return a partition with a replica here; raise WireError when there is none."""
+        self.roles.check_lease()
         found = self.by_id.get((topic_id, index))
         if found is not None:
             return found
@@ -197,7 +196,7 @@ class ReplicaManager:
     @property
     def led_count(self) -> int:
         """Partitions that are led here, and in service."""
-        return sum(each.log.failed is None for each in self.by_id.values())
+        return sum(each.closed is None and not each.log.failed for each in self.by_id.values())
 
     def damages(self) -> list[str]:
         """Say what reads have found damaged in partitions that are in service."""
@@ -232,13 +231,13 @@ class ReplicaManager:
             image,
             before=before,
             changed=changed,
-            is_here=lambda key: key in self.by_id or key in self._failed,
+            here=ChainMap[Key, Any](self.by_id, self._failed),
             undeleted=self._undeleted,
         )
         for key, topic in gone.items():
             await self._delete(topic, key[1])
         await self._retry_failed(image, changed)
-        missing = [each for topic in changed for each in self._apply_topic(topic)]
+        missing = [each for topic in changed for each in await self._apply_topic(topic)]
         for first in range(0, len(missing), OPENING_COUNT_MAX):
             batch = missing[first : first + OPENING_COUNT_MAX]
             await asyncio.gather(*(self._open(*each) for each in batch))
@@ -268,7 +267,9 @@ class ReplicaManager:
     def _log_config(self, topic: TopicImage) -> LogConfig:
         return log_config_of(self._effective(topic), self._config)
 
-    def _apply_topic(self, topic: TopicImage) -> list[tuple[TopicImage, int, EffectiveTopicConfig]]:
+    async def _apply_topic(
+        self, topic: TopicImage
+    ) -> list[tuple[TopicImage, int, EffectiveTopicConfig]]:
         """Change what is open; return what is to be opened, so that many are opened together."""
         effective = self._effective(topic)
         missing = []
@@ -277,20 +278,21 @@ class ReplicaManager:
             if partition is None:
                 missing.append((topic, index, effective))
             else:
-                self._change(partition, topic.partitions[index], effective)
+                await self._change(partition, effective)
+                self.roles.assign(partition, index)
         return missing
 
-    def _change(
-        self, partition: Partition, image: PartitionImage, effective: EffectiveTopicConfig
-    ) -> None:
+    async def _change(self, partition: Partition, effective: EffectiveTopicConfig) -> None:
         settings = settings_of(effective)
         if partition.settings != settings:
             partition.settings = settings
-        partition.leader_epoch = image.leader_epoch
         limits = self._config.producer_id
         partition.producers.expiry_ms = limits.expiry_ms
         partition.producers.producers_max = limits.per_partition_max
-        partition.log.reconfigure(log_config_of(effective, self._config))
+        config = log_config_of(effective, self._config)
+        if partition.log.config.durable and not config.durable:
+            await self._logs.note_weak(partition.log)
+        partition.log.reconfigure(config)
 
     async def _open(self, topic: TopicImage, index: int, effective: EffectiveTopicConfig) -> None:
         key = (topic.topic_id, index)
@@ -326,11 +328,12 @@ class ReplicaManager:
             clock=place.clock,
             producers=producers,
             settings=settings_of(effective),
-            leader_epoch=topic.partitions[index].leader_epoch,
+            lease=place.lease,
         )
         partition.unsnapshotted_bytes = 0 if is_current else plog.size_bytes
         self.by_name[(topic.name, index)] = partition
         self.by_id[key] = partition
+        self.roles.assign(partition, index)
 
     async def _delete(self, topic: TopicImage, index: int) -> None:
         key = (topic.topic_id, index)
@@ -349,29 +352,6 @@ class ReplicaManager:
                 name = topic.topic_partition(index)
                 log.error("Cannot delete log, trying again partition=%s error=%s", name, error)
 
-    async def _snapshot_often(self) -> None:
-        while True:
-            await asyncio.sleep(SNAPSHOT_PAUSE_S)
-            now_ms = self._place.clock.timestamp_ms()
-            for partition in list(self.by_id.values()):
-                partition.producers.expire(now_ms)
-                is_due = partition.unsnapshotted_bytes >= SNAPSHOT_BYTES
-                if is_due and partition.closed is None and partition.log.blocked is None:
-                    await self._snapshot(partition)
-
-    async def _snapshot(self, partition: Partition) -> None:
-        taken_bytes, partition.unsnapshotted_bytes = partition.unsnapshotted_bytes, 0
-        try:
-            await save_producers(self._place.engine, partition.log, partition.producers)
-        except (WireError, OSError) as error:
-            if isinstance(error, WireError):
-                partition.unsnapshotted_bytes += taken_bytes  # not now: the log waits for space
-            log.warning(
-                "Cannot write producer snapshot partition=%s error=%s",
-                partition.topic_partition,
-                error,
-            )
-
     def logs(self) -> list[PartitionLog]:
         """Return the logs of all open partitions."""
         return [partition.log for partition in self.by_id.values()]
@@ -386,14 +366,8 @@ class ReplicaManager:
         partitions = list(self.by_id.values())
         for partition in partitions:
             partition.close()
-        stale = [each for each in partitions if each.unsnapshotted_bytes and not each.log.failed]
-
-        async def snapshot_some() -> None:
-            while stale:
-                await self._snapshot(stale.pop())
-
         try:
-            await asyncio.gather(*(snapshot_some() for _ in range(OPENING_COUNT_MAX)))
+            await self._snapshotting.save_all(partitions)
         finally:
             self.by_name.clear()
             self.by_id.clear()

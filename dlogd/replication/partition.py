@@ -1,8 +1,9 @@
-"""One partition that this node leads: checks before the append, acknowledgement after it.
+"""One partition with a replica here: checks before the append, acknowledgement after it.
 
-The in-sync replicas are this node alone until replication exists, so the high watermark is what the
-log's flush policy promises. Nothing is refused after it was appended, and nothing is acknowledged
-before it is promised. Owner: the event loop's thread; made by `dlogd.replication.manager`.
+Until replication exists the high watermark is what the log's flush policy promises. Nothing is
+acknowledged before it is promised, nor by a node that is no longer surely the leader: whether it is
+one is decided outside (`lead`, `follow`), and the time at which its lease ends is looked at with
+each acknowledgement. Owner: the event loop's thread; made by `dlogd.replication.manager`.
 """
 
 import asyncio
@@ -24,8 +25,9 @@ from dlog.errors import (
     UnknownLeaderEpochError,
     WireError,
 )
-from dlog.types import LeaderEpoch, Offset, TopicId, TopicPartition
+from dlog.types import NO_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
 from dlogd.clock import Clock
+from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.producers import ProducerStates
 from dlogd.replication.waiters import AckWaiter, Drainable, FetchWaiter
 from dlogd.storage.log import PartitionLog
@@ -48,7 +50,6 @@ class PartitionSettings:
     """What a topic's configs mean for appends."""
 
     batch_bytes_max: int
-    min_isr: int
     acks_floor: int
     """0, 1 or -1."""
     stamps_append_time: bool
@@ -57,7 +58,7 @@ class PartitionSettings:
 
 
 class Partition:
-    """A partition led by this node.
+    """A partition with a replica on this node; led here while `closed` is None.
 
     Invariant: log_start_offset <= high_watermark <= log_end_offset; the watermark never moves back.
     """
@@ -66,6 +67,7 @@ class Partition:
         "_acks",
         "_clock",
         "_fetches",
+        "_lease",
         "_loop",
         "_timer",
         "_timer_at_s",
@@ -73,8 +75,11 @@ class Partition:
         "appended_records",
         "closed",
         "high_watermark",
+        "is_ended",
+        "isr_count",
         "leader_epoch",
         "log",
+        "min_isr",
         "producers",
         "settings",
         "topic_id",
@@ -90,8 +95,10 @@ class Partition:
         clock: Clock,
         producers: ProducerStates,
         settings: PartitionSettings,
-        leader_epoch: LeaderEpoch,
+        leader_epoch: LeaderEpoch = NO_EPOCH,
+        lease: Lease = ENDLESS,
     ) -> None:
+        """It is led, by an ISR of this node alone, until somebody says otherwise."""
         self.log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id: TopicId = log.topic_id
@@ -100,12 +107,17 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.high_watermark: Offset = log.promised_offset
         self.closed: WireError | None = None
+        """Why nobody is served."""
+        self.is_ended = False
+        """Whether that is for ever."""
+        self.isr_count = self.min_isr = 1
         self.appended_bytes = 0
         self.appended_records = 0
         # Appended since the producer state was written last.
         self.unsnapshotted_bytes = 0
         self._loop = loop
         self._clock = clock
+        self._lease = lease
         self._acks: deque[tuple[int, float, AckWaiter, int]] = deque()
         self._fetches: dict[FetchWaiter, int] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -113,14 +125,46 @@ class Partition:
         log.on_promised = self.on_promised
 
     def check_serving(self, current_leader_epoch: int = -1) -> None:
-        """Raise when this node may not serve the partition, or the caller's epoch is another."""
-        error = self.closed or self.log.failed
-        if error is not None:
+        """Raise when this node may not serve the partition, or the caller's epoch is another.
+
+        The epoch comes first, as with Kafka: who has an old one asks for metadata anyway.
+        """
+        if self.is_ended or self.log.failed is not None:
+            error = self.closed or self.log.failed
+            assert error is not None
             raise error.with_traceback(None)
         if current_leader_epoch != -1 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise FencedLeaderEpochError(f"The leader epoch is {self.leader_epoch}")
             raise UnknownLeaderEpochError(f"The leader epoch is only {self.leader_epoch}")
+        if self.closed is not None:
+            raise self.closed.with_traceback(None)
+
+    def lead(self, leader_epoch: LeaderEpoch, isr_count: int, min_isr: int) -> None:
+        """Serve clients in `leader_epoch`; it and the ISR are those of the image."""
+        assert not self.is_ended
+        if leader_epoch != self.leader_epoch and self._acks:
+            # What was appended in an earlier epoch may be gone in this one (rule 2.11).
+            self._fail_waiting(NotLeaderOrFollowerError("The leader epoch has changed"))
+        self.leader_epoch, self.isr_count, self.min_isr = leader_epoch, isr_count, min_isr
+        if self.closed is not None:
+            self.closed = None
+            self.high_watermark = max(self.high_watermark, self.log.promised_offset)
+
+    def follow(self, leader_epoch: LeaderEpoch, why: WireError) -> None:
+        """Serve nobody until `lead`; whoever waits hears `why`."""
+        assert not self.is_ended
+        was_leading = self.closed is None
+        self.leader_epoch, self.closed = leader_epoch, why
+        if was_leading:
+            self._fail_waiting(why)
+            self.wake_fetches()
+
+    def _fail_waiting(self, error: WireError) -> None:
+        self._disarm()
+        entries = list(self._acks)
+        self._acks.clear()
+        self._settle(entries, error)
 
     def append_as_leader(
         self, buffer: bytearray, start: int, end: int, acks: int
@@ -136,9 +180,9 @@ class Partition:
             raise error.with_traceback(None)
         settings = self.settings
         fields = self._check_batch(buffer, start, end)
-        if settings.min_isr > 1 and (acks == -1 or settings.acks_floor == -1):
+        if self.isr_count < self.min_isr and (acks == -1 or settings.acks_floor == -1):
             raise NotEnoughReplicasError(
-                f"min.insync.replicas is {settings.min_isr} and 1 replica is in sync"
+                f"min.insync.replicas is {self.min_isr}, {self.isr_count} in sync"
             )
         producer_id = fields[9]
         if producer_id >= 0:
@@ -240,6 +284,19 @@ class Partition:
         if deadline_s < self._timer_at_s:
             self._arm(deadline_s)
 
+    def acknowledge(self, waiter: AckWaiter, index: int = 0) -> None:
+        """Call `waiter.on_acked` for what is promised already; its owner drains."""
+        now_us = self._clock.now_us()
+        if now_us < self._lease.valid_until_us:
+            waiter.on_acked(index, None, now_us)
+        else:
+            waiter.on_acked(index, self._lease_ended(), now_us)
+
+    @staticmethod
+    def _lease_ended() -> WireError:
+        # Somebody else may lead already (rule 2.10), whatever this node has heard.
+        return NotLeaderOrFollowerError("The lease of this node has ended")
+
     def _arm(self, deadline_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -268,6 +325,8 @@ class Partition:
     ) -> None:
         touched: dict[Drainable, None] = {}
         now_us = self._clock.now_us()
+        if now_us >= self._lease.valid_until_us and error is None:
+            error = self._lease_ended()
         for _, _, waiter, index in entries:
             replies = waiter.on_acked(index, error, now_us)
             if replies is not None:
@@ -316,8 +375,6 @@ class Partition:
     def close(self, error: WireError | None = None) -> None:
         """Serve no more; whoever waits hears `error`."""
         self.closed = error or NotLeaderOrFollowerError("The partition is closing on this node")
-        self._disarm()
-        entries = list(self._acks)
-        self._acks.clear()
-        self._settle(entries, self.closed)
+        self.is_ended = True
+        self._fail_waiting(self.closed)
         self.wake_fetches()

@@ -1,6 +1,6 @@
 """What a node must give up when the image has changed. Pure; `replication.manager` does it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from dlog.types import NodeId, TopicId
 from dlogd.metadata.chunks import suspects
@@ -20,13 +20,13 @@ def given_up(
     *,
     before: Mapping[TopicId, TopicImage],
     changed: Iterable[TopicImage],
-    is_here: Callable[[Key], bool],
+    here: Container[Key],
     undeleted: Mapping[Key, TopicImage],
 ) -> dict[Key, TopicImage]:
     """Return replicas without a place here: of deleted topics, moved away, or left from earlier.
 
-    `before`: topics as they were; `changed`: as they are now, where they differ; `is_here`: what
-    is open; `undeleted`: what could not be deleted until now.
+    `before`: topics as they were; `changed`: as they are now, where they differ; `here`: what is
+    open; `undeleted`: what could not be deleted until now.
     """
     gone = dict(undeleted)
     for topic_id, topic in suspects(before, image.topics_by_id):
@@ -37,6 +37,6 @@ def given_up(
             key = (topic.topic_id, index)
             if node_id in partition.replicas:
                 gone.pop(key, None)  # it came back
-            elif is_here(key):
+            elif key in here:
                 gone[key] = topic
     return gone

@@ -1,13 +1,15 @@
 """What a node says about itself: /status, readiness, and gauges sampled at scrape time."""
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from dlog.types import NodeId
 from dlogd import version
 from dlogd.clock import Clock
 from dlogd.config.schema import Config
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata import snapshot
+from dlogd.metadata.image import EMPTY_IMAGE, ClusterImage
 from dlogd.metadata.surface import Metadata
 from dlogd.replication.manager import ReplicaManager
 from dlogd.status.pages import ACTIVE
@@ -116,6 +118,23 @@ class NodeReport:
             "flush_p99_ms": round(flush.quantile(0.99) * 1000, 3),
             "storage": node.logs.status() if node.logs is not None else {},
         }
+
+    def metadata(self) -> Callable[[], dict[str, Any]]:
+        """Return what computes the content of /metadata; the image that it uses never changes.
+
+        Two nodes with one version have one digest.
+        """
+        image = self._node.store.image if self._node.store is not None else EMPTY_IMAGE
+
+        def compute() -> dict[str, Any]:
+            data = snapshot.encode(image)
+            return {
+                "version": image.version,
+                "digest": hashlib.sha256(data).hexdigest(),
+                "bytes": len(data),
+            }
+
+        return compute
 
     def _lease(self) -> dict[str, Any] | None:
         """Return what holds for this node's lease; None where it needs none."""

@@ -1,4 +1,4 @@
-"""The operators' pages: /livez, /readyz, /status and /metrics.
+"""The operators' pages: /livez, /readyz, /status, /metadata and /metrics.
 
 What the node says about itself comes through `NodeView`; nothing is computed here.
 """
@@ -32,6 +32,9 @@ class NodeView(Protocol):
 
     def status(self) -> Mapping[str, Any]:
         """Return the content of /status: only what JSON has."""
+
+    def metadata(self) -> Callable[[], Mapping[str, Any]]:
+        """Return what computes the content of /metadata, from any thread."""
 
 
 RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -73,5 +76,17 @@ def pages_of(
         body = json.dumps(node.status(), indent=2).encode() + b"\n"
         return Response(body=body, content_type="application/json")
 
+    async def metadata(_request: Request) -> Response:
+        # Encodes the whole image: not on the loop.
+        found = await run_blocking(node.metadata())
+        body = json.dumps(found, indent=2).encode() + b"\n"
+        return Response(body=body, content_type="application/json")
+
     metrics = _Metrics(node, run_blocking, before_scrape)
-    return {"/livez": livez, "/readyz": readyz, "/status": status, "/metrics": metrics.page}
+    return {
+        "/livez": livez,
+        "/readyz": readyz,
+        "/status": status,
+        "/metadata": metadata,
+        "/metrics": metrics.page,
+    }

@@ -1,4 +1,4 @@
-"""Small files that are replaced as a whole: identity, clean-shutdown marker, high watermarks.
+"""Small files that are replaced as a whole: identity, life, clean-shutdown marker and others.
 
     dlog <kind> <version> <bytes of the payload> <crc32c, 8 hex digits>\\n
     payload: lines of text, each ended by \\n
@@ -21,6 +21,7 @@ IDENTITY = "identity"
 CLEAN_SHUTDOWN = "clean-shutdown"
 HIGH_WATERMARKS = "high-watermarks"
 METADATA_VERSION = "metadata-version"
+LIFE = "life"
 VERSION = 1
 
 SIZE_MAX = 64 * 1024 * 1024
@@ -139,6 +140,40 @@ def decode_identity(data: bytes) -> Identity:
         )
     except (KeyError, ValueError) as error:
         raise MalformedFileError(f"{IDENTITY} file lacks or garbles a field: {error}") from error
+
+
+# -- life
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """Which life of its node used a directory last, and which registration was under way then."""
+
+    node_epoch: int | None = None
+    registering: UUID | None = None  # the id of a command that may have begun a later life
+
+
+def encode_life(life: Life) -> bytes:
+    """Return the bytes of a life file."""
+    lines = []
+    if life.node_epoch is not None:
+        lines.append(f"node_epoch={life.node_epoch}\n")
+    if life.registering is not None:
+        lines.append(f"registering={life.registering}\n")
+    return encode(LIFE, "".join(lines))
+
+
+def decode_life(data: bytes) -> Life:
+    """Parse a life file; raise MalformedFileError."""
+    fields = dict(line.partition("=")[::2] for line in decode(LIFE, data).splitlines())
+    try:
+        epoch, registering = fields.get("node_epoch"), fields.get("registering")
+        return Life(
+            node_epoch=None if epoch is None else int(epoch),
+            registering=None if registering is None else UUID(registering),
+        )
+    except ValueError as error:
+        raise MalformedFileError(f"{LIFE} file garbles a field: {error}") from error
 
 
 # -- the metadata's version

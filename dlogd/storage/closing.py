@@ -64,7 +64,7 @@ class Closing:
         del self.awaited[name]
 
     async def _save(self, home: Home) -> None:
-        if home.failure is None:
+        if home.failure is None and home.confirmed:
             await self._await(f"high watermarks of {home.path}", self._upkeep.save(home))
 
     async def _close(self, home: Home, *, clean: bool) -> None:
@@ -98,7 +98,8 @@ class Closing:
         except (OSError, WireError) as error:
             log.warning("Log did not close cleanly log=%s error=%s", opened, error)
             return
-        if opened.failed is None:
+        # What a start has found and nobody was told of must be found again.
+        if opened.failed is None and (home.confirmed or key not in home.doubtful):
             ends[home.names[key]] = opened.log_end_offset
 
     async def _mark(self, home: Home, ends: dict[str, Offset]) -> None:

@@ -1,10 +1,10 @@
 """One data directory of a node: whose it is, which logs it holds, whether it is in service.
 
-    <data_dir>/identity, clean-shutdown, high-watermarks    dlogd.storage.checkpoint
-    <data_dir>/lock                                         held by flock while a daemon runs
-    <data_dir>/topics/<topic>-<partition>.<topic id>/       one log; `.deleted` behind it: going
-    <data_dir>/spare                                        dlogd.storage.spare
-    <data_dir>/stray/                                       logs that no topic claims, untouched
+    <data_dir>/identity, life, clean-shutdown, high-watermarks  dlogd.storage.checkpoint
+    <data_dir>/lock                                    held by flock while a daemon runs
+    <data_dir>/topics/<topic>-<partition>.<topic id>/  one log; `.deleted` behind it: going
+    <data_dir>/spare                                   dlogd.storage.spare
+    <data_dir>/stray/                                  logs that no topic claims, untouched
 
 docs/formats/data-directory.md. The methods block: `dlogd.storage.manager` calls them by
 `Engine.run`, several directories at once; only the blocking half of a directory is here.
@@ -19,7 +19,7 @@ from uuid import UUID
 from dlog.errors import ConfigError
 from dlog.types import NodeId, Offset, PartitionId, TopicId, TopicPartition
 from dlogd.storage import checkpoint
-from dlogd.storage.checkpoint import Identity, MalformedFileError
+from dlogd.storage.checkpoint import Identity, Life, MalformedFileError
 from dlogd.storage.errnos import NO_SPACE
 from dlogd.storage.files import Directory, DiskUsage, Lock
 from dlogd.storage.spare import Spare
@@ -27,6 +27,8 @@ from dlogd.storage.spare import Spare
 TOPICS = "topics"
 STRAY = "stray"
 LOCK = "lock"
+WEAK = "weak"
+"""An empty file of a log whose flush policy was not `always` at some time since it ended well."""
 _PROBE = "probe.tmp"
 _DELETED = ".deleted"
 
@@ -73,6 +75,9 @@ class Survey:
     deleted: Sequence[str]
     # Small files that were there but could not be used.
     complaints: Sequence[str]
+    life: Life
+    has_checkpoint: bool  # the high watermarks could be read
+    was_clean: bool  # an orderly stop has left its marker
 
 
 class DataDirectory:
@@ -164,6 +169,7 @@ class DataDirectory:
         self.topics.sync()
         clean_ends = self._load_offsets(checkpoint.CLEAN_SHUTDOWN, complaints)
         high_watermarks = self._load_offsets(checkpoint.HIGH_WATERMARKS, complaints)
+        life = self._load_life(complaints)
         checkpoint.remove_file(self._root, checkpoint.CLEAN_SHUTDOWN)
         names: dict[LogKey, str] = {}
         strays: list[str] = []
@@ -180,20 +186,46 @@ class DataDirectory:
         self.set_aside(strays)
         return Survey(
             names=names,
-            clean_ends=clean_ends,
-            high_watermarks=high_watermarks,
+            clean_ends=clean_ends or {},
+            high_watermarks=high_watermarks or {},
+            has_checkpoint=high_watermarks is not None,
             strays=strays,
             deleted=deleted,
             complaints=complaints,
+            life=life,
+            was_clean=clean_ends is not None,
         )
 
-    def _load_offsets(self, kind: str, complaints: list[str]) -> dict[str, Offset]:
+    def _load_offsets(self, kind: str, complaints: list[str]) -> dict[str, Offset] | None:
         try:
             data = checkpoint.load_file(self._root, kind)
-            return {} if data is None else checkpoint.decode_offsets(kind, data)
+            return None if data is None else checkpoint.decode_offsets(kind, data)
         except MalformedFileError as error:
             complaints.append(f"{self.path}/{kind} is not used: {error}")
-            return {}
+            return None
+
+    def _load_life(self, complaints: list[str]) -> Life:
+        try:
+            data = checkpoint.load_file(self._root, checkpoint.LIFE)
+            return Life() if data is None else checkpoint.decode_life(data)
+        except MalformedFileError as error:
+            complaints.append(f"{self.path}/{checkpoint.LIFE} is not used: {error}")
+            return Life()
+
+    def open_log(self, name: str, *, durable: bool) -> tuple[Directory, bool]:
+        """Return a log's directory, and whether what it promised may not be on stable storage.
+
+        Without `durable` that is so from now on, which the directory remembers until `forget_weak`.
+        """
+        directory = self.topics.directory(name)
+        was_weak = directory.exists(WEAK)
+        if not durable and not was_weak:
+            note_weak(directory)
+        return directory, was_weak
+
+    def forget_weak(self, name: str) -> None:
+        """All that the log promises is on stable storage from now on."""
+        checkpoint.remove_file(self.topics.directory(name), WEAK)
 
     def holds_records(self, name: str) -> bool:
         """Return whether a log's directory has a segment that is not empty."""
@@ -256,6 +288,10 @@ class DataDirectory:
         kind = checkpoint.HIGH_WATERMARKS
         checkpoint.replace_file(self._root, kind, checkpoint.encode_offsets(kind, offsets))
 
+    def save_life(self, life: Life) -> None:
+        """Say which life of the node uses the directory from now on."""
+        checkpoint.replace_file(self._root, checkpoint.LIFE, checkpoint.encode_life(life))
+
     def save_clean_shutdown(self, ends: Mapping[str, Offset]) -> None:
         """Say that these logs are closed and whole; the last write of an orderly stop."""
         kind = checkpoint.CLEAN_SHUTDOWN
@@ -271,6 +307,12 @@ class DataDirectory:
             with suppress(OSError):
                 self._lock.release()
             self._lock = None
+
+
+def note_weak(directory: Directory) -> None:
+    """Note in a log's directory that it may promise what is not on stable storage."""
+    directory.open(WEAK, create=True).close()
+    directory.sync()
 
 
 # -- agreement

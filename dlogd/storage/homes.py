@@ -11,6 +11,7 @@ from uuid import UUID
 from dlog.errors import KafkaStorageError, WireError
 from dlog.types import Offset
 from dlogd.config.units import DiskReserve
+from dlogd.storage.checkpoint import Life
 from dlogd.storage.directories import DataDirectory, LogKey
 from dlogd.storage.files import DiskUsage
 from dlogd.storage.grouping import GroupedWork
@@ -57,6 +58,15 @@ class Home:
         # From the last run of the daemon, by names of log directories.
         self.clean_ends: dict[str, Offset] = {}
         self.high_watermarks: dict[str, Offset] = {}
+        self.life = Life()  # which life of the node used it last
+        self.has_checkpoint = False  # what it had on stable storage is known
+        self.was_clean = False  # that life ended in order
+        # What the last run may have promised and is not there, as far as this start found.
+        self.doubtful: dict[LogKey, None] = {}  # logs that ended elsewhere than they were left
+        self.weak: dict[LogKey, None] = {}  # logs that promised before all was on stable storage
+        self.gone: dict[LogKey, None] = {}  # logs that had records and are not there
+        self.confirmed = False
+        """Whether what this start found may be forgotten: the cluster knows it, or need not."""
         self.space = DiskSpace(settings.reserve)
         self.services = replace(services, spare=directory.spare)
         self.creations = GroupedWork(

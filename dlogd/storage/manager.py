@@ -2,7 +2,8 @@
 
     manager = LogManager(roots, services=..., rng=..., settings=...)
     cluster_id = await manager.claim(node_id, known_cluster_id)        # locks, identity
-    await manager.open({(topic_partition, topic_id): config, ...})     # recovery; then upkeep
+    await manager.open({(topic_partition, topic_id): config, ...})     # recovery
+    await manager.begin(node_epoch)                                    # upkeep
     log = await manager.create(topic_partition, topic_id, config)
     await manager.close()                                              # clean-shutdown marker last
 
@@ -22,10 +23,11 @@ from dlog.errors import ConfigError, KafkaStorageError, WireError
 from dlog.types import NodeId, Offset, TopicId, TopicPartition
 from dlogd.storage.claiming import Claiming
 from dlogd.storage.closing import Closing
-from dlogd.storage.directories import DataDirectory, LogKey, log_name
+from dlogd.storage.directories import DataDirectory, LogKey, log_name, note_weak
 from dlogd.storage.errnos import is_disk_failure
 from dlogd.storage.files import Directory
 from dlogd.storage.homes import Home, StorageSettings
+from dlogd.storage.lives import Lives
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.log_state import LogServices, LogState
@@ -39,7 +41,7 @@ Wanted = Mapping[tuple[TopicPartition, TopicId], LogConfig]
 
 
 class LogManager:
-    """The logs of a node. Life: claim, open, (create, delete), close.
+    """The logs of a node. Life: claim, open, begin, (create, delete), close.
 
     Invariant: a log in `logs` is in exactly one home.
     """
@@ -65,6 +67,7 @@ class LogManager:
         self._settings = settings
         self._tasks = Tasks()
         self._homes = [Home(DataDirectory(root), settings, services, self._tasks) for root in roots]
+        self.lives = Lives(self._homes, services.engine, self.on_home_error)
         self._upkeep = Upkeep(self, services, self._tasks)
         self._claiming = Claiming(
             self._homes,
@@ -131,11 +134,13 @@ class LogManager:
         return self.cluster_id
 
     async def open(self, wanted: Wanted, known_directories: Sequence[UUID] = ()) -> None:
-        """Find and recover the logs of `wanted`, set all others aside, then start the upkeep.
+        """Find and recover the logs of `wanted`, set all others aside.
 
         `known_directories` are those of this node at its last start: logs that are not found may
         be on one that is gone now, and are not made anew. Raises ConfigError when a log is found
         twice. A log that cannot be opened is in `failures`.
+
+        What was found to be missing is found again by every further start until `begin`.
         """
         present = {home.directory_id for home in self._homes if home.failure is None}
         self._lost_directories = [item for item in known_directories if item not in present]
@@ -145,8 +150,15 @@ class LogManager:
         }
         await Opening(self, self._services, by_key, self._settings.recovery_parallelism).run()
         self._missing = {key: None for key in by_key if self._home_of(key) is None}
-        await self._upkeep.start()
         self._is_open = True
+
+    async def begin(self, node_epoch: int | None = None) -> None:
+        """Use the directories from now on, as the life `node_epoch` of the node, and keep them up.
+
+        Whoever must know what `open` has found knows it: it may be forgotten.
+        """
+        await self.lives.begin(node_epoch)
+        await self._upkeep.start()
 
     async def open_log(
         self,
@@ -162,7 +174,11 @@ class LogManager:
         name = home.names[key]
         # What is promised under `always` is on stable storage; of the others nobody knows.
         stored_end = home.high_watermarks.get(name, 0) if config.durable else 0
-        directory = await self._services.engine.run(lambda: home.directory.topics.directory(name))
+        directory, was_weak = await self._services.engine.run(
+            partial(home.directory.open_log, name, durable=config.durable)
+        )
+        if was_weak:
+            home.weak[key] = None
         opened = await PartitionLog.open(
             topic_partition,
             key[0],
@@ -180,6 +196,19 @@ class LogManager:
         self.logs[key] = opened
         self.failures.pop(key, None)
         return opened
+
+    async def note_weak(self, opened: PartitionLog) -> None:
+        """Note on disk that a log promises before all is on stable storage, from now on."""
+        key = (opened.topic_id, opened.topic_partition.partition)
+        home = self._home_of(key)
+        if home is None or home.failure is not None:
+            return
+        try:
+            await self._services.engine.run(partial(note_weak, opened.directory))
+            home.weak[key] = None
+        except OSError as error:
+            opened.fail(error)
+            self.on_home_error(home, error)
 
     async def close_log(self, home: Home, key: LogKey) -> None:
         """Close a log that is opened again at once."""

@@ -162,6 +162,8 @@ class Opening:
         home.names.update(survey.names)
         home.clean_ends.update(survey.clean_ends)
         home.high_watermarks.update(survey.high_watermarks)
+        home.life, home.was_clean = survey.life, survey.was_clean
+        home.has_checkpoint = survey.has_checkpoint
         for complaint in survey.complaints:
             log.warning("Small file ignored: %s", complaint)
         if survey.strays:
@@ -205,7 +207,9 @@ class Opening:
                 continue
             name = log_name(topic_partition, key[0])
             for home in homes:
-                if home.high_watermarks.pop(name, 0) or home.clean_ends.pop(name, 0):
+                marks = home.high_watermarks.pop(name, 0), home.clean_ends.pop(name, 0)
+                if any(marks):
+                    home.gone[key] = None
                     log.error(
                         "Log is gone partition=%s path=%s/topics/%s; its records are lost unless"
                         " the node is stopped and that directory put back",
@@ -252,6 +256,7 @@ class Opening:
                     end,
                     opened.log_end_offset,
                 )
+                home.doubtful[key] = None
                 await self._opener.close_log(home, key)
                 await open_log(clean=False)
         except WireError as error:

@@ -292,6 +292,14 @@ def _open_direct(path: str, flags: int) -> int | None:
 
 
 def open_directory(path: str) -> PosixDirectory:
-    """Return the directory at `path`, made with its parents when missing. Blocks."""
+    """Return the directory at `path`, made durably with its parents when missing. Blocks."""
+    missing = os.path.abspath(path)
+    made = []
+    while not os.path.isdir(missing):
+        made.append(missing)
+        missing = os.path.dirname(missing)
     os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
+    # Without that a power cut may take a directory away with all that was promised in it.
+    for each in made:
+        PosixDirectory(os.path.dirname(each)).sync()
     return PosixDirectory(path)

@@ -156,6 +156,7 @@ async def start_manager(engine: AnyEngine, paths: list[str], numbers: list[int])
     )
     await manager.claim(NODE, None)
     await manager.open(wanted(*numbers, config=CONFIG))
+    await manager.begin()
     return manager
 
 

@@ -13,7 +13,6 @@ from dlog.client.admin import Resource
 from dlog.client.views import ProducedView
 from dlog.errors import (
     InvalidRequiredAcksError,
-    NotEnoughReplicasError,
     RecordTooLargeError,
 )
 from tests.daemon.process import DaemonProcess, daemon
@@ -133,19 +132,12 @@ def test_create_time_is_left_as_it_is(node: DaemonProcess, raw: Raw) -> None:
     assert decode_header(records_of(raw, "as-it-is")).max_timestamp_ms == 5
 
 
-def test_min_insync_replicas_refuses_before_the_append(node: DaemonProcess, raw: Raw) -> None:
-    create(node, "two", min_insync_replicas="2")
-    raw.send(produce_frame("two", batch(b"refused"), acks=-1))
-    assert raw.produced()[1] == NotEnoughReplicasError.code
-    raw.send(produce_frame("two", batch(b"taken"), acks=1))
+def test_min_insync_replicas_counts_no_more_than_there_are_replicas(
+    node: DaemonProcess, raw: Raw
+) -> None:
+    create(node, "two", min_insync_replicas="2", ack_floor="all")
+    raw.send(produce_frame("two", batch(b"all"), acks=-1))
     assert raw.produced()[1:3] == (0, 0)
-    assert [value for _, value in values_in(records_of(raw, "two"))] == [b"taken"]
-
-
-def test_ack_floor_raises_weaker_requests(node: DaemonProcess, raw: Raw) -> None:
-    create(node, "floor", min_insync_replicas="2", ack_floor="all")
-    raw.send(produce_frame("floor", batch(b"refused"), acks=1))
-    assert raw.produced()[1] == NotEnoughReplicasError.code
-    other = Raw(node)
-    other.send(produce_frame("floor", batch(b"refused"), acks=0))
-    assert other.is_closed()
+    raw.send(produce_frame("two", batch(b"raised"), acks=1))
+    assert raw.produced()[1:3] == (0, 1)
+    assert [value for _, value in values_in(records_of(raw, "two"))] == [b"all", b"raised"]

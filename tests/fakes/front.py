@@ -16,13 +16,15 @@ from uuid import UUID
 
 from dlog.checksum import Buffer
 from dlog.errors import UnknownTopicOrPartitionError
-from dlog.types import LeaderEpoch, PartitionId, TopicPartition
+from dlog.types import LeaderEpoch, NodeId, PartitionId, TopicPartition
 from dlog.wire import fetch, fetch_client, produce_client
 from dlog.wire.frame import RequestHeader
 from dlogd.clock import SystemClock
+from dlogd.replication.lease import ENDLESS
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition, PartitionSettings
 from dlogd.replication.producers import ProducerStates
+from dlogd.replication.roles import Roles
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.exchange import Peer
 from dlogd.server.handlers.fetch import FetchHandler
@@ -40,7 +42,6 @@ from tests.fakes.logs import services_for
 PRODUCE_VERSION, FETCH_VERSION = 7, 11
 SETTINGS = PartitionSettings(
     batch_bytes_max=1 << 20,
-    min_isr=1,
     acks_floor=0,
     stamps_append_time=False,
     timestamp_before_ms_max=1 << 60,
@@ -64,6 +65,7 @@ class Replicas:
     def __init__(self) -> None:
         self.by_name: dict[tuple[str, int], Partition] = {}
         self.by_id: dict[tuple[UUID, int], Partition] = {}
+        self.roles = Roles(self.by_id, NodeId(1), ENDLESS, SystemClock())
 
     def partition(self, topic: str, index: int) -> Partition:
         """Find or refuse."""

@@ -46,6 +46,7 @@ class ManagerHost:
         self.machine = Machine(random.Random(seed), self.mounts, capacity_bytes=capacity_bytes)
         self.settings = settings
         self.config = CONFIG
+        self.rng = random.Random(5)
         self.failed: list[tuple[str, OSError]] = []
         self.process: Process
         self.services: LogServices
@@ -57,7 +58,7 @@ class ManagerHost:
         self.services = services_for(self.process.engine)
         roots = [self.process.open_directory(f"{mount}/dlog") for mount in self.mounts]
         self.manager = LogManager(
-            roots, services=self.services, rng=random.Random(5), settings=self.settings
+            roots, services=self.services, rng=self.rng, settings=self.settings
         )
         self.manager.on_directory_failed = self._on_failed
         return self.manager
@@ -72,6 +73,7 @@ class ManagerHost:
         manager = self.boot()
         await manager.claim(NODE, cluster_id)
         await manager.open(wanted(*numbers, config=self.config), known)
+        await manager.begin()
         return manager
 
     async def stop(self) -> None:

@@ -103,6 +103,7 @@ class FakePartition:
         Partition.check_serving(cast(Any, self), current_leader_epoch)
 
     closed: WireError | None = None
+    is_ended = False
 
 
 class FakeClock:

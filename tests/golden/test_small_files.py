@@ -3,15 +3,23 @@
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from dlog.types import NodeId, Offset
 from dlogd.storage.checkpoint import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
+    LIFE,
     Identity,
+    Life,
+    MalformedFileError,
     decode_identity,
+    decode_life,
     decode_metadata_version,
     decode_offsets,
+    encode,
     encode_identity,
+    encode_life,
     encode_metadata_version,
     encode_offsets,
 )
@@ -28,6 +36,9 @@ HIGH_WATERMARKS_BYTES = b"dlog high-watermarks 1 34 2fc29653\n" + (
     b"9223372036854775807 a-0.x\n0 b-0.x\n"
 )
 METADATA_VERSION_BYTES = b"dlog metadata-version 1 5 020e95a5\n1234\n"
+LIFE_BYTES = (
+    b"dlog life 1 65 953da6e4\nnode_epoch=1207\nregistering=00112233-4455-4677-8899-aabbccddeeff\n"
+)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "formats" / "small-files.md"
 
 
@@ -39,6 +50,17 @@ def test_identity() -> None:
     )
     assert encode_identity(identity) == IDENTITY_BYTES
     assert decode_identity(IDENTITY_BYTES) == identity
+
+
+def test_life() -> None:
+    registering = UUID("00112233-4455-4677-8899-aabbccddeeff")
+    life = Life(node_epoch=1207, registering=registering)
+    assert encode_life(life) == LIFE_BYTES
+    for each in (life, Life(), Life(node_epoch=0), Life(registering=registering)):
+        assert decode_life(encode_life(each)) == each
+    for text in ("node_epoch=x\n", "registering=12\n"):
+        with pytest.raises(MalformedFileError):
+            decode_life(encode(LIFE, text))
 
 
 def test_clean_shutdown() -> None:
@@ -60,5 +82,5 @@ def test_metadata_version() -> None:
 
 def test_the_document_shows_these_bytes() -> None:
     text = DOCUMENT.read_text()
-    for data in (IDENTITY_BYTES, CLEAN_SHUTDOWN_BYTES, METADATA_VERSION_BYTES):
+    for data in (IDENTITY_BYTES, LIFE_BYTES, CLEAN_SHUTDOWN_BYTES, METADATA_VERSION_BYTES):
         assert f"```\n{data.decode()}```" in text

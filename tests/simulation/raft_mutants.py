@@ -4,7 +4,7 @@ Names follow the sections of the analysis of pysyncobj: durability (vote, log, s
 protocol (truncation, commit by snapshot, replies of other terms, cleared logs, membership).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,9 +19,8 @@ from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.snapshots import SnapshotFiles
 from tests.fakes.files import MemoryFile
+from tests.simulation.patches import Patch, patched
 from tests.simulation.raft_run import Run
-
-Make = Callable[[Any], Any]
 
 
 def _vote_in_memory_only(_: Any) -> Any:
@@ -165,15 +164,18 @@ def _rewrite_in_place(_: Any) -> Any:
             wire.vote_record(self.term, self.vote),
             wire.index_record(Record.COMMIT, min(self.commit_index, self.last_index)),
         ]
-        head = journal.encode_head(0)
-        data = head + journal.encode_frame(len(head), 1, records)
         if self._file is None:
             self._file = self._directory.open("raft.log", create=True)
         self._file.truncate(0)
-        self._file.pwrite(data, 0)
+        data, number, written = journal.encode_head(0), 1, 0
+        for part in (records[:2], *([each] for each in records[2:])):
+            frame = journal.encode_frame(len(data), number, part)
+            data, number = data + frame, number + len(part)
+            self._file.pwrite(data[written:], written)
+            written = len(data)
         self._file.sync()
         self._directory.sync()
-        self._end_position, self._record_next = len(data), 1 + len(records)
+        self._end_position, self._record_next = len(data), number
         self._buffer = []
 
     return rewrite
@@ -282,8 +284,6 @@ def _ask_nobody(_: Any) -> Any:
 
 _RESENDS = (Replication, "on_connected", _begin_at_the_beginning)
 
-Patch = tuple[Any, str, Make]
-
 # By section of the analysis. What needs two holes at once, because one hides the other, has both.
 MUTANTS: dict[str, tuple[Patch, ...]] = {
     "1.2.1 the log is dropped when snapshot and log differ": (
@@ -338,15 +338,8 @@ MUTANTS: dict[str, tuple[Patch, ...]] = {
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
     """Open one hole for a while."""
-    patches = MUTANTS[name]
-    originals = [getattr(owner, attribute) for owner, attribute, _ in patches]
-    for (owner, attribute, make), original in zip(patches, originals, strict=True):
-        setattr(owner, attribute, make(original))
-    try:
+    with patched(MUTANTS[name]):
         yield
-    finally:
-        for (owner, attribute, _), original in zip(patches, originals, strict=True):
-            setattr(owner, attribute, original)
 
 
 def seeds_until_caught(name: str, first: int, seeds: int) -> int | None:

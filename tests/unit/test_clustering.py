@@ -15,7 +15,8 @@ from dlogd.controller.driver import node_liveness
 from dlogd.controller.leases import Condemned
 from dlogd.metadata.commands import Proof
 from dlogd.metadata.image import ClusterImage
-from dlogd.registration import registration
+from dlogd.registration import NodeFacts, registration
+from dlogd.start_proof import StartProof
 from dlogd.storage.posix import open_directory
 
 CLUSTER = """
@@ -87,20 +88,15 @@ def test_the_secret(tmp_path: Path) -> None:
 
 def test_a_registration_in_a_cluster_names_what_is_out_of_service() -> None:
     topic = TopicId(int=7)
+    proof = StartProof(proof=Proof.CLEAN, previous_epoch=5, offline=((topic, 3), (topic, 0)))
+    facts = NodeFacts(cluster_id="c", present=(UUID(int=2),), addresses=())
     alone, one_of_several = (
-        registration(
-            load_config(text),
-            ClusterImage(),
-            command_id=UUID(int=1),
-            cluster_id="c",
-            present=[UUID(int=2)],
-            addresses=(),
-            offline=[(topic, 0), (topic, 3)],
-        )
-        for text in ("", CLUSTER)
+        registration(load_config(text), ClusterImage(), facts, UUID(int=1), found)
+        for text, found in (("", None), (CLUSTER, proof))
     )
     assert (alone.body_version, alone.offline) == (1, ())
-    assert (one_of_several.body_version, one_of_several.proof) == (2, Proof.NONE)
+    assert (one_of_several.body_version, one_of_several.proof) == (2, Proof.CLEAN)
+    assert one_of_several.previous_epoch == 5
     assert one_of_several.offline == ((topic, (0, 3)),)
 
 

@@ -39,6 +39,9 @@ class World:
         del self.nodes.peers[2]
         self.peer = self.nodes.peers[1]
         self.nodes.leaders = [1, 1]
+        # As an older node, which cannot tell of fenced nodes and of the quorum.
+        for api in (ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_QUORUM):
+            del self.peer.versions[api]
         self.status: dict[str, Any] = {"state": "active", "version": "0.1.0", "uptime_s": 7200.0}
         self.http_address = ""
         self.deleted: list[str] = []
@@ -254,7 +257,10 @@ def test_creating(ctl: Ctl, world: World) -> None:
     assert world.validated == [False, True]
     assert ctl("topic", "create", "new", "--set", "a=b", "--dry-run").code == 0  # as for `alter`
     refused = ctl("topic", "create", "t")
-    assert (refused.code, refused.err) == (1, "dlogctl: topic t exists\n")
+    assert (refused.code, refused.err) == (
+        1,
+        "dlogctl: there is a topic t; see: dlogctl topic describe t\n",
+    )
     assert ctl("topic", "create", "t", "--if-not-exists").code == 0
 
 

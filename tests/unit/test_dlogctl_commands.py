@@ -19,8 +19,18 @@ from dlogctl.commands import (
     config_show,
     consume,
     context,
+    controller,
+    controller_change,
+    controller_show,
     log_dirs,
     man,
+    node,
+    node_drain,
+    node_restart,
+    node_show,
+    partition,
+    partition_change,
+    partition_show,
     perf,
     perf_consume,
     perf_end_to_end,
@@ -43,6 +53,9 @@ MODULES = {
     for module in (
         *(completion, config, config_change, config_check, config_explain, config_show, context),
         *(log_dirs, man, sandbox, segment, status, topic, topic_change, topic_show),
+        *(controller, controller_change, controller_show),
+        *(node, node_drain, node_restart, node_show),
+        *(partition, partition_change, partition_show),
         *(consume, perf, perf_consume, perf_end_to_end, perf_produce, produce),
     )
 }
@@ -165,7 +178,11 @@ def test_every_command_that_does_something_takes_the_common_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["--help", "topic --help", "config --help", "perf --help", "completion bash"]
+    "line",
+    [
+        *("--help", "topic --help", "config --help", "perf --help", "completion bash"),
+        *("node --help", "controller --help", "partition --help"),
+    ],
 )
 def test_help_loads_nothing_heavy(line: str) -> None:
     program = (

@@ -683,6 +683,7 @@ def test_retention_respects_the_high_watermark() -> None:
         manager.high_watermark_of = lambda plog: Offset(0)
         await manager.claim(NODE, None)
         await manager.open({})
+        await manager.begin()
         plog = await host.create_with(0, *[b"x" * 1000] * 10)
         await asyncio.sleep(0.05)
         assert plog.log_start_offset == 0

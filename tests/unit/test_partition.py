@@ -193,7 +193,8 @@ def test_too_few_replicas_refuse_who_asks_for_all(
     tmp_path: Path, acks: int, floor: int, refused: bool
 ) -> None:
     async def scenario(front: Front, partition: Partition) -> None:
-        partition.settings = dataclasses.replace(SETTINGS, min_isr=2, acks_floor=floor)
+        partition.settings = dataclasses.replace(SETTINGS, acks_floor=floor)
+        partition.lead(partition.leader_epoch, isr_count=1, min_isr=2)
         if not refused:
             assert append(partition, batch(), acks)[0] == 0
             return

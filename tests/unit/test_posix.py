@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlogd.storage.engine import ALIGNMENT
-from dlogd.storage.posix import PosixDirectory, PosixFile, direct_alignment
+from dlogd.storage.posix import PosixDirectory, PosixFile, direct_alignment, open_directory
 
 
 @pytest.fixture
@@ -201,3 +201,15 @@ def test_probing_by_a_read_where_statx_does_not_tell(
     file = directory.open("file", create=True, direct=True)
     assert file.direct
     file.close()
+
+
+def test_a_directory_is_made_with_its_parents_durably(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(PosixDirectory, "sync", lambda self: synced.append(self.path))
+    path = tmp_path / "a" / "b"
+    assert open_directory(str(path)).path == str(path)
+    assert sorted(synced) == [str(tmp_path), str(tmp_path / "a")]
+    open_directory(str(path))
+    assert len(synced) == 2

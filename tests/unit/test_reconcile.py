@@ -27,9 +27,7 @@ def topic(topic_id: UUID, *replicas: tuple[int, ...]) -> TopicImage:
 def gone(before: list[TopicImage], now: list[TopicImage], **values: Any) -> list[tuple[UUID, int]]:
     fields: dict[str, Any] = {
         "changed": now,
-        "is_here": {
-            (each.topic_id, n) for each in before for n, _ in enumerate(each.partitions)
-        }.__contains__,
+        "here": [(each.topic_id, n) for each in before for n, _ in enumerate(each.partitions)],
         "undeleted": {},
         **values,
     }
@@ -45,12 +43,10 @@ def test_a_deleted_topic_is_given_up_where_it_was() -> None:
 
 def test_a_replica_that_moved_away_is_given_up_and_the_others_stay() -> None:
     assert gone([topic(A, (1, 2), (1, 3))], [topic(A, (2, 3), (1, 3))]) == [(A, 0)]
-    assert gone([topic(A, (1, 2))], [topic(A, (2, 3))], is_here=lambda _: False) == []
+    assert gone([topic(A, (1, 2))], [topic(A, (2, 3))], here=[]) == []
 
 
 def test_what_could_not_be_deleted_is_tried_again_unless_it_came_back() -> None:
     moved, back = topic(A, (2,)), topic(A, (1, 2))
-    assert gone(
-        [moved], [moved], is_here=lambda _: False, changed=[], undeleted={(A, 0): moved}
-    ) == [(A, 0)]
-    assert gone([moved], [back], is_here=lambda _: False, undeleted={(A, 0): moved}) == []
+    assert gone([moved], [moved], here=[], changed=[], undeleted={(A, 0): moved}) == [(A, 0)]
+    assert gone([moved], [back], here=[], undeleted={(A, 0): moved}) == []

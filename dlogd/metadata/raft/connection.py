@@ -2,12 +2,11 @@
 
     u32 length, body, and after the handshake a checksum of 16 bytes (docs/formats/raft-wire.md)
 
-A frame is bounded before a byte of it is kept. Whatever is wrong ends the connection with one line
-in the log. An empty body is a ping. Owner: the Raft loop.
+A frame is bounded before a byte of it is kept. Whatever is wrong ends the connection. An empty body
+is a ping. Owner: the Raft loop.
 """
 
 import asyncio
-import logging
 from typing import Protocol
 from uuid import UUID
 
@@ -15,8 +14,6 @@ from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.raft import handshake, messages
 from dlogd.metadata.raft.handshake import MAC_BYTES, PROOF_BYTES, Hello, Proofs, Seal
 from dlogd.metadata.raft.messages import MESSAGE_BYTES_MAX, Message
-
-log = logging.getLogger(__name__)
 
 UNSENT_BYTES_MAX = 64 << 20
 _HEAD_BYTES = 4
@@ -31,6 +28,9 @@ class Owner(Protocol):
 
     def on_message(self, connection: "Connection", message: Message) -> None:
         """A message has come."""
+
+    def on_refused(self, connection: "Connection", reason: object) -> None:
+        """What the peer sent is refused; the connection ends."""
 
     def on_closed(self, connection: "Connection") -> None:
         """It is over."""
@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
         self.peer_id = hello.wanted_id
         self.peer_directory: UUID = hello.directory_id
         self.received_count = 0
+        self.heard_s = 0.0  # the loop's time when something came last
         self.sent_count = 0
 
     # -- asyncio
@@ -73,11 +74,12 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += data
         self.received_count += 1
+        self.heard_s = asyncio.get_running_loop().time()
         try:
             while self._transport is not None and self._take_frame():
                 pass
         except MalformedError as error:
-            log.warning("Closed Raft connection peer=%d reason=%s", self.peer_id, error)
+            self._owner.on_refused(self, error)
             self.abort()
 
     # -- frames
@@ -159,7 +161,7 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.is_closing() or self._send_seal is None:
             return
         if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
-            log.warning("Closed Raft connection peer=%d reason=it takes nothing", self.peer_id)
+            self._owner.on_refused(self, "it takes nothing")
             self.abort()
             return
         self._write(body + self._send_seal.mac(body))

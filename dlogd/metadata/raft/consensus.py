@@ -133,6 +133,12 @@ class RaftCore(Elections):
         pinned.enter(self._clock)
         self._onTick(0.0)
 
+    def due_s(self) -> float:
+        """Return when `tick` must be called, whatever comes: for a heartbeat or an election."""
+        if self.is_leader:
+            return float(self._SyncObj__newAppendEntriesTime)
+        return float(self._SyncObj__raftElectionDeadline)
+
     def push(self) -> None:
         """Send what is new, and flush meanwhile: the copy here counts only when it is durable."""
         pinned.enter(self._clock)

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 _THROTTLED = 89  # THROTTLING_QUOTA_EXCEEDED: try again later
 
+MOMENT_S = 0.001
+
 OnLeadership = Callable[[bool, int], None]
 
 
@@ -136,22 +138,29 @@ class Participant:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(self._config.timings.tick_s, self._wake.set)
+        timer = loop.call_later(0, self._wake.set)
         while not self._closed:
             self._wake.clear()
-            if self._clock_passed(timer):
-                timer = loop.call_later(self._config.timings.tick_s, self._wake.set)
             try:
                 self._step()
             except LogFailedError as error:
                 # A full or broken disk is no defect of the program: one line says it.
                 self._on_task_failed("raft", error)
                 break
+            due_s = loop.time() + self._pause_s()
+            if timer.when() <= loop.time() or due_s < timer.when():
+                timer.cancel()
+                timer = loop.call_at(due_s, self._wake.set)
             await self._wake.wait()
         timer.cancel()
 
-    def _clock_passed(self, timer: asyncio.TimerHandle) -> bool:
-        return timer.when() <= asyncio.get_running_loop().time()
+    def _pause_s(self) -> float:
+        """Return how long the node may sleep: until it must act by itself, if it has nothing."""
+        tick_s, heartbeat_s = self._config.timings.tick_s, self._config.timings.heartbeat_s
+        if len(self._outbox) or self.core.leader_id is None:
+            return tick_s
+        # What is due acts when its time has passed, not in that very moment.
+        return min(max(self.core.due_s() - self.core.now_s(), 0) + MOMENT_S, heartbeat_s)
 
     def _step(self) -> None:
         """Take what has come, let time pass, send."""
@@ -276,10 +285,13 @@ class Participant:
             for node_id in self.core.connected:
                 self._tell_voters(node_id)
         self._dialled = self.log.voters
-        members: dict[int, tuple[str, int]] = {}
-        for voters in (self._hinted, self._config.controllers, self.log.voters):
-            members |= {voter.node_id: (voter.host, voter.port) for voter in voters.members}
-        self._transport.set_targets(members)
+        # What the log says first. It may be wrong: hosts may have got other addresses while the
+        # cluster was down, and then only the config knows them.
+        places: dict[int, dict[tuple[str, int], None]] = {}
+        for voters in (self.log.voters, self._config.controllers, self._hinted):
+            for voter in voters.members:
+                places.setdefault(voter.node_id, {})[voter.host, voter.port] = None
+        self._transport.set_targets({node_id: tuple(each) for node_id, each in places.items()})
 
     def _tell_voters(self, node_id: int) -> None:
         self._transport.send(node_id, {"type": "voters", "voters": self.log.voters})

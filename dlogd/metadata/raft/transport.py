@@ -16,6 +16,7 @@ from uuid import UUID
 from dlogd.metadata.raft.connection import Connection
 from dlogd.metadata.raft.handshake import NONCE_BYTES, SECRET_BYTES_MIN, Hello
 from dlogd.metadata.raft.messages import Message
+from dlogd.metadata.raft.peer_lines import PeerLines
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.tasks import Tasks
 
@@ -23,6 +24,9 @@ log = logging.getLogger(__name__)
 
 STRANGERS_MAX = 64
 """Accepted connections that have not proven anything yet."""
+
+Place = tuple[str, int]
+"""Host and port."""
 
 
 class RaftTransport:
@@ -51,11 +55,12 @@ class RaftTransport:
         self._server_tls, self._client_tls = server_tls, client_tls
         self._server: asyncio.AbstractServer | None = None
         self._tasks = Tasks()
-        self._targets: dict[int, tuple[str, int]] = {}
+        self._targets: dict[int, tuple[Place, ...]] = {}
         self._diallers: dict[int, asyncio.Task[None]] = {}
         self._connections: dict[int, Connection] = {}
         self._strangers: dict[Connection, asyncio.TimerHandle] = {}
         self._watches: dict[Connection, asyncio.TimerHandle] = {}
+        self._complaints = PeerLines()
         self._closed = False
         self.port = 0
 
@@ -66,8 +71,8 @@ class RaftTransport:
         self._server = server
         self.port = server.sockets[0].getsockname()[1]
 
-    def set_targets(self, targets: Mapping[int, tuple[str, int]]) -> None:
-        """Dial these nodes, and keep dialling; no longer those that are not named."""
+    def set_targets(self, targets: Mapping[int, tuple[Place, ...]]) -> None:
+        """Dial these nodes, at each of their places in turn; no longer those that are not named."""
         if self._closed:
             return
         wanted = {n: address for n, address in targets.items() if n != self._hello.node_id}
@@ -90,16 +95,21 @@ class RaftTransport:
         if node_id > self._hello.node_id:
             # The other side dials as well; usually one of the two is enough.
             await asyncio.sleep(timings.reconnect_max_s * self._rng.random())
+        attempt = 0
         while not self._closed:
             if node_id in self._connections:
                 pause_s = timings.reconnect_min_s
-            elif not await self._try(node_id):
+            else:
+                places = self._targets[node_id]
+                await self._try(node_id, places[attempt % len(places)])
+                attempt += 1
+                # Also when somebody answered: it may be one that refuses us.
                 pause_s = min(pause_s * 2, timings.reconnect_max_s)
             await asyncio.sleep(pause_s * (0.5 + self._rng.random()))
 
-    async def _try(self, node_id: int) -> bool:
-        """Dial once; return whether somebody answered. The handshake goes on by itself."""
-        host, port = self._targets[node_id]
+    async def _try(self, node_id: int, place: Place) -> None:
+        """Dial once. The handshake goes on by itself."""
+        host, port = place
         hello = self._new_hello(node_id)
         connection = Connection(self, self._secret, hello, dialled=True)
         loop = asyncio.get_running_loop()
@@ -109,9 +119,8 @@ class RaftTransport:
                 await loop.create_connection(lambda: connection, host, port, ssl=self._client_tls)
         except (OSError, TimeoutError) as error:
             log.debug("Could not reach Raft peer=%d error=%r", node_id, error)
-            return False
+            return
         self._await_proof(connection)
-        return True
 
     def _new_hello(self, wanted_id: int) -> Hello:
         return replace(self._hello, wanted_id=wanted_id, nonce=self._rng.randbytes(NONCE_BYTES))
@@ -138,6 +147,10 @@ class RaftTransport:
             timer.cancel()
         node_id = connection.peer_id
         present = self._connections.get(node_id)
+        if present is not None and self._is_twin(connection, present):
+            self.on_refused(connection, "a node with this node.id and another directory is here")
+            connection.abort()
+            return
         if self._closed or (present is not None and not self._is_better(connection, present)):
             connection.abort()
             return
@@ -146,8 +159,18 @@ class RaftTransport:
             present.abort()
         self._connections[node_id] = connection
         self._watch(connection, connection.received_count, connection.sent_count)
-        log.info("Raft peer connected peer=%d", node_id)
+        self._complaints.on_connected(node_id, asyncio.get_running_loop().time())
         self._on_up(node_id, connection.peer_directory)
+
+    def _is_twin(self, connection: Connection, present: Connection) -> bool:
+        """Whether somebody else with the same id is connected, and lives.
+
+        Otherwise the two would replace each other for ever, and neither could work.
+        """
+        if connection.peer_directory == present.peer_directory:
+            return False
+        silent_s = asyncio.get_running_loop().time() - present.heard_s
+        return silent_s < self._timings.silence_s
 
     def _is_better(self, connection: Connection, present: Connection) -> bool:
         if connection.dialled == present.dialled:
@@ -159,6 +182,11 @@ class RaftTransport:
         """Hand on what came by the connection that is kept."""
         if self._connections.get(connection.peer_id) is connection:
             self._on_message(connection.peer_id, message)
+
+    def on_refused(self, connection: Connection, reason: object) -> None:
+        """Say so, once in a while."""
+        now_s = asyncio.get_running_loop().time()
+        self._complaints.on_refused(connection.peer_id, str(reason), now_s)
 
     def on_closed(self, connection: Connection) -> None:
         """Forget the connection."""
@@ -173,7 +201,8 @@ class RaftTransport:
             timer.cancel()
         if self._connections.get(connection.peer_id) is connection:
             del self._connections[connection.peer_id]
-            log.info("Raft peer disconnected peer=%d", connection.peer_id)
+            now_s = asyncio.get_running_loop().time()
+            self._complaints.on_disconnected(connection.peer_id, now_s)
             self._on_down(connection.peer_id)
 
     def _watch(self, connection: Connection, received: int, sent: int, silent: int = 0) -> None:

@@ -55,6 +55,7 @@ class FetchHandler:
         # In order of arrival, so that stopping answers them in a fixed order.
         self.parked: dict[FetchWork, None] = {}
         self.is_stopping = False
+        self.check_lease = replicas.roles.check_lease
         self.api = telemetry.api("FETCH")
         self.server = telemetry.server
         self.storage = telemetry.storage
@@ -219,6 +220,7 @@ class FetchWork(Slot):
     def _look(self) -> None:
         """Answer when there is enough, an error, or no time left; else park, or ask the disk."""
         handler, request = self._handler, self._request
+        handler.check_lease()
         rows: list[list[fetch.FetchedPartition]] = []
         ranges: list[SegmentRange] = []
         unknown: list[tuple[Partition, int]] = []

@@ -110,7 +110,7 @@ class ProduceHandler:
         if end_offset > partition.high_watermark:
             partition.wait(end_offset, timeout_ms, single)
         else:
-            single.on_acked(0, None, self.clock.now_us())
+            partition.acknowledge(single)
             replies.drain()
         return True
 
@@ -234,8 +234,11 @@ class ProduceWork:
         results.append(
             (index, 0, base_offset, append_time_ms, partition.log.log_start_offset, None)
         )
-        if acks and end_offset > partition.high_watermark:
+        if acks:
             self._waiting += 1
+        if acks and end_offset <= partition.high_watermark:
+            partition.acknowledge(self, len(results) - 1)
+        elif acks:
             partition.wait(end_offset, self._request.timeout_ms, self, len(results) - 1)
         return True
 

@@ -1,0 +1,173 @@
+"""A cluster as operators see it at one moment: nodes up or not, partitions, who keeps the metadata.
+
+`look` gathers it; the rest judges and is pure. What an older node or Apache Kafka cannot tell is
+left out.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import click
+
+from dlog.client.admin_views import Drain, NodeState, QuorumReplica, QuorumView
+from dlog.client.blocking import BlockingClient
+from dlog.client.views import ClusterView, PartitionView
+from dlog.errors import DlogError, TransportError, UnsupportedVersionError, WireError
+
+QUORUM_PATIENCE_S = 2.0
+"""How long to wait for somebody who leads the metadata."""
+SILENCE_MS = 5_000
+"""A voter that has not been heard of for so long is called silent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What was found."""
+
+    view: ClusterView
+    nodes: Mapping[int, NodeState]
+    quorum: QuorumView | None = None
+    quorum_problem: str | None = None
+
+    @property
+    def controller_id(self) -> int:
+        """The node that leads the metadata; -1 when there is none."""
+        if self.quorum is not None:
+            return self.quorum.leader_id
+        return -1 if self.quorum_problem else self.view.controller_id
+
+    def partitions(self) -> Iterator[tuple[str, PartitionView]]:
+        """Yield all partitions with the names of their topics, in order."""
+        for name in sorted(self.view.topics):
+            for each in self.view.topics[name].partitions:
+                yield name, each
+
+    def held_by(self, node_id: int) -> Iterator[tuple[str, PartitionView]]:
+        """Yield the partitions that have a replica on a node."""
+        for name, each in self.partitions():
+            if node_id in each.replicas:
+                yield name, each
+
+    def node(self, node_id: int) -> NodeState:
+        """Return one node; raise click.ClickException when the cluster has none of this id."""
+        if node_id not in self.nodes:
+            there = ", ".join(map(str, self.nodes))
+            raise click.ClickException(
+                f"the cluster has no node {node_id}; there are: {there}; see: dlogctl node list"
+            )
+        return self.nodes[node_id]
+
+    def voter(self, node_id: int) -> QuorumReplica | None:
+        """Return a node that votes on the metadata, None when it does not."""
+        voters = self.quorum.voters if self.quorum is not None else ()
+        return next((each for each in voters if each.node_id == node_id), None)
+
+    def part_of(self, node_id: int) -> str | None:
+        """Return what a node is for the metadata: controller, voter or observer."""
+        if self.quorum is None:
+            return None
+        if node_id == self.quorum.leader_id:
+            return "controller"
+        if self.voter(node_id) is not None:
+            return "voter"
+        observers = [each.node_id for each in self.quorum.observers]
+        return "observer" if node_id in observers else None
+
+    def state_of(self, node: NodeState) -> str:
+        """Return how a node is, in one word."""
+        if node.is_fenced:
+            return "fenced"
+        if node.drain is Drain.NONE:
+            return "active"
+        held = self.held_by(node.node_id)
+        if node.drain is Drain.LEADERS:
+            left = any(each.leader == node.node_id for _, each in held)
+        else:
+            left = any(True for _ in held)
+        return "draining" if left else "drained"
+
+    def can_lead_instead(self, partition: PartitionView, node_id: int) -> bool:
+        """Whether another node that is up, not drained and in sync could lead a partition."""
+        return any(
+            each != node_id
+            and (state := self.nodes.get(each)) is not None
+            and not state.is_fenced
+            and state.drain is Drain.NONE
+            for each in partition.isr
+        )
+
+
+def lag_of(quorum: QuorumView, each: QuorumReplica) -> int | None:
+    """Return how many entries a node lacks, None where that is unknown."""
+    if each.log_end_offset < 0:
+        return None
+    leader = next((v for v in quorum.voters if v.node_id == quorum.leader_id), None)
+    end = quorum.high_watermark if leader is None else leader.log_end_offset
+    return max(0, end - each.log_end_offset)
+
+
+def silence_ms(quorum: QuorumView, each: QuorumReplica) -> int | None:
+    """Return for how long a node has not been heard of, None where nobody knows."""
+    leader = next((v for v in quorum.voters if v.node_id == quorum.leader_id), None)
+    if leader is None or each.last_fetch_ms < 0:
+        return None
+    return max(0, leader.last_fetch_ms - each.last_fetch_ms)
+
+
+def is_healthy(quorum: QuorumView, each: QuorumReplica) -> bool:
+    """Whether a node follows the metadata closely."""
+    silent_ms = silence_ms(quorum, each)
+    return silent_ms is not None and silent_ms < SILENCE_MS
+
+
+def quorum_problems(cluster: Cluster) -> list[str]:
+    """Return what is wrong with those who keep the metadata, in sentences."""
+    if cluster.quorum_problem is not None:
+        return [f"nobody leads the metadata: {cluster.quorum_problem}"]
+    if cluster.quorum is None:
+        return []
+    return [
+        f"voter {each.node_id} of the metadata is silent"
+        for each in cluster.quorum.voters
+        if not is_healthy(cluster.quorum, each)
+    ]
+
+
+async def look(client: BlockingClient) -> Cluster:
+    """Ask any node for all of it; raise DlogError when nobody answers."""
+    view = await client.admin.describe_topics()
+    nodes: Mapping[int, NodeState]
+    try:
+        nodes = await client.admin.describe_nodes()
+    except UnsupportedVersionError:
+        nodes = {
+            each.node_id: NodeState(each.node_id, each.address, each.rack, False, Drain.NONE)
+            for each in view.nodes.values()
+        }
+    quorum, problem = await _quorum(client)
+    return Cluster(view=view, nodes=nodes, quorum=quorum, quorum_problem=problem)
+
+
+async def _quorum(client: BlockingClient) -> tuple[QuorumView | None, str | None]:
+    """Return the quorum, or why there is none."""
+    try:
+        async with asyncio.timeout(QUORUM_PATIENCE_S):
+            return await client.admin.describe_quorum(), None
+    except UnsupportedVersionError:
+        return None, None
+    except (WireError, TransportError) as error:
+        return None, str(error)
+    except (TimeoutError, DlogError):
+        return None, f"no answer within {QUORUM_PATIENCE_S:g} s"
+
+
+def known_quorum(cluster: Cluster) -> QuorumView:
+    """Return who keeps the metadata; raise click.ClickException when that cannot be told."""
+    if cluster.quorum is None:
+        reason = cluster.quorum_problem or "the nodes do not tell"
+        raise click.ClickException(
+            f"who keeps the metadata is not known: {reason}; bring controllers back until most of"
+            " them are up, see: dlogctl status"
+        )
+    return cluster.quorum

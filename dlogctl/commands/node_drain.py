@@ -1,0 +1,311 @@
+"""`dlogctl node drain`, `undrain` and `remove`."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from dlog.client.admin_views import Drain
+from dlog.client.blocking import BlockingClient
+from dlogctl import exit_codes
+from dlogctl.cluster import Cluster, is_healthy, look
+from dlogctl.commands.controller_change import with_cure
+from dlogctl.completing import complete_nodes
+from dlogctl.groups import ExampleCommand
+from dlogctl.output import Column, Output, format_count
+from dlogctl.session import connected
+from dlogctl.settings import Settings, common_options, parse_seconds, settings_of
+
+LOOK_AGAIN_S = 0.2
+PATIENCE = "5min"
+NAMES_SHOWN = 5
+COLUMNS = (Column("NODE", "node"), Column("RESULT", "result"), Column("LEFT", "left"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What a drain has not moved yet, and what of it nobody else can take."""
+
+    movable: list[str]
+    stuck: list[str]
+
+
+def _left(cluster: Cluster, node_id: int, drain: Drain) -> _Left:
+    movable: list[str] = []
+    stuck: list[str] = []
+    for topic, each in cluster.held_by(node_id):
+        if drain is Drain.LEADERS and each.leader != node_id:
+            continue
+        name = f"{topic}-{each.partition}"
+        can_move = drain is Drain.REPLICAS or cluster.can_lead_instead(each, node_id)
+        (movable if can_move else stuck).append(name)
+    return _Left(movable, stuck)
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
+
+
+def _parse_patience(_context: click.Context, _option: click.Parameter, text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+async def _hand_over(
+    client: BlockingClient, cluster: Cluster, node_id: int, drained: Sequence[int]
+) -> str | None:
+    """Make another voter the controller, if the node is it; return what to tell."""
+    quorum = cluster.quorum
+    if quorum is None or quorum.leader_id != node_id or len(quorum.voters) == 1:
+        return None
+    others = [v.node_id for v in quorum.voters if v.node_id != node_id and is_healthy(quorum, v)]
+    others.sort(key=lambda each: each in drained or cluster.nodes[each].drain is not Drain.NONE)
+    if not others:
+        return f"node {node_id} stays the controller: there is no other healthy voter"
+    await client.admin.transfer_controller(others[0])
+    return f"node {others[0]} is the controller now"
+
+
+async def _wait(client: BlockingClient, node_id: int, drain: Drain, patience_s: float) -> _Left:
+    """Return when nothing is left that can move, or nothing has moved for long; tell progress."""
+    what = "leader" if drain is Drain.LEADERS else "replica"
+    told = -1
+    moved_at = time.monotonic()
+    while True:
+        left = _left(await look(client), node_id, drain)
+        if not left.movable:
+            return left
+        if len(left.movable) != told:
+            told, moved_at = len(left.movable), time.monotonic()
+            click.echo(f"node {node_id}: {format_count(told, what)} to move", err=True)
+        elif time.monotonic() - moved_at > patience_s:
+            return left
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def _report(node_id: int, drain: Drain, left: _Left, patience_s: float) -> str | None:
+    """Return why a drain is not complete, None when it is."""
+    if left.movable:
+        return (
+            f"node {node_id}: nothing has moved for {patience_s:g} s, {len(left.movable)} are left:"
+            f" {_names(left.movable)}; see: dlogctl node describe {node_id}, or end it:"
+            f" dlogctl node undrain {node_id}"
+        )
+    if left.stuck:
+        return (
+            f"node {node_id} still leads {format_count(len(left.stuck), 'partition')} that no other"
+            " node in sync can lead:"
+            f" {_names(left.stuck)}; they go offline with it. Wait until others are in sync, or"
+            " give them more replicas: dlogctl partition reassign --help"
+        )
+    return None
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl node drain 2", "Its leaders move away; returns when it leads nothing."),
+        ("dlogctl node drain 2 --replicas", "So that it can be removed: all its copies move."),
+        ("dlogctl node drain 2 --no-wait", "Only say so; follow it with node list --watch."),
+        ("dlogctl node drain 2 --dry-run", "What would move, and what could not?"),
+    ),
+)
+@click.argument("node_ids", nargs=-1, required=True, type=click.IntRange(min=0), metavar="NODE...",
+                shell_complete=complete_nodes)  # fmt: skip
+@click.option("--replicas", is_flag=True, help="Copies too, not only leaders.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until it is done.")
+@click.option("--patience", default=PATIENCE, show_default=True, callback=_parse_patience,
+              metavar="TIME", help="Give up when nothing has moved for so long.")  # fmt: skip
+@click.option("--keep-controller", is_flag=True, help="It may stay the controller.")
+@click.option("--dry-run", is_flag=True, help="Say what would move, change nothing.")
+@common_options
+@click.pass_context
+def drain(
+    context: click.Context,
+    node_ids: tuple[int, ...],
+    replicas: bool,
+    no_wait: bool,
+    patience: float,
+    keep_controller: bool,
+    dry_run: bool,
+) -> int:
+    """Take leaders off nodes, and with --replicas everything; also the office of the controller.
+
+    Remembered until `undrain`, over restarts of the nodes. Exit code 10 when something is left:
+    partitions that no other node in sync can lead.
+    """
+    settings = settings_of(context)
+    kind = Drain.REPLICAS if replicas else Drain.LEADERS
+    with connected(settings) as client:
+        cluster = client.run(lambda: look(client))
+        for node_id in node_ids:
+            cluster.node(node_id)
+        _check_takers(cluster, node_ids)
+        if dry_run:
+            return _rehearse(settings, cluster, node_ids, kind)
+        for node_id in node_ids:
+            client.run(lambda each=node_id: client.admin.drain_node(each, kind))  # type: ignore[misc]
+        lefts: dict[int, _Left] = {}
+        for node_id in node_ids:
+            told = None
+            if not keep_controller:
+                told = client.run(
+                    lambda each=node_id: _hand_over(client, cluster, each, node_ids)  # type: ignore[misc]
+                )
+            if told is not None:
+                click.echo(told, err=True)
+            if not no_wait:
+                lefts[node_id] = client.run(
+                    lambda each=node_id: _wait(client, each, kind, patience)  # type: ignore[misc]
+                )
+    return _conclude(settings, node_ids, kind, lefts, patience)
+
+
+def _check_takers(cluster: Cluster, node_ids: Sequence[int]) -> None:
+    """Raise click.ClickException when nobody would be left to take what is moved."""
+    takers = [
+        each
+        for each in cluster.nodes.values()
+        if not each.is_fenced and each.drain is Drain.NONE and each.node_id not in node_ids
+    ]
+    if not takers:
+        raise click.ClickException(
+            "no other node is up and not drained: there is nobody to move anything to; see: dlogctl"
+            " node list"
+        )
+
+
+def _rehearse(settings: Settings, cluster: Cluster, node_ids: Sequence[int], kind: Drain) -> int:
+    output = Output(settings)
+    rows = []
+    for node_id in node_ids:
+        left = _left(cluster, node_id, kind)
+        if output.for_people:
+            click.echo(
+                f"node {node_id}: {format_count(len(left.movable), str(kind)[:-1])} would move"
+            )
+            if left.stuck:
+                click.echo(f"node {node_id}: nobody else can lead {_names(left.stuck)}")
+        rows.append({"node": node_id, "result": "would be drained", "left": left.stuck})
+    if not output.for_people:
+        output.rows(rows, COLUMNS)
+    settings.suggest(f"dlogctl node drain {node_ids[0]}")
+    return exit_codes.OK
+
+
+def _conclude(
+    settings: Settings,
+    node_ids: Sequence[int],
+    kind: Drain,
+    lefts: dict[int, _Left],
+    patience_s: float,
+) -> int:
+    output, code = Output(settings), exit_codes.OK
+    rows = []
+    for node_id in node_ids:
+        left = lefts.get(node_id)
+        problem = None if left is None else _report(node_id, kind, left, patience_s)
+        result = "draining" if left is None else "drained" if problem is None else "not drained"
+        if problem is not None:
+            code = exit_codes.UNHEALTHY
+            click.echo(problem, err=True)
+        elif output.for_people:
+            holds = "leads nothing" if kind is Drain.LEADERS else "holds nothing"
+            click.echo(f"node {node_id} {'is draining' if left is None else holds}")
+        names = [] if left is None else left.movable + left.stuck
+        rows.append({"node": node_id, "result": result, "left": names})
+    if not output.for_people:
+        output.rows(rows, COLUMNS)
+    settings.suggest(f"restart it, then: dlogctl node undrain {node_ids[0]}")
+    return code
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl node undrain 2", "Its leaders come back, some at a time."),
+        ("dlogctl partition elect", "... or all at once."),
+    ),
+)
+@click.argument("node_ids", nargs=-1, required=True, type=click.IntRange(min=0), metavar="NODE...",
+                shell_complete=complete_nodes)  # fmt: skip
+@common_options
+@click.pass_context
+def undrain(context: click.Context, node_ids: tuple[int, ...]) -> int:
+    """Let nodes lead and take replicas again."""
+    settings = settings_of(context)
+    output = Output(settings)
+    with connected(settings) as client:
+        cluster = client.run(lambda: look(client))
+        for node_id in node_ids:
+            cluster.node(node_id)
+        for node_id in node_ids:
+            client.run(lambda each=node_id: client.admin.drain_node(each, Drain.NONE))  # type: ignore[misc]
+            if output.for_people:
+                click.echo(f"node {node_id} is drained no longer")
+    if not output.for_people:
+        rows = [{"node": node_id, "result": "undrained", "left": []} for node_id in node_ids]
+        output.rows(rows, COLUMNS)
+    settings.suggest("dlogctl partition elect")
+    return exit_codes.OK
+
+
+def _check_removal(cluster: Cluster, node_id: int) -> None:
+    """Raise click.ClickException with the cure when a node cannot be forgotten now."""
+    state = cluster.node(node_id)
+    held = [f"{topic}-{each.partition}" for topic, each in cluster.held_by(node_id)]
+    if cluster.voter(node_id) is not None:
+        raise click.ClickException(
+            f"node {node_id} votes on the metadata: remove it there first: dlogctl controller"
+            f" remove {node_id}"
+        )
+    if held:
+        raise click.ClickException(
+            f"node {node_id} holds {format_count(len(held), 'replica')} ({_names(held)}): move them"
+            f" first: dlogctl node drain {node_id} --replicas"
+        )
+    if not state.is_fenced:
+        raise click.ClickException(
+            f"node {node_id} is running: stop it first (on its host: systemctl disable --now"
+            " dlogd), then repeat this"
+        )
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl node drain 4 --replicas", "First: what it holds moves to others. Then stop it."),
+        ("dlogctl node remove 4", "Asks first."),
+        ("dlogctl node remove 4 --dry-run", "Could it be removed?"),
+    ),
+)
+@click.argument(
+    "node_id", type=click.IntRange(min=0), metavar="NODE", shell_complete=complete_nodes
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Say whether it could be removed, change nothing.")
+@common_options
+@click.pass_context
+def remove(context: click.Context, node_id: int, yes: bool, dry_run: bool) -> int:
+    """Forget NODE, which is down, holds no replicas and does not vote on the metadata.
+
+    Should it start again, it is a new node.
+    """
+    settings = settings_of(context)
+    with connected(settings) as client:
+        cluster = client.run(lambda: look(client))
+        _check_removal(cluster, node_id)
+        if not dry_run:
+            if not yes:
+                click.confirm(f"Forget node {node_id}?", abort=True, err=True)
+            with_cure(client, lambda: client.admin.remove_node(node_id), "dlogctl node list")
+    would = "would be forgotten" if dry_run else "is forgotten"
+    result = "would be removed" if dry_run else "removed"
+    Output(settings).done(f"node {node_id} {would}", node=node_id, result=result)
+    settings.suggest("dlogctl node list")
+    return exit_codes.OK

@@ -1,0 +1,99 @@
+"""`dlogctl node pre-restart`: what a restart of a node would do, before it is done."""
+
+from typing import Any
+
+import click
+
+from dlog.client.admin_views import Resource
+from dlog.client.blocking import BlockingClient
+from dlog.errors import UnsupportedVersionError
+from dlogctl import exit_codes
+from dlogctl.cluster import look
+from dlogctl.completing import complete_nodes
+from dlogctl.groups import ExampleCommand
+from dlogctl.output import Output
+from dlogctl.risks import Risks, risks_of
+from dlogctl.session import connected
+from dlogctl.settings import common_options, settings_of
+
+MIN_ISR = "min.insync.replicas"
+NAMES_SHOWN = 20
+LISTS = {
+    "would_go_offline": "nobody else is in sync: offline while the node is down",
+    "would_refuse_ack_all": "too few would be in sync: producers with ack all would have to wait",
+    "could_lose_ack_leader": (
+        "led here: records with ack leader that nobody has copied yet are lost if the node does not"
+        " come back; a drain moves the leaders first"
+    ),
+    "replication_factor_1": "one copy only, and it is here",
+}
+
+
+async def _judge(client: BlockingClient, node_id: int) -> Risks:
+    cluster = await look(client)
+    cluster.node(node_id)
+    topics = sorted({topic for topic, _ in cluster.held_by(node_id)})
+    values = await client.admin.describe_values(Resource.TOPIC, topics, [MIN_ISR])
+    try:
+        reassigning = len(await client.admin.list_reassignments())
+    except UnsupportedVersionError:
+        reassigning = 0
+    min_isr = {topic: int(found[MIN_ISR]) for topic, found in values.items()}
+    return risks_of(cluster, node_id, min_isr, reassigning)
+
+
+def _show(output: Output, node_id: int, risks: Risks) -> None:
+    lists: dict[str, list[str]] = {key: getattr(risks, key) for key in LISTS}
+    if not output.for_people:
+        document: dict[str, Any] = {
+            "node": node_id,
+            "may_restart": risks.may_restart,
+            "reasons": risks.reasons,
+            **lists,
+        }
+        if output.has_documents:
+            output.document(document)
+        else:
+            output.pairs(list(document.items()))
+        return
+    verdict = "may be restarted" if risks.may_restart else "must not be restarted now"
+    output.line(f"node {node_id} {verdict}", good=risks.may_restart)
+    for reason in risks.reasons:
+        output.line(f"  - {reason}")
+    for key, names in lists.items():
+        output.line(f"{key.replace('_', ' ')}: {len(names)}")
+        if names:
+            more = f", and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+            output.line(f"  ({LISTS[key]})")
+            output.line(f"  {', '.join(names[:NAMES_SHOWN])}{more}")
+
+
+@click.command(
+    "pre-restart",
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl node pre-restart 2", "May it be restarted, and what would happen?"),
+        ("dlogctl node pre-restart 2 && dlogctl node drain 2", "For a script: only if it may."),
+        ("dlogctl node pre-restart 2 -o json | jq .would_go_offline", "One of the four lists."),
+    ),
+)
+@click.argument(
+    "node_id", type=click.IntRange(min=0), metavar="NODE", shell_complete=complete_nodes
+)
+@common_options
+@click.pass_context
+def pre_restart(context: click.Context, node_id: int) -> int:
+    """Say whether NODE may be restarted, and what that would do to which partitions.
+
+    Partitions whose replication factor is not above their min.insync.replicas are listed and do not
+    count against it: nothing can be done about them. Exit code 0 it may, 10 not now.
+    """
+    settings = settings_of(context)
+    with connected(settings) as client:
+        risks = client.run(lambda: _judge(client, node_id))
+    _show(Output(settings), node_id, risks)
+    if risks.may_restart:
+        settings.suggest(f"dlogctl node drain {node_id}")
+        return exit_codes.OK
+    settings.suggest("dlogctl status")
+    return exit_codes.UNHEALTHY

@@ -1,0 +1,195 @@
+"""`dlogctl partition elect` and `reassign`."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dlog.client.admin_cluster import Outcomes
+from dlog.client.admin_views import Election
+from dlog.client.blocking import BlockingClient
+from dlog.client.views import ClusterView
+from dlog.errors import ElectionNotNeededError, WireError
+from dlogctl import exit_codes
+from dlogctl.completing import complete_topics
+from dlogctl.groups import ExampleCommand
+from dlogctl.output import Column, Output, format_count
+from dlogctl.partition_names import Partition, name_of, named, one, parse_nodes
+from dlogctl.session import connected
+from dlogctl.settings import Settings, common_options, settings_of
+
+LOOK_AGAIN_S = 0.5
+ROWS_SHOWN = 50
+COLUMNS = (
+    Column("TOPIC", "topic"),
+    Column("PARTITION", "partition", right=True),
+    Column("RESULT", "result"),
+    Column("ERROR", "error"),
+    Column("REASON", "reason"),
+)
+
+
+def _row(key: Partition, error: WireError | None, done: str) -> dict[str, Any]:
+    return {
+        "topic": key[0],
+        "partition": key[1],
+        "result": done if error is None else "refused",
+        "error": None if error is None else error.name,
+        "reason": None if error is None else str(error),
+    }
+
+
+def _tell(settings: Settings, outcomes: Mapping[Partition, WireError | None], done: str) -> int:
+    """Say what became of each partition; return the exit code."""
+    output = Output(settings)
+    failed = {key: error for key, error in outcomes.items() if error is not None}
+    if not output.for_people:
+        output.rows([_row(key, error, done) for key, error in outcomes.items()], COLUMNS)
+    else:
+        click.echo(f"{done}: {format_count(len(outcomes) - len(failed), 'partition')}")
+        for key, error in list(failed.items())[:ROWS_SHOWN]:
+            click.echo(f"{name_of(key)}: {error.name}: {error}", err=True)
+        if len(failed) > ROWS_SHOWN:
+            click.echo(f"and {len(failed) - ROWS_SHOWN} more: -o json", err=True)
+    return exit_codes.FAILURE if failed else exit_codes.OK
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl partition elect", "Preferred leaders for all partitions, where that is needed."),
+        ("dlogctl partition elect events payments-3", "For a topic and a partition."),
+        ("dlogctl partition elect events-0 --unclean", "Any replica, even if records are lost."),
+    ),
+)
+@click.argument("names", nargs=-1, metavar="[TOPIC|PARTITION]...", shell_complete=complete_topics)
+@click.option("--unclean", is_flag=True, help="Any replica, where nobody leads; may lose records.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before --unclean.")
+@common_options
+@click.pass_context
+def elect(context: click.Context, names: tuple[str, ...], unclean: bool, yes: bool) -> int:
+    """Make the first replica the leader where it is in sync; or, with --unclean, any replica.
+
+    What has the leader that is wanted is left as it is.
+    """
+    if unclean and not names:
+        raise click.UsageError("--unclean needs the names of partitions", context)
+    settings = settings_of(context)
+    election = Election.UNCLEAN if unclean else Election.PREFERRED
+    with connected(settings) as client:
+        wanted = named(client.run(client.admin.describe_topics), names) if names else None
+        if unclean and not yes:
+            click.confirm(
+                f"Elect leaders for {format_count(len(wanted or ()), 'partition')} where there are"
+                " none, although acknowledged records may be lost?",
+                abort=True,
+                err=True,
+            )
+        outcomes = client.run(lambda: client.admin.elect_leaders(wanted, election))
+    # Somebody who names a topic wants its leaders right; those that are right are no mistake.
+    changed: Outcomes = {
+        key: error
+        for key, error in outcomes.items()
+        if not isinstance(error, ElectionNotNeededError)
+    }
+    code = _tell(settings, changed, "new leaders")
+    settings.suggest("dlogctl partition list --not-preferred, dlogctl status")
+    return code
+
+
+def _take_targets(
+    view: ClusterView, moves: Sequence[str], file: Path | None, cancel: bool
+) -> dict[Partition, Sequence[int] | None]:
+    """Return where replicas shall be, by partition; None ends a move. Raises click exceptions."""
+    targets: dict[Partition, Sequence[int] | None] = {}
+    if cancel:
+        return dict.fromkeys(named(view, moves))
+    for move in moves:
+        name, equals, text = move.partition("=")
+        if not equals:
+            raise click.UsageError(f"{move!r} is not PARTITION=NODE,NODE,..., such as events-0=1,2")
+        try:
+            targets[one(view, name)] = parse_nodes(text)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+    if file is not None:
+        targets |= _read_plan(view, file)
+    return targets
+
+
+def _read_plan(view: ClusterView, file: Path) -> dict[Partition, Sequence[int]]:
+    """Read a plan as kafka-reassign-partitions.sh takes it."""
+    try:
+        plan = json.loads(file.read_text(encoding="utf-8"))
+        return {
+            one(view, f"{each['topic']}-{each['partition']}"): [int(n) for n in each["replicas"]]
+            for each in plan["partitions"]
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise click.ClickException(
+            f'{file}: no plan: {error!r}; it looks like {{"version": 1, "partitions": [{{"topic":'
+            ' "events", "partition": 0, "replicas": [1, 2, 3]}]}'
+        ) from None
+
+
+def _wait(client: BlockingClient, keys: list[Partition]) -> None:
+    """Return when none of the partitions moves any more; tell progress."""
+    told = -1
+    while left := client.run(lambda: client.admin.list_reassignments(keys)):
+        if len(left) != told:
+            told = len(left)
+            click.echo(f"{format_count(told, 'partition')} of {len(keys)} still to move", err=True)
+        time.sleep(LOOK_AGAIN_S)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl partition reassign events-0=2,3,1", "Its replicas, the preferred leader first."),
+        ("dlogctl partition reassign --file plan.json --wait", "Many, as Kafka's tool takes them."),
+        ("dlogctl partition reassign --cancel events-0", "Back to where it was."),
+        ("dlogctl partition reassign --cancel events", "All moves of a topic."),
+    ),
+)
+@click.argument("moves", nargs=-1, metavar="[PARTITION=NODE,...]...")
+@click.option("--file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A plan in the JSON of kafka-reassign-partitions.sh.")  # fmt: skip
+@click.option("--cancel", is_flag=True, help="End the moves of the partitions or topics named.")
+@click.option("--wait", is_flag=True, help="Wait until the new replicas are in sync.")
+@common_options
+@click.pass_context
+def reassign(
+    context: click.Context, moves: tuple[str, ...], file: Path | None, cancel: bool, wait: bool
+) -> int:
+    """Move the replicas of partitions to the nodes named, the preferred leader first.
+
+    The old replicas go when the new ones are in sync. Each partition is done or refused on its own.
+    """
+    if not moves and file is None:
+        raise click.UsageError("nothing to move: give PARTITION=NODE,NODE,... or --file", context)
+    if cancel and (file is not None or wait):
+        raise click.UsageError("--cancel goes with names of partitions or topics only", context)
+    settings = settings_of(context)
+    with connected(settings) as client:
+        view = client.run(client.admin.describe_topics)
+        targets = _take_targets(view, moves, file, cancel)
+        if cancel:
+            targets = _moving(client, targets, moves)
+        outcomes = client.run(lambda: client.admin.alter_reassignments(targets))
+        if wait:
+            _wait(client, [key for key, error in outcomes.items() if error is None])
+    done = "cancelled" if cancel else "moved" if wait else "begun to move"
+    code = _tell(settings, outcomes, done)
+    settings.suggest("dlogctl partition reassignments --watch --exit-when-done")
+    return code
+
+
+def _moving(
+    client: BlockingClient, targets: dict[Partition, Sequence[int] | None], names: Sequence[str]
+) -> dict[Partition, Sequence[int] | None]:
+    """Return what can be cancelled: of whole topics only the partitions that move."""
+    moving = {(each.topic, each.partition) for each in client.run(client.admin.list_reassignments)}
+    return {key: None for key in targets if key in moving or name_of(key) in names}

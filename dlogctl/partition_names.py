@@ -1,0 +1,52 @@
+"""How partitions are named on a command line: `events-0`, or `events` for all of a topic.
+
+Topics may have dashes and numbers in their names, so what is meant is looked up in the cluster.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import click
+
+from dlog.client.views import ClusterView
+from dlog.errors import NONE
+from dlogctl.session import no_topic
+
+Partition = tuple[str, int]
+
+
+def name_of(partition: Partition) -> str:
+    """Return a partition as people write it."""
+    return f"{partition[0]}-{partition[1]}"
+
+
+def named(view: ClusterView, names: Iterable[str]) -> list[Partition]:
+    """Return the partitions that are meant; raise for what is not there."""
+    found: dict[Partition, None] = {}
+    for name in names:
+        topic = view.topics.get(name)
+        if topic is not None and topic.error_code == NONE:
+            found.update(((name, each.partition), None) for each in topic.partitions)
+        else:
+            found[one(view, name)] = None
+    return list(found)
+
+
+def one(view: ClusterView, name: str) -> Partition:
+    """Return the one partition that is meant; raise for what is not there."""
+    stem, dash, number = name.rpartition("-")
+    topic = view.topics.get(stem)
+    if not dash or not number.isdecimal() or topic is None:
+        raise no_topic(name if not number.isdecimal() or not dash else stem)
+    if int(number) >= len(topic.partitions):
+        raise click.ClickException(
+            f"topic {stem} has no partition {number}; see: dlogctl topic describe {stem}"
+        )
+    return stem, int(number)
+
+
+def parse_nodes(text: str) -> Sequence[int]:
+    """Parse `1,2,3`; raise ValueError with a message for people."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() for word in words):
+        raise ValueError(f"{text!r} is no list of node ids, such as 1,2,3")
+    return [int(word) for word in words]

@@ -1,0 +1,87 @@
+"""Which partitions of this node are led here: as the image says, and while the lease is valid.
+
+Owner: the event loop's thread; made by `dlogd.replication.manager`, with its partitions.
+"""
+
+from collections.abc import Mapping
+
+from dlog.errors import NotLeaderOrFollowerError
+from dlog.types import NodeId, TopicId
+from dlogd.clock import Clock
+from dlogd.metadata.delta import ImageDelta
+from dlogd.metadata.election import rules_of
+from dlogd.metadata.image import ClusterImage, TopicImage
+from dlogd.replication.lease import Lease
+from dlogd.replication.partition import Partition
+
+
+class Roles:
+    """Tells partitions to lead or to follow, the moment that the node learns of it."""
+
+    def __init__(
+        self,
+        partitions: Mapping[tuple[TopicId, int], Partition],
+        node_id: NodeId,
+        lease: Lease,
+        clock: Clock,
+    ) -> None:
+        self._partitions = partitions
+        self._node_id = node_id
+        self._lease = lease
+        self._clock = clock
+        self._image = ClusterImage()
+        self._may_lead = self._is_leased()
+
+    def begin(self, image: ClusterImage) -> None:
+        """Go by this image from now on."""
+        self._image = image
+
+    def on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """Follow a newer image."""
+        self._image = image
+        if delta.configs_changed:
+            self._take_all()
+        for changed in delta.topics_changed:
+            topic = changed.new
+            every = range(len(topic.partitions))
+            for index in every if changed.configs_changed else changed.partitions_changed:
+                partition = self._partitions.get((topic.topic_id, index))
+                if partition is not None:
+                    self._take(partition, topic, index)
+
+    def on_lease(self) -> None:
+        """The lease of this node has begun or ended."""
+        self._take_all()
+
+    def check_lease(self) -> None:
+        """Lead nothing any more from the moment at which the lease has ended."""
+        if self._may_lead and not self._is_leased():
+            self._take_all()
+
+    def assign(self, partition: Partition, index: int) -> None:
+        """Give a partition the role that it has in the present image."""
+        topic = self._image.topics_by_id.get(partition.topic_id)
+        if topic is not None:
+            self._take(partition, topic, index)
+
+    def _is_leased(self) -> bool:
+        return self._clock.now_us() < self._lease.valid_until_us
+
+    def _take_all(self) -> None:
+        self._may_lead = self._is_leased()
+        for (_, index), partition in list(self._partitions.items()):
+            self.assign(partition, index)
+
+    def _take(self, partition: Partition, topic: TopicImage, index: int) -> None:
+        if partition.is_ended:
+            return
+        image = topic.partitions[index]
+        if image.leader != self._node_id:
+            why = f"This node does not lead {topic.name}-{index}"
+        elif not self._may_lead:
+            why = "This node has no valid lease"
+        else:
+            min_isr = rules_of(self._image, topic).min_isr_of(image)
+            partition.lead(image.leader_epoch, len(image.isr), min_isr)
+            return
+        partition.follow(image.leader_epoch, NotLeaderOrFollowerError(why))

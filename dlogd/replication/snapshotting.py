@@ -1,0 +1,68 @@
+"""When the producer states of partitions are written: behind enough appends, and at the stop.
+
+Owner: the event loop's thread; made by `dlogd.replication.manager`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from dlog.errors import WireError
+from dlog.types import TopicId
+from dlogd.clock import Clock
+from dlogd.replication.partition import Partition
+from dlogd.replication.producer_snapshots import save_producers
+from dlogd.storage.engine import Engine
+
+log = logging.getLogger(__name__)
+
+SNAPSHOT_BYTES = 16 << 20
+"""Appended bytes after which a partition's producer state is written anew."""
+SNAPSHOT_PAUSE_S = 5.0
+SAVED_AT_ONCE = 64
+
+
+class Snapshotting:
+    """Writes snapshots of the partitions of one node."""
+
+    def __init__(
+        self, partitions: Mapping[tuple[TopicId, int], Partition], clock: Clock, engine: Engine
+    ) -> None:
+        self._partitions = partitions
+        self._clock = clock
+        self._engine = engine
+
+    async def run(self) -> None:
+        """Write what is due, for ever."""
+        while True:
+            await asyncio.sleep(SNAPSHOT_PAUSE_S)
+            now_ms = self._clock.timestamp_ms()
+            for partition in list(self._partitions.values()):
+                partition.producers.expire(now_ms)
+                is_due = partition.unsnapshotted_bytes >= SNAPSHOT_BYTES
+                if is_due and not partition.is_ended and partition.log.blocked is None:
+                    await self.save(partition)
+
+    async def save_all(self, partitions: Sequence[Partition]) -> None:
+        """Write what is not written yet."""
+        stale = [each for each in partitions if each.unsnapshotted_bytes and not each.log.failed]
+
+        async def save_some() -> None:
+            while stale:
+                await self.save(stale.pop())
+
+        await asyncio.gather(*(save_some() for _ in range(SAVED_AT_ONCE)))
+
+    async def save(self, partition: Partition) -> None:
+        """Write the state of one partition; what fails is logged."""
+        taken_bytes, partition.unsnapshotted_bytes = partition.unsnapshotted_bytes, 0
+        try:
+            await save_producers(self._engine, partition.log, partition.producers)
+        except (WireError, OSError) as error:
+            if isinstance(error, WireError):
+                partition.unsnapshotted_bytes += taken_bytes  # not now: the log waits for space
+            log.warning(
+                "Cannot write producer snapshot partition=%s error=%s",
+                partition.topic_partition,
+                error,
+            )

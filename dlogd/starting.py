@@ -1,0 +1,108 @@
+"""The start of a node between its metadata and its clients: logs, registration, partitions.
+
+Part of the composition: `dlogd.broker` makes one and calls one of its two methods, once.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+from uuid import UUID
+
+from dlog.types import NodeId
+from dlogd.clock import Clock
+from dlogd.clustering import Clustering
+from dlogd.config.schema import Config
+from dlogd.metadata.delta import ImageDelta
+from dlogd.metadata.image import ClusterImage, NodeAddress
+from dlogd.metadata.surface import Metadata
+from dlogd.registration import NodeFacts, await_end_of_earlier_life, register, registration
+from dlogd.replication.manager import ReplicaManager
+from dlogd.start_proof import StartProof, start_proof
+from dlogd.storage.manager import LogManager
+
+log = logging.getLogger(__name__)
+
+OnImage = Callable[[ClusterImage, ClusterImage, ImageDelta], None]
+
+
+class Starting:
+    """One start. The directories are claimed, the listeners bound, nobody is served."""
+
+    def __init__(
+        self,
+        config: Config,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        clients: NodeAddress,
+        enter: Callable[[str], None],
+    ) -> None:
+        """`enter(phase)` tells how far it is."""
+        self._config = config
+        self._logs = logs
+        self._replicas = replicas
+        self._clock = clock
+        self._rng = rng
+        self._clients = clients
+        self._enter = enter
+        self._node_id = NodeId(config.node.id)
+
+    async def alone(self, store: Metadata, on_image: OnImage) -> None:
+        """Become a cluster of one node."""
+        image = store.image
+        known = image.nodes.get(self._node_id)
+        command = registration(self._config, image, self._facts(None), self._new_id(), None)
+        outcome = await register(store, command, self._clock)
+        log.info("Registered node=%d node_epoch=%d", self._node_id, outcome.value)
+        self._enter("recovering logs")
+        store.subscribe(on_image)
+        await self._replicas.recover(store.image, known.directory_ids if known is not None else ())
+        await self._logs.begin()
+        await self._replicas.start(store.image)
+
+    async def join(self, clustering: Clustering, on_image: OnImage) -> None:
+        """Become a node of the cluster: the lease comes once the logs are open."""
+        store, logs, replicas = clustering.store, self._logs, self._replicas
+        internal = await clustering.listen()
+        self._enter("recovering logs")
+        known = store.image.nodes.get(self._node_id)
+        await replicas.recover(store.image, known.directory_ids if known is not None else ())
+        # What recovery found is part of the registration. Until that is applied nothing is made
+        # anew, so that a start that ends before finds the same.
+        self._enter("registering")
+        proof = self._prove(store.image)
+        await await_end_of_earlier_life(store, self._node_id, proof, clustering.has_outlived)
+        image = store.image
+        command = registration(self._config, image, self._facts(internal), self._new_id(), proof)
+        await logs.lives.note_registering(command.command_id)
+        outcome = await register(store, command, self._clock)
+        log.info(
+            "Registered node=%d node_epoch=%d proof=%s previous_epoch=%d unproven=%d offline=%d",
+            self._node_id,
+            outcome.value,
+            proof.proof.name,
+            proof.previous_epoch,
+            len(proof.unproven),
+            len(proof.offline),
+        )
+        await logs.begin(outcome.value)
+        store.subscribe(on_image)
+        await replicas.start(store.image)
+        await clustering.begin(outcome.value)
+
+    def _prove(self, image: ClusterImage) -> StartProof:
+        known = image.nodes.get(self._node_id)
+        mine = self._replicas.placed(image)
+        return start_proof(known, image.outcomes, self._logs.homes, mine)
+
+    def _facts(self, internal: NodeAddress | None) -> NodeFacts:
+        return NodeFacts(
+            cluster_id=self._logs.cluster_id,
+            present=self._logs.directory_ids,
+            addresses=(self._clients,) if internal is None else (self._clients, internal),
+        )
+
+    def _new_id(self) -> UUID:
+        return UUID(int=self._rng.getrandbits(128), version=4)

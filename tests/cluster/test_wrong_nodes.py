@@ -1,0 +1,191 @@
+"""Nodes that are not what the others take them for: they harm nobody, and their logs say why."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dlogctl.sandbox.layout import HOST, NodeLayout, free_ports
+from tests.cluster.chaos import topics_at
+from tests.cluster.nodes import PORTS_PER_NODE, Cluster, Node, cluster_of
+from tests.cluster.running import make_topics, run
+
+LINES_MAX = 12
+"""What a node may say of a peer that is refused again and again, while a test looks."""
+
+
+async def expect_untouched(cluster: Cluster, nodes: list[Node], name: str) -> None:
+    """Fail unless some nodes go on as if nothing were: topics are made, nobody lost a lease."""
+    await cluster.until_well(nodes)
+    await make_topics(cluster, name, nodes=nodes)
+    cluster.expect_no_complaints()
+
+
+async def waits(node: Node) -> dict[str, object]:
+    """Return the status of a node that is refused, when it has waited for a while."""
+    while "Waiting for the quorum" not in node.log:
+        assert node.runs, node.tail()
+        await asyncio.sleep(0.05)
+    status = await node.status()
+    assert status is not None
+    assert status["state"] == "starting"
+    assert not status["healthy"]
+    return status
+
+
+def twin_of(cluster: Cluster, node: Node) -> Node:
+    """Return another node with the same id: ports and directory of its own."""
+    ports = free_ports(PORTS_PER_NODE)
+    folder = cluster.directory / f"twin-{node.node_id}"
+    raft_ports = cluster.nodes[0].layout.raft_ports
+    layout = NodeLayout(node=node.node_id, folder=folder, port=ports[0], raft_ports=raft_ports)
+    return Node(layout, ports, {**cluster.overrides, "metadata.listener": f"{HOST}:{ports[2]}"})
+
+
+def test_a_second_node_with_the_same_id_does_not_get_in(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with cluster_of(tmp_path) as cluster:
+            await make_topics(cluster, "before")
+            marks = [len(each.log) for each in cluster.nodes]
+            twin = twin_of(cluster, cluster.node(3))
+            await twin.start()
+            try:
+                await waits(twin)
+                await expect_untouched(cluster, cluster.nodes, "during")
+                for node, mark in zip(cluster.nodes, marks, strict=True):
+                    said = [each for each in node.log[mark:].splitlines() if " DEBUG " not in each]
+                    assert len(said) < LINES_MAX, said
+                assert cluster.node(1).said("(a node with this node.id and another directory)")
+            finally:
+                await twin.kill()
+            await cluster.until_well()
+            await cluster.until_equal()
+
+    run(work)
+
+
+def test_swapped_data_directories_are_refused(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with cluster_of(tmp_path) as cluster:
+            await make_topics(cluster, "t")
+            one, two = cluster.node(1), cluster.node(2)
+            assert [await one.stop(), await two.stop()] == [0, 0]
+            swap(one.data, two.data)
+            for node, other in ((one, two), (two, one)):
+                await node.start()
+                assert await node.ended() != 0
+                assert f"is the log of node {other.node_id}, this is {node.node_id}" in node.log
+            swap(one.data, two.data)
+            await cluster.start([one, two])
+            await cluster.until_equal()
+            cluster.expect_no_complaints()
+
+    run(work)
+
+
+def swap(one: Path, other: Path) -> None:
+    """Let two directories change their names."""
+    aside = one.with_name("aside")
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+
+
+@pytest.mark.parametrize("what", ["secret", "cluster"])
+def test_a_stranger_is_refused_and_told_of_once(tmp_path: Path, what: str) -> None:
+    async def work() -> None:
+        async with cluster_of(tmp_path) as cluster:
+            await make_topics(cluster, "before")
+            stranger = cluster.node(2)
+            assert await stranger.stop() == 0
+            others = [each for each in cluster.nodes if each is not stranger]
+            marks = [len(each.log) for each in others]
+            (tmp_path / "other-secret").write_text("another secret than theirs\n")
+            wrong = {
+                "secret": {"cluster.secret.file": str(tmp_path / "other-secret")},
+                "cluster": {"cluster.id": "another"},
+            }[what]
+            stranger.write_config({**cluster.overrides_of(stranger), **wrong})
+            await stranger.start()
+            await waits(stranger)
+            reason = {"secret": "does not know the secret", "cluster": "it is of cluster"}[what]
+            assert reason in stranger.log
+            for node, mark in zip(others, marks, strict=True):
+                said = [each for each in node.log[mark:].splitlines() if reason in each]
+                assert 0 < len([each for each in said if " DEBUG " not in each]) <= 4, said
+            await expect_untouched(cluster, others, "during")
+            # SIGTERM during the wait ends it at once.
+            assert await stranger.stop(patience_s=5) == 0
+            stranger.write_config(cluster.overrides_of(stranger))
+            await cluster.start([stranger])
+            await cluster.until_equal()
+
+    run(work)
+
+
+def test_a_voter_whose_metadata_is_wiped_learns_it_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with cluster_of(tmp_path) as cluster:
+            await make_topics(cluster, "t")
+            wiped = cluster.node(2)
+            assert await wiped.stop() == 0
+            shutil.rmtree(wiped.data / "meta")
+            await cluster.start([wiped])
+            await cluster.until_equal()
+            assert set(await topics_at(wiped)) == {"t"}
+            # It forgot what it had promised, so it votes no more: with one more down, no quorum.
+            assert await cluster.node(1).stop() == 0
+            await cluster.until(
+                lambda statuses: not any(each["lease"]["valid"] for each in statuses),
+                [cluster.node(2), cluster.node(3)],
+            )
+            await cluster.start([cluster.node(1)])
+            cluster.expect_no_complaints()
+
+    run(work)
+
+
+def test_one_wrong_address_in_the_list_of_controllers(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with cluster_of(tmp_path, start=False) as cluster:
+            for wrong, node in enumerate(cluster.nodes):
+                named = [f"{each.node_id}@{HOST}:{each.raft_port}" for each in cluster.nodes]
+                wrong_id = (wrong + 1) % 3 + 1  # each knows another one wrongly
+                named[wrong_id - 1] = f"{wrong_id}@{HOST}:1"
+                overrides = cluster.overrides_of(node)
+                node.write_config({**overrides, "controllers": json.dumps(named)})
+            await cluster.start()
+            await make_topics(cluster, "t")
+            await cluster.until_equal()
+            await asyncio.gather(*(each.kill() for each in cluster.nodes))
+            for node in cluster.nodes:
+                node.write_config(cluster.overrides_of(node))
+            await cluster.start()
+            cluster.expect_no_complaints()
+
+    run(work)
+
+
+def test_a_cluster_whose_hosts_all_got_other_addresses(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with cluster_of(tmp_path) as cluster:
+            await make_topics(cluster, "t")
+            assert await asyncio.gather(*(each.stop() for each in cluster.nodes)) == [0, 0, 0]
+            fresh = free_ports(len(cluster.nodes))
+            named = [f"{number}@{HOST}:{port}" for number, port in enumerate(fresh, 1)]
+            for node, port in zip(cluster.nodes, fresh, strict=True):
+                overrides = cluster.overrides_of(node)
+                overrides |= {
+                    "controllers": json.dumps(named),
+                    "metadata.listener": f"{HOST}:{port}",
+                }
+                node.write_config(overrides)
+            await cluster.start()
+            await make_topics(cluster, "u")
+            await cluster.until_equal()
+            assert set(await topics_at(cluster.node(1))) == {"t", "u"}
+            cluster.expect_no_complaints()
+
+    run(work)

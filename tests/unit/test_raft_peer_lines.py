@@ -1,0 +1,48 @@
+"""What is said of peers that come and go: news at once, the same only once in a while."""
+
+import logging
+
+import pytest
+
+from dlogd.metadata.raft.peer_lines import AGAIN_S, BRIEF_S, PEERS_MAX, PeerLines
+
+LOGGER = "dlogd.metadata.raft.peer_lines"
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [each.getMessage() for each in caplog.records if each.levelno > logging.DEBUG]
+    caplog.clear()
+    return found
+
+
+def test_a_refusal_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, LOGGER)
+    lines = PeerLines()
+    for step in range(100):
+        lines.on_refused(2, "secret", step / 100)
+    assert said(caplog) == ["Closed Raft connection peer=2 reason=secret"]
+    lines.on_refused(2, "cluster", 1)
+    lines.on_refused(3, "secret", 1)
+    assert len(said(caplog)) == 2
+    lines.on_refused(2, "secret", AGAIN_S)
+    assert len(said(caplog)) == 1
+
+
+def test_a_peer_that_comes_and_goes_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, LOGGER)
+    lines = PeerLines()
+    for step in range(100):
+        lines.on_connected(2, step / 10)
+        lines.on_disconnected(2, step / 10 + 0.01)
+    assert said(caplog) == ["Raft peer connected peer=2", "Raft peer disconnected at once peer=2"]
+    lines.on_connected(2, 20)
+    lines.on_disconnected(2, 20 + BRIEF_S)
+    lines.on_connected(2, 30)
+    assert said(caplog) == ["Raft peer disconnected peer=2", "Raft peer connected peer=2"]
+
+
+def test_strangers_with_any_id_take_no_memory(caplog: pytest.LogCaptureFixture) -> None:
+    lines = PeerLines()
+    for peer in range(10 * PEERS_MAX):
+        lines.on_refused(peer, "secret", 0)
+    assert len(lines._refused) <= PEERS_MAX
