@@ -15,12 +15,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     parser.add_argument("--minutes", type=float, default=15)
     parser.add_argument("--seed", type=int, default=None, help="drawn when not given")
+    parser.add_argument("--nodes", type=int, default=3)
     options = parser.parse_args()
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     with tempfile.TemporaryDirectory(prefix="dlog-chaos-") as directory:
         try:
             summary = asyncio.run(
-                run_chaos(Path(directory), seed=seed, duration_s=options.minutes * 60)
+                run_chaos(
+                    Path(directory),
+                    seed=seed,
+                    duration_s=options.minutes * 60,
+                    nodes=options.nodes,
+                )
             )
         except BaseException:
             kept = Path(directory).rename(f"{directory}-failed")
