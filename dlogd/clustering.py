@@ -280,7 +280,7 @@ class Clustering:
 
     async def _prove(self) -> bool:
         deadline_ms = self._clock.now_ms() + self.timings.authority_ms
-        return isinstance(await self.store.barrier(deadline_ms), Applied)
+        return isinstance(await self.store.contact(deadline_ms), Applied)
 
     def _on_image(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         if new.controller != old.controller:
