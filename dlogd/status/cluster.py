@@ -105,7 +105,7 @@ class ClusterReport:
                 name: getattr(self._partition_counts(image), name)
                 for name in PartitionCounts.__slots__
             },
-            "gossip": self._gossip(image),
+            "membership": self._membership(image),
         }
 
     def lease(self) -> dict[str, Any]:
@@ -150,19 +150,18 @@ class ClusterReport:
             "connected": list(progress.connected),
         }
 
-    def _gossip(self, image: ClusterImage) -> dict[str, Any] | None:
+    def _membership(self, image: ClusterImage) -> dict[str, Any] | None:
         gossip = self._clustering.gossip
         if gossip is None:
             return None
         return {
+            "kind": str(self._config.membership.kind),
             "problem": gossip.membership.problem,
-            "members": [
-                {"node_id": int(each.node_id), "state": each.state.value}
-                for each in gossip.membership.members()
-            ],
+            "members": {
+                str(each.node_id): each.state.value for each in gossip.membership.members()
+            },
             "disagreements": [
-                {"node_id": int(each.node_id), "kind": each.kind.value, "message": each.message}
-                for each in gossip.disagreements(image)
+                f"node {each.node_id}: {each.message}" for each in gossip.disagreements(image)
             ],
         }
 
@@ -196,7 +195,7 @@ class ClusterReport:
                 f" another one): dlogctl controller remove {own}, then add {own}"
             )
         if clustering.gossip is not None and clustering.gossip.membership.problem is not None:
-            found.append(f"gossip: {clustering.gossip.membership.problem}")
+            found.append(f"membership: {clustering.gossip.membership.problem}")
         return found
 
     # -- for /metrics
@@ -220,7 +219,7 @@ class ClusterReport:
         yield Sample(metrics.RAFT_CONNECTED, (), len(progress.connected))
         yield Sample(metrics.METADATA_VERSION, (), image.version)
         yield from self._controller_samples(image)
-        yield from self._gossip_samples(image)
+        yield from self._membership_samples(image)
 
     def _controller_samples(self, image: ClusterImage) -> Iterable[Sample]:
         driver = self._clustering.driver
@@ -240,13 +239,13 @@ class ClusterReport:
         for name in PartitionCounts.__slots__:
             yield Sample(metrics.CLUSTER_PARTITIONS, (name,), getattr(counts, name))
 
-    def _gossip_samples(self, image: ClusterImage) -> Iterable[Sample]:
+    def _membership_samples(self, image: ClusterImage) -> Iterable[Sample]:
         gossip = self._clustering.gossip
         if gossip is None:
             return
-        yield Sample(metrics.GOSSIP_UP, (), float(gossip.membership.problem is None))
+        yield Sample(metrics.MEMBERSHIP_UP, (), float(gossip.membership.problem is None))
         found = len(gossip.disagreements(image))
-        yield Sample(metrics.GOSSIP_DISAGREEMENTS, (), found)
+        yield Sample(metrics.MEMBERSHIP_DISAGREEMENTS, (), found)
 
 
 def absent_voters(progress: RaftProgress, own: int) -> list[int]:

@@ -340,16 +340,16 @@ CLUSTER_PARTITIONS = _cluster(
     "not_preferred, reassigning) and offline_replicas; told by the controller.",
     "state",
 )
-GOSSIP_UP = _cluster("gossip_up", "1 while the source of members can be asked.")
-GOSSIP_DISAGREEMENTS = _cluster(
-    "gossip_disagreements", "Differences between gossip and metadata about nodes."
+MEMBERSHIP_UP = _cluster("membership_up", "1 while the source of members can be asked.")
+MEMBERSHIP_DISAGREEMENTS = _cluster(
+    "membership_disagreements", "Differences between gossip and metadata about nodes."
 )
 CLUSTER = (
     *(LEASE_VALID, LEASE_LEFT, LEASE_HEARTBEATS, LEASE_FAILURES, LEASE_LOST),
     *(RAFT_LEADER, RAFT_TERM, RAFT_COMMIT, RAFT_LAST, RAFT_SNAPSHOT, RAFT_BYTES, RAFT_CONNECTED),
     *(METADATA_VERSION, CONTROLLER_ACTIVE, CONTROLLER_PLANS, CONTROLLER_ELECTIONS),
     *(UNCLEAN_ELECTIONS, CONTROLLER_CONDEMNED, CLUSTER_NODES, CLUSTER_FENCED, CLUSTER_PARTITIONS),
-    *(GOSSIP_UP, GOSSIP_DISAGREEMENTS),
+    *(MEMBERSHIP_UP, MEMBERSHIP_DISAGREEMENTS),
 )
 """What a node of several has beside."""
 
