@@ -18,9 +18,10 @@ from dlogd.clock import Clock
 from dlogd.cluster_settings import lease_timings, raft_config, read_key, read_secret
 from dlogd.config.schema import Config
 from dlogd.controller import heartbeats
+from dlogd.controller.channel import Dialler
 from dlogd.controller.driver import ControllerDriver
-from dlogd.controller.heartbeats import Heartbeat, Probe
-from dlogd.controller.internal_server import InternalServer
+from dlogd.controller.heartbeats import NONCE_BYTES, Heartbeat, Probe
+from dlogd.controller.internal_server import Door, InternalServer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import Beat, LeaseTable
@@ -95,11 +96,12 @@ class Clustering:
         Raises ConfigError, OSError and DlogError.
         """
         read = partial(read_secret, config.cluster.secret_file or "", open_directory)
+        secret = await engine.run(read)
         read_file = partial(read_key, open_directory=open_directory, key="serf.key.file")
         serf_key = await engine.run(partial(read_serf_key, config, read_file))
         store = await open_quorum(
             directory,
-            raft_config(config, await engine.run(read)),
+            raft_config(config, secret),
             clock=clock,
             rng=random.Random(rng.getrandbits(64)),
             on_failed=on_failed,
@@ -111,7 +113,7 @@ class Clustering:
         finally:
             if not caught_up:
                 await store.close()
-        opened = cls(config, store, loop=loop, clock=clock, rng=rng, tasks=tasks)
+        opened = cls(config, store, secret, loop=loop, clock=clock, rng=rng, tasks=tasks)
         opened.gossip = make_gossip(config, loop=loop, rng=rng, serf_key=serf_key)
         return opened
 
@@ -119,6 +121,7 @@ class Clustering:
         self,
         config: Config,
         store: Quorum,
+        secret: bytes,
         *,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
@@ -149,7 +152,12 @@ class Clustering:
         )
         self.service.may_shut_down = self._may_shut_down
         idle_s = self.timings.lease_ms * IDLE_LEASES / 1000
-        self.server = InternalServer(loop, self.service, idle_timeout_s=idle_s)
+        cluster_id = config.cluster.id or ""
+        door = Door(
+            secret=secret, cluster_id=cluster_id, new_nonce=lambda: rng.randbytes(NONCE_BYTES)
+        )
+        self.server = InternalServer(loop, self.service, idle_timeout_s=idle_s, door=door)
+        self._dialler = Dialler(loop, secret=secret, cluster_id=cluster_id, rng=rng)
         self.keeper = LeaseKeeper(
             self.lease,
             self.timings,
@@ -159,6 +167,7 @@ class Clustering:
             tasks=tasks,
             controller=lambda: self._address(store.image.controller.node_id),
             heartbeat=self._heartbeat,
+            dialler=self._dialler,
         )
         self.driver = ControllerDriver(
             self.node_id,
@@ -270,7 +279,9 @@ class Clustering:
         return LeaseWatch(
             table,
             self.service,
-            Prober(self._loop, probe, timeout_s=timeout_s, options=self._options),
+            Prober(
+                self._loop, probe, timeout_s=timeout_s, options=self._options, dialler=self._dialler
+            ),
             self.timings,
             loop=self._loop,
             clock=self._clock,
