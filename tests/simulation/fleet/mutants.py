@@ -21,6 +21,7 @@ from dlogd.metadata.commands import FenceNodes, Guarded, UnfenceNode
 from dlogd.metadata.image import Applied
 from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.raft.participant import Participant
+from dlogd.replication import manager as replica_manager
 from dlogd.replication.manager import ReplicaManager
 from tests.simulation.patches import Make, Patch, patched
 
@@ -32,7 +33,7 @@ def _do_nothing(_: Any) -> Any:
 
 
 def _open_everything(_: Any) -> Any:
-    return lambda self, topic: list(range(len(topic.partitions)))
+    return lambda topic, node_id: list(range(len(topic.partitions)))
 
 
 def _by_order_of_the_day(original: Any) -> Any:
@@ -142,7 +143,7 @@ class _Steps:
 MUTANTS: dict[str, tuple[Patch, ...]] = {
     "H7 only the Raft leader's own proposals count": ((Participant, "_forward", _do_nothing),),
     "H10 a node opens replicas that are not its own": (
-        (ReplicaManager, "_mine", _open_everything),
+        (replica_manager, "mine", _open_everything),
     ),
     "H11 commands of former controllers count": ((cluster_steps, "check_guard", _do_nothing),),
     "H12 leaders are chosen in the order of a map": (
