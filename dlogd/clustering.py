@@ -41,7 +41,8 @@ from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-BARRIER_TIMEOUT_MS = 5_000
+WAITING = "waiting for the quorum of the metadata"
+BARRIER_TIMEOUT_MS = 1_000
 FAREWELL_S = 1.0
 IDLE_LEASES = 10
 """A connection between nodes that is silent for so many leases is closed."""
@@ -63,10 +64,19 @@ class OpenQuorum(Protocol):
         """Return the store once it takes part; raise what it raises."""
 
 
-async def catch_up(store: Quorum, clock: Clock) -> None:
-    """Return when the image has all that was acknowledged before: there is a quorum."""
+async def catch_up(store: Quorum, clock: Clock, say: Callable[[str], None]) -> None:
+    """Return when the image has all that was acknowledged before: there is a quorum.
+
+    `say` learns who is missing.
+    """
+    said = ""
     while not isinstance(await store.barrier(clock.now_ms() + BARRIER_TIMEOUT_MS), Applied):
-        log.info("Waiting for the quorum of the metadata")
+        absent = ", ".join(store.progress.absent)
+        waiting = f"{WAITING}: voters {absent} are away" if absent else WAITING
+        say(waiting)
+        if waiting != said:
+            log.info("Waiting for the quorum of the metadata away=%r", absent)
+            said = waiting
         await asyncio.sleep(0.2)
 
 
@@ -90,8 +100,11 @@ class Clustering:
         tasks: Tasks,
         on_failed: Callable[[Exception], None],
         open_quorum: OpenQuorum = ThreadedRaftStore.open,
+        say: Callable[[str], None] = log.debug,
     ) -> "Clustering":
         """Open the metadata and return when there is a quorum; `stop` does not close it.
+
+        `say` is told what it waits for.
 
         Raises ConfigError, OSError and DlogError.
         """
@@ -108,7 +121,7 @@ class Clustering:
         )
         caught_up = False
         try:
-            await catch_up(store, clock)
+            await catch_up(store, clock, say)
             caught_up = True
         finally:
             if not caught_up:
