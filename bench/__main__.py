@@ -4,6 +4,7 @@ Everything by default; `--row` for single rows, whose results are merged into th
 """
 
 import argparse
+import os
 import shlex
 import sys
 import time
@@ -40,6 +41,8 @@ def _say(text: str) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run what was asked for; 1 when a target was missed."""
     options = _parse(arguments)
+    # Users run compiled files; packages that pip has installed are compiled in any case.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     rows = [row for row in all_rows() if not options.row or row.name in options.row]
     if options.list:
         print("\n".join(f"{row.name:26}{row.title}" for row in rows))

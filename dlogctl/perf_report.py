@@ -14,6 +14,7 @@ from dlogctl.output import Output, format_bytes
 from dlogctl.settings import Settings
 
 HISTOGRAM_ROWS = 16
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_plot(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
@@ -24,6 +25,8 @@ def check_plot(_context: click.Context, _option: click.Parameter, path: Path | N
         )
     if path is not None and not path.parent.is_dir():
         raise click.BadParameter(f"there is no directory {path.parent}")
+    if path is not None and path.suffix.lower() not in PICTURES:
+        raise click.BadParameter(f"{str(path)!r} does not end in {', '.join(PICTURES)}")
     return path
 
 
@@ -96,7 +99,7 @@ def _draw(measured: Measured, title: str, path: Path) -> None:
         p99s_ms = [each[2] * 1000 for each in measured.samples]
         tail.plot(times, p99s_ms, color="tab:red", marker=".")
         tail.set_ylabel("p99, ms", color="tab:red")
-        tail.set_ylim(0, 1.1 * max(p99s_ms, default=0.0) or 1.0)
+        tail.set_ylim(0, 1.3 * max(p99s_ms, default=0.0) or 1.0)  # not upon the other
         widths = [(high - low) * 1000 for low, high, _ in rows]
         heights = [count for _, _, count in rows]
         starts = [low * 1000 for low, _, _ in rows]

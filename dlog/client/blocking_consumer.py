@@ -184,7 +184,9 @@ class BlockingConsumer:
         """Ask where these partitions, or all that are read, end for this reader now."""
         return self._call(lambda: self._consumer.end_offsets(partitions))
 
-    def offsets_at(self, starts: Mapping[TopicPartition, Start]) -> dict[TopicPartition, int]:
+    def offsets_at(
+        self, starts: Mapping[TopicPartition, Start] | Mapping[tuple[str, int], Start]
+    ) -> dict[TopicPartition, int]:
         """Return the offset that each start stands for now."""
         return self._call(lambda: self._consumer.offsets_at(starts))
 

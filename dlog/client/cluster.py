@@ -135,6 +135,10 @@ class Cluster:
 
     # Routes: each finds an open connection to the node that a call needs, or raises.
 
+    def candidates(self) -> list[Address]:
+        """Return all addresses that may answer, the likeliest first."""
+        return self._lookup.candidates()
+
     async def any_node(self) -> NodeClient:
         """Return some node that answers: an open one first, then known ones, then bootstrap."""
         for node in self._connections.connected():
@@ -142,7 +146,7 @@ class Cluster:
                 return node
         return await ask_first(
             self._loop,
-            self._lookup.candidates(),
+            self.candidates(),
             self._connections.get,
             self.policy.patience_s,
         )
@@ -290,7 +294,7 @@ class Cluster:
         policy's deadline with the last error, or with RequestTimedOutError.
         """
         self._lookup.prepare()
-        call = _Call(self._loop, self.policy.deadline_s, self._lookup.candidates)
+        call = _Call(self._loop, self.policy.deadline_s, self.candidates)
         while True:
             try:
                 return await call.attempt(route, operation)

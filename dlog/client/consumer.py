@@ -311,9 +311,12 @@ class Consumer:
         """
         return await self._find(partitions, LATEST)
 
-    async def offsets_at(self, starts: Mapping[TopicPartition, Start]) -> dict[TopicPartition, int]:
+    async def offsets_at(
+        self, starts: Mapping[TopicPartition, Start] | Mapping[tuple[str, int], Start]
+    ) -> dict[TopicPartition, int]:
         """Return the offset that each start stands for now."""
-        return await self._reading.finder.place(starts)
+        by_key = {_key(partition): start for partition, start in starts.items()}
+        return await self._reading.finder.place(by_key)
 
     async def lag(self) -> dict[TopicPartition, int]:
         """Return how many offsets each partition is behind its end, as its leader told last."""

@@ -6,9 +6,9 @@ known or the policy's deadline is over. Called by the consumer; reading itself i
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dlog.client.cluster import Cluster
 from dlog.client.node import NodeClient
@@ -18,6 +18,7 @@ from dlog.client.starts import Start, needs_earliest, place, query_timestamp
 from dlog.client.views import TopicView
 from dlog.errors import (
     NONE,
+    ConnectFailedError,
     DlogError,
     LeaderNotAvailableError,
     ProtocolError,
@@ -28,6 +29,8 @@ from dlog.errors import (
 )
 from dlog.types import PartitionId, TopicPartition
 from dlog.wire.apis import ApiKey
+
+T = TypeVar("T")
 
 UNKNOWN_TOPIC_PATIENCE_S = 2.0
 """A topic that was created just now may not be known to every node yet."""
@@ -97,11 +100,27 @@ class Attempts:
     def __init__(
         self, cluster: Cluster, loop: asyncio.AbstractEventLoop, rng: random.Random
     ) -> None:
+        self._cluster = cluster
         self._policy = cluster.policy
         self._loop = loop
         self._rng = rng
         self._started_s = loop.time()
         self._count = 0
+        self._last_error: DlogError | None = None
+
+    async def within(self, attempt: Awaitable[T]) -> T:
+        """Return what one attempt gives; what the deadline cuts off ends with an error."""
+        deadline_s = self._policy.deadline_s
+        try:
+            async with asyncio.timeout_at(self._started_s + deadline_s if deadline_s > 0 else None):
+                return await attempt
+        except TimeoutError as error:
+            if self._last_error is not None:
+                raise self._last_error from error
+            asked = ", ".join(map(str, self._cluster.candidates()))
+            raise ConnectFailedError(
+                f"no answer within {deadline_s:g} s from any of {asked}"
+            ) from error
 
     async def wait_after(self, error: DlogError) -> None:
         """Return when it is time to try again; raise `error` when it is final."""
@@ -113,6 +132,7 @@ class Attempts:
         if isinstance(decision, GiveUp) or (is_unknown and elapsed_s > UNKNOWN_TOPIC_PATIENCE_S):
             raise error
         self._count += 1
+        self._last_error = error
         await asyncio.sleep(decision.wait_s)
 
 
@@ -137,7 +157,7 @@ class OffsetFinder:
         attempts = Attempts(self._cluster, self._loop, self._rng)
         while True:
             try:
-                return await self._cluster.metadata(name)
+                return await attempts.within(self._cluster.metadata(name))
             except (WireError, TransportError) as error:
                 await attempts.wait_after(error)
 
@@ -145,13 +165,14 @@ class OffsetFinder:
         """Return the offset that each start stands for now."""
         queries = {key: query_timestamp(start) for key, start in starts.items()}
         wanted = {key: query for key, query in queries.items() if query is not None}
-        found = await self.find(wanted)
+        attempts = Attempts(self._cluster, self._loop, self._rng)  # one deadline for all
+        found = await self.find(wanted, attempts)
         earliest = await self.find(
-            {key: EARLIEST for key, start in starts.items() if needs_earliest(start)}
+            {key: EARLIEST for key, start in starts.items() if needs_earliest(start)}, attempts
         )
         # No record is that young: begin with the next one that is written.
         too_young = {key: LATEST for key, each in found.items() if each.offset < 0}
-        found.update(await self.find(too_young))
+        found.update(await self.find(too_young, attempts))
         return {
             key: place(
                 start,
@@ -161,17 +182,19 @@ class OffsetFinder:
             for key, start in starts.items()
         }
 
-    async def find(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
+    async def find(
+        self, wanted: Mapping[TopicPartition, int], attempts: Attempts | None = None
+    ) -> dict[TopicPartition, FoundOffset]:
         """Return what ListOffsets says to each timestamp (EARLIEST, LATEST, ms since 1970).
 
         Raises the first error that is final, or that lasts until the policy's deadline.
         """
-        attempts = Attempts(self._cluster, self._loop, self._rng)
+        attempts = attempts or Attempts(self._cluster, self._loop, self._rng)
         found: dict[TopicPartition, FoundOffset] = {}
         missing = dict(wanted)
         while missing:
             failure: DlogError | None = None
-            for key, each in (await self._ask_leaders(missing)).items():
+            for key, each in (await attempts.within(self._ask_leaders(missing))).items():
                 if isinstance(each, FoundOffset):
                     found[key] = each
                     del missing[key]

@@ -40,7 +40,9 @@ def module_of(api_key: int, api_version: int, part: str) -> ModuleType:
         if (api_key, api_version) == (ApiKey.LIST_OFFSETS, 0):
             return importlib.import_module("dlog.wire.list_offsets_v0")
         return importlib.import_module(f"kio.schema.{name}.v{api_version}.{part}")
-    except (ValueError, ModuleNotFoundError):
+    except (ValueError, ModuleNotFoundError) as error:
+        if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("kio.schema."):
+            raise  # it is not the message that is missing, but kio
         raise ProtocolError(f"no {part} with key {api_key} and version {api_version}") from None
 
 

@@ -66,7 +66,7 @@ def _values(client: BlockingClient, target: Target) -> dict[str, dict[str, Any]]
     return {each.name: row_of(each) for each in describe(client, target)}
 
 
-def _refused(error: InvalidConfigError, target: Target, change: Change) -> InvalidConfigError:
+def refused(error: InvalidConfigError, target: Target, change: Change) -> InvalidConfigError:
     """Return the cluster's refusal with what would be right."""
     hints = []
     for key in (each for each in change.keys if each in str(error)):
@@ -101,7 +101,7 @@ def apply_change(
                 )
             )
     except (InvalidConfigError, InvalidRequestError) as error:
-        raise _refused(InvalidConfigError(str(error)), target, change) from None
+        raise refused(InvalidConfigError(str(error)), target, change) from None
     after = before if dry_run else _values(client, target)
     rows = []
     for key in change.keys:

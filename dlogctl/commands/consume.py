@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -26,6 +26,7 @@ from dlogctl.record_options import JSON, LINES, line_format, record_options
 from dlogctl.session import client_options, no_topic
 from dlogctl.settings import Settings, common_options, settings_of
 
+LATEST: Start = "latest"
 POLL_RECORDS = 10_000
 POLL_MS = 500
 COUNT_COLUMNS = (
@@ -178,11 +179,11 @@ def consume(
     )
     try:
         with Interrupts() as interrupts:
-            end = "latest" if until is None else until
+            end = LATEST if until is None else until
             _read(consumer, run, interrupts, until=end, follow=follow)
     except UnknownTopicOrPartitionError:
         raise _nowhere(topics, partitions) from None
-    return _report(run, settings, quiet=quiet)
+    return _report(run, settings, topics, quiet=quiet)
 
 
 def _nowhere(topics: tuple[str, ...], partitions: tuple[int, ...]) -> UnknownTopicOrPartitionError:
@@ -203,11 +204,20 @@ def _read(
             consumer.start()
             if not follow:
                 run.ends = consumer.offsets_at(dict.fromkeys(consumer.assignment, until))
+                if until == LATEST:
+                    _tell_of_short_ones(consumer, run.ends)
         _pump(consumer, run, interrupts)
     except KeyboardInterrupt:
         pass  # what was written is whole, and more was not asked for
     finally:
         consumer.close()
+
+
+def _tell_of_short_ones(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> None:
+    """Say which partitions end before the offset where reading was to begin."""
+    for key, end in ends.items():
+        if (start := consumer.position(key)) > end:
+            click.echo(f"note: {key} ends at {end}, before {start}", err=True)
 
 
 def _pump(consumer: Consumer, run: _Run, interrupts: Interrupts) -> None:
@@ -278,7 +288,7 @@ def _located(record: ConsumedRecord) -> Located:
     )
 
 
-def _report(run: _Run, settings: Settings, *, quiet: bool) -> int:
+def _report(run: _Run, settings: Settings, topics: Sequence[str], *, quiet: bool) -> int:
     if run.counts_only:
         rows = [
             {
@@ -297,4 +307,5 @@ def _report(run: _Run, settings: Settings, *, quiet: bool) -> int:
         click.echo(
             f"{run.records} {'record' if run.records == 1 else 'records'} ({size})", err=True
         )
+    settings.suggest(f"dlogctl topic describe {topics[0]}")
     return exit_codes.FAILURE if run.gaps else exit_codes.OK

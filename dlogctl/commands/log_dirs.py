@@ -43,6 +43,10 @@ MEANINGS = (
     ("USED", "share of the file system that is taken, by whatever"),
     ("ERROR", "why the directory is out of service; its partitions are offline then"),
 )
+LOG_MEANINGS = (
+    ("SIZE", "bytes of the records of this partition in this directory"),
+    ("DIRECTORY", "one of data.directories of the node; a partition lies in one of them"),
+)
 
 Found = Sequence[tuple[int, Sequence[LogDirView] | str]]
 
@@ -124,7 +128,7 @@ def _show(
     else:
         output.rows([_row(each) for each in document], COLUMNS)
     if settings.explain and output.for_people:
-        for title, meaning in () if logs else MEANINGS:
+        for title, meaning in LOG_MEANINGS if logs else MEANINGS:
             click.echo(f"{title}: {meaning}", err=True)
     return exit_codes.FAILURE if any(each["error"] for each in document) else exit_codes.OK
 
@@ -168,8 +172,10 @@ def log_dirs(
         )
     if code != exit_codes.OK:
         settings.suggest("dlogctl status")
-    elif not logs:
-        settings.suggest(f"{context.command_path} --logs")
+    else:
+        settings.suggest(
+            "dlogctl topic describe NAME" if logs else f"{context.command_path} --logs"
+        )
     return code
 
 

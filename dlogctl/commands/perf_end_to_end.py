@@ -79,6 +79,7 @@ def end_to_end(
     report = Report(title="end-to-end", total=total, plot=plot, quiet=quiet)
     with naming_topic(topic or ""):
         measure(settings, report, partial(_work, settings, topic, partitions, load, pace))
+    settings.suggest(f"{context.command_path} --rate {10 * (load.rate or 0):g}")
     return exit_codes.OK
 
 

@@ -7,9 +7,15 @@ import click
 
 from dlog.client.admin import Admin, Resource
 from dlog.client.blocking import BlockingClient
-from dlog.errors import NONE, InvalidPartitionsError, TopicAlreadyExistsError
+from dlog.errors import (
+    NONE,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    TopicAlreadyExistsError,
+)
 from dlogctl import exit_codes
-from dlogctl.commands.config_change import Change, apply_change, change_line, take_pairs
+from dlogctl.commands.config_change import Change, apply_change, change_line, refused, take_pairs
 from dlogctl.completing import complete_configs, complete_pairs, complete_topics
 from dlogctl.config_meaning import meaning_of
 from dlogctl.groups import ExampleCommand
@@ -96,9 +102,17 @@ def create(
             )
         except TopicAlreadyExistsError:
             if not if_not_exists:
-                raise
+                raise TopicAlreadyExistsError(
+                    f"there is a topic {name}; see: dlogctl topic describe {name}"
+                ) from None
             output.done(f"topic {name} exists", topic=name, result="exists", topic_id=None)
             return exit_codes.OK
+        except InvalidConfigError as error:
+            target, change = Target(Resource.TOPIC, name), Change(set_values=configs, unset=())
+            raise refused(error, target, change) from None
+        except InvalidReplicationFactorError as error:
+            text = str(error).rstrip(".")
+            raise InvalidReplicationFactorError(f"{text}; see them: dlogctl status") from None
     if dry_run:
         text, result = f"topic {name} would be created", "would be created"
     else:
@@ -229,6 +243,7 @@ def delete(
         finally:
             if done or not wanted:
                 _show_deleted(Output(settings), done, result)
+    settings.suggest("dlogctl topic list")
     return exit_codes.OK
 
 

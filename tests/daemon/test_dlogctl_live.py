@@ -96,6 +96,10 @@ def test_configs_of_the_cluster_are_changed(node: DaemonProcess) -> None:
         ("config explain retentionms", 1, "did you mean retention.ms? see all"),
         ("config get x --topic t --node 1", 64, "--topic or --node, not both"),
         ("config show --node 9 --timeout 500ms", 1, "the cluster has no node 9"),
+        ("topic create events", 1, "there is a topic events; see: dlogctl topic describe events"),
+        ("topic create x -s retenton.ms=1", 1, "did you mean retention.ms? see all: dlogctl con"),
+        ("topic create x -s retention.ms=-7", 1, "; see: dlogctl config explain retention.ms"),
+        ("topic create x -r 3", 1, "; see them: dlogctl status"),
         ("topic alter events -p 1", 1, "see how many there are: dlogctl topic describe events"),
         ("log-dirs --node 9", 1, "the cluster has no node 9; there are: "),
         ("log-dirs --topic gone", 1, "there is no topic gone; see: dlogctl topic list"),
@@ -107,6 +111,27 @@ def test_refusals_say_what_to_do(node: DaemonProcess, line: str, code: int, mess
     assert (found, out) == (code, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "meaning", "suggested"),
+    [
+        ("status", "leaderless: ", "dlogctl topic list, dlogctl log-dirs"),
+        ("log-dirs", "LOGS: ", "dlogctl log-dirs --logs"),
+        ("log-dirs --logs", "SIZE: ", "dlogctl topic describe NAME"),
+        ("topic list", "", "dlogctl topic describe NAME"),
+        ("topic describe events", "ISR: ", "dlogctl topic alter events --help"),
+        ("topic delete events --dry-run", "", "dlogctl topic list"),
+        ("consume events", "", "dlogctl topic describe events"),
+        ("perf end-to-end -n 1 -q", "", "dlogctl perf end-to-end --rate 10000"),
+    ],
+)
+def test_explaining(node: DaemonProcess, line: str, meaning: str, suggested: str) -> None:
+    code, _, err = run(node, *line.split(), "--explain")
+    assert code == 0
+    assert meaning in err
+    assert err.endswith(f"next: {suggested}\n")
+    assert "next" not in run(node, *line.split())[2]
 
 
 def test_data_directories(node: DaemonProcess) -> None:

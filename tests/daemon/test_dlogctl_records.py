@@ -119,6 +119,9 @@ def test_places_counts_and_partitions(node: DaemonProcess, topic: str) -> None:
     assert read("--from", "end") == []
     assert read("--from", "-1h", "-p", "1", "-n", "2") == ["10", "11"]
     assert read("--from", "@99999999999999") == []
+    beyond = run(node, "consume", topic, "-p", "1", "--from", "7")
+    assert beyond == (0, "", f"note: {topic}-1 ends at 5, before 7\n")
+    assert run(node, "consume", topic, "--from", "4", "--until", "2") == (0, "", "")
     placed = run(node, "consume", topic, "-p", "0", "-n", "1", "--place", "-K", "=")[1]
     assert re.fullmatch(r"0\t0\t\d{13}\tkey=00\n", placed)
     counts = json.loads(run(node, "consume", topic, "--counts", "-o", "json")[1])
@@ -147,6 +150,7 @@ def test_places_counts_and_partitions(node: DaemonProcess, topic: str) -> None:
         ("perf produce gone --timeout 500ms -q", "", 1, "there is no topic gone"),
         ("perf end-to-end -s 3", "", 64, "--size is at least 16"),
         ("perf produce TOPIC --plot /no/where/x.png", "", 64, "there is no directory /no/where"),
+        ("perf produce TOPIC -n 1 --plot x.txt", "", 64, "'x.txt' does not end in .png, .svg"),
     ],
 )
 def test_mistakes_get_one_line(

@@ -208,7 +208,7 @@ class Cluster:
                     reign.fencing[node_id] = None
                     epoch = known.node_epoch
                     self.later(
-                        self.rng.uniform(0, self.rng.choice((300, 6_000))),
+                        self.rng.uniform(0, 12_000),
                         lambda n=node_id, e=epoch: self.fence(reign, n, e),
                     )
                 elif fenced and known.caught_up and self.rng.random() < 0.5:

@@ -70,3 +70,16 @@ def test_a_call_that_may_have_worked_is_not_repeated_unless_it_may_be() -> None:
 def test_the_deadline_holds() -> None:
     assert isinstance(plan(NotLeaderOrFollowerError(), elapsed_s=9.0), TryAgain)
     assert isinstance(plan(NotLeaderOrFollowerError(), elapsed_s=10.0), GiveUp)
+    # Not a wait that would end behind it either.
+    for seed in range(50):
+        rng = random.Random(seed)
+        left_s = POLICY.backoff_s(0, rng)
+        for spare_s, decision in ((-1e-9, GiveUp), (1e-9, TryAgain)):
+            found = plan_retry(
+                POLICY,
+                NotLeaderOrFollowerError(),
+                attempt=0,
+                elapsed_s=POLICY.deadline_s - left_s - spare_s,
+                rng=random.Random(seed),
+            )
+            assert isinstance(found, decision)

@@ -119,6 +119,8 @@ def test_named_partitions_each_from_its_own_start() -> None:
             assert await reader.start_offsets() == {FIRST: 0, THIRD: 0}
             assert await reader.end_offsets([SECOND]) == {SECOND: 9}
             assert await reader.offsets_at({SECOND: Timestamp(1003)}) == {SECOND: 3}
+            by_tuple = {(SECOND.topic, int(SECOND.partition)): Timestamp(1003)}
+            assert await reader.offsets_at(by_tuple) == {SECOND: 3}
 
     run(work, partitions=3)
 

@@ -257,7 +257,10 @@ def test_creating(ctl: Ctl, world: World) -> None:
     assert world.validated == [False, True]
     assert ctl("topic", "create", "new", "--set", "a=b", "--dry-run").code == 0  # as for `alter`
     refused = ctl("topic", "create", "t")
-    assert (refused.code, refused.err) == (1, "dlogctl: topic t exists\n")
+    assert (refused.code, refused.err) == (
+        1,
+        "dlogctl: there is a topic t; see: dlogctl topic describe t\n",
+    )
     assert ctl("topic", "create", "t", "--if-not-exists").code == 0
 
 

@@ -21,7 +21,7 @@ class Scene:
     """A producer with a topic of two partitions, which becomes another one of one partition."""
 
     def __init__(self) -> None:
-        self.accumulator: Accumulator = accumulator()
+        self.accumulator: Accumulator = accumulator(memory_bytes=10_000)
         self.counters = ProducerCounters()
         self.outcomes = Outcomes(self.accumulator, self.counters, random.Random(1))
         self.know(2, OLD, "u")
@@ -162,3 +162,19 @@ def test_topics_without_acknowledgement_are_not_numbered() -> None:
     assert topic is not None
     assert topic.queues[0].identity is None
     assert scene.queue().identity is not None
+
+
+def test_five_batches_are_on_the_wire_and_no_sixth() -> None:
+    """A leader remembers five: it would not know a repetition of an older one."""
+    scene = Scene()
+    for _ in range(10):
+        scene.send(b"x" * 500)  # one is a batch, two are too many for one
+    assert scene.queue().open is not None
+    first = scene.take()
+    assert scene.accumulator.take(scene.queue()) is None  # until the leader knows the producer
+    scene.outcomes.written(first, 0, -1)
+    taken = [scene.take() for _ in range(5)]
+    assert scene.accumulator.take(scene.queue()) is None
+    scene.outcomes.written(taken[0], 1, -1)
+    scene.take()
+    assert scene.accumulator.take(scene.queue()) is None

@@ -27,6 +27,19 @@ assert "kio.serial" not in sys.modules
 """
 
 
+WITHOUT_KIO = """
+import sys
+sys.modules["kio"] = None
+from dlog.wire import messages
+try:
+    messages.request_type(3, 12)
+except ModuleNotFoundError as error:
+    assert error.name in ("kio", "kio.schema"), error.name
+else:
+    raise AssertionError("it was imported")
+"""
+
+
 def run(program: str) -> None:
     """Run a program in an interpreter of its own."""
     done = subprocess.run(
@@ -41,3 +54,7 @@ def test_without_third_party_packages() -> None:
 
 def test_messages_load_kio_piece_by_piece() -> None:
     run(LAZY)
+
+
+def test_kio_that_is_not_installed_is_not_taken_for_an_unknown_message() -> None:
+    run(WITHOUT_KIO)

@@ -1,0 +1,47 @@
+"""A producer and a leader that has moved: the refusal names the new one (KIP-951)."""
+
+from typing import Any
+
+from dlog.client.producer import Producer
+from dlog.errors import NotLeaderOrFollowerError
+from dlog.wire import produce
+from dlog.wire.apis import ApiKey
+from dlog.wire.frame import RequestHeader
+from tests.unit.test_client_failover import POLICY, World, check
+
+HINT_VERSION = 10
+MOVED = (2, 5)  # node, epoch
+
+
+def test_the_leader_that_a_refusal_names_gets_the_batch_without_a_look_up() -> None:
+    async def work(world: World) -> None:
+        asked: list[int] = []
+
+        def answers(node_id: int) -> Any:
+            def answer(header: RequestHeader, _frame: memoryview) -> bytes:
+                asked.append(node_id)
+                moved = node_id != MOVED[0]
+                error = NotLeaderOrFollowerError.code if moved else 0
+                row = (0, error, -1 if moved else 7, -1, -1, None)
+                hint: Any = {("t", 0): MOVED} if moved else {}
+                return produce.encode_response(
+                    header.api_version, header.correlation_id, [("t", [row])], 0, hint
+                )
+
+            return answer
+
+        for node_id, peer in world.nodes.peers.items():
+            peer.raw[ApiKey.PRODUCE] = answers(node_id)
+            peer.versions[ApiKey.PRODUCE] = (3, HINT_VERSION)
+        async with Producer(
+            [world.proxies[1].address], acks="leader", idempotent=False, policy=POLICY
+        ) as producer:
+            await producer.send_many("t", [])  # knows the topic now
+            before = world.seen(ApiKey.METADATA)
+            written = await producer.write("t", b"v", partition=0)
+            assert (written.partition, written.offset) == (0, 7)
+            assert asked == [1, 2]
+            assert producer.cluster.counters.leader_hints == 1
+            assert world.seen(ApiKey.METADATA) == before
+
+    check(work)
