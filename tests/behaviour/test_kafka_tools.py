@@ -15,7 +15,6 @@ from tests.behaviour.clusters import DlogdCluster, TestedCluster
 
 VERSION = "4.3.1"
 TOOLS = "org.apache.kafka.tools"
-LOG4J = Path(__file__).resolve().parents[2] / "bench" / "peers" / "log4j2.xml"
 JVM = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
@@ -52,13 +51,15 @@ class Tools:
 
     def __call__(self, tool: str, *arguments: str) -> str:
         """Run a tool; return what it wrote."""
+        where = ("--bootstrap-server", self._bootstrap)
+        # One of them has its options behind the name of the command.
+        words = (*arguments, *where) if tool.endswith("ClusterTool") else (*where, *arguments)
         java = shutil.which("java")
         assert java is not None
         done = subprocess.run(
             [
-                *(java, *JVM, f"-Dlog4j2.configurationFile={LOG4J}"),
-                *("-Dkafka.logs.dir=/tmp", "-cp", f"{CACHE / 'kafka' / VERSION}/*", tool),
-                *("--bootstrap-server", self._bootstrap, *arguments),
+                *(java, *JVM),
+                *("-cp", f"{CACHE / 'kafka' / VERSION}/*", tool, *words),
             ],
             capture_output=True,
             text=True,
