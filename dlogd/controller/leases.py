@@ -209,6 +209,8 @@ class LeaseTable:
                 entry.fenced = True
                 entry.condemned = None
                 entry.clear()
+                # What it told before says nothing of whether it can return now.
+                entry.beat, entry.heard_ms = None, None
             elif entry.fenced and not node.fenced:
                 entry.fenced = False
                 entry.version_min = version

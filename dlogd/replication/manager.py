@@ -7,10 +7,8 @@ loop's thread; made by `dlogd.broker`.
 
 import asyncio
 import logging
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from dlog.errors import (
@@ -228,10 +226,9 @@ class ReplicaManager:
             changed = list(now.values())
         gone = given_up(
             self._place.node_id,
-            image,
-            before=before,
+            deleted=[topic for key, topic in suspects(before, now) if key not in now],
             changed=changed,
-            here=ChainMap[Key, Any](self.by_id, self._failed),
+            is_here=lambda key: key in self.by_id or key in self._failed,
             undeleted=self._undeleted,
         )
         for key, topic in gone.items():

@@ -38,6 +38,7 @@ TOPIC_SOURCE = 1  # of DescribeConfigs: set on the topic itself
 HEAL_S = 90.0
 PAUSE_S = (0.3, 6.0)  # shorter and longer than a lease
 SEEN_EVERY_S = 0.3
+LOG_BYTES = 50_000  # snapshots of the metadata come all the time
 
 
 @dataclass(slots=True)
@@ -54,6 +55,8 @@ class Summary:
     without_controller_s: list[float] = field(default_factory=list)
     duration_s: float = 0.0
     version: int = 0
+    snapshots: int = 0
+    installed: int = 0
 
     def lines(self) -> list[str]:
         """Return it for people."""
@@ -73,7 +76,8 @@ class Summary:
             f"reasons: {_counts(self.reasons)}",
             "kill of the controller, the other two alive, to the next change that was asked for"
             f" and acknowledged: {told}",
-            f"metadata version={self.version}, all images equal",
+            f"metadata version={self.version}, all images equal;"
+            f" snapshots taken={self.snapshots}, from another node={self.installed}",
         ]
 
 
@@ -291,10 +295,15 @@ class Chaos:
         breaches += breaches_of_logs(self.cluster.nodes)
         assert not breaches, "\n".join(breaches[:40])
         self.cluster.expect_no_complaints()
+        summary.snapshots = self._count_said("(Compacted the Raft log)")
+        summary.installed = self._count_said("(Installed metadata snapshot)")
         counts = ledger.counts
         summary.acknowledged, summary.refused = counts.acknowledged, counts.refused
         summary.unknown, summary.reasons = counts.unknown, counts.reasons
         assert not [each for each in counts.reasons if "UnknownServerError" in each], counts.reasons
+
+    def _count_said(self, pattern: str) -> int:
+        return sum(len(each.said(pattern)) for each in self.cluster.nodes)
 
 
 async def topics_at(node: Node) -> dict[str, TopicState]:
@@ -339,7 +348,10 @@ def _shared(nodes: Sequence[Node], pattern: str, what: str) -> list[str]:
 
 async def run_chaos(directory: Path, *, seed: int, duration_s: float) -> Summary:
     """Make a cluster of three, harm it, judge it."""
-    async with cluster_of(directory) as cluster:
+    async with cluster_of(directory, start=False) as cluster:
+        for node in cluster.nodes:
+            node.log_bytes = LOG_BYTES
+        await cluster.start()
         return await Chaos(cluster, seed).run(duration_s=duration_s)
 
 

@@ -67,6 +67,8 @@ class Node:
         self.lives = 0
         self.clock_shift_s = 0.0
         """How wrong the wall clock of the next process is."""
+        self.log_bytes = 0
+        """How large the log of its metadata gets before there is a snapshot; 0: as usual."""
         self.write_config(overrides)
 
     def write_config(self, overrides: Mapping[str, str]) -> None:
@@ -115,9 +117,10 @@ class Node:
             )
 
     def _program(self) -> list[str]:
-        if not self.clock_shift_s:
+        if not self.clock_shift_s and not self.log_bytes:
             return [sys.executable, "-m", "dlogd"]
-        return [sys.executable, "-m", "tests.cluster.shifted_clock", str(self.clock_shift_s)]
+        odd = [str(self.clock_shift_s), str(self.log_bytes)]
+        return [sys.executable, "-m", "tests.cluster.odd_dlogd", *odd]
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process, if there is one."""

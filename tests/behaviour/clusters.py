@@ -1,0 +1,108 @@
+"""Clusters of three nodes for tests that are about more than one: dlog's sandbox, Apache Kafka."""
+
+import os
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.peers.kafka import KafkaServer
+from bench.peers.server import HOST, free_port
+from scripts.sandbox import running_sandbox
+
+NODES = (1, 2, 3)
+_LAST_WORDS_MAX = 2_000
+
+
+class TestedCluster(ABC):
+    """Three nodes. Life: `start`, then `close`."""
+
+    __test__ = False
+    name = "cluster"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.bootstrap = ""
+        self._ends = ExitStack()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start all nodes; return when they serve."""
+
+    def close(self) -> None:
+        """End everything."""
+        self._ends.close()
+
+    @property
+    def last_words(self) -> str:
+        """The end of what the nodes have said, for the report of a test that fails."""
+        logs = [
+            Path(folder, name)
+            for folder, _, names in os.walk(self.folder)
+            for name in names
+            if name in ("dlogd.log", "output.log")
+        ]
+        return "\n".join(
+            f"{path}:\n{path.read_text(errors='replace')[-_LAST_WORDS_MAX:]}"
+            for path in sorted(logs)
+        )
+
+
+class DlogdCluster(TestedCluster):
+    """`dlogctl sandbox --nodes 3`."""
+
+    name = "dlogd"
+
+    def start(self) -> None:
+        sandbox = self._ends.enter_context(
+            running_sandbox(self.folder / "sandbox", nodes=len(NODES))
+        )
+        self.bootstrap = sandbox.bootstrap
+
+
+class _Node(KafkaServer):
+    """One of the nodes, small and quick to start: nobody measures it here."""
+
+    jvm_options = (
+        *("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+        *("-Xshare:auto", "-Djava.awt.headless=true"),
+    )
+
+    def __init__(self, folder: Path, node: int, controllers: dict[int, int]) -> None:
+        super().__init__(folder)
+        own = f"{HOST}:{controllers[node]}"
+        voters = ",".join(f"{n}@{HOST}:{port}" for n, port in controllers.items())
+        self._overrides = {
+            "node.id": str(node),
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{own}",
+            "auto.create.topics.enable": "false",
+        }
+
+
+class KafkaCluster(TestedCluster):
+    """Three nodes of Apache Kafka, each broker and controller.
+
+    Raises StartError where they cannot be had.
+    """
+
+    name = "kafka"
+
+    def start(self) -> None:
+        controllers = {node: free_port() for node in NODES}
+        nodes = [_Node(self.folder / f"kafka-{n}", n, controllers) for n in NODES]
+        for each in nodes:
+            each.install()
+            each.folder.mkdir(parents=True)
+            each.prepare()
+        # One alone never serves: most of the controllers must be up.
+        for each in nodes:
+            each.launch()
+            self._ends.callback(each.kill)
+        for each in nodes:
+            each.wait(each.ready, 90)
+        self.bootstrap = ",".join(each.bootstrap for each in nodes)
+
+
+CLUSTERS: dict[str, type[TestedCluster]] = {
+    kind.name: kind for kind in (DlogdCluster, KafkaCluster)
+}
