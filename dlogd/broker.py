@@ -176,6 +176,7 @@ class Broker:
                 on_failed=self._on_store_failed,
                 open_quorum=self._open_quorum,
             )
+            self.clustering.on_superseded = self._fail
             return self.clustering.store
         return await MetadataStore.open(
             directory, self._engine, clock=self._clock, on_failed=self._on_store_failed

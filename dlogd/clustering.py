@@ -127,6 +127,8 @@ class Clustering:
     ) -> None:
         self.lease = OwnLease()
         self.gossip: Gossip | None = None
+        self.on_superseded: Callable[[str], None] = log.critical
+        """Called when this life is over: the process must end."""
         self.timings = lease_timings(config)
         self.node_id = NodeId(config.node.id)
         self._config = config
@@ -236,14 +238,6 @@ class Clustering:
     def _on_leadership(self, leads: bool, term: int) -> None:
         self._leads_since_ms = self._clock.now_ms() if leads else None
 
-    def lease_status(self) -> dict[str, Any]:
-        """Return facts about the lease of this node, for /status."""
-        return {
-            "valid": self.lease.is_valid(self._clock.now_ms()),
-            "node_epoch": self.lease.node_epoch,
-            "problem": self.keeper.problem,
-        }
-
     def _address(self, node_id: NodeId) -> Address | None:
         node = self.store.image.nodes.get(node_id)
         for each in node.addresses if node is not None else ():
@@ -295,11 +289,14 @@ class Clustering:
             self.lease.on_controller(new.controller.epoch)
             self.keeper.on_controller_changed()
         was, own = old.nodes.get(self.node_id), new.nodes.get(self.node_id)
-        if own is None or self.lease.node_epoch < 0:
+        if self.lease.node_epoch < 0:
             return
-        if own.node_epoch > self.lease.node_epoch or (
-            own.fenced and was is not None and not was.fenced
-        ):
+        if own is None or own.node_epoch > self.lease.node_epoch:
+            self.keeper.revoke()
+            what = "was removed from the cluster" if own is None else "runs elsewhere as well"
+            self.on_superseded(f"node {self.node_id} {what}: this process gives way")
+            return
+        if own.fenced and was is not None and not was.fenced:
             self.keeper.revoke()
         elif was is not None and was.fenced and not own.fenced:
             self.keeper.beat_now()
