@@ -1,6 +1,7 @@
 """What a cluster of three nodes refuses, and with which errors: dlog as Apache Kafka."""
 
 import asyncio
+import json
 import shutil
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -31,6 +32,7 @@ from dlog.errors import (
     WireError,
 )
 from dlog.wire.apis import ApiKey
+from dlogctl.__main__ import main
 from tests.behaviour.clusters import CLUSTERS, NODES, TestedCluster
 from tests.behaviour.scene import play
 
@@ -360,3 +362,37 @@ def test_the_quorum_and_the_nodes_are_described_by_any_node(cluster: TestedClust
         assert len(leaders) == 1
 
     play(work)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "status",
+        "node list",
+        "node pre-restart 2",
+        "controller list",
+        "partition list --under-replicated",
+        "partition reassignments",
+        "topic describe known",
+    ],
+)
+def test_the_command_line_shows_it(
+    cluster: TestedCluster,
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DLOG_BOOTSTRAP", cluster.bootstrap)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/no/contexts/here")
+    assert main([*line.split(), "-o", "json", "--timeout", "20"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    if line == "status":
+        assert document["healthy"]
+        assert [each["node"] for each in document["nodes"]] == list(NODES)
+    elif line == "node list":
+        assert [each["state"] for each in document] == ["active"] * 3
+        assert sum(each["metadata"] == "controller" for each in document) == 1
+    elif line == "controller list":
+        assert document["failures_tolerated"] == 1
+    elif line.startswith("node pre-restart"):
+        assert document["may_restart"]
