@@ -69,7 +69,7 @@ SHOWN = {
     "create-topics": ("topic_ms", "topics_answered_s", "topics_served_s"),
     "controller-failover": ("failover_s", "failover_max_s"),
     "node-failure": ("failover_s", "failover_max_s"),
-    "partitions-10000": ("image_mb", "replay_s", "idle_cpu_share"),
+    "partitions-10000": ("image_mb", "replay_s", "idle_cpu_share", "rss_mb"),
 }
 Results = dict[str, Any]
 

@@ -223,6 +223,56 @@ class NodeFailureRow(_FailureRow):
         return seconds
 
 
+class ManyPartitionsRow(Row):
+    """One node's image of 10,000 topics, read again; and three nodes with as many that do nothing.
+
+    The image is measured without a broker, as the growth of a process that opens it.
+    """
+
+    name = "partitions-10000"
+    title = "10,000 partitions with 3 replicas: image, its reading at start; the idle controller"
+    contenders = ("dlog-cluster",)
+    runs = 3
+    targets = (
+        Target(metric="image_mb", ours="dlog-cluster", theirs=None, at_most=64),
+        Target(metric="replay_s", ours="dlog-cluster", theirs=None, at_most=3),
+        Target(metric="idle_cpu_share", ours="dlog-cluster", theirs=None, at_most=0.03),
+    )
+    TOPICS, TOPICS_QUICK = 10, 1
+    PARTITIONS = 1_000
+    IDLE_S, IDLE_QUICK_S = 20, 5
+
+    def open(self, arena: Arena, contender: str) -> None:
+        """Start, create the topics, let all settle."""
+        super().open(arena, contender)
+        count = arena.pick(self.TOPICS, self.TOPICS_QUICK)
+        with wire.connect(_cluster(arena, contender).bootstrap) as connection:
+            for _ in range(count):
+                codes = wire.create_topics(connection, [_name("many")], self.PARTITIONS, NODES)
+                _expect_created(codes)
+        time.sleep(5)
+
+    def run(self, arena: Arena, contender: str) -> Numbers:
+        """Watch the controller do nothing; then make and read an image."""
+        controller = _cluster(arena, contender).controller()
+        seconds = arena.pick(self.IDLE_S, self.IDLE_QUICK_S)
+        before = controller.usage().cpu_seconds
+        time.sleep(seconds)
+        usage = controller.usage()
+        folder = arena.folder / _name("image")
+        count = arena.pick(self.TOPICS, self.TOPICS_QUICK) * self.PARTITIONS
+        result = arena.program("image", "--folder", folder, "--partitions", count)
+        result["idle_cpu_share"] = (usage.cpu_seconds - before) / seconds
+        result["rss_mb"] = usage.rss_bytes / 1e6
+        return result
+
+
 def rows() -> list[Row]:
     """Return the rows of this kind."""
-    return [ProposalsRow(), CreateTopicsRow(), ControllerFailoverRow(), NodeFailureRow()]
+    return [
+        ProposalsRow(),
+        CreateTopicsRow(),
+        ControllerFailoverRow(),
+        NodeFailureRow(),
+        ManyPartitionsRow(),
+    ]

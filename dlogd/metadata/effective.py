@@ -132,6 +132,32 @@ def resolve(
     )
 
 
+RESOLVED_MAX = 1_000
+
+
+class Resolver:
+    """`resolve` with a memory: most topics of a cluster set the same few configs, or none."""
+
+    def __init__(self) -> None:
+        self._around: tuple[object, object] = (None, None)
+        self._known: dict[tuple[tuple[str, str], ...], EffectiveTopicConfig] = {}
+
+    def resolve(
+        self, topic: Mapping[str, str], cluster: Mapping[str, str], node: Config
+    ) -> EffectiveTopicConfig:
+        """Return what `resolve` returns."""
+        if self._around[0] is not cluster or self._around[1] is not node:
+            self._around = (cluster, node)
+            self._known.clear()
+        key = tuple(topic.items())
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= RESOLVED_MAX:
+                self._known.clear()
+            found = self._known[key] = resolve(topic, cluster, node)
+        return found
+
+
 def _entry(name: str, key: TopicConfigKey, synonyms: list[ConfigSynonym]) -> ConfigEntry:
     return ConfigEntry(
         name=name,

@@ -41,6 +41,9 @@ class Quorum(Metadata, Protocol):
     async def barrier(self, deadline_ms: int) -> Outcome:
         """Return when the image is at least as new as all that was acknowledged before."""
 
+    async def contact(self, deadline_ms: int) -> Outcome:
+        """Return when this node surely led at some moment since the call; Applied if it did."""
+
     def quorum(self) -> QuorumState | Awaitable[QuorumState]:
         """Return who votes, who follows and how far they are; the leader knows the most."""
 

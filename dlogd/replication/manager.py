@@ -7,8 +7,10 @@ loop's thread; made by `dlogd.broker`.
 
 import asyncio
 import logging
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from dlog.errors import (
@@ -23,13 +25,13 @@ from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.metadata.chunks import suspects
 from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.effective import EffectiveTopicConfig, resolve
+from dlogd.metadata.effective import EffectiveTopicConfig, Resolver
 from dlogd.metadata.image import ClusterImage, TopicImage
 from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import load_producers
 from dlogd.replication.producers import ProducerStates
-from dlogd.replication.reconcile import Key, given_up, mine
+from dlogd.replication.reconcile import Key, given_up, mine, others_have_it
 from dlogd.replication.roles import Roles
 from dlogd.replication.snapshotting import Snapshotting
 from dlogd.replication.topic_settings import log_config_of, settings_of
@@ -65,6 +67,7 @@ class ReplicaManager:
         self.by_id: dict[Key, Partition] = {}
         self._logs = logs
         self._config = config
+        self._resolver = Resolver()
         self._place = placement
         self._tasks = Tasks(task_count_max=OPENING_COUNT_MAX + 8)
         self._failed: dict[Key, WireError] = {}
@@ -228,7 +231,7 @@ class ReplicaManager:
             image,
             before=before,
             changed=changed,
-            here=self.by_id.keys() | self._failed.keys() if changed else (),
+            here=ChainMap[Key, Any](self.by_id, self._failed),
             undeleted=self._undeleted,
         )
         for key, topic in gone.items():
@@ -259,7 +262,7 @@ class ReplicaManager:
         return mine(topic, self._place.node_id)
 
     def _effective(self, topic: TopicImage) -> EffectiveTopicConfig:
-        return resolve(topic.configs, self._image.configs, self._config)
+        return self._resolver.resolve(topic.configs, self._image.configs, self._config)
 
     def _log_config(self, topic: TopicImage) -> LogConfig:
         return log_config_of(self._effective(topic), self._config)
@@ -297,7 +300,10 @@ class ReplicaManager:
         place = self._place
         try:
             plog = await self._logs.create(
-                name, topic.topic_id, log_config_of(effective, self._config)
+                name,
+                topic.topic_id,
+                log_config_of(effective, self._config),
+                anew=others_have_it(topic.partitions[index], place.node_id),
             )
             if plog.failed is not None:
                 raise plog.failed

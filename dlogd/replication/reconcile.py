@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping
 
 from dlog.types import NodeId, TopicId
 from dlogd.metadata.chunks import suspects
-from dlogd.metadata.image import ClusterImage, TopicImage
+from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
 
 Key = tuple[TopicId, int]
 
@@ -12,6 +12,12 @@ Key = tuple[TopicId, int]
 def mine(topic: TopicImage, node_id: NodeId) -> list[int]:
     """Return the partitions of a topic with a replica on a node."""
     return [i for i, part in enumerate(topic.partitions) if node_id in part.replicas]
+
+
+def others_have_it(partition: PartitionImage, node_id: NodeId) -> bool:
+    """Whether a replica may begin anew: the cluster has the records, and does not count on it."""
+    counted = (*partition.isr, *partition.elr)
+    return bool(counted) and node_id not in counted
 
 
 def given_up(

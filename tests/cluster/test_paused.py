@@ -9,8 +9,6 @@ import time
 from pathlib import Path
 from uuid import UUID
 
-import pytest
-
 from dlog.batch.records import Record, encode
 from dlog.client.admin import Admin
 from dlog.client.node import NodeClient, open_node
@@ -66,7 +64,6 @@ async def ask(node: Node, topic: str) -> list[object]:
             each.connection.close()
 
 
-@pytest.mark.xfail(reason="a leader does not ask for its lease yet")
 def test_who_stood_still_answers_nobody_as_a_leader(tmp_path: Path) -> None:
     async def work() -> None:
         async with cluster_of(tmp_path) as cluster:

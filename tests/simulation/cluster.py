@@ -102,6 +102,7 @@ class Host:
         self.broker: Broker | None = None
         self.incarnation = 0
         self.state = "down"  # down, starting, up, stopping
+        self.is_held_down = False  # nothing may start it
         # Whether errors of a disk may have made the node give up files until it is restarted.
         self.disturbed = False
         self.pause_number = 0
@@ -132,7 +133,7 @@ class Host:
 
     def boot(self) -> None:
         """Start the next incarnation, if none runs."""
-        if self.state != "down":
+        if self.state != "down" or self.is_held_down:
             return
         self.incarnation += 1
         self.state = "starting"

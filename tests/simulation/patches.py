@@ -1,9 +1,8 @@
 """Known holes as patches: for a while, a function of the daemon is replaced by a wrong one."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 Make = Callable[[Any], Any]
 """Makes the wrong function from the right one."""
@@ -14,8 +13,11 @@ Patch = tuple[Any, str, Make]
 @contextmanager
 def patched(patches: Sequence[Patch]) -> Iterator[None]:
     """Open a hole for a while; one hole may need several patches, where one hides the other."""
-    with ExitStack() as stack:
-        for owner, attribute, make in patches:
-            wrong = make(getattr(owner, attribute))
-            stack.enter_context(mock.patch.object(owner, attribute, wrong))
+    originals = [getattr(owner, attribute) for owner, attribute, _ in patches]
+    try:
+        for (owner, attribute, make), original in zip(patches, originals, strict=True):
+            setattr(owner, attribute, make(original))
         yield
+    finally:
+        for (owner, attribute, _), original in zip(patches, originals, strict=True):
+            setattr(owner, attribute, original)

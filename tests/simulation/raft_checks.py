@@ -36,6 +36,8 @@ class Registry:
     """Everything that was ever seen in a run."""
 
     leaders: dict[int, int] = field(default_factory=dict)
+    led_since: dict[int, int] = field(default_factory=dict)  # by term: the step
+    contacts: int = 0  # proofs of leadership
     logged: dict[tuple[int, int], bytes] = field(default_factory=dict)
     applied: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)
@@ -105,6 +107,7 @@ class Registry:
         self.terms[node_id] = term
         if core.is_leader:
             other = self.leaders.setdefault(term, node_id)
+            self.led_since.setdefault(term, self.steps)
             if other != node_id:
                 self.violate(f"two leaders in term {term}: {other} and {node_id}")
             self._look_at_quorum(node_id, store)

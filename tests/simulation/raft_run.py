@@ -182,6 +182,7 @@ class Run:
             work = self._propose(host)
             task = asyncio.Task(work, loop=loop, name=f"client{number}")
             host._graveyard.append(task)
+            self._ask_contact(host)
         pause_ns = int(self.rng.expovariate(1 / (80 * MS)))
         self.world.at(pause_ns, self._client_step, number)
 
@@ -221,6 +222,23 @@ class Run:
             if not isinstance(call.outcome, Unknown) or self.rng.random() < 0.5:
                 return
             call = Call(call.number, call.key, host.node_id, self.world.now_ns, store)
+
+    def _ask_contact(self, host: RaftHost) -> None:
+        """Ask a node for a proof that it leads; who gets one has had no successor at that time."""
+        store, clock, registry = host.store, host.clock, self.registry
+        assert store is not None and clock is not None
+        asked_step = registry.steps
+
+        def on_settled(outcome: Any) -> None:
+            self.trace("contact", host.node_id, type(outcome).__name__)
+            if not isinstance(outcome, Applied):
+                return
+            registry.contacts += 1
+            for term, step in registry.led_since.items():
+                if term > store.core.term and step <= asked_step:
+                    registry.violate(f"node {host.node_id} led after the leader of term {term}")
+
+        store.submit_contact(clock.now_ms() + 500, on_settled)
 
     def _check_own_image(self, store: Any, call: Call) -> None:
         if isinstance(call.outcome, Applied) and store.image.version < call.outcome.version:

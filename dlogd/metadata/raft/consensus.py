@@ -18,12 +18,12 @@ from uuid import UUID
 from dlogd.clock import Clock
 from dlogd.metadata.raft import appends, pinned
 from dlogd.metadata.raft.appends import RaftHaltedError
-from dlogd.metadata.raft.elections import NEVER_S, Elections
+from dlogd.metadata.raft.elections import Elections
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peers import NoPoller, Peer, Send, Wire
 from dlogd.metadata.raft.replication import Replication
-from dlogd.metadata.raft.timings import RaftTimings
+from dlogd.metadata.raft.timings import NEVER_S, RaftTimings
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +133,12 @@ class RaftCore(Elections):
         pinned.enter(self._clock)
         self._onTick(0.0)
 
+    def due_s(self) -> float:
+        """Return when `tick` must be called, whatever comes: for a heartbeat or an election."""
+        if self.is_leader:
+            return float(self._SyncObj__newAppendEntriesTime)
+        return float(self._SyncObj__raftElectionDeadline)
+
     def push(self) -> None:
         """Send what is new, and flush meanwhile: the copy here counts only when it is durable."""
         pinned.enter(self._clock)
@@ -210,6 +216,32 @@ class RaftCore(Elections):
         """Whether what a peer says it holds may commit entries: it is bound to its directory."""
         voter = self._log.voters.get(node_id)
         return voter is not None and voter.directory_id == self._directories.get(node_id)
+
+    def led_at_s(self) -> float:
+        """Return a time at which surely nobody led in a later term; the past, while a follower.
+
+        Each of a majority was sent an append then or later, and has replied in this term. Whoever
+        was elected in a later term before had the vote of one of them, who would not have.
+        """
+        if not self.is_leader:
+            return NEVER_S
+        voters = self._log.voters
+        times = sorted(
+            (
+                self._replication.contact_s(peer)
+                for node_id, peer in self._seats.items()
+                if peer.id >= 0 and self.counts(node_id)
+            ),
+            reverse=True,
+        )
+        needed = voters.quorum - 1
+        if not needed:
+            return self.now_s()
+        return times[needed - 1] if len(times) >= needed else NEVER_S
+
+    def hasten(self) -> None:
+        """Send a heartbeat with the next tick."""
+        self._SyncObj__newAppendEntriesTime = 0.0
 
     # -- following
 

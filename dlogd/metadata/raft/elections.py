@@ -12,10 +12,9 @@ from dlogd.metadata.raft import pinned
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peers import Peer, Send
-from dlogd.metadata.raft.timings import RaftTimings
+from dlogd.metadata.raft.timings import NEVER_S, RaftTimings
 
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
-NEVER_S = -1e9
 
 
 class Elections(pinned.SyncObj):  # type: ignore[misc]

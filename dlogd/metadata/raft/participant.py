@@ -13,7 +13,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from dlogd.clock import Clock
-from dlogd.metadata.image import ClusterImage, Unknown
+from dlogd.metadata.image import Applied, ClusterImage, Unknown
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.administration import Administration
 from dlogd.metadata.raft.boot import Disk
@@ -23,10 +23,11 @@ from dlogd.metadata.raft.log import LogFailedError
 from dlogd.metadata.raft.machine_state import MachineState
 from dlogd.metadata.raft.membership import Membership
 from dlogd.metadata.raft.messages import Message
-from dlogd.metadata.raft.proposals import Intake, Outbox
+from dlogd.metadata.raft.proposals import Contacts, Intake, Outbox
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.settings import RaftConfig
+from dlogd.metadata.raft.timings import NEVER_S
 from dlogd.metadata.raft.transport import RaftTransport
 from dlogd.metadata.raft.voters import Voters
 from dlogd.tasks import Tasks
@@ -34,6 +35,8 @@ from dlogd.tasks import Tasks
 log = logging.getLogger(__name__)
 
 _THROTTLED = 89  # THROTTLING_QUOTA_EXCEEDED: try again later
+
+MOMENT_S = 0.001
 
 OnLeadership = Callable[[bool, int], None]
 
@@ -57,6 +60,7 @@ class Participant:
         self._on_failed = on_failed
         self._outbox = Outbox()
         self._intake = Intake()
+        self._contacts = Contacts()
         self._inbox: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._wake = asyncio.Event()
         self._tasks = Tasks(self._on_task_failed)
@@ -136,22 +140,29 @@ class Participant:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(self._config.timings.tick_s, self._wake.set)
+        timer = loop.call_later(0, self._wake.set)
         while not self._closed:
             self._wake.clear()
-            if self._clock_passed(timer):
-                timer = loop.call_later(self._config.timings.tick_s, self._wake.set)
             try:
                 self._step()
             except LogFailedError as error:
                 # A full or broken disk is no defect of the program: one line says it.
                 self._on_task_failed("raft", error)
                 break
+            due_s = loop.time() + self._pause_s()
+            if timer.when() <= loop.time() or due_s < timer.when():
+                timer.cancel()
+                timer = loop.call_at(due_s, self._wake.set)
             await self._wake.wait()
         timer.cancel()
 
-    def _clock_passed(self, timer: asyncio.TimerHandle) -> bool:
-        return timer.when() <= asyncio.get_running_loop().time()
+    def _pause_s(self) -> float:
+        """Return how long the node may sleep: until it must act by itself, if it has nothing."""
+        tick_s, heartbeat_s = self._config.timings.tick_s, self._config.timings.heartbeat_s
+        if len(self._outbox) or len(self._contacts) or self.core.leader_id is None:
+            return tick_s
+        # What is due acts when its time has passed, not in that very moment.
+        return min(max(self.core.due_s() - self.core.now_s(), 0) + MOMENT_S, heartbeat_s)
 
     def _step(self) -> None:
         """Take what has come, let time pass, send."""
@@ -171,6 +182,10 @@ class Participant:
         if core.is_leader and len(self.log.voters) == 1 and core.commit_index < self.log.last_index:
             self._wake.set()
         self._note_leadership()
+        if len(self._contacts):
+            led_at_s = core.led_at_s() if core.is_active_leader else NEVER_S
+            proven = Applied(version=self.image.version)
+            self._contacts.settle(led_at_s, self._clock.now_ms(), proven)
         self.state.maybe_compact(core.applied_index)
 
     def _lead(self) -> None:
@@ -294,7 +309,9 @@ class Participant:
             return
         self.failed = error if isinstance(error, Exception) else RuntimeError(repr(error))
         log.critical("Raft metadata failed error=%s", error)
-        self._outbox.abandon(Unknown(message=f"The metadata store has failed: {error}"))
+        unknown = Unknown(message=f"The metadata store has failed: {error}")
+        self._outbox.abandon(unknown)
+        self._contacts.abandon(unknown)
         self._transport.abort()
         self._disk.log.failed = True
         if self._on_failed is not None:

@@ -139,6 +139,36 @@ def _due(pending: Pending, term: int, applied_term: int, now_s: float) -> bool:
     return fresh or (pending.term == term and now_s - pending.sent_s >= RESEND_S)
 
 
+class Contacts:
+    """Who waits for a proof that this node leads."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[float, int, OnSettled]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, since_s: float, deadline_ms: int, on_settled: OnSettled) -> None:
+        """Wait for a moment since `since_s` at which this node surely led."""
+        self._waiting.append((since_s, deadline_ms, on_settled))
+
+    def settle(self, led_at_s: float, now_ms: int, proven: Outcome) -> None:
+        """Tell those who have it, and those whose time is up."""
+        for _ in range(len(self._waiting)):
+            since_s, deadline_ms, on_settled = self._waiting.popleft()
+            if led_at_s >= since_s:
+                on_settled(proven)
+            elif now_ms >= deadline_ms:
+                on_settled(Refused.of(NotControllerError("This node may lead no longer")))
+            else:
+                self._waiting.append((since_s, deadline_ms, on_settled))
+
+    def abandon(self, outcome: Outcome) -> None:
+        """Settle all; the node stops."""
+        while self._waiting:
+            self._waiting.popleft()[2](outcome)
+
+
 class Intake:
     """What a leader was given in its term and has not put into the log yet."""
 

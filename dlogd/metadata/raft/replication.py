@@ -13,6 +13,7 @@ from dlogd.metadata.raft.entries import Entry
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.snapshots import SnapshotFiles
+from dlogd.metadata.raft.timings import NEVER_S
 
 MESSAGES_IN_FLIGHT_MAX = 16
 APPEND_BYTES_MAX = 1 << 20
@@ -23,7 +24,10 @@ CHUNK_BYTES = 256 << 10
 class _Progress:
     """What is under way to one peer on this connection."""
 
-    outstanding: deque[int] = field(default_factory=deque)
+    # Numbers of appends without a reply, and when they were sent.
+    outstanding: deque[tuple[int, float]] = field(default_factory=deque)
+    # When the newest append was sent that was replied to, in this term.
+    contact_s: float = NEVER_S
     # Rewinds asked for in replies to what was sent up to here are old news.
     rewound_at: int = 0
     commit_sent: int = -1
@@ -37,6 +41,7 @@ class _Progress:
     def forget(self) -> None:
         """Begin anew: nothing is under way."""
         self.outstanding.clear()
+        self.contact_s = NEVER_S
         self.commit_sent = -1
         self.snapshot_index, self.snapshot = 0, b""
 
@@ -144,7 +149,7 @@ class Replication:
         self, peer: Any, progress: _Progress, previous: int, entries: list[Entry]
     ) -> None:
         self._sequence += 1
-        progress.outstanding.append(self._sequence)
+        progress.outstanding.append((self._sequence, self._core.now_s()))
         progress.commit_sent = self._core.commit_index
         self._core._send(
             peer.node_id,
@@ -203,8 +208,8 @@ class Replication:
         if progress is None:
             return
         outstanding = progress.outstanding
-        while outstanding and outstanding[0] <= message["seq"]:
-            outstanding.popleft()
+        while outstanding and outstanding[0][0] <= message["seq"]:
+            progress.contact_s = outstanding.popleft()[1]
         index = message["next_node_idx"]
         if message["success"]:
             self._advance(peer, min(index - 1, self._log.last_index))
@@ -229,6 +234,11 @@ class Replication:
             progress.forget()
             self._advance(peer, index)
             self._set_next(peer, index + 1)
+
+    def contact_s(self, peer: Any) -> float:
+        """Return when the newest append was sent that a peer replied to in this term."""
+        progress = self._progress.get(peer.id)
+        return NEVER_S if progress is None else progress.contact_s
 
     # -- for operators
 

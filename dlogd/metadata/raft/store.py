@@ -158,6 +158,15 @@ class RaftStore(Participant):
         self.submit_barrier(deadline_ms, settled.on_settled)
         return await settled.outcome
 
+    async def contact(self, deadline_ms: int) -> Outcome:
+        """Return when this node surely led at some moment since the call; Applied if it did.
+
+        A round of heartbeats proves it: nothing is written.
+        """
+        settled = _Settled()
+        self.submit_contact(deadline_ms, settled.on_settled)
+        return await settled.outcome
+
     def submit(self, command: Command, deadline_ms: int, on_settled: OnSettled) -> None:
         """Propose a command; its outcome is told once, perhaps at once, by `on_settled`."""
         # The leader takes each id once in its term: it would not answer a second time.
@@ -175,6 +184,16 @@ class RaftStore(Participant):
     def submit_barrier(self, deadline_ms: int, on_settled: OnSettled) -> None:
         """Do what `barrier` does, with the outcome told by `on_settled`."""
         self._send(Item(What.BARRIER, self._new_id().bytes), deadline_ms, on_settled)
+
+    def submit_contact(self, deadline_ms: int, on_settled: OnSettled) -> None:
+        """Do what `contact` does, with the outcome told by `on_settled`."""
+        refusal = self._refusal()
+        if refusal is not None:
+            on_settled(refusal)
+            return
+        self._contacts.add(self.core.now_s(), deadline_ms, on_settled)
+        self.core.hasten()
+        self._wake.set()
 
     def _send(self, item: Item, deadline_ms: int, on_settled: OnSettled) -> None:
         refusal = self._refusal()
@@ -225,5 +244,6 @@ class RaftStore(Participant):
             await asyncio.wait([self._runner])
         await self._transport.close()
         await self._tasks.close()
-        self._outbox.abandon(Unknown(message="The metadata store was closed"))
+        self._outbox.abandon(closed := Unknown(message="The metadata store was closed"))
+        self._contacts.abandon(closed)
         self._disk.close()

@@ -190,6 +190,10 @@ class ThreadedRaftStore:
         """Return when the image is at least as new as all that was acknowledged before the call."""
         return await self._settled(self._opened.submit_barrier, deadline_ms)
 
+    async def contact(self, deadline_ms: int) -> Outcome:
+        """Return when this node surely led at some moment since the call; Applied if it did."""
+        return await self._settled(self._opened.submit_contact, deadline_ms)
+
     async def _settled(self, submit: Callable[..., None], *arguments: object) -> Outcome:
         """Have the thread submit something and wait for its outcome: no task for each of many."""
         if self._closed:

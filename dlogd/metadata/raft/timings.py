@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+NEVER_S = -1e9
+"""A time long past."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftTimings:

@@ -97,7 +97,7 @@ def _know_only_what_was_seen(original: Any) -> Any:
     return begin
 
 
-def _take_any_grant(original: Any) -> Any:
+def take_any_grant(original: Any) -> Any:
     def on_grant(self: Any, grant: Any) -> bool:
         epochs = {"node_epoch": self.node_epoch, "controller_epoch": self.controller_epoch}
         return bool(original(self, replace(grant, **epochs)))
@@ -105,7 +105,7 @@ def _take_any_grant(original: Any) -> Any:
     return on_grant
 
 
-def _grant_to_any_life(original: Any) -> Any:
+def grant_to_any_life(original: Any) -> Any:
     def on_beat(self: Any, beat: Any, now_ms: int) -> Any:
         entry = self._entries.get(beat.node_id)
         if entry is not None:
@@ -146,8 +146,6 @@ MUTANTS: dict[str, tuple[Patch, ...]] = {
         (replica_manager, "mine", _open_everything),
     ),
     "H11 commands of former controllers count": ((cluster_steps, "check_guard", _do_nothing),),
-    "H11 a lease counts for any life and controller": ((OwnLease, "on_grant", _take_any_grant),),
-    "H11 leases are granted to former lives": ((LeaseTable, "on_beat", _grant_to_any_life),),
     "H12 leaders are chosen in the order of a map": (
         (election, "candidates", _by_order_of_the_day),
     ),

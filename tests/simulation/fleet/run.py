@@ -199,6 +199,7 @@ class _FleetRun:
         victims = self._spare_hosts(random.Random(f"{plan.seed}/victims"))
         for host in victims:
             self.trace("strike", plan.last_strike, host.name)
+            host.is_held_down = True
             self.count(f"last strike {plan.last_strike}")
             if plan.last_strike == "crash":
                 host.crash()
@@ -215,6 +216,7 @@ class _FleetRun:
         for host in victims:
             if host.loop is not None:
                 host.loop.resume()
+            host.is_held_down = False
             host.boot()
         if not self.registry.violations and self._become_whole(tasks):
             self._judge(tasks)

@@ -1,6 +1,8 @@
-"""`dlogd` with a wall clock that is wrong: `shifted_clock SECONDS [arguments of dlogd]`.
+"""`dlogd` with what no configuration can bring: `odd_dlogd SECONDS LOG_BYTES [arguments]`.
 
-SIGUSR1 puts the clock back by an hour. The monotonic clock stays what it is, as on a host.
+The wall clock is wrong by so many seconds, and SIGUSR1 puts it back by an hour; the monotonic clock
+stays what it is, as on a host. The log of the metadata is replaced by a snapshot when it is larger
+than `LOG_BYTES`; 0 leaves that as it is.
 """
 
 import signal
@@ -8,8 +10,10 @@ import sys
 import time
 
 from dlogd.__main__ import main
+from dlogd.metadata.raft.settings import RaftConfig
 
 BACK_S = 3_600
+ENTRIES_KEPT = 10
 
 
 class Shift:
@@ -30,8 +34,16 @@ def shift_wall_clock(shift: Shift) -> None:
     time.time_ns = lambda: right_ns() + int(shift.seconds * 1e9)
 
 
+def take_snapshots(log_bytes: int) -> None:
+    """Let the log be small, so that snapshots are in the middle of everything."""
+    defaults = RaftConfig.__init__.__kwdefaults__
+    defaults["log_bytes_max"], defaults["entries_kept"] = log_bytes, ENTRIES_KEPT
+
+
 if __name__ == "__main__":
     SHIFT = Shift(float(sys.argv.pop(1)))
     shift_wall_clock(SHIFT)
     signal.signal(signal.SIGUSR1, SHIFT.back)
+    if LOG_BYTES := int(sys.argv.pop(1)):
+        take_snapshots(LOG_BYTES)
     sys.exit(main())

@@ -1,0 +1,106 @@
+"""Holes that named tests see, and that each list of mutants is whole.
+
+`make mutants` opens all of them; what takes long is only there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlogd.controller.leases import LeaseTable
+from dlogd.controller.own_lease import OwnLease
+from dlogd.metadata import journal
+from dlogd.metadata.raft import appends
+from dlogd.metadata.raft.appends import Append
+from dlogd.metadata.raft.log import RaftLog
+from dlogd.metadata.raft.receiving import SnapshotReceiver
+from dlogd.metadata.raft.replication import Replication
+from tests.property import test_leases, test_metadata_mutants
+from tests.simulation import mutants as node_mutants
+from tests.simulation import raft_mutants
+from tests.simulation.fleet import mutants as fleet_mutants
+from tests.simulation.fleet.mutants import grant_to_any_life, take_any_grant
+from tests.simulation.patches import Patch
+
+HOLES = "tests/unit/test_raft_holes.py"
+REPLICATION = "tests/unit/test_raft_replication.py"
+
+
+def _back_off_by_one(original: Any) -> Any:
+    def normalise(*arguments: Any) -> Append:
+        return replace(original(*arguments), backoff=None)
+
+    return normalise
+
+
+def _send_without_bounds(original: Any) -> Any:
+    def send(self: Any, peer: Any, progress: Any, *, heartbeat: bool) -> None:
+        progress.position_sent = progress.position_acked
+        original(self, peer, progress, heartbeat=True)
+
+    return send
+
+
+# Patches, and the tests of which one at least must fail.
+TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
+    "1.2.2 the log is cleared and written again": (
+        ((RaftLog, "_rewrite", raft_mutants.rewrite_in_place),),
+        (f"{HOLES}::test_no_crash_in_a_compaction_loses_an_entry_or_the_vote",),
+    ),
+    "1.3 sums are not checked": (
+        ((journal, "_frame_at", raft_mutants.accept_torn_frames),),
+        (f"{HOLES}::test_no_crash_in_an_append_makes_entries_up",),
+    ),
+    "1.5.2 chunks of a snapshot commit what stands here": (
+        ((SnapshotReceiver, "receive", raft_mutants.commit_by_chunks),),
+        (f"{HOLES}::test_a_chunk_of_a_snapshot_moves_nothing_before_the_last",),
+    ),
+    "1.5.3 replies of other terms count": (
+        ((Replication, "_heard", raft_mutants.count_replies_of_any_term),),
+        (f"{REPLICATION}::test_a_reply_of_an_earlier_leadership_does_not_count",),
+    ),
+    "1.5.5 backing off goes entry by entry": (
+        ((appends, "normalise", _back_off_by_one),),
+        ("tests/unit/test_raft_appends.py::test_backing_off_skips_a_whole_term",),
+    ),
+    "1.5.7 a snapshot is sent again and again": (
+        ((Replication, "_send_snapshot", _send_without_bounds),),
+        (f"{REPLICATION}::test_a_snapshot_goes_chunk_by_chunk_and_then_entries_follow",),
+    ),
+    "1.5.8 what is larger than a message is left behind": (
+        ((Replication, "_take", raft_mutants.take_small_ones),),
+        (f"{HOLES}::test_commands_larger_than_a_message_arrive_whole",),
+    ),
+    "H11 a lease counts for any life and controller": (
+        ((OwnLease, "on_grant", take_any_grant),),
+        ("tests/unit/test_leases.py::test_grants_for_others_and_of_the_deposed_do_not_count",),
+    ),
+    "H11 leases are granted to former lives": (
+        ((LeaseTable, "on_beat", grant_to_any_life),),
+        ("tests/unit/test_leases.py::test_only_the_registered_life_is_granted",),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "mutants", [node_mutants.MUTANTS, raft_mutants.MUTANTS, fleet_mutants.MUTANTS]
+)
+def test_what_is_replaced_exists(mutants: dict[str, Any]) -> None:
+    for name, patches in mutants.items():
+        for owner, attribute, _ in patches if isinstance(patches[0], tuple) else [patches]:
+            assert getattr(owner, attribute, None) is not None, f"{name}: {attribute}"
+
+
+def test_every_hole_of_the_analysis_has_a_mutant() -> None:
+    names = [
+        *(*node_mutants.MUTANTS, *raft_mutants.MUTANTS, *fleet_mutants.MUTANTS, *TESTED),
+        *(*test_metadata_mutants.MUTANTS, *test_leases.HOLES),
+    ]
+    wanted = [
+        *("1.2.1", "1.2.2", "1.3", "1.5.1", "1.5.2", "1.5.3", "1.5.4", "1.5.5", "1.5.6", "1.5.7"),
+        *("1.5.8", "H7", "H10", "H11", "H12", "H13", "H15", "H20", "L2", "L10", "L13"),
+    ]
+    missing = [each for each in wanted if not any(each in name for name in names)]
+    assert not missing
