@@ -29,9 +29,10 @@ soak: install
 mutants: install
 	@.venv/bin/python -m tests.simulation.every_mutant
 
-# Three real nodes killed and paused at random: make chaos MINUTES=15 SEED=7.
+# Real nodes killed and paused at random: make chaos MINUTES=15 SEED=7 NODES=3.
 chaos: install
-	@.venv/bin/python -m tests.cluster --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED))
+	@.venv/bin/python -m tests.cluster --minutes $(or $(MINUTES),15) \
+		--nodes $(or $(NODES),3) $(if $(SEED),--seed $(SEED))
 
 # The long forms of tests/crash and tests/fuzz, as long as the environment says.
 crash: export DLOG_KILL_ROUNDS ?= 50

@@ -120,7 +120,10 @@ class NotLeaderOrFollowerError(WireError, code=6, refresh_metadata=True):
 
 
 class RequestTimedOutError(TransportError, WireError, code=7, retriable=True):
-    """The deadline passed, here or on the server; the outcome is unknown."""
+    """No answer came in time, or the server did not finish in time: the outcome is unknown."""
+
+    is_answer: bool = False
+    """Whether the server said so, and was reached therefore."""
 
 
 class BrokerNotAvailableError(WireError, code=8):
@@ -378,4 +381,7 @@ def error_for(code: int, message: str = "") -> WireError:
     error_type = ERRORS.get(code)
     if error_type is None:
         return UnknownServerError(message or f"unknown error code {code}")
-    return error_type(message)
+    error = error_type(message)
+    if isinstance(error, RequestTimedOutError):
+        error.is_answer = True
+    return error

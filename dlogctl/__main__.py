@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from dlog.errors import ConnectFailedError, DlogError, TransportError
+from dlog.errors import ConnectFailedError, DlogError, RequestTimedOutError, TransportError
 from dlogctl import exit_codes
 from dlogctl.groups import LazyGroup
 from dlogctl.settings import Settings, common_options, settings_of
@@ -81,6 +81,8 @@ def _complain(text: str) -> None:
 
 def _exit_code_of(error: Exception) -> int:
     unreachable = isinstance(error, ConnectFailedError | TransportError)
+    if isinstance(error, RequestTimedOutError) and error.is_answer:
+        unreachable = False
     return exit_codes.UNREACHABLE if unreachable else exit_codes.FAILURE
 
 

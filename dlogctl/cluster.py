@@ -98,25 +98,31 @@ class Cluster:
         )
 
 
+def _leader(quorum: QuorumView) -> QuorumReplica | None:
+    return next((each for each in quorum.voters if each.node_id == quorum.leader_id), None)
+
+
 def lag_of(quorum: QuorumView, each: QuorumReplica) -> int | None:
     """Return how many entries a node lacks, None where that is unknown."""
     if each.log_end_offset < 0:
         return None
-    leader = next((v for v in quorum.voters if v.node_id == quorum.leader_id), None)
+    leader = _leader(quorum)
     end = quorum.high_watermark if leader is None else leader.log_end_offset
     return max(0, end - each.log_end_offset)
 
 
 def silence_ms(quorum: QuorumView, each: QuorumReplica) -> int | None:
     """Return for how long a node has not been heard of, None where nobody knows."""
-    leader = next((v for v in quorum.voters if v.node_id == quorum.leader_id), None)
+    leader = _leader(quorum)
     if leader is None or each.last_fetch_ms < 0:
         return None
     return max(0, leader.last_fetch_ms - each.last_fetch_ms)
 
 
 def is_healthy(quorum: QuorumView, each: QuorumReplica) -> bool:
-    """Whether a node follows the metadata closely."""
+    """Whether a node follows the metadata closely, as far as is known."""
+    if _leader(quorum) is None:
+        return True
     silent_ms = silence_ms(quorum, each)
     return silent_ms is not None and silent_ms < SILENCE_MS
 

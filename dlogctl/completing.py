@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from dlog.errors import DlogError
+from dlog.errors import DlogError, UnsupportedVersionError
 from dlogctl.settings import Settings, settings_of
 
 DEADLINE_S = 0.7
@@ -53,9 +53,13 @@ def complete_nodes(context: click.Context, _parameter: click.Parameter, text: st
     """Return the ids of the nodes that begin with `text`."""
 
     async def nodes(client: Any) -> list[str]:
-        return [str(each) for each in sorted((await client.admin.describe_cluster()).nodes)]
+        try:
+            return [str(each) for each in await client.admin.describe_nodes()]
+        except UnsupportedVersionError:
+            return [str(each) for each in sorted((await client.admin.describe_cluster()).nodes)]
 
-    return [name for name in _ask(context, nodes) if name.startswith(text)]
+    given = [str(each) for each in context.params.get("node_ids") or ()]
+    return [name for name in _ask(context, nodes) if name.startswith(text) and name not in given]
 
 
 def complete_configs(context: click.Context, _parameter: click.Parameter, text: str) -> list[str]:

@@ -58,7 +58,9 @@ def _reasons_of_node(node_id: int, status: Mapping[str, Any] | None) -> list[str
 
 
 def reasons_against(
-    cluster: Cluster, statuses: Mapping[int, Mapping[str, Any] | None]
+    cluster: Cluster,
+    statuses: Mapping[int, Mapping[str, Any] | None],
+    unreachable: Sequence[int] = (),
 ) -> list[str]:
     """Return why the cluster is not healthy; nothing when it is. Unknown is not unhealthy."""
     view = cluster.view
@@ -78,6 +80,7 @@ def reasons_against(
     ):
         if counts[key]:
             reasons.append(f"{len(counts[key])} partitions {words}: {_named(counts[key])}")
+    reasons += [f"node {node_id} does not answer" for node_id in unreachable]
     reasons += [
         f"topic {topic.name} has error {topic.error_code}"
         for topic in view.topics.values()

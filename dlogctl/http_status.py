@@ -6,12 +6,12 @@ The node tells its address in its configuration, unless the user says one.
 import asyncio
 import json
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlog.client.admin import Resource
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import NodeView
-from dlog.errors import ConnectFailedError, DlogError, ProtocolError
+from dlog.errors import ConnectFailedError, DlogError, ProtocolError, TransportError
 from dlog.transport import Address
 from dlogctl.settings import Settings
 
@@ -77,15 +77,32 @@ async def _http_address(client: BlockingClient, node: NodeView) -> Address:
     return Address(node.address.host, address.port) if address.host in WILDCARDS else address
 
 
+class Asked(NamedTuple):
+    """What became of asking a node about itself."""
+
+    http: str = ""
+    """Its HTTP address, empty when it could not be found out."""
+    status: dict[str, Any] | None = None
+    note: str = ""
+    """Why there is no status."""
+    is_reachable: bool = True
+    """Whether it answers clients."""
+
+
 async def ask_node(
     client: BlockingClient, settings: Settings, node: NodeView, *, alone: bool
-) -> tuple[str, dict[str, Any] | None, str]:
-    """Return the node's HTTP address, its status, and a note where there is none."""
+) -> Asked:
+    """Ask a node for its status; `alone`: an address that the user says is that node's."""
     address: Address | None = settings.http if alone else None
     try:
         if address is None:
             address = await _http_address(client, node)
-        return str(address), await get_status(address, settings.timeout_s), ""
+    except TransportError as error:
+        note = f"node {node.node_id} does not answer: {error}"
+        return Asked(note=note, is_reachable=False)
     except DlogError as error:
-        where = str(address) if address is not None else ""
-        return where, None, f"node {node.node_id} tells no details: {error}"
+        return Asked(note=f"node {node.node_id} tells no details: {error}")
+    try:
+        return Asked(str(address), await get_status(address, settings.timeout_s))
+    except DlogError as error:
+        return Asked(str(address), note=f"node {node.node_id} tells no details: {error}")

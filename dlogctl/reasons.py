@@ -30,8 +30,9 @@ async def explain(
     for node_id, partitions in by_node.items():
         if node_id not in nodes:
             continue
-        _, status, note = await ask_node(client, settings, nodes[node_id], alone=len(nodes) == 1)
+        asked_node = await ask_node(client, settings, nodes[node_id], alone=len(nodes) == 1)
+        status = asked_node.status
         for partition in partitions:
-            known = note if status is None else reason_in(status, topic, partition)
+            known = asked_node.note if status is None else reason_in(status, topic, partition)
             found[partition] = known or f"node {node_id} gives no reason; its log may have one"
     return found

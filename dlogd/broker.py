@@ -22,6 +22,7 @@ from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.store import MetadataStore
 from dlogd.metadata.surface import Metadata
 from dlogd.registration import client_address
+from dlogd.replica_reports import ReplicaReports
 from dlogd.replication.lease import ENDLESS
 from dlogd.replication.manager import Placement, ReplicaManager
 from dlogd.server.asking import NodeAsker
@@ -48,6 +49,7 @@ META = "meta"
 NAMES_SHOWN = 20
 
 # How much of the shutdown time-out has passed at most when ...
+LEAVE_SHARE = 0.3  # ... others lead what this node led
 DRAIN_SHARE = 0.5  # ... clients have collected their answers
 SNAPSHOT_SHARE = 0.7  # ... producer states are written
 LOGS_SHARE = 0.95  # ... logs are closed; the rest is for the metadata
@@ -81,6 +83,7 @@ class Broker:
         self.clustering: Clustering | None = None
         """What a node of several has beside; None when it is alone."""
         self.replicas: ReplicaManager | None = None
+        self.reports: ReplicaReports | None = None
         self.listeners: list[Listener] = []
         self.hanging: list[str] = []
         """What `stop` waited for in vain: the engine and its threads may never end."""
@@ -127,6 +130,16 @@ class Broker:
             await starting.alone(store, self._on_image)
         else:
             await starting.join(self.clustering, self._on_image)
+            self.reports = ReplicaReports(
+                self.clustering.store,
+                self.node_id,
+                logs,
+                replicas,
+                clock=self._clock,
+                new_id=self.clustering.new_id,
+                node_epoch=self.clustering.own_epoch,
+            )
+            self.reports.start(self._tasks)
         for listener in self.listeners:
             await listener.serve()
         self.phase = ACTIVE
@@ -190,6 +203,8 @@ class Broker:
         return logs
 
     def _on_directory_failed(self, home: Home, error: OSError) -> None:
+        if self.reports is not None:
+            self.reports.look_now()
         if self.logs is not None and all(each.failure is not None for each in self.logs.homes):
             self._fail(f"the last data directory failed: {home.path}: {error}")
 
@@ -321,9 +336,11 @@ class Broker:
             """Return the time up to a part of the whole."""
             return max(0.001, begin + timeout_s * share - self._loop.time())
 
+        if self.clustering is not None:
+            await self.clustering.take_leave(left_s(LEAVE_SHARE))
         if self._fetch is not None:
             self._fetch.stop()
-        await asyncio.gather(*(each.stop(timeout_s * DRAIN_SHARE) for each in self.listeners))
+        await asyncio.gather(*(each.stop(left_s(DRAIN_SHARE)) for each in self.listeners))
         if self.replicas is not None:
             try:
                 await asyncio.wait_for(self.replicas.stop(), left_s(SNAPSHOT_SHARE))

@@ -29,6 +29,7 @@ from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
 from dlogd.controller.timings import LeaseTimings
+from dlogd.farewell import take_leave
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
 from dlogd.metadata.raft.handshake import SECRET_BYTES_MIN
@@ -223,6 +224,7 @@ class Clustering:
             cluster_id=lambda: config.cluster.id or "",
             image_version=lambda: store.image.version,
         )
+        self.service.may_shut_down = self._may_shut_down
         idle_s = self.timings.lease_ms * IDLE_LEASES / 1000
         self.server = InternalServer(loop, self.service, idle_timeout_s=idle_s)
         self.keeper = LeaseKeeper(
@@ -241,10 +243,18 @@ class Clustering:
             self.timings,
             clock=clock,
             tasks=tasks,
-            new_id=lambda: UUID(int=rng.getrandbits(128), version=4),
-            node_epoch=lambda: self.lease.node_epoch,
+            new_id=self.new_id,
+            node_epoch=self.own_epoch,
             make_watch=self._make_watch,
         )
+
+    def own_epoch(self) -> int:
+        """Return the node epoch of this life; -1 before it has registered."""
+        return self.lease.node_epoch
+
+    def new_id(self) -> UUID:
+        """Return a fresh id for a command."""
+        return UUID(int=self._rng.getrandbits(128), version=4)
 
     async def listen(self) -> NodeAddress:
         """Listen for other nodes and act as controller if need be; return what to register."""
@@ -264,6 +274,23 @@ class Clustering:
         self.lease.begin(node_epoch)
         await self.keeper.start()
         self.driver.wake()
+
+    async def take_leave(self, timeout_s: float) -> None:
+        """Let others lead what this node leads; return when they do, or cannot, or in time."""
+        if self.lease.node_epoch < 0:
+            return
+
+        def ask() -> None:
+            self._wants_shutdown = True
+            self.keeper.beat_now()
+
+        await take_leave(
+            self.store, self.node_id, self.lease, self._clock, ask=ask, timeout_s=timeout_s
+        )
+
+    def _may_shut_down(self, node_id: NodeId) -> bool:
+        node = self.store.image.nodes.get(node_id)
+        return node is None or not node.active
 
     async def stop(self) -> None:
         """Give the lease up, act no more, close the port."""

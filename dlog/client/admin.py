@@ -10,7 +10,6 @@ error says so, and the caller looks. Everything else is retried by `dlog.client.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -139,12 +138,12 @@ class Admin(ClusterAdmin):
     ) -> dict[str, UUID | WireError]:
         """Create many topics at once; return of each its id (zero when only validated) or error."""
 
-        patience_ms = self._patience_ms(timeout_ms)
+        patience = self._patience(timeout_ms)
 
         def build(module: Any) -> Any:
             return module.CreateTopicsRequest(
                 topics=tuple(_creatable(module, topic) for topic in topics),
-                timeout=timedelta(milliseconds=patience_ms),
+                timeout=patience(),
                 validate_only=validate_only,
             )
 
@@ -162,13 +161,11 @@ class Admin(ClusterAdmin):
     async def delete_topic(self, name: str, timeout_ms: int = TIMEOUT_MS) -> None:
         """Delete a topic and its data; raise its error."""
 
-        patience_ms = self._patience_ms(timeout_ms)
+        patience = self._patience(timeout_ms)
 
         def build(module: Any) -> Any:
             state = module.DeleteTopicState(name=name, topic_id=None)
-            return module.DeleteTopicsRequest(
-                topics=(state,), timeout=timedelta(milliseconds=patience_ms)
-            )
+            return module.DeleteTopicsRequest(topics=(state,), timeout=patience())
 
         response = await self._command(ApiKey.DELETE_TOPICS, build, timeout_ms)
         result = only(response.responses, f"topic {name}")
@@ -188,7 +185,7 @@ class Admin(ClusterAdmin):
         `assignments`: the nodes of each new partition, preferred leader first.
         """
 
-        patience_ms = self._patience_ms(timeout_ms)
+        patience = self._patience(timeout_ms)
 
         def build(module: Any) -> Any:
             chosen = None
@@ -200,7 +197,7 @@ class Admin(ClusterAdmin):
             wanted = module.CreatePartitionsTopic(name=topic, count=count, assignments=chosen)
             return module.CreatePartitionsRequest(
                 topics=(wanted,),
-                timeout=timedelta(milliseconds=patience_ms),
+                timeout=patience(),
                 validate_only=validate_only,
             )
 

@@ -5,7 +5,6 @@ what concerns the request as a whole is raised.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -51,10 +50,6 @@ def _grouped(partitions: Iterable[Partition]) -> dict[str, list[int]]:
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)
     return topics
-
-
-def _timeout(timeout_ms: int) -> timedelta:
-    return timedelta(milliseconds=timeout_ms)
 
 
 class ClusterAdmin(AdminSession):
@@ -124,7 +119,7 @@ class ClusterAdmin(AdminSession):
         """
         wanted = None if partitions is None else _grouped(partitions)
 
-        patience_ms = self._patience_ms(timeout_ms)
+        patience = self._patience(timeout_ms)
 
         def build(module: Any) -> Any:
             named = None
@@ -134,7 +129,7 @@ class ClusterAdmin(AdminSession):
                     for topic, numbers in wanted.items()
                 )
             return module.ElectLeadersRequest(
-                election_type=int(election), topic_partitions=named, timeout=_timeout(patience_ms)
+                election_type=int(election), topic_partitions=named, timeout=patience()
             )
 
         response = await self._command(ApiKey.ELECT_LEADERS, build, timeout_ms, idempotent=True)
@@ -156,7 +151,7 @@ class ClusterAdmin(AdminSession):
         Returns what became of each; the copying takes its time: see `list_reassignments`.
         """
 
-        patience_ms = self._patience_ms(timeout_ms)
+        patience = self._patience(timeout_ms)
 
         def build(module: Any) -> Any:
             def partition(key: Partition) -> Any:
@@ -165,7 +160,7 @@ class ClusterAdmin(AdminSession):
                 return module.ReassignablePartition(partition_index=key[1], replicas=replicas)
 
             return module.AlterPartitionReassignmentsRequest(
-                timeout=_timeout(patience_ms),
+                timeout=patience(),
                 topics=tuple(
                     module.ReassignableTopic(
                         name=topic,
@@ -189,7 +184,7 @@ class ClusterAdmin(AdminSession):
         """Return which of these partitions, or of all, are being reassigned."""
         wanted = None if partitions is None else _grouped(partitions)
 
-        patience_ms = self._patience_ms(TIMEOUT_MS)
+        patience = self._patience(TIMEOUT_MS)
 
         def build(module: Any) -> Any:
             named = None
@@ -200,9 +195,7 @@ class ClusterAdmin(AdminSession):
                     )
                     for topic, numbers in wanted.items()
                 )
-            return module.ListPartitionReassignmentsRequest(
-                timeout=_timeout(patience_ms), topics=named
-            )
+            return module.ListPartitionReassignmentsRequest(timeout=patience(), topics=named)
 
         response = await self._command(
             ApiKey.LIST_PARTITION_REASSIGNMENTS, build, TIMEOUT_MS, idempotent=True
@@ -267,13 +260,13 @@ class ClusterAdmin(AdminSession):
         keeps the metadata.
         """
 
-        patience_ms = self._patience_ms(timeout_ms)
+        patience = self._patience(timeout_ms)
 
         def build(module: Any) -> Any:
             listener = module.Listener(name=_LISTENER, host=address.host, port=address.port)
             return module.AddRaftVoterRequest(
                 cluster_id=None,
-                timeout=_timeout(patience_ms),
+                timeout=patience(),
                 voter_id=node_id,
                 voter_directory_id=directory_id,
                 listeners=(listener,),

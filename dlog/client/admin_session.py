@@ -4,7 +4,8 @@ sent. The calls are in `dlog.client.admin` and `dlog.client.admin_cluster`.
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from dlog.wire.apis import ApiKey
 
 TIMEOUT_MS = 30_000
 PATIENCE_MS = 800
-"""Of each second that a call may take, so long the cluster may."""
+"""Of each second that is left of a call, so long the cluster may take."""
 _ANSWER_SLACK_S = 5.0
 
 
@@ -94,10 +95,21 @@ class AdminSession:
 
     # For the calls
 
-    def _patience_ms(self, timeout_ms: int) -> int:
-        """Return how long the cluster may take: so that its answer comes before we give up."""
-        deadline_s = self._cluster.policy.deadline_s
-        return min(timeout_ms, int(deadline_s * PATIENCE_MS)) if deadline_s > 0 else timeout_ms
+    def _patience(self, timeout_ms: int) -> Callable[[], timedelta]:
+        """Return how to tell a node how long it may take, as soon as it is asked.
+
+        Less than what is left of the call then, so that its answer comes before we give up.
+        """
+        loop, deadline_s = asyncio.get_running_loop(), self._cluster.policy.deadline_s
+        end = loop.time() + deadline_s if deadline_s > 0 else None
+
+        def patience() -> timedelta:
+            left_ms = timeout_ms
+            if end is not None:
+                left_ms = min(timeout_ms, max(1, int((end - loop.time()) * PATIENCE_MS)))
+            return timedelta(milliseconds=left_ms)
+
+        return patience
 
     async def _command(
         self, api: ApiKey, build: Build, timeout_ms: int, *, idempotent: bool = False

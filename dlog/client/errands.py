@@ -64,6 +64,16 @@ class _Errand:
         self.task: asyncio.Task[None] | None = None
 
 
+class _TopicSearch:
+    """The search for one topic, on which all who need it wait."""
+
+    __slots__ = ("ended", "error")
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.error: DlogError | None = None
+
+
 class Errands:
     """The look-ups of one producer. Owner: the loop's thread. Life: until `close`."""
 
@@ -90,6 +100,7 @@ class Errands:
         self._links: dict[int, Link] = {}
         self._errands: dict[str, _Errand] = {}
         self._learned_s: dict[str, float] = {}
+        self._searches: dict[str, _TopicSearch] = {}
         self._is_closed = False
 
     async def close(self) -> None:
@@ -149,7 +160,33 @@ class Errands:
         return None
 
     async def find_topic(self, topic: str, deadline_s: float) -> None:
-        """Learn a topic for the first time, or raise why it cannot be used."""
+        """Learn a topic for the first time, or raise why it cannot be used.
+
+        Who asks while another one searches waits for that one, and all go on in the order in which
+        they asked: searches with pauses of their own would shuffle what is sent first.
+        """
+        while (search := self._searches.get(topic)) is not None:
+            await search.ended.wait()
+            error = search.error
+            if error is None:
+                return
+            is_for_all = isinstance(error, UnknownTopicOrPartitionError) or not is_retriable(error)
+            if is_for_all or self._loop.time() >= deadline_s:
+                raise error
+        search = self._searches[topic] = _TopicSearch()
+        # Who finds nothing although there is no error (the search was cancelled) searches himself.
+        search.error = RequestTimedOutError(f"no answer about topic {topic} in time")
+        try:
+            await self._search(topic, deadline_s)
+            search.error = None
+        except DlogError as error:
+            search.error = error
+            raise
+        finally:
+            del self._searches[topic]
+            search.ended.set()
+
+    async def _search(self, topic: str, deadline_s: float) -> None:
         unknown_s = min(deadline_s, self._loop.time() + NEW_TOPIC_PATIENCE_S)
         attempt = 0
         while True:

@@ -11,7 +11,7 @@ from dlogctl import exit_codes
 from dlogctl.cluster import Cluster, look
 from dlogctl.completing import complete_nodes
 from dlogctl.groups import ExampleCommand
-from dlogctl.http_status import ask_node
+from dlogctl.http_status import Asked, ask_node
 from dlogctl.output import Column, Output, format_duration
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
@@ -104,15 +104,14 @@ def _explain(settings: Settings, output: Output) -> None:
 async def _gather(client: BlockingClient, settings: Settings, node_id: int) -> dict[str, Any]:
     cluster = await look(client)
     state = cluster.node(node_id)
-    status: dict[str, Any] | None = None
-    note = f"node {node_id} is fenced: only what the metadata knows of it"
+    asked = Asked(note=f"node {node_id} is fenced: only what the metadata knows of it")
     if not state.is_fenced:
         view = NodeView(node_id=node_id, address=state.address, rack=state.rack)
-        _, status, note = await ask_node(client, settings, view, alone=len(cluster.nodes) == 1)
+        asked = await ask_node(client, settings, view, alone=len(cluster.nodes) == 1)
     return {
         **_row(cluster, state),
-        "note": note or None,
-        "status": status,
+        "note": asked.note or None,
+        "status": asked.status,
         "partitions": [
             {
                 "topic": topic,

@@ -21,7 +21,7 @@ from dlogctl import exit_codes
 from dlogctl.cluster import Cluster, is_healthy, lag_of, look, silence_ms
 from dlogctl.groups import ExampleCommand
 from dlogctl.health import partition_counts, reasons_against
-from dlogctl.http_status import ask_node, get_status
+from dlogctl.http_status import Asked, ask_node, get_status
 from dlogctl.output import Column, Output, format_bytes, format_cell, format_duration
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
@@ -70,14 +70,22 @@ class _Found:
     """What was gathered: the metadata, and of each node its own status or why there is none."""
 
     cluster: Cluster
-    statuses: Mapping[int, dict[str, Any] | None]
-    http: Mapping[int, str]
-    notes: list[str]
+    asked: Mapping[int, Asked]
 
     @property
     def view(self) -> ClusterView:
         """Nodes that are up, and all topics."""
         return self.cluster.view
+
+    @property
+    def statuses(self) -> Mapping[int, dict[str, Any] | None]:
+        """What each node that was asked says of itself."""
+        return {node_id: each.status for node_id, each in self.asked.items()}
+
+    @property
+    def unreachable(self) -> list[int]:
+        """Nodes that the metadata calls up and that do not answer."""
+        return [node_id for node_id, each in self.asked.items() if not each.is_reachable]
 
 
 async def _gather(client: BlockingClient, settings: Settings) -> _Found:
@@ -87,18 +95,15 @@ async def _gather(client: BlockingClient, settings: Settings) -> _Found:
     asked = await asyncio.gather(
         *(ask_node(client, settings, node, alone=len(nodes) == 1) for node in nodes)
     )
-    return _Found(
-        cluster=cluster,
-        statuses={node.node_id: each[1] for node, each in zip(nodes, asked, strict=True)},
-        http={node.node_id: each[0] for node, each in zip(nodes, asked, strict=True)},
-        notes=[each[2] for each in asked if each[2]],
-    )
+    found = {node.node_id: each for node, each in zip(nodes, asked, strict=True)}
+    return _Found(cluster=cluster, asked=found)
 
 
 def _node_document(found: _Found, node: NodeState) -> dict[str, Any]:
-    status = found.statuses.get(node.node_id) or {}
+    asked = found.asked.get(node.node_id, Asked())
+    status = asked.status or {}
     cluster = found.cluster
-    state = cluster.state_of(node)
+    state = cluster.state_of(node) if asked.is_reachable else "down"
     part = cluster.part_of(node.node_id)
     if cluster.quorum is None:
         part = "controller" if node.node_id == cluster.controller_id else "broker"
@@ -107,10 +112,10 @@ def _node_document(found: _Found, node: NodeState) -> dict[str, Any]:
         "address": str(node.address),
         "rack": node.rack,
         "role": part,
-        "http": found.http.get(node.node_id) or None,
+        "http": asked.http or None,
         # What the metadata says of it counts more than what it thinks of itself.
         "state": status.get("state", state) if state == "active" else state,
-        "status": found.statuses.get(node.node_id),
+        "status": asked.status,
     }
 
 
@@ -138,7 +143,7 @@ def _metadata_document(cluster: Cluster) -> dict[str, Any] | None:
 def _document(found: _Found) -> dict[str, Any]:
     """Return the whole status, as json and yaml show it."""
     cluster = found.cluster
-    reasons = reasons_against(cluster, found.statuses)
+    reasons = reasons_against(cluster, found.statuses, found.unreachable)
     controller_id = cluster.controller_id
     topics = found.view.topics.values()
     wrong = {
@@ -148,7 +153,7 @@ def _document(found: _Found) -> dict[str, Any]:
     return {
         "healthy": not reasons,
         "reasons": reasons,
-        "notes": found.notes,
+        "notes": [each.note for each in found.asked.values() if each.note],
         "cluster_id": found.view.cluster_id,
         "controller": controller_id if controller_id >= 0 else None,
         "metadata": _metadata_document(cluster),

@@ -208,6 +208,8 @@ class LeaseTable:
             elif node.fenced and not entry.fenced:
                 entry.fenced = True
                 entry.condemned = None
+                # Only what it sends once it knows of its fence says that it lives.
+                entry.version_min = version
                 entry.clear()
                 # What it told before says nothing of whether it can return now.
                 entry.beat, entry.heard_ms = None, None

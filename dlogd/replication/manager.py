@@ -7,8 +7,10 @@ loop's thread; made by `dlogd.broker`.
 
 import asyncio
 import logging
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from dlog.errors import (
@@ -29,7 +31,7 @@ from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import load_producers
 from dlogd.replication.producers import ProducerStates
-from dlogd.replication.reconcile import Key, given_up, mine
+from dlogd.replication.reconcile import Key, given_up, mine, others_have_it
 from dlogd.replication.roles import Roles
 from dlogd.replication.snapshotting import Snapshotting
 from dlogd.replication.topic_settings import log_config_of, settings_of
@@ -226,9 +228,10 @@ class ReplicaManager:
             changed = list(now.values())
         gone = given_up(
             self._place.node_id,
-            deleted=[topic for key, topic in suspects(before, now) if key not in now],
+            image,
+            before=before,
             changed=changed,
-            is_here=lambda key: key in self.by_id or key in self._failed,
+            here=ChainMap[Key, Any](self.by_id, self._failed),
             undeleted=self._undeleted,
         )
         for key, topic in gone.items():
@@ -297,7 +300,10 @@ class ReplicaManager:
         place = self._place
         try:
             plog = await self._logs.create(
-                name, topic.topic_id, log_config_of(effective, self._config)
+                name,
+                topic.topic_id,
+                log_config_of(effective, self._config),
+                anew=others_have_it(topic.partitions[index], place.node_id),
             )
             if plog.failed is not None:
                 raise plog.failed

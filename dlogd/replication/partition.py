@@ -1,6 +1,7 @@
 """One partition with a replica here: checks before the append, acknowledgement after it.
 
-Until replication exists the high watermark is what the log's flush policy promises. Nothing is
+Until replication exists the high watermark is what the log's flush policy promises, and an ISR of
+more than this node is not written to: its other members would lead without the records. Nothing is
 acknowledged before it is promised, nor by a node that is no longer surely the leader: whether it is
 one is decided outside (`lead`, `follow`), and the time at which its lease ends is looked at with
 each acknowledgement. Owner: the event loop's thread; made by `dlogd.replication.manager`.
@@ -19,6 +20,7 @@ from dlog.errors import (
     InvalidTimestampError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
+    PolicyViolationError,
     RecordTooLargeError,
     RequestTimedOutError,
     TransactionalIdAuthorizationFailedError,
@@ -183,6 +185,11 @@ class Partition:
         if self.isr_count < self.min_isr and (acks == -1 or settings.acks_floor == -1):
             raise NotEnoughReplicasError(
                 f"min.insync.replicas is {self.min_isr}, {self.isr_count} in sync"
+            )
+        if self.isr_count > 1:
+            raise PolicyViolationError(
+                "Records are not replicated yet, and another node could lead without them: use a"
+                " topic with replication factor 1"
             )
         producer_id = fields[9]
         if producer_id >= 0:

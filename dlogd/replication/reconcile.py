@@ -1,9 +1,10 @@
 """What a node must give up when the image has changed. Pure; `replication.manager` does it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from dlog.types import NodeId, TopicId
-from dlogd.metadata.image import TopicImage
+from dlogd.metadata.chunks import suspects
+from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
 
 Key = tuple[TopicId, int]
 
@@ -13,27 +14,35 @@ def mine(topic: TopicImage, node_id: NodeId) -> list[int]:
     return [i for i, part in enumerate(topic.partitions) if node_id in part.replicas]
 
 
+def others_have_it(partition: PartitionImage, node_id: NodeId) -> bool:
+    """Whether a replica may begin anew: the cluster has the records, and does not count on it."""
+    counted = (*partition.isr, *partition.elr)
+    return bool(counted) and node_id not in counted
+
+
 def given_up(
     node_id: NodeId,
+    image: ClusterImage,
     *,
-    deleted: Iterable[TopicImage],
+    before: Mapping[TopicId, TopicImage],
     changed: Iterable[TopicImage],
-    is_here: Callable[[Key], bool],
+    here: Container[Key],
     undeleted: Mapping[Key, TopicImage],
 ) -> dict[Key, TopicImage]:
     """Return replicas without a place here: of deleted topics, moved away, or left from earlier.
 
-    `deleted`: topics as they were; `changed`: as they are now, where they differ; `is_here`: what
-    is open; `undeleted`: what could not be deleted until now.
+    `before`: topics as they were; `changed`: as they are now, where they differ; `here`: what is
+    open; `undeleted`: what could not be deleted until now.
     """
     gone = dict(undeleted)
-    for topic in deleted:
-        gone |= {(topic.topic_id, index): topic for index in mine(topic, node_id)}
+    for topic_id, topic in suspects(before, image.topics_by_id):
+        if topic_id not in image.topics_by_id:
+            gone |= {(topic_id, index): topic for index in mine(topic, node_id)}
     for topic in changed:
         for index, partition in enumerate(topic.partitions):
             key = (topic.topic_id, index)
             if node_id in partition.replicas:
                 gone.pop(key, None)  # it came back
-            elif is_here(key):
+            elif key in here:
                 gone[key] = topic
     return gone

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from dlog.errors import NotControllerError, RequestTimedOutError
+from dlog.errors import NotControllerError, RequestTimedOutError, WireError
 from dlog.types import NodeId, TopicId, TopicPartition
 from dlogd.clock import Clock
 from dlogd.config.schema import Config
@@ -22,6 +22,8 @@ from dlogd.metadata.placement import Loads, LoadTracker
 from dlogd.metadata.surface import Quorum
 from dlogd.replication.partition import Partition
 
+TOGETHER_MAX = 100
+"""Commands of one request that are proposed at the same time."""
 WAITED_IN_VAIN = (
     "the outcome is unknown, it may have been done or be done later: look before you repeat it"
 )
@@ -90,6 +92,26 @@ class ServerContext:
         if deadline_ms <= self.clock.now_ms():
             raise RequestTimedOutError("The time-out of the request has passed: nothing was done")
         return settled(await self.propose_command(command, deadline_ms))
+
+    async def propose_all(
+        self, commands: Sequence[Command], deadline_ms: int
+    ) -> list[Applied | WireError]:
+        """Propose commands that do not depend on each other; return what became of each.
+
+        Many at a time, so that they share rounds of the metadata.
+        """
+
+        async def outcome(command: Command) -> Applied | WireError:
+            try:
+                return await self.propose(command, deadline_ms)
+            except WireError as error:
+                return error
+
+        found: list[Applied | WireError] = []
+        for begin in range(0, len(commands), TOGETHER_MAX):
+            group = commands[begin : begin + TOGETHER_MAX]
+            found += await asyncio.gather(*(outcome(command) for command in group))
+        return found
 
     def rehearse(self, command: Command) -> Applied:
         """Return what proposing the command now would give, without doing it; raise WireError."""

@@ -21,6 +21,7 @@ from uuid import UUID
 
 from dlog.errors import ConfigError, KafkaStorageError, WireError
 from dlog.types import NodeId, Offset, TopicId, TopicPartition
+from dlogd.storage.absent import AbsentLogs
 from dlogd.storage.claiming import Claiming
 from dlogd.storage.closing import Closing
 from dlogd.storage.directories import DataDirectory, LogKey, log_name, note_weak
@@ -77,9 +78,8 @@ class LogManager:
             on_error=self._fail_home,
         )
         self._creating: dict[LogKey, asyncio.Event] = {}
-        # Wanted at the start and not found: perhaps on a disk that is missing.
-        self._missing: dict[LogKey, None] = {}
-        self._lost_directories: list[UUID] = []
+        self._absent = AbsentLogs(self._homes)
+        self._failed_ids: tuple[UUID, ...] = ()
         self._is_open = False
         self._closing = False
 
@@ -99,6 +99,11 @@ class LogManager:
     def directory_ids(self) -> tuple[UUID, ...]:
         """Identities of the directories that are in service."""
         return tuple(home.directory_id for home in self._homes if home.failure is None)
+
+    @property
+    def failed_directory_ids(self) -> tuple[UUID, ...]:
+        """Identities of directories that have failed; the same object until that changes."""
+        return self._failed_ids
 
     def recovered_high_watermark(self, key: LogKey) -> Offset:
         """Return the high watermark that was saved last before this start; 0 when unknown."""
@@ -142,14 +147,13 @@ class LogManager:
 
         What was found to be missing is found again by every further start until `begin`.
         """
-        present = {home.directory_id for home in self._homes if home.failure is None}
-        self._lost_directories = [item for item in known_directories if item not in present]
+        self._absent.note_directories(known_directories)
         by_key = {
             (topic_id, topic_partition.partition): (topic_partition, config)
             for (topic_partition, topic_id), config in wanted.items()
         }
         await Opening(self, self._services, by_key, self._settings.recovery_parallelism).run()
-        self._missing = {key: None for key in by_key if self._home_of(key) is None}
+        self._absent.note_logs(key for key in by_key if self._home_of(key) is None)
         self._is_open = True
 
     async def begin(self, node_epoch: int | None = None) -> None:
@@ -218,11 +222,17 @@ class LogManager:
     # -- create and delete
 
     async def create(
-        self, topic_partition: TopicPartition, topic_id: TopicId, config: LogConfig
+        self,
+        topic_partition: TopicPartition,
+        topic_id: TopicId,
+        config: LogConfig,
+        *,
+        anew: bool = False,
     ) -> PartitionLog:
         """Return the open log, made on the directory with the most free space when there is none.
 
-        Raises WireError when it cannot be opened, or may be on a directory that is out of service.
+        Raises WireError when it cannot be opened, or may be on a directory that is out of service,
+        unless it may begin `anew`: others have its records.
         """
         key = (topic_id, topic_partition.partition)
         while key in self._creating:
@@ -236,18 +246,19 @@ class LogManager:
             raise KafkaStorageError("The node is stopping")
         done = self._creating[key] = asyncio.Event()
         try:
-            return await self._create(key, topic_partition, config)
+            return await self._create(key, topic_partition, config, anew)
         finally:
             del self._creating[key]
             done.set()
 
     async def _create(
-        self, key: LogKey, topic_partition: TopicPartition, config: LogConfig
+        self, key: LogKey, topic_partition: TopicPartition, config: LogConfig, anew: bool
     ) -> PartitionLog:
         home = self._home_of(key)
         is_new = home is None
         if home is None:
-            self._check_not_elsewhere(key)
+            if not anew:
+                self._absent.check(key)
             home = self._roomiest()
             home.names[key] = log_name(topic_partition, key[0])
             home.high_watermarks.pop(home.names[key], None)
@@ -264,24 +275,11 @@ class LogManager:
                 home.names.pop(key, None)
             self.on_home_error(home, error)
             raise KafkaStorageError(f"{topic_partition} cannot be opened: {error}") from error
-        self._missing.pop(key, None)
+        self._absent.forget(key)
         return opened
 
     def _home_of(self, key: LogKey) -> Home | None:
         return next((home for home in self._homes if key in home.names), None)
-
-    def _check_not_elsewhere(self, key: LogKey) -> None:
-        """Raise rather than begin an empty log in the place of one that is out of reach."""
-        if key not in self._missing:
-            return
-        absent = [home.path for home in self._homes if home.failure is not None]
-        absent += [str(item) for item in self._lost_directories]
-        if absent:
-            raise KafkaStorageError(
-                "The log is on none of the directories in service; it may be on "
-                + ", ".join(absent)
-                + ". Put it back and restart the node, or delete the topic"
-            )
 
     def _roomiest(self) -> Home:
         """Return the directory with the most free space, expected growth of its logs deducted."""
@@ -301,7 +299,7 @@ class LogManager:
         while key in self._creating:
             await self._creating[key].wait()
         self.failures.pop(key, None)
-        self._missing.pop(key, None)
+        self._absent.forget(key)
         opened = self.logs.pop(key, None)
         home = self._home_of(key)
         if home is None:
@@ -355,6 +353,8 @@ class LogManager:
         if home.failure is not None:
             return
         home.failure = error
+        if home.directory_id.int:
+            self._failed_ids = (*self._failed_ids, home.directory_id)
         log.error(
             "Data directory failed path=%s logs=%d error=%s", home.path, len(home.logs), error
         )

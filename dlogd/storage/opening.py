@@ -185,7 +185,7 @@ class Opening:
                 other = places.setdefault(key, home)
                 if other is home:
                     continue
-                loser = await self._empty_one(key, home, other)
+                loser = _outlived(home, other) or await self._empty_one(key, home, other)
                 if loser is None:
                     problems.append(
                         f"{self._wanted[key][0]} is in {home.path} and in {other.path}, both with "
@@ -194,7 +194,7 @@ class Opening:
                     continue
                 name = loser.names.pop(key)
                 await self._services.engine.run(partial(loser.directory.set_aside, [name]))
-                log.warning("Set an empty second log aside path=%s name=%s", loser.path, name)
+                log.warning("Set a second log aside path=%s name=%s", loser.path, name)
                 places[key] = other if loser is home else home
         if problems:
             raise ConfigError(problems)
@@ -286,3 +286,11 @@ class Opening:
                 progress.logs_failed,
                 progress.scanned_bytes,
             )
+
+
+def _outlived(home: Home, other: Home) -> Home | None:
+    """Return the directory of an earlier life: its log was given up when it was out of reach."""
+    epochs = home.life.node_epoch, other.life.node_epoch
+    if epochs[0] is None or epochs[1] is None or epochs[0] == epochs[1]:
+        return None
+    return home if epochs[0] < epochs[1] else other

@@ -22,21 +22,25 @@ from dlog.client.views import ClusterView
 from dlog.errors import DlogError
 from dlog.transport import ConnectionOptions
 from tests.cluster.clients import Changer, Librdkafka, OwnClient, Witness
+from tests.cluster.hosts import Hosts
 from tests.cluster.ledger import TopicState
 from tests.cluster.nodes import Cluster, Node, cluster_of
 
 KINDS = (
     "kill follower",
     "kill controller",
-    "kill two",
+    "kill most",
     "kill all",
     "pause controller",
     "kill starting",
     "stop in order",
 )
+CUTS = ("cut controller off", "cut follower off", "cut one way", "cut pair", "cut all off")
+"""Only where nodes have hosts of their own."""
 TOPIC_SOURCE = 1  # of DescribeConfigs: set on the topic itself
 HEAL_S = 90.0
 PAUSE_S = (0.3, 6.0)  # shorter and longer than a lease
+CUT_S = (0.2, 8.0)
 SEEN_EVERY_S = 0.3
 LOG_BYTES = 50_000  # snapshots of the metadata come all the time
 
@@ -74,7 +78,7 @@ class Summary:
             f"refused={sum(self.refused.values())}: {_counts(self.refused)}",
             f"unknown={sum(self.unknown.values())}: {_counts(self.unknown)}",
             f"reasons: {_counts(self.reasons)}",
-            "kill of the controller, the other two alive, to the next change that was asked for"
+            "kill of the controller, all others alive, to the next change that was asked for"
             f" and acknowledged: {told}",
             f"metadata version={self.version}, all images equal;"
             f" snapshots taken={self.snapshots}, from another node={self.installed}",
@@ -144,8 +148,9 @@ class Chaos:
         self.witness = Witness()
         self._rng = random.Random(seed)
         self._restarts: set[asyncio.Task[None]] = set()
+        self._kinds = KINDS if cluster.hosts is None else (*KINDS, *CUTS)
 
-    async def run(self, *, duration_s: float, strikes_min: int = len(KINDS)) -> Summary:
+    async def run(self, *, duration_s: float) -> Summary:
         """Strike for so long, each kind once at least, then heal and judge."""
         begun_s = time.monotonic()
         clients = self._clients()
@@ -153,7 +158,7 @@ class Chaos:
         async with asyncio.TaskGroup() as tasks:
             changing = [tasks.create_task(each.run()) for each in clients]
             watching = [tasks.create_task(each.run()) for each in observers]
-            await self._strike_for(begun_s + duration_s, strikes_min)
+            await self._strike_for(begun_s + duration_s)
             for client in clients:
                 client.stop()
             await asyncio.wait(changing)
@@ -171,12 +176,12 @@ class Chaos:
         own = [OwnClient(f"own{n}-", self.witness, seeds[n], bootstrap) for n in range(3)]
         return [*own, Librdkafka("rdk-", self.witness, seeds[3], bootstrap)]
 
-    async def _strike_for(self, end_s: float, strikes_min: int) -> None:
+    async def _strike_for(self, end_s: float) -> None:
         order: list[str] = []
         done = 0
-        while done < strikes_min or time.monotonic() < end_s:
+        while done < len(self._kinds) or time.monotonic() < end_s:
             if not order:
-                order = self._rng.sample(KINDS, len(KINDS))
+                order = self._rng.sample(self._kinds, len(self._kinds))
             kind = order.pop()
             await self._strike(kind)
             self.summary.strikes[kind] = self.summary.strikes.get(kind, 0) + 1
@@ -195,7 +200,7 @@ class Chaos:
 
     async def _strike(self, kind: str) -> None:
         controller = await self.cluster.controller()
-        if controller is None and kind not in ("kill two", "kill all", "kill starting"):
+        if controller is None and kind not in ("kill most", "kill all", "kill starting"):
             # What counts is a strike at one that is there.
             controller = await self._controller_healed()
         nodes = self.cluster.nodes
@@ -205,8 +210,8 @@ class Chaos:
         elif kind == "kill follower":
             others = [each for each in nodes if each is not controller]
             await self._kill([self._rng.choice(others)])
-        elif kind == "kill two":
-            await self._kill(self._rng.sample(nodes, 2))
+        elif kind == "kill most":
+            await self._kill(self._rng.sample(nodes, len(nodes) // 2 + 1))
         elif kind == "kill all":
             await self._kill(nodes)
         elif kind == "pause controller":
@@ -215,8 +220,30 @@ class Chaos:
         elif kind == "stop in order":
             assert controller is not None
             await self._stop(controller)
+        elif kind in CUTS:
+            await self._cut(kind, controller)
         else:
             await self._kill_starting(self._rng.choice(nodes))
+
+    async def _cut(self, kind: str, controller: Node | None) -> None:
+        hosts = self.cluster.hosts
+        assert hosts is not None and controller is not None
+        first = controller.node_id
+        others = [each.node_id for each in self.cluster.nodes if each is not controller]
+        other = self._rng.choice(others)
+        if kind == "cut controller off":
+            hosts.cut(first)
+        elif kind == "cut follower off":
+            hosts.cut(other)
+        elif kind == "cut one way":
+            hosts.cut_way(*self._rng.sample((first, other), 2))
+        elif kind == "cut pair":
+            hosts.cut_pair(first, other)
+        else:
+            for each in self.cluster.nodes:
+                hosts.cut(each.node_id)
+        await asyncio.sleep(self._rng.uniform(*CUT_S))
+        hosts.heal()
 
     async def _controller_healed(self) -> Node:
         while True:
@@ -346,9 +373,11 @@ def _shared(nodes: Sequence[Node], pattern: str, what: str) -> list[str]:
     return [f"{what} {n}: nodes {sorted(who)}" for n, who in owners.items() if len(who) > 1]
 
 
-async def run_chaos(directory: Path, *, seed: int, duration_s: float) -> Summary:
-    """Make a cluster of three, harm it, judge it."""
-    async with cluster_of(directory, start=False) as cluster:
+async def run_chaos(
+    directory: Path, *, seed: int, duration_s: float, nodes: int = 3, hosts: Hosts | None = None
+) -> Summary:
+    """Make a cluster, harm it, judge it. With an even number of nodes one is no voter."""
+    async with cluster_of(directory, nodes, start=False, hosts=hosts) as cluster:
         for node in cluster.nodes:
             node.log_bytes = LOG_BYTES
         await cluster.start()

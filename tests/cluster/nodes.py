@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dlogctl.sandbox.layout import HOST, NodeLayout, free_ports
+from tests.cluster.hosts import Hosts
 from tests.daemon.process import environment
 
 PATIENCE_S = 60.0
@@ -55,12 +56,19 @@ class Node:
     """One node: its processes come and go; addresses, data and log stay."""
 
     def __init__(
-        self, layout: NodeLayout, ports: Sequence[int], overrides: Mapping[str, str]
+        self,
+        layout: NodeLayout,
+        ports: Sequence[int],
+        overrides: Mapping[str, str],
+        hosts: Hosts | None = None,
     ) -> None:
         self.layout = layout
         self.node_id = layout.node
-        self.client_address = f"{HOST}:{ports[0]}"
-        self.http_address = f"{HOST}:{ports[1]}"
+        self._inside = () if hosts is None else hosts.inside(self.node_id)
+        outside = HOST if hosts is None else hosts.outside(self.node_id)
+        self.host = HOST if hosts is None else hosts.address(self.node_id)
+        self.client_address = f"{outside}:{ports[0]}"
+        self.http_address = f"{outside}:{ports[1]}"
         self.raft_port = ports[2]
         self.internal_port = ports[3]
         self.process: asyncio.subprocess.Process | None = None
@@ -75,8 +83,9 @@ class Node:
         """Write the configuration that the next process reads."""
         self.layout.write_config(
             {
+                "listeners": json.dumps([self.client_address]),
                 "http.address": self.http_address,
-                "internal.listener": f"{HOST}:{self.internal_port}",
+                "internal.listener": f"{self.host}:{self.internal_port}",
                 "log.level": "debug",  # with tracebacks
                 **overrides,
             }
@@ -106,6 +115,7 @@ class Node:
         self.lives += 1
         with self.layout.log_path.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
+                *self._inside,
                 *self._program(),
                 *("--config", str(self.layout.config_path)),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -187,6 +197,7 @@ class Cluster:
         overrides: Mapping[str, str] | None = None,
         *,
         voters: int | None = None,
+        hosts: Hosts | None = None,
     ) -> None:
         ports = free_ports(count * PORTS_PER_NODE)
         each = [ports[n * PORTS_PER_NODE : (n + 1) * PORTS_PER_NODE] for n in range(count)]
@@ -194,39 +205,47 @@ class Cluster:
         (directory / "secret").touch(mode=0o600)
         (directory / "secret").write_text(secrets.token_hex(32) + "\n")
         self.directory = directory
+        self.hosts = hosts
         self.overrides = {
-            "metadata.listener": "",
             "disk.reserve.bytes": "0",
             "preallocate.bytes": "0",
             **(overrides or {}),
         }
-        raft = tuple(ports[2] for ports in each)
+        self._voters = voters if voters is not None else count - 1 + count % 2
+        self._raft = {number: ports[2] for number, ports in enumerate(each, 1)}
         self.nodes = [
             Node(
                 NodeLayout(
                     node=number,
                     folder=directory / f"node-{number}",
                     port=ports[0],
-                    raft_ports=raft,
+                    raft_ports=tuple(self._raft.values()),
                 ),
                 ports,
-                self._of(number, ports, raft, voters),
+                self._overrides_of(number),
+                hosts,
             )
             for number, ports in enumerate(each, 1)
         ]
 
-    def _of(
-        self, number: int, ports: Sequence[int], raft: Sequence[int], voters: int | None
-    ) -> dict[str, str]:
-        own = {**self.overrides, "metadata.listener": f"{HOST}:{ports[2]}"}
-        if voters is not None:
-            named = [f"{node}@{HOST}:{port}" for node, port in enumerate(raft[:voters], 1)]
-            own["controllers"] = json.dumps(named)
-        return own
+    def _host(self, number: int) -> str:
+        return HOST if self.hosts is None else self.hosts.address(number)
+
+    def _overrides_of(self, number: int) -> dict[str, str]:
+        voters = [
+            f"{node}@{self._host(node)}:{port}"
+            for node, port in self._raft.items()
+            if node <= self._voters
+        ]
+        return {
+            **self.overrides,
+            "controllers": json.dumps(voters),
+            "metadata.listener": f"{self._host(number)}:{self._raft[number]}",
+        }
 
     def overrides_of(self, node: Node) -> dict[str, str]:
         """Return what the node's configuration has beside what its layout generates."""
-        return {**self.overrides, "metadata.listener": f"{HOST}:{node.raft_port}"}
+        return self._overrides_of(node.node_id)
 
     @property
     def bootstrap(self) -> list[str]:
@@ -334,9 +353,10 @@ async def cluster_of(
     *,
     start: bool = True,
     voters: int | None = None,
+    hosts: Hosts | None = None,
 ) -> AsyncIterator[Cluster]:
     """Give a cluster, started unless told otherwise; end its processes."""
-    cluster = Cluster(directory, count, overrides, voters=voters)
+    cluster = Cluster(directory, count, overrides, voters=voters, hosts=hosts)
     try:
         if start:
             await cluster.start()

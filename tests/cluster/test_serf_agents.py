@@ -14,6 +14,7 @@ from dlogd.membership.members import DisagreementKind, MemberState, disagreement
 from dlogd.membership.serf import SerfSettings
 from dlogd.metadata.image import NodeAddress, NodeRegistration
 from tests.cluster.agents import SERF, Seat, SerfAgent, needs_serf
+from tests.cluster.hosts import Hosts
 
 pytestmark = needs_serf
 
@@ -227,61 +228,17 @@ def test_a_wrong_key_is_told_and_a_claimed_id_too(tmp_path: Path) -> None:
     run(work)
 
 
-class Namespaces:
-    """Network namespaces on one bridge for gossip, each with a link of its own for RPC."""
-
-    def __init__(self, count: int) -> None:
-        self.names = [f"dlog-t{i}" for i in range(1, count + 1)]
-        self.bridge = "dlog-tbr"
-
-    def __enter__(self) -> "Namespaces":
-        self._remove()
-        _ip("link", "add", self.bridge, "type", "bridge")
-        _ip("link", "set", self.bridge, "up")
-        for i, name in enumerate(self.names, 1):
-            _ip("netns", "add", name)
-            for link, address in (("g", f"10.213.7.{i}/24"), ("m", f"10.213.{10 + i}.2/30")):
-                out, inside = f"dlog-t{link}{i}", f"{link}0"
-                _ip("link", "add", out, "type", "veth", "peer", "name", inside, "netns", name)
-                _ip("link", "set", out, "up")
-                _ip("-n", name, "addr", "add", address, "dev", inside)
-                _ip("-n", name, "link", "set", inside, "up")
-            _ip("link", "set", f"dlog-tg{i}", "master", self.bridge)
-            _ip("addr", "add", f"10.213.{10 + i}.1/30", "dev", f"dlog-tm{i}")
-        return self
-
-    def cut(self, number: int) -> None:
-        """Take a namespace off the gossip network; its RPC stays reachable."""
-        _ip("link", "set", f"dlog-tg{number}", "down")
-
-    def heal(self, number: int) -> None:
-        """Put it back."""
-        _ip("link", "set", f"dlog-tg{number}", "up")
-
-    def _remove(self) -> None:
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-        subprocess.run(["ip", "link", "del", self.bridge], capture_output=True, check=False)
-
-    def __exit__(self, *_: object) -> None:
-        self._remove()
-
-
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)
-
-
 @pytest.mark.root
 def test_a_partition_is_seen_from_both_sides_and_heals(tmp_path: Path) -> None:
     async def work() -> None:
-        with Namespaces(3) as network:
+        with Hosts(3) as network:
             agents = [
                 SerfAgent(
                     tmp_path / f"n{i}",
                     f"host{i}",
-                    host=f"10.213.7.{i}",
-                    rpc_host=f"10.213.{10 + i}.2",
-                    namespace=f"dlog-t{i}",
+                    host=network.address(i),
+                    rpc_host=network.outside(i),
+                    namespace=network.name(i),
                 )
                 for i in (1, 2, 3)
             ]

@@ -251,7 +251,7 @@ def test_without_a_quorum_nothing_changes_and_the_message_says_what_to_do(
         code, out, err = sandbox.run("status --timeout 3s")
         assert code in (2, 10), (out, err)
         code, out, err = sandbox.run("topic create late -p 1 -r 1 --timeout 8s")
-        assert (code, out) == (1, "")
+        assert (code, out) == (1, ""), err
         assert "nothing was changed; bring back controllers" in err
     finally:
         for each in victims:

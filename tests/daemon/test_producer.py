@@ -236,7 +236,10 @@ def test_time_runs_out(node: Node) -> None:
             with pytest.raises(UnknownOutcomeError, match="time-0: "):
                 await lost
             scene.proxy.refuse()
+            lost_count = producer.cluster.counters.connections_lost
             scene.proxy.cut()
+            while producer.cluster.counters.connections_lost == lost_count:
+                await asyncio.sleep(0)  # what is sent before it is noticed may arrive
             never = await producer.send(scene.topic, b"2")
             many = await producer.send_many(scene.topic, [b"3", b"4"])
             with pytest.raises(RefusedError, match="time-0: it could not be "):

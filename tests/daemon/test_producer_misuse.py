@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from dlog.client import errands
+from dlog.client.admin import Admin
 from dlog.errors import UnknownTopicOrPartitionError
 from tests.daemon.process import DaemonProcess
 from tests.daemon.producing import Scene, check, node_behind_port
@@ -84,6 +86,49 @@ def test_a_small_record_does_not_go_ahead_of_one_that_waits_for_memory(node: Nod
         assert numbers == list(range(500))
 
     check(node, "order", work)
+
+
+def test_who_waits_for_a_new_topic_goes_on_in_order(node: Node) -> None:
+    async def work(scene: Scene) -> None:
+        scene.topic = "later"
+        async with scene.producer() as producer:
+            numbers = range(100)
+            sends = [
+                asyncio.ensure_future(producer.write(scene.topic, b"%d" % number))
+                for number in numbers
+            ]
+            counters = producer.cluster.counters
+            asked = counters.metadata_requests
+            while counters.metadata_requests < asked + 5:
+                await asyncio.sleep(0)
+            await Admin(producer.cluster).create_topic(scene.topic)
+            await asyncio.gather(*sends)
+        assert [int(record.value or b"") for record in await scene.read()] == list(numbers)
+
+    check(node, "sooner", work)
+
+
+def test_a_topic_that_is_not_there_is_told_to_all_at_once(node: Node) -> None:
+    async def work(scene: Scene) -> None:
+        async with scene.producer() as producer, asyncio.timeout(2 * errands.NEW_TOPIC_PATIENCE_S):
+            sends = [producer.write("nowhere", b"") for _ in range(20)]
+            found = await asyncio.gather(*sends, return_exceptions=True)
+        assert [type(each) for each in found] == [UnknownTopicOrPartitionError] * 20
+
+    check(node, "somewhere", work)
+
+
+def test_who_searches_for_a_topic_may_give_up(node: Node) -> None:
+    async def work(scene: Scene) -> None:
+        async with scene.producer() as producer:
+            first, second = (
+                asyncio.ensure_future(producer.write(scene.topic, b"")) for _ in range(2)
+            )
+            await asyncio.sleep(0)
+            first.cancel()
+            assert (await second).offset == 0
+
+    check(node, "cancelled", work)
 
 
 def test_who_leaves_with_an_error_gives_the_turn_on(node: Node) -> None:

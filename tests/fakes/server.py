@@ -197,9 +197,14 @@ class FakeNode:
         node_id: int = 1,
         seed: int = 1,
         quorum: "FakeQuorum | None" = None,
+        port: int = 9092,
     ) -> None:
-        """With a quorum the cluster is at the newest feature level, as clusters are."""
+        """With a quorum the cluster is at the newest feature level, as clusters are.
+
+        All nodes are at `port`: of hosts that there are not, unless somebody says a port.
+        """
         self.quorum = quorum
+        self.port = port
         self.image: ClusterImage = EMPTY_IMAGE
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self.log_dirs: list[LogDir] = []
@@ -231,7 +236,7 @@ class FakeNode:
             cluster_id=CLUSTER_ID,
             node_id=NodeId(node_id),
             directory_ids=(UUID(int=node_id + 1),),
-            addresses=(NodeAddress(listener="clients", host=f"host{node_id}", port=9092),),
+            addresses=(NodeAddress(listener="clients", host=self._host(node_id), port=self.port),),
             rack=rack,
             version="test",
             proof=None if self.quorum is None else Proof.CLEAN,
@@ -243,6 +248,9 @@ class FakeNode:
                     command_id=self.context.new_id(), node_id=NodeId(node_id), node_epoch=epoch
                 )
             )
+
+    def _host(self, node_id: int) -> str:
+        return f"host{node_id}" if self.port == 9092 else "127.0.0.1"
 
     def apply(self, command: Command) -> int:
         """Change the image as somebody else does; return the outcome's value."""

@@ -203,7 +203,7 @@ class Cluster:
                 if known.condemned is not None and not fenced:
                     epoch = known.node_epoch
                     self.later(
-                        self.rng.uniform(0, 1_500),
+                        self.rng.uniform(0, 12_000),
                         lambda n=node_id, e=epoch: self.fence(reign, n, e),
                     )
                 elif fenced and known.caught_up and self.rng.random() < 0.5:

@@ -564,6 +564,21 @@ def test_a_node_is_drained_by_a_config_of_it() -> None:
     run(test())
 
 
+def test_what_a_node_cannot_have_may_be_taken_back() -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        # As kafka-reassign-partitions.sh --verify does.
+        key = "leader.replication.throttled.rate"
+        assert await configure(node, "2", key, None, operation=1) == (0, "")
+        assert (await configure(node, "2", key, "1"))[0] == InvalidRequestError.code
+        assert (await configure(node, "9", key, None, operation=1))[0] == InvalidRequestError.code
+        own = await configure(node, "1", "flush.policy", None, operation=1)
+        assert own[0] == InvalidRequestError.code
+        assert not node.commands
+
+    run(test())
+
+
 def test_the_controller_hands_its_office_over() -> None:
     async def test() -> None:
         node, quorum = cluster()

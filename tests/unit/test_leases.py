@@ -74,6 +74,17 @@ def test_a_fence_and_its_end_need_an_image_that_has_both() -> None:
     assert leases.on_beat(replace(BEAT, image_version=12), 30) == TIMINGS.lease_ms
 
 
+def test_what_a_node_sent_before_its_fence_does_not_bring_it_back() -> None:
+    leases = table()
+    assert leases.on_beat(BEAT, 5) == TIMINGS.lease_ms
+    leases.on_image({**NODES, ONE: registration(1, 1, fenced=True)}, 11, 10)
+    assert not leases.liveness(10)[ONE].caught_up  # it has died since
+    leases.on_beat(BEAT, 12)  # it was on its way
+    assert not leases.liveness(12)[ONE].caught_up
+    leases.on_beat(replace(BEAT, image_version=11), 14)
+    assert leases.liveness(14)[ONE].caught_up
+
+
 def test_what_a_node_told_before_its_fence_does_not_readmit_it() -> None:
     """The simulation found it: a killed node was fenced, and unfenced by its last heartbeat."""
     leases = table()

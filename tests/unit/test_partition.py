@@ -19,6 +19,7 @@ from dlog.errors import (
     KafkaStorageError,
     NotEnoughReplicasError,
     OutOfOrderSequenceNumberError,
+    PolicyViolationError,
     RecordTooLargeError,
     RequestTimedOutError,
     TransactionalIdAuthorizationFailedError,
@@ -201,6 +202,21 @@ def test_too_few_replicas_refuse_who_asks_for_all(
         with pytest.raises(NotEnoughReplicasError):
             append(partition, batch(), acks)
         assert partition.log.log_end_offset == 0
+
+    check(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("acks", [-1, 1, 0])
+def test_an_isr_that_would_lead_without_the_records_is_not_written_to(
+    tmp_path: Path, acks: int
+) -> None:
+    async def scenario(front: Front, partition: Partition) -> None:
+        partition.lead(partition.leader_epoch, isr_count=2, min_isr=1)
+        with pytest.raises(PolicyViolationError, match="replication factor 1"):
+            append(partition, batch(), acks)
+        assert partition.log.log_end_offset == 0
+        partition.lead(partition.leader_epoch, isr_count=1, min_isr=1)
+        assert append(partition, batch(), acks)[0] == 0
 
     check(scenario, tmp_path)
 

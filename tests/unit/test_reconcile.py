@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from dlog.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.metadata.image import PartitionImage, TopicImage
+from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.replication.reconcile import given_up
 
 A, B = UUID(int=1), UUID(int=2)
@@ -25,15 +25,15 @@ def topic(topic_id: UUID, *replicas: tuple[int, ...]) -> TopicImage:
 
 
 def gone(before: list[TopicImage], now: list[TopicImage], **values: Any) -> list[tuple[UUID, int]]:
-    here = [(each.topic_id, n) for each in before for n, _ in enumerate(each.partitions)]
     fields: dict[str, Any] = {
-        "deleted": [t for t in before if t.topic_id not in [each.topic_id for each in now]],
         "changed": now,
-        "is_here": values.pop("here", here).__contains__,
+        "here": [(each.topic_id, n) for each in before for n, _ in enumerate(each.partitions)],
         "undeleted": {},
         **values,
     }
-    return sorted(given_up(NodeId(1), **fields), key=str)
+    image = ClusterImage(topics_by_id={each.topic_id: each for each in now})
+    known = {each.topic_id: each for each in before}
+    return sorted(given_up(NodeId(1), image, before=known, **fields), key=str)
 
 
 def test_a_deleted_topic_is_given_up_where_it_was() -> None:

@@ -264,9 +264,9 @@ def test_a_reload_while_partitions_are_opened_is_not_forgotten(
             await host.follow()
             gate, real = asyncio.Event(), host.logs.create
 
-            async def late(*arguments: Any) -> Any:
+            async def late(*arguments: Any, **options: Any) -> Any:
                 await gate.wait()
-                return await real(*arguments)
+                return await real(*arguments, **options)
 
             monkeypatch.setattr(host.logs, "create", late)
             host.create("u")
@@ -289,7 +289,7 @@ def test_what_cannot_be_opened_is_tried_again_at_its_pace(
         async with host.running() as manager:
             real, attempts = host.logs.create, 0
 
-            async def broken(*arguments: Any) -> Any:
+            async def broken(*arguments: Any, **options: Any) -> Any:
                 nonlocal attempts
                 attempts += 1
                 raise KafkaStorageError("the disk is on fire")

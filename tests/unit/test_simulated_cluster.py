@@ -3,13 +3,19 @@
 import asyncio
 import random
 from collections.abc import Callable, Iterator
+from uuid import UUID
 
 import pytest
 
+from dlog.errors import FencedLeaderEpochError, NotLeaderOrFollowerError, WireError
+from dlog.types import NodeId
 from dlogd.broker import Broker
 from dlogd.config.load import load_config
+from dlogd.metadata.commands import CreateTopic
+from dlogd.metadata.image import Applied, ClusterImage, PartitionImage
 from dlogd.metadata.raft.store import RaftStore
 from tests.fakes.disk import Machine, Process
+from tests.fakes.faults import DiskFault
 from tests.simulation.loop import NS, SimClock, SimLoop, World
 from tests.simulation.network import Network
 
@@ -29,7 +35,8 @@ cluster.secret.file: /data0/secret
 controllers: [{controllers}]
 listeners: ["{address(node_id)}:9092"]
 internal.listener: "{address(node_id)}:9645"
-data.directories: [/data0/logs]
+data.directories: [/data0/logs, /data1/logs]
+metadata.directory: /data0/meta
 disk.reserve.bytes: 0
 preallocate.bytes: 64KiB
 segment.bytes: 64KiB
@@ -43,18 +50,24 @@ class SimNode:
 
     def __init__(self, world: World, network: Network, node_id: int) -> None:
         self.world, self.network, self.node_id = world, network, node_id
-        self.machine = Machine(random.Random(node_id), ("/data0",))
+        self.machine = Machine(random.Random(node_id), ("/data0", "/data1"))
         self.loop: SimLoop | None = None
         self.broker: Broker | None = None
         self.started: asyncio.Task[None] | None = None
         self.failures: list[str] = []
         self.kept: list[object] = []
 
+    @property
+    def image(self) -> ClusterImage:
+        assert self.broker is not None and self.broker.store is not None
+        return self.broker.store.image
+
     def boot(self) -> None:
         loop = self.loop = SimLoop(self.world, f"n{self.node_id}", offset_ns=self.node_id * NS)
         self.network.attach(loop, address(self.node_id))
         process: Process = self.machine.boot(loop)
         self.kept += [loop, process, self.broker, self.started]
+        self.broker = self.started = None
         loop.call_soon(self._start, loop, process)
 
     def _start(self, loop: SimLoop, process: Process) -> None:
@@ -71,6 +84,17 @@ class SimNode:
             open_quorum=RaftStore.open,
         )
         self.started = loop.create_task(self.broker.start())
+
+    def stop(self) -> asyncio.Task[None]:
+        """Begin an orderly stop."""
+        assert self.loop is not None and self.broker is not None
+        return self.loop.create_task(self.broker.stop())
+
+    def cut_power(self) -> None:
+        assert self.loop is not None
+        self.loop.kill()
+        self.network.cut_power(self.loop)
+        self.machine.power_cut()
 
     def kill(self) -> None:
         assert self.loop is not None
@@ -95,6 +119,31 @@ class Cluster:
             each.started is not None and each.started.done() and self.leased(each)
             for each in self.nodes
         )
+
+    def create(self, name: str, *, partitions: int = 1, replicas: int = 3, **configs: str) -> UUID:
+        """Create a topic; return its id once all nodes know it."""
+        topic_id = UUID(int=1000 + len(self.nodes[0].image.topics))
+        node = self.nodes[0]
+        assert node.broker is not None and node.broker.store is not None and node.loop is not None
+        command = CreateTopic(
+            command_id=UUID(int=topic_id.int + 5000),
+            name=name,
+            topic_id=topic_id,
+            assignments=tuple(
+                tuple(NodeId(NODES[(number + k) % 3]) for k in range(replicas))
+                for number in range(partitions)
+            ),
+            configs={key.replace("_", "."): value for key, value in configs.items()},
+        )
+        done = node.loop.create_task(
+            node.broker.store.propose(command, SimClock(node.loop).now_ms() + 10_000)
+        )
+        assert self.run(lambda: done.done() and all(name in n.image.topics for n in self.nodes))
+        assert isinstance(done.result(), Applied), done.result()
+        return topic_id
+
+    def partitions(self, topic_id: UUID) -> tuple[PartitionImage, ...]:
+        return self.nodes[0].image.topics_by_id[topic_id].partitions
 
     def leased(self, node: SimNode) -> bool:
         broker = node.broker
@@ -125,3 +174,156 @@ def test_three_whole_nodes_start_and_survive_their_controller(cluster: Cluster) 
     cluster.nodes[leader - 1].boot()
     assert cluster.run(cluster.is_up)
     assert not any(each.failures for each in cluster.nodes)
+
+
+def test_leaders_move_before_a_node_stops(cluster: Cluster) -> None:
+    assert cluster.run(cluster.is_up)
+    topic = cluster.create("t", partitions=6, replicas=2)
+    others = cluster.nodes[:]
+    leaving = others.pop(0)
+    assert {each.leader for each in cluster.partitions(topic)} == set(NODES)
+    begun = cluster.world.now_ns
+    leaving.stop()
+
+    def has_moved() -> bool:
+        image = others[0].image
+        return image.nodes[NodeId(1)].shutting_down and all(
+            each.leader not in (-1, 1) for each in image.topics_by_id[topic].partitions
+        )
+
+    assert cluster.run(has_moved, 2)
+    assert leaving.broker is not None and leaving.broker.phase == "stopping"
+    assert cluster.run(lambda: leaving.broker.phase == "stopped", 5)  # type: ignore[union-attr]
+    assert cluster.world.now_ns - begun < 2 * NS
+
+
+def test_all_nodes_stop_at_once(cluster: Cluster) -> None:
+    assert cluster.run(cluster.is_up)
+    topic = cluster.create("t", partitions=6, replicas=2)
+    begun = cluster.world.now_ns
+    stops = [each.stop() for each in cluster.nodes]
+    assert cluster.run(lambda: all(each.done() for each in stops), 20)
+    assert [each.exception() for each in stops] == [None] * 3
+    assert cluster.world.now_ns - begun < 5 * NS
+    for node in cluster.nodes:
+        node.kill()
+        node.boot()
+    assert cluster.run(cluster.is_up)
+    assert cluster.run(lambda: all(each.has_leader for each in cluster.partitions(topic)), 10)
+    for node in cluster.nodes:
+        assert node.image.unclean_elections == 0
+
+
+def test_all_keep_their_places_when_the_power_of_all_fails(cluster: Cluster) -> None:
+    assert cluster.run(cluster.is_up)
+    topic = cluster.create("t", partitions=4, replicas=3)
+    before = cluster.partitions(topic)
+    for node in cluster.nodes:
+        node.cut_power()
+    for node in cluster.nodes:
+        node.boot()
+    assert cluster.run(cluster.is_up)
+
+    def is_whole() -> bool:
+        return all(
+            each.has_leader and set(each.isr) == set(old.isr)
+            for each, old in zip(cluster.partitions(topic), before, strict=True)
+        )
+
+    assert cluster.run(is_whole, 10), cluster.partitions(topic)
+    assert cluster.nodes[0].image.unclean_elections == 0
+
+
+def test_a_wiped_node_is_in_no_isr(cluster: Cluster) -> None:
+    assert cluster.run(cluster.is_up)
+    topic = cluster.create("t", partitions=3, replicas=3)
+    for node in cluster.nodes:
+        node.cut_power()
+    for disk in cluster.nodes[2].machine.disks.values():
+        disk.root.entries.pop("logs")
+        disk.root.durable_entries.pop("logs")
+    for node in cluster.nodes:
+        node.boot()
+    assert cluster.run(cluster.is_up)
+    for each in cluster.partitions(topic):
+        assert each.has_leader and 3 not in (each.leader, *each.isr, *each.elr)
+
+    def is_there_anew() -> bool:
+        broker = cluster.nodes[2].broker
+        assert broker is not None and broker.replicas is not None
+        every = all((topic, index) in broker.replicas.by_id for index in range(3))
+        return every and not any(each.offline for each in cluster.partitions(topic))
+
+    assert cluster.run(is_there_anew, 20), cluster.partitions(topic)
+    assert cluster.nodes[0].image.unclean_elections == 0
+
+
+def test_a_leader_that_is_cut_off_acknowledges_nothing_after_its_lease(cluster: Cluster) -> None:
+    assert cluster.run(cluster.is_up)
+    cluster.create("t", partitions=3, replicas=3)
+    lonely, other = cluster.nodes[0], cluster.nodes[1]
+    (index,) = [i for i in range(3) if other.image.topics["t"].partitions[i].leader == 1]
+    assert lonely.broker is not None and lonely.broker.replicas is not None
+    replicas = lonely.broker.replicas
+    assert cluster.run(lambda: ("t", index) in replicas.by_name, 5)
+    partition = replicas.partition("t", index)
+    partition.check_serving()
+    for node_id in (2, 3):
+        cluster.network.block(address(1), address(node_id))
+        cluster.network.block(address(node_id), address(1))
+
+    def is_deposed() -> bool:
+        return other.image.topics["t"].partitions[index].leader != 1
+
+    settled: list[WireError | None] = []
+
+    class Waiter:
+        def on_acked(self, _: int, error: WireError | None, __: int) -> None:
+            settled.append(error)
+
+    def is_closed() -> bool:
+        if partition.closed is None:
+            settled.clear()
+            partition.acknowledge(Waiter())
+            # Nobody else leads while this one still says yes.
+            assert settled[0] is not None or not is_deposed()
+        return isinstance(partition.closed, NotLeaderOrFollowerError)
+
+    assert cluster.run(is_closed, 10)
+    assert not is_deposed()
+    partition.acknowledge(Waiter())
+    assert isinstance(settled[-1], NotLeaderOrFollowerError)
+    assert cluster.run(is_deposed, 10)
+    cluster.network.unblock_all()
+    assert cluster.run(lambda: lonely.image.version == other.image.version, 10)
+    with pytest.raises(FencedLeaderEpochError):
+        partition.check_serving(0)
+    with pytest.raises(NotLeaderOrFollowerError):
+        partition.check_serving()
+
+
+def test_leaders_leave_a_disk_that_fails(cluster: Cluster) -> None:
+    assert cluster.run(cluster.is_up)
+    topic = cluster.create("t", partitions=12, replicas=3)
+    node = cluster.nodes[0]
+    assert node.broker is not None and node.broker.replicas is not None
+    replicas, logs = node.broker.replicas, node.broker.logs
+    assert logs is not None
+    assert cluster.run(lambda: len(replicas.by_id) == 12, 5)
+    home = logs.homes[1]
+    lost = {key[1] for key in home.logs}
+    assert 0 < len(lost) < 12
+    node.machine.disks["/data1"].faults.append(
+        DiskFault(operations=("write", "sync", "sync_directory", "create", "open", "usage"))
+    )
+
+    def have_moved() -> bool:
+        return all(
+            (1 in each.offline and each.leader != 1 and 1 not in each.isr) == (index in lost)
+            for index, each in enumerate(cluster.partitions(topic))
+        )
+
+    assert cluster.run(have_moved, 20), (home.failure, lost, cluster.partitions(topic))
+    assert cluster.nodes[1].image.nodes[NodeId(1)].failed_directory_ids == (home.directory_id,)
+    assert any(each.leader == 1 for each in cluster.partitions(topic))
+    assert not node.failures

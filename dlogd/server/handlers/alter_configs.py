@@ -87,7 +87,7 @@ async def _is_settled(context: ServerContext, request: Request, resource: Any) -
         refusal = node_settings.refusal_of_mixture(resource)
         if refusal is not None:
             raise refusal
-        return False
+        return node_settings.is_nothing(context.image(), resource)
     deadline_ms = context.deadline_ms(TIMEOUT_MS)
     await node_settings.alter(
         context, resource, deadline_ms, validate_only=request.body.validate_only

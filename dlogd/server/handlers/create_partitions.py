@@ -8,6 +8,7 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
     WireError,
 )
+from dlogd.metadata.commands import CreatePartitions
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields, milliseconds
 from dlogd.server.exchange import Handler, Request, error_fields
@@ -19,36 +20,39 @@ async def answer(context: ServerContext, request: Request) -> Fields:
     body = request.body
     deadline_ms = context.deadline_ms(milliseconds(body.timeout))
     twice = topic_creation.names_given_twice([topic.name for topic in body.topics])
-    results: dict[str, Fields] = {}
-    grown: list[str] = []
+    results: dict[str, WireError | None] = {}
+    planned: dict[str, CreatePartitions] = {}
     for topic in body.topics:
         try:
             if topic.name in twice:
                 raise InvalidRequestError("Duplicate topic name.")
-            await _grow(context, topic, body.validate_only, deadline_ms)
+            command = _plan(context, topic)
+            if body.validate_only:
+                context.rehearse(command)
+            else:
+                planned[topic.name] = command
         except WireError as error:
-            results[topic.name] = _result(topic.name, error)
+            results[topic.name] = error
         else:
-            results[topic.name] = _result(topic.name, None)
-            grown.append(topic.name)
-    if grown and not body.validate_only and not await context.opened(grown, deadline_ms):
+            results[topic.name] = None
+    outcomes = await context.propose_all(list(planned.values()), deadline_ms)
+    for name, outcome in zip(planned, outcomes, strict=True):
+        results[name] = outcome if isinstance(outcome, WireError) else None
+    grown = [name for name in planned if results[name] is None]
+    if grown and not await context.opened(grown, deadline_ms):
         late = RequestTimedOutError("The partitions were created and are not open yet")
-        results.update((name, _result(name, late)) for name in grown)
-    return {"results": list(results.values())}
+        results.update(dict.fromkeys(grown, late))
+    return {"results": [_result(name, error) for name, error in results.items()]}
 
 
-async def _grow(context: ServerContext, wanted: Any, rehearse: bool, deadline_ms: int) -> None:
+def _plan(context: ServerContext, wanted: Any) -> CreatePartitions:
     topic = context.image().topics.get(wanted.name)
     if topic is None:
         raise UnknownTopicOrPartitionError()
     assignments = None
     if wanted.assignments is not None:
         assignments = [each.broker_ids for each in wanted.assignments]
-    command = topic_creation.plan_growth(context, topic, wanted.count, assignments)
-    if rehearse:
-        context.rehearse(command)
-    else:
-        await context.propose(command, deadline_ms)
+    return topic_creation.plan_growth(context, topic, wanted.count, assignments)
 
 
 def _result(name: str, error: WireError | None) -> Fields:

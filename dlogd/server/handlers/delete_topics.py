@@ -33,23 +33,26 @@ async def answer(context: ServerContext, request: Request) -> Fields:
     asked = _asked(request)
     image = context.image()
     repeated = _repeated(image, asked)
-    results: list[Fields] = []
-    told: dict[_Doomed, None] = {}
+    results: dict[_Doomed, Fields] = {}
+    found: dict[_Doomed, TopicImage] = {}
     for doomed in asked:
-        if doomed in told:
-            continue
-        told[doomed] = None
         try:
             if doomed in repeated:
                 raise InvalidRequestError(repeated[doomed])
-            topic = _find(image, doomed)
-            command = DeleteTopic(command_id=context.new_id(), topic_id=topic.topic_id)
-            await context.propose(command, deadline_ms)
+            found[doomed] = _find(image, doomed)
         except WireError as error:
-            results.append(_result(doomed, error))
+            results[doomed] = _result(doomed, error)
         else:
-            results.append(_result(_Doomed(topic.name, topic.topic_id), None))
-    return {"responses": results}
+            results[doomed] = _result(_Doomed(found[doomed].name, found[doomed].topic_id), None)
+    commands = [
+        DeleteTopic(command_id=context.new_id(), topic_id=topic.topic_id)
+        for topic in found.values()
+    ]
+    outcomes = await context.propose_all(commands, deadline_ms)
+    for doomed, outcome in zip(found, outcomes, strict=True):
+        if isinstance(outcome, WireError):
+            results[doomed] = _result(doomed, outcome)
+    return {"responses": list(results.values())}
 
 
 def _asked(request: Request) -> list[_Doomed]:

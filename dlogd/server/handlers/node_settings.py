@@ -22,6 +22,7 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import NO_NODE, NodeId
+from dlogd.config.schema import KEYS
 from dlogd.metadata.commands import DrainNode
 from dlogd.metadata.config_changes import AlterOperation
 from dlogd.metadata.config_values import ConfigSource, ConfigType
@@ -46,6 +47,17 @@ def is_about_settings(resource: Any) -> bool:
     """Whether a resource with a name, or without one, changes these settings and nothing else."""
     wanted = DRAIN if resource.resource_name else CONTROLLER
     return bool(resource.configs) and all(each.name == wanted for each in resource.configs)
+
+
+def is_nothing(image: ClusterImage, resource: Any) -> bool:
+    """Whether a resource only takes back what a node cannot have.
+
+    Kafka's tools do so with throttles of replication. What a node has in its file is something.
+    """
+    return node_of(image, resource.resource_name) is not None and all(
+        each.config_operation == AlterOperation.DELETE and each.name not in KEYS
+        for each in resource.configs
+    )
 
 
 def describe_node(node: NodeRegistration) -> list[ConfigEntry]:

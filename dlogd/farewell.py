@@ -1,0 +1,92 @@
+"""What a node of a cluster does before it stops: others lead in its place first.
+
+Part of the composition: `dlogd.clustering` calls it. Everything here is a courtesy with an end: a
+node that cannot take its leave is fenced as if it had died, and nothing is lost.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+
+from dlog.types import NodeId
+from dlogd.clock import Clock
+from dlogd.controller.own_lease import OwnLease
+from dlogd.metadata.image import Applied, ClusterImage
+from dlogd.metadata.raft.membership import Operation, QuorumState
+from dlogd.metadata.surface import Quorum
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.01
+TRANSFER_TIMEOUT_MS = 1_000
+
+
+async def take_leave(
+    store: Quorum,
+    node_id: NodeId,
+    lease: OwnLease,
+    clock: Clock,
+    *,
+    ask: Callable[[], None],
+    timeout_s: float,
+) -> None:
+    """Return when this node leads nothing that another could lead, or nobody is there to see to it.
+
+    `ask()` tells the controller that the node wants to stop.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            ask()
+            why = await _until_moved(store, node_id, lease, clock)
+            log.info("Took leave of the cluster outcome=%r", why)
+            await _hand_the_quorum_on(store, node_id, clock)
+    except TimeoutError:
+        log.warning("Stopping although leaders have not all moved away timeout_s=%.1f", timeout_s)
+
+
+async def _until_moved(store: Quorum, node_id: NodeId, lease: OwnLease, clock: Clock) -> str:
+    while True:
+        own = store.image.nodes.get(node_id)
+        if own is None or own.node_epoch != lease.node_epoch or own.fenced:
+            return "it leads nothing"
+        if own.shutting_down:
+            return "the controller has moved its leaders"
+        if not lease.is_valid(clock.now_ms()):
+            return "it has no lease"
+        await asyncio.sleep(LOOK_S)
+
+
+async def _hand_the_quorum_on(store: Quorum, node_id: NodeId, clock: Clock) -> None:
+    """Let another voter lead the metadata, when this node does: an election takes longer."""
+    state = await quorum_state(store)
+    successor = _successor(state, store.image, node_id)
+    if state.leader_id != node_id or successor is None:
+        return
+    deadline_ms = clock.now_ms() + TRANSFER_TIMEOUT_MS
+    outcome = await store.change_voters(Operation.TRANSFER, successor, deadline_ms)
+    if not isinstance(outcome, Applied):
+        log.info("The quorum was not handed on to=%d outcome=%r", successor, outcome)
+        return
+    while clock.now_ms() < deadline_ms:
+        if (await quorum_state(store)).leader_id != node_id:
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+async def quorum_state(store: Quorum) -> QuorumState:
+    """Return who votes, who follows and how far they are."""
+    found = store.quorum()
+    return await found if inspect.isawaitable(found) else found
+
+
+def _successor(state: QuorumState, image: ClusterImage, node_id: NodeId) -> int | None:
+    """Return the voter that is furthest among those that stay."""
+    staying = [
+        each
+        for each in state.voters
+        if each.node_id != node_id
+        and (node := image.nodes.get(NodeId(each.node_id))) is not None
+        and node.active
+    ]
+    return max(staying, key=lambda each: each.log_end_offset).node_id if staying else None
