@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
+from typing import ClassVar
 
 from bench.arena import Arena
 from bench.load import cluster as wire
@@ -124,7 +125,7 @@ class _FailureRow(Row):
     contenders = ("dlog-cluster", "kafka-cluster")
     runs = 3
     # A Kafka node takes its time to come back.
-    KILLS = {"dlog-cluster": 10, "kafka-cluster": 3}
+    KILLS: ClassVar = {"dlog-cluster": 10, "kafka-cluster": 3}
 
     def run(self, arena: Arena, contender: str) -> Numbers:
         """Kill, measure, restart, several times."""
@@ -197,7 +198,7 @@ class NodeFailureRow(_FailureRow):
         Target(metric="failover_s", ours="dlog-cluster", theirs="kafka-cluster", at_most=0.2),
     )
     PARTITIONS = 1_000
-    KILLS = {"dlog-cluster": 5, "kafka-cluster": 1}
+    KILLS: ClassVar = {"dlog-cluster": 5, "kafka-cluster": 1}
 
     def fail(self, cluster: Cluster) -> float:
         """Kill one that leads a third of a fresh topic's partitions."""
