@@ -256,6 +256,10 @@ class Clustering:
         await self.driver.stop()
         await self.server.stop()
 
+    def has_lease(self) -> bool:
+        """Return whether this node may lead now."""
+        return self.lease.is_valid(self._clock.now_ms())
+
     def has_outlived(self) -> bool:
         """Return whether this node leads the metadata for so long that no lease of others holds."""
         since_ms = self._leads_since_ms
