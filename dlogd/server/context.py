@@ -24,6 +24,8 @@ from dlogd.replication.partition import Partition
 
 OPEN_PATIENCE_MS = 200
 """How long the answer about new partitions waits for them to be open here, in a cluster."""
+OPEN_TOPICS_MAX = 20
+"""For more topics than these it does not wait at all there."""
 TOGETHER_MAX = 100
 """Commands of one request that are proposed at the same time."""
 WAITED_IN_VAIN = (
@@ -122,11 +124,13 @@ class ServerContext:
     async def opened(self, topics: Sequence[str], deadline_ms: int) -> bool:
         """Wait until the partitions of topics are open here; return whether they were in time.
 
-        In a cluster for a moment only, and whoever is late is in time: other nodes lead most of
-        them, nobody waits for those, and clients ask them again.
+        In a cluster for a moment only, not for many, and whoever is late is in time: other nodes
+        lead most of them, nobody waits for those, and clients ask them again.
         """
         left_ms = max(deadline_ms - self.clock.now_ms(), 0)
         if self.quorum is not None:
+            if len(topics) > OPEN_TOPICS_MAX:
+                return True
             left_ms = min(left_ms, OPEN_PATIENCE_MS)
         try:
             async with asyncio.timeout(left_ms / 1000):
