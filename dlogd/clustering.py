@@ -18,9 +18,10 @@ from dlogd.clock import Clock
 from dlogd.cluster_settings import lease_timings, raft_config, read_key, read_secret
 from dlogd.config.schema import Config
 from dlogd.controller import heartbeats
+from dlogd.controller.channel import Dialler
 from dlogd.controller.driver import ControllerDriver
-from dlogd.controller.heartbeats import Heartbeat, Probe
-from dlogd.controller.internal_server import InternalServer
+from dlogd.controller.heartbeats import NONCE_BYTES, Heartbeat, Probe
+from dlogd.controller.internal_server import Door, InternalServer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import Beat, LeaseTable
@@ -40,7 +41,8 @@ from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-BARRIER_TIMEOUT_MS = 5_000
+WAITING = "waiting for the quorum of the metadata"
+BARRIER_TIMEOUT_MS = 1_000
 FAREWELL_S = 1.0
 IDLE_LEASES = 10
 """A connection between nodes that is silent for so many leases is closed."""
@@ -62,10 +64,19 @@ class OpenQuorum(Protocol):
         """Return the store once it takes part; raise what it raises."""
 
 
-async def catch_up(store: Quorum, clock: Clock) -> None:
-    """Return when the image has all that was acknowledged before: there is a quorum."""
+async def catch_up(store: Quorum, clock: Clock, say: Callable[[str], None]) -> None:
+    """Return when the image has all that was acknowledged before: there is a quorum.
+
+    `say` learns who is missing.
+    """
+    said = ""
     while not isinstance(await store.barrier(clock.now_ms() + BARRIER_TIMEOUT_MS), Applied):
-        log.info("Waiting for the quorum of the metadata")
+        absent = ", ".join(store.progress.absent)
+        waiting = f"{WAITING}: voters {absent} are away" if absent else WAITING
+        say(waiting)
+        if waiting != said:
+            log.info("Waiting for the quorum of the metadata away=%r", absent)
+            said = waiting
         await asyncio.sleep(0.2)
 
 
@@ -89,29 +100,33 @@ class Clustering:
         tasks: Tasks,
         on_failed: Callable[[Exception], None],
         open_quorum: OpenQuorum = ThreadedRaftStore.open,
+        say: Callable[[str], None] = log.debug,
     ) -> "Clustering":
         """Open the metadata and return when there is a quorum; `stop` does not close it.
+
+        `say` is told what it waits for.
 
         Raises ConfigError, OSError and DlogError.
         """
         read = partial(read_secret, config.cluster.secret_file or "", open_directory)
+        secret = await engine.run(read)
         read_file = partial(read_key, open_directory=open_directory, key="serf.key.file")
         serf_key = await engine.run(partial(read_serf_key, config, read_file))
         store = await open_quorum(
             directory,
-            raft_config(config, await engine.run(read)),
+            raft_config(config, secret),
             clock=clock,
             rng=random.Random(rng.getrandbits(64)),
             on_failed=on_failed,
         )
         caught_up = False
         try:
-            await catch_up(store, clock)
+            await catch_up(store, clock, say)
             caught_up = True
         finally:
             if not caught_up:
                 await store.close()
-        opened = cls(config, store, loop=loop, clock=clock, rng=rng, tasks=tasks)
+        opened = cls(config, store, secret, loop=loop, clock=clock, rng=rng, tasks=tasks)
         opened.gossip = make_gossip(config, loop=loop, rng=rng, serf_key=serf_key)
         return opened
 
@@ -119,6 +134,7 @@ class Clustering:
         self,
         config: Config,
         store: Quorum,
+        secret: bytes,
         *,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
@@ -149,7 +165,12 @@ class Clustering:
         )
         self.service.may_shut_down = self._may_shut_down
         idle_s = self.timings.lease_ms * IDLE_LEASES / 1000
-        self.server = InternalServer(loop, self.service, idle_timeout_s=idle_s)
+        cluster_id = config.cluster.id or ""
+        door = Door(
+            secret=secret, cluster_id=cluster_id, new_nonce=lambda: rng.randbytes(NONCE_BYTES)
+        )
+        self.server = InternalServer(loop, self.service, idle_timeout_s=idle_s, door=door)
+        self._dialler = Dialler(loop, secret=secret, cluster_id=cluster_id, rng=rng)
         self.keeper = LeaseKeeper(
             self.lease,
             self.timings,
@@ -159,6 +180,7 @@ class Clustering:
             tasks=tasks,
             controller=lambda: self._address(store.image.controller.node_id),
             heartbeat=self._heartbeat,
+            dialler=self._dialler,
         )
         self.driver = ControllerDriver(
             self.node_id,
@@ -270,7 +292,9 @@ class Clustering:
         return LeaseWatch(
             table,
             self.service,
-            Prober(self._loop, probe, timeout_s=timeout_s, options=self._options),
+            Prober(
+                self._loop, probe, timeout_s=timeout_s, options=self._options, dialler=self._dialler
+            ),
             self.timings,
             loop=self._loop,
             clock=self._clock,

@@ -183,10 +183,11 @@ class ClusterReport:
         if progress.leader_id is None:
             found.append(
                 "the metadata has no leader that can be reached"
-                + (f": voters {_numbers(absent)} are not connected" if absent else "")
+                + (f": voters {', '.join(progress.absent)} are away" if absent else "")
             )
         elif absent and len(absent) * 2 >= len(progress.voters):
-            found.append(f"the quorum of the metadata is lost: voters {_numbers(absent)} are away")
+            away = ", ".join(progress.absent)
+            found.append(f"the quorum of the metadata is lost: voters {away} are away")
         configured = {each.node_id for each in self._config.controllers or ()}
         own = int(clustering.node_id)
         if own in configured and progress.role == "observer" and progress.voters:
@@ -251,7 +252,3 @@ class ClusterReport:
 def absent_voters(progress: RaftProgress, own: int) -> list[int]:
     """Return the voters that this node has no connection with."""
     return [each for each in progress.voters if each != own and each not in progress.connected]
-
-
-def _numbers(nodes: Iterable[int]) -> str:
-    return ", ".join(str(each) for each in nodes)

@@ -81,6 +81,10 @@ class SerfAgent:
             "disable_coordinates": True,
         }
 
+    def join(self, gossip: str) -> None:
+        """Look for another agent at the next start, until it is there."""
+        self._settings |= {"retry_join": [gossip], "retry_interval": "1s"}
+
     def start(self) -> None:
         """Start the process; whoever needs it to listen has to wait."""
         self._config.write_text(json.dumps(self._settings))

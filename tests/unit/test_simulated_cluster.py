@@ -1,6 +1,8 @@
 """Three whole nodes with Raft, leases and a controller on the virtual loop."""
 
 import asyncio
+import gc
+import logging
 import random
 from collections.abc import Callable, Iterator
 from uuid import UUID
@@ -153,7 +155,13 @@ class Cluster:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    yield Cluster()
+    made = Cluster()
+    yield made
+    # What is left of the nodes ends here, and not in the middle of another test.
+    made.nodes.clear()
+    logging.disable(logging.ERROR)
+    gc.collect()
+    logging.disable(logging.NOTSET)
 
 
 def test_three_whole_nodes_start_and_survive_their_controller(cluster: Cluster) -> None:

@@ -16,3 +16,5 @@ class RaftProgress:
     log_bytes: int
     voters: tuple[int, ...]
     connected: tuple[int, ...]  # other nodes
+    absent: tuple[str, ...]
+    """Voters without a connection, each with the reason: `2 (Connection refused)`."""

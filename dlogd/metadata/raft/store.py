@@ -132,6 +132,11 @@ class RaftStore(Participant):
             log_bytes=self.log.size_bytes,
             voters=tuple(each.node_id for each in self.log.voters.members),
             connected=tuple(sorted(self.core.connected)),
+            absent=tuple(
+                f"{each} ({self._transport.trouble(each)})"
+                for each in self.log.voters.node_ids
+                if each != self._config.node_id and each not in self.core.connected
+            ),
         )
 
     def quorum(self) -> QuorumState:
