@@ -15,7 +15,8 @@ from dlog.address import Address
 from dlog.transport import ConnectionOptions
 from dlog.types import NodeId
 from dlogd.clock import Clock
-from dlogd.cluster_settings import lease_timings, raft_config, read_key, read_secret
+from dlogd.cluster_settings import raft_config, read_key, read_secret
+from dlogd.cluster_timings import lease_timings
 from dlogd.config.schema import Config
 from dlogd.controller import heartbeats
 from dlogd.controller.channel import Dialler
@@ -164,12 +165,8 @@ class Clustering:
             image_version=lambda: store.image.version,
         )
         self.service.may_shut_down = self._may_shut_down
-        idle_s = self.timings.lease_ms * IDLE_LEASES / 1000
+        self.server = self._make_server(secret)
         cluster_id = config.cluster.id or ""
-        door = Door(
-            secret=secret, cluster_id=cluster_id, new_nonce=lambda: rng.randbytes(NONCE_BYTES)
-        )
-        self.server = InternalServer(loop, self.service, idle_timeout_s=idle_s, door=door)
         self._dialler = Dialler(loop, secret=secret, cluster_id=cluster_id, rng=rng)
         self.keeper = LeaseKeeper(
             self.lease,
@@ -192,6 +189,15 @@ class Clustering:
             node_epoch=self.own_epoch,
             make_watch=self._make_watch,
         )
+
+    def _make_server(self, secret: bytes) -> InternalServer:
+        door = Door(
+            secret=secret,
+            cluster_id=self._config.cluster.id or "",
+            new_nonce=lambda: self._rng.randbytes(NONCE_BYTES),
+        )
+        idle_s = self.timings.lease_ms * IDLE_LEASES / 1000
+        return InternalServer(self._loop, self.service, idle_timeout_s=idle_s, door=door)
 
     def own_epoch(self) -> int:
         """Return the node epoch of this life; -1 before it has registered."""
@@ -249,6 +255,10 @@ class Clustering:
         await self.keeper.stop()
         await self.driver.stop()
         await self.server.stop()
+
+    def has_lease(self) -> bool:
+        """Return whether this node may lead now."""
+        return self.lease.is_valid(self._clock.now_ms())
 
     def has_outlived(self) -> bool:
         """Return whether this node leads the metadata for so long that no lease of others holds."""

@@ -222,8 +222,11 @@ class LeaseKeeper:
             log.info("Lease began node_epoch=%d", self._lease.node_epoch)
         else:
             self.counters.lost_total += 1
-            log.warning(
-                "Lease ended node_epoch=%d problem=%r", self._lease.node_epoch, self._problem
+            log.log(
+                logging.INFO if self._lease.surrendered else logging.WARNING,
+                "Lease ended node_epoch=%d problem=%r",
+                self._lease.node_epoch,
+                self._problem,
             )
         if self.on_change is not None:
             self.on_change(valid)

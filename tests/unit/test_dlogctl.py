@@ -524,6 +524,17 @@ def test_a_file_is_checked(ctl: Ctl, tmp_path: Path) -> None:
     assert json.loads(as_json.out) == {"file": str(file), "correct": True, "problems": []}
 
 
+def test_times_that_do_not_go_together_are_found_offline(ctl: Ctl, tmp_path: Path) -> None:
+    file = tmp_path / "dlog.yaml"
+    file.write_text(
+        'node.id: 1\ncluster.id: c\ncluster.secret.file: /s\ncontrollers: ["1@h:1"]\n'
+        "lease.duration: 1s\n"
+    )
+    wrong = ctl("config", "check", str(file))
+    assert wrong.code == 1
+    assert "lease_ms must be at least 5 times heartbeat_ms" in wrong.err
+
+
 def test_help_and_version(ctl: Ctl) -> None:
     shown = ctl("--help")
     assert shown.code == 0

@@ -11,7 +11,6 @@ import pytest
 
 from dlog.errors import DlogError
 from dlog.types import NodeId
-from dlogd.broker import metadata_home
 from dlogd.metadata.commands import CreateTopic, RegisterNode, encode
 from dlogd.metadata.image import Applied
 from dlogd.metadata.raft import entries as wire
@@ -22,6 +21,7 @@ from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.snapshots import Snapshot
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.storage_facts import metadata_home
 from tests.fakes.disk import Machine
 from tests.fakes.faults import ProcessDied
 from tests.simulation.loop import NS, World
