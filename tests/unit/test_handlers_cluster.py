@@ -195,6 +195,16 @@ def test_a_lost_quorum_is_a_time_out_that_says_what_to_do() -> None:
     run(test())
 
 
+def test_an_answer_waits_only_a_moment_for_logs_to_be_open() -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        node.open_partitions = False
+        (result,) = (await create(node, new_topic("a", 1, 3))).values()
+        assert result.error_code == 0
+
+    run(test())
+
+
 def test_a_time_out_of_zero_changes_nothing() -> None:
     async def test() -> None:
         node, _ = cluster()
