@@ -69,6 +69,7 @@ def simulate(plan: FleetPlan, print_line: Callable[[str], None] | None = None) -
     hook, sys.unraisablehook = sys.unraisablehook, _ignore_the_dead
     collecting = gc.isenabled()
     gc.disable()
+    gc.freeze()  # what was there before has not to be looked through after the run
     try:
         with _bounds(plan), virtual_threads():
             return _FleetRun(plan, print_line).carry_out_and_bury()
