@@ -14,7 +14,7 @@ from typing import Any
 from dlog.errors import ConfigError, KafkaStorageError
 from dlog.types import NodeId
 from dlogd.clock import Clock
-from dlogd.clustering import Clustering, OpenQuorum
+from dlogd.clustering import WAITING, Clustering, OpenQuorum
 from dlogd.config.schema import Config
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import ClusterImage
@@ -163,7 +163,7 @@ class Broker:
         else:
             directory = self._open_directory(path)
         if self.config.controllers is not None:
-            self.phase = "waiting for the quorum of the metadata"
+            self.phase = WAITING
             self.clustering = await Clustering.open(
                 directory,
                 self.config,
@@ -175,7 +175,9 @@ class Broker:
                 tasks=self._tasks,
                 on_failed=self._on_store_failed,
                 open_quorum=self._open_quorum,
+                say=self._enter,
             )
+            self.clustering.on_superseded = self._fail
             return self.clustering.store
         return await MetadataStore.open(
             directory, self._engine, clock=self._clock, on_failed=self._on_store_failed

@@ -21,14 +21,18 @@ class Clock(Protocol):
         """Return wall-clock milliseconds since the Unix epoch."""
 
 
+# Runs while the host sleeps, where there is one: a lease must not outlast the controller's count.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class SystemClock:
     """The host's own clocks."""
 
     def now_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
+        return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
     def now_us(self) -> int:
-        return time.monotonic_ns() // 1_000
+        return time.clock_gettime_ns(_CLOCK) // 1_000
 
     def timestamp_ms(self) -> int:
         return time.time_ns() // 1_000_000

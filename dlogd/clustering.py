@@ -5,7 +5,6 @@ Part of the composition: `dlogd.broker` makes one when `controllers` is configur
 
 import asyncio
 import logging
-import os.path
 import random
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -13,30 +12,28 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from dlog.address import Address
-from dlog.errors import ConfigError
 from dlog.transport import ConnectionOptions
 from dlog.types import NodeId
 from dlogd.clock import Clock
+from dlogd.cluster_settings import lease_timings, raft_config, read_key, read_secret
 from dlogd.config.schema import Config
 from dlogd.controller import heartbeats
+from dlogd.controller.channel import Dialler
 from dlogd.controller.driver import ControllerDriver
-from dlogd.controller.heartbeats import Heartbeat, Probe
-from dlogd.controller.internal_server import InternalServer
+from dlogd.controller.heartbeats import NONCE_BYTES, Heartbeat, Probe
+from dlogd.controller.internal_server import Door, InternalServer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import Beat, LeaseTable
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
-from dlogd.controller.timings import LeaseTimings
 from dlogd.farewell import take_leave
+from dlogd.gossip import INTERNAL, Gossip, make_gossip, read_serf_key
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
-from dlogd.metadata.raft.handshake import SECRET_BYTES_MIN
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore
-from dlogd.metadata.raft.timings import RaftTimings
-from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.metadata.surface import Quorum
 from dlogd.storage.engine import Engine
 from dlogd.storage.files import Directory
@@ -44,90 +41,11 @@ from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-INTERNAL = "internal"
-"""The name of the listener for other nodes, in registrations."""
-SECRET_BYTES_MAX = 4096
-BARRIER_TIMEOUT_MS = 5_000
+WAITING = "waiting for the quorum of the metadata"
+BARRIER_TIMEOUT_MS = 1_000
 FAREWELL_S = 1.0
 IDLE_LEASES = 10
 """A connection between nodes that is silent for so many leases is closed."""
-
-
-def raft_timings(config: Config) -> RaftTimings:
-    """Return the times of Raft."""
-    raft = config.raft
-    return RaftTimings(
-        heartbeat_s=raft.heartbeat_ms / 1000,
-        election_min_s=raft.election_min_ms / 1000,
-        election_max_s=raft.election_max_ms / 1000,
-        check_quorum_s=raft.check_quorum_ms / 1000,
-        silence_s=raft.silence_ms / 1000,
-        tick_s=min(0.02, raft.heartbeat_ms / 4000),
-        ping_s=min(0.5, raft.silence_ms / 4000),
-    )
-
-
-def lease_timings(config: Config) -> LeaseTimings:
-    """Return the times of leases."""
-    lease = config.lease
-    return LeaseTimings(
-        heartbeat_ms=lease.heartbeat_ms,
-        lease_ms=lease.duration_ms,
-        authority_ms=lease.authority_ms,
-        probe_timeout_ms=lease.probe_timeout_ms,
-        image_lag_ms_max=lease.image_lag_ms_max,
-        clock_drift_ppm=lease.clock_drift_ppm,
-        # A follower waits for one time-out, and a vote may split once.
-        election_ms_max=config.raft.election_max_ms,
-    )
-
-
-def problems(config: Config) -> list[str]:
-    """Return which timings do not go together, in sentences."""
-    if config.controllers is None:
-        return []
-    found = [f"raft: {each}" for each in raft_timings(config).problems()]
-    return found + [f"lease: {each}" for each in lease_timings(config).problems()]
-
-
-def read_secret(path: str, open_directory: Callable[[str], Directory]) -> bytes:
-    """Return the cluster's secret; raise ConfigError. Blocking."""
-    folder, name = os.path.split(os.path.abspath(path))
-    try:
-        file = open_directory(folder).open(name, read_only=True)
-        try:
-            secret = file.pread(min(file.size(), SECRET_BYTES_MAX), 0).strip()
-        finally:
-            file.close()
-    except OSError as error:
-        raise ConfigError(f"cluster.secret.file {path} cannot be read: {error}") from error
-    if len(secret) < SECRET_BYTES_MIN:
-        raise ConfigError(f"cluster.secret.file {path} has less than {SECRET_BYTES_MIN} bytes")
-    return secret
-
-
-def raft_config(config: Config, secret: bytes) -> RaftConfig:
-    """Return who this node is among those that keep the metadata; raise ConfigError."""
-    assert config.controllers is not None and config.cluster.id is not None
-    wrong = problems(config)
-    if wrong:
-        raise ConfigError(wrong)
-    own = config.metadata.listener
-    if own is None:
-        own = next(e.address for e in config.controllers if e.node_id == config.node.id)
-    voters = Voters.of(
-        Voter(node_id=each.node_id, host=each.address.host, port=each.address.port)
-        for each in config.controllers
-    )
-    return RaftConfig(
-        node_id=config.node.id,
-        cluster=config.cluster.id,
-        secret=secret,
-        controllers=voters,
-        host=own.host,
-        port=own.port,
-        timings=raft_timings(config),
-    )
 
 
 class OpenQuorum(Protocol):
@@ -146,10 +64,19 @@ class OpenQuorum(Protocol):
         """Return the store once it takes part; raise what it raises."""
 
 
-async def catch_up(store: Quorum, clock: Clock) -> None:
-    """Return when the image has all that was acknowledged before: there is a quorum."""
+async def catch_up(store: Quorum, clock: Clock, say: Callable[[str], None]) -> None:
+    """Return when the image has all that was acknowledged before: there is a quorum.
+
+    `say` learns who is missing.
+    """
+    said = ""
     while not isinstance(await store.barrier(clock.now_ms() + BARRIER_TIMEOUT_MS), Applied):
-        log.info("Waiting for the quorum of the metadata")
+        absent = ", ".join(store.progress.absent)
+        waiting = f"{WAITING}: voters {absent} are away" if absent else WAITING
+        say(waiting)
+        if waiting != said:
+            log.info("Waiting for the quorum of the metadata away=%r", absent)
+            said = waiting
         await asyncio.sleep(0.2)
 
 
@@ -173,32 +100,41 @@ class Clustering:
         tasks: Tasks,
         on_failed: Callable[[Exception], None],
         open_quorum: OpenQuorum = ThreadedRaftStore.open,
+        say: Callable[[str], None] = log.debug,
     ) -> "Clustering":
         """Open the metadata and return when there is a quorum; `stop` does not close it.
+
+        `say` is told what it waits for.
 
         Raises ConfigError, OSError and DlogError.
         """
         read = partial(read_secret, config.cluster.secret_file or "", open_directory)
+        secret = await engine.run(read)
+        read_file = partial(read_key, open_directory=open_directory, key="serf.key.file")
+        serf_key = await engine.run(partial(read_serf_key, config, read_file))
         store = await open_quorum(
             directory,
-            raft_config(config, await engine.run(read)),
+            raft_config(config, secret),
             clock=clock,
             rng=random.Random(rng.getrandbits(64)),
             on_failed=on_failed,
         )
         caught_up = False
         try:
-            await catch_up(store, clock)
+            await catch_up(store, clock, say)
             caught_up = True
         finally:
             if not caught_up:
                 await store.close()
-        return cls(config, store, loop=loop, clock=clock, rng=rng, tasks=tasks)
+        opened = cls(config, store, secret, loop=loop, clock=clock, rng=rng, tasks=tasks)
+        opened.gossip = make_gossip(config, loop=loop, rng=rng, serf_key=serf_key)
+        return opened
 
     def __init__(
         self,
         config: Config,
         store: Quorum,
+        secret: bytes,
         *,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
@@ -206,6 +142,9 @@ class Clustering:
         tasks: Tasks,
     ) -> None:
         self.lease = OwnLease()
+        self.gossip: Gossip | None = None
+        self.on_superseded: Callable[[str], None] = log.critical
+        """Called when this life is over: the process must end."""
         self.timings = lease_timings(config)
         self.node_id = NodeId(config.node.id)
         self._config = config
@@ -226,7 +165,12 @@ class Clustering:
         )
         self.service.may_shut_down = self._may_shut_down
         idle_s = self.timings.lease_ms * IDLE_LEASES / 1000
-        self.server = InternalServer(loop, self.service, idle_timeout_s=idle_s)
+        cluster_id = config.cluster.id or ""
+        door = Door(
+            secret=secret, cluster_id=cluster_id, new_nonce=lambda: rng.randbytes(NONCE_BYTES)
+        )
+        self.server = InternalServer(loop, self.service, idle_timeout_s=idle_s, door=door)
+        self._dialler = Dialler(loop, secret=secret, cluster_id=cluster_id, rng=rng)
         self.keeper = LeaseKeeper(
             self.lease,
             self.timings,
@@ -236,6 +180,7 @@ class Clustering:
             tasks=tasks,
             controller=lambda: self._address(store.image.controller.node_id),
             heartbeat=self._heartbeat,
+            dialler=self._dialler,
         )
         self.driver = ControllerDriver(
             self.node_id,
@@ -274,6 +219,9 @@ class Clustering:
         self.lease.begin(node_epoch)
         await self.keeper.start()
         self.driver.wake()
+        own = self.store.image.nodes.get(self.node_id)
+        if self.gossip is not None and own is not None:
+            await self.gossip.start(own.addresses)
 
     async def take_leave(self, timeout_s: float) -> None:
         """Let others lead what this node leads; return when they do, or cannot, or in time."""
@@ -295,6 +243,8 @@ class Clustering:
     async def stop(self) -> None:
         """Give the lease up, act no more, close the port."""
         self.keeper.surrender()
+        if self.gossip is not None:
+            await self.gossip.stop()
         await asyncio.sleep(min(FAREWELL_S, self.timings.heartbeat_ms / 1000))
         await self.keeper.stop()
         await self.driver.stop()
@@ -309,14 +259,6 @@ class Clustering:
 
     def _on_leadership(self, leads: bool, term: int) -> None:
         self._leads_since_ms = self._clock.now_ms() if leads else None
-
-    def lease_status(self) -> dict[str, Any]:
-        """Return facts about the lease of this node, for /status."""
-        return {
-            "valid": self.lease.is_valid(self._clock.now_ms()),
-            "node_epoch": self.lease.node_epoch,
-            "problem": self.keeper.problem,
-        }
 
     def _address(self, node_id: NodeId) -> Address | None:
         node = self.store.image.nodes.get(node_id)
@@ -350,7 +292,9 @@ class Clustering:
         return LeaseWatch(
             table,
             self.service,
-            Prober(self._loop, probe, timeout_s=timeout_s, options=self._options),
+            Prober(
+                self._loop, probe, timeout_s=timeout_s, options=self._options, dialler=self._dialler
+            ),
             self.timings,
             loop=self._loop,
             clock=self._clock,
@@ -369,11 +313,14 @@ class Clustering:
             self.lease.on_controller(new.controller.epoch)
             self.keeper.on_controller_changed()
         was, own = old.nodes.get(self.node_id), new.nodes.get(self.node_id)
-        if own is None or self.lease.node_epoch < 0:
+        if self.lease.node_epoch < 0:
             return
-        if own.node_epoch > self.lease.node_epoch or (
-            own.fenced and was is not None and not was.fenced
-        ):
+        if own is None or own.node_epoch > self.lease.node_epoch:
+            self.keeper.revoke()
+            what = "was removed from the cluster" if own is None else "runs elsewhere as well"
+            self.on_superseded(f"node {self.node_id} {what}: this process gives way")
+            return
+        if own.fenced and was is not None and not was.fenced:
             self.keeper.revoke()
         elif was is not None and was.fenced and not own.fenced:
             self.keeper.beat_now()

@@ -66,6 +66,7 @@ class ControllerDriver:
     ) -> None:
         """`node_epoch()` is that of this life, -1 before it has registered."""
         self.plans_total = 0
+        self.elections_total = 0
         self.table: LeaseTable | None = None
         """The book of leases while this node is controller."""
         self._node_id = node_id
@@ -105,8 +106,24 @@ class ControllerDriver:
     def _on_image(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         if self._watch is not None:
             self._watch.on_image(new.nodes, new.version)
+        self._note_elections(delta)
         if new.nodes is not old.nodes or new.controller != old.controller:
             self._wake.set()
+
+    def _note_elections(self, delta: ImageDelta) -> None:
+        for changed in delta.topics_changed:
+            for number in changed.partitions_changed:
+                old, new = changed.old.partitions[number], changed.new.partitions[number]
+                self.elections_total += new.leader != old.leader and new.has_leader
+            for number in changed.unclean if delta.unclean_elections else ():
+                log.warning(
+                    "Unclean election: the leader may lack acknowledged records partition=%s-%d"
+                    " leader=%d leader_epoch=%d",
+                    changed.new.name,
+                    number,
+                    changed.new.partitions[number].leader,
+                    changed.new.partitions[number].leader_epoch,
+                )
 
     async def _run(self) -> None:
         while True:

@@ -7,6 +7,7 @@ from dlogd.metadata.commands import Command
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import ClusterImage, Outcome
 from dlogd.metadata.raft.membership import Operation, QuorumState
+from dlogd.metadata.raft.progress import RaftProgress
 
 
 class Metadata(Protocol):
@@ -34,6 +35,10 @@ class Metadata(Protocol):
 
 class Quorum(Metadata, Protocol):
     """Metadata that several nodes keep together."""
+
+    @property
+    def progress(self) -> RaftProgress:
+        """Where this node is in the log."""
 
     def on_leadership(self, callback: Callable[[bool, int], None], /) -> None:
         """Call `callback(leads, term)` when this node begins or ceases to lead."""

@@ -12,6 +12,7 @@ from dlogd.metadata import snapshot
 from dlogd.metadata.image import EMPTY_IMAGE, ClusterImage
 from dlogd.metadata.surface import Metadata
 from dlogd.replication.manager import ReplicaManager
+from dlogd.status.cluster import Clustered, ClusterReport
 from dlogd.status.pages import ACTIVE
 from dlogd.storage.manager import LogManager
 from dlogd.telemetry import metrics
@@ -20,13 +21,6 @@ from dlogd.telemetry.metrics import Sample, Telemetry
 RECOVERING, STARTING = "recovering", "starting"
 # What an operator reads; every other phase of the broker belongs to the start.
 STATES = {"recovering logs": RECOVERING, ACTIVE: ACTIVE, "stopping": "draining", "stopped": "down"}
-
-
-class LeaseHolder(Protocol):
-    """What a node of several has beside."""
-
-    def lease_status(self) -> dict[str, Any]:
-        """Return facts about the lease of this node."""
 
 
 class Node(Protocol):
@@ -42,7 +36,7 @@ class Node(Protocol):
     replicas: ReplicaManager | None
 
     @property
-    def clustering(self) -> LeaseHolder | None:
+    def clustering(self) -> Clustered | None:
         """None: the node is a cluster of its own."""
 
 
@@ -53,6 +47,7 @@ class NodeReport:
         self._node = node
         self._clock = clock
         self._started_ms = clock.now_ms()
+        self._cluster_report: ClusterReport | None = None
 
     @property
     def state(self) -> str:
@@ -89,6 +84,9 @@ class NodeReport:
             found += node.replicas.damages()
         if node.store is not None and node.store.failed is not None:
             found.append(f"metadata cannot be written: {node.store.failed}")
+        cluster = self._cluster()
+        if cluster is not None:
+            found += cluster.problems()
         return found
 
     def status(self) -> dict[str, Any]:
@@ -96,6 +94,7 @@ class NodeReport:
         node = self._node
         problems = self.problems()
         image = node.store.image if node.store is not None else None
+        cluster = self._cluster()
         flush = node.telemetry.storage.flush_seconds
         return {
             "version": version.VERSION,
@@ -108,8 +107,6 @@ class NodeReport:
             "uptime_s": round((self._clock.now_ms() - self._started_ms) / 1000, 1),
             "listeners": [f"{host}:{port}" for host, port in node.bound],
             "controller": self._controller(image),
-            "lease": self._lease(),
-            "fenced_nodes": self._fenced(image),
             "metadata_version": image.version if image is not None else -1,
             "topics": len(image.topics) if image is not None else 0,
             "partitions": self._partition_counts(),
@@ -117,6 +114,7 @@ class NodeReport:
             "flush_policy": str(node.config.flush.policy),
             "flush_p99_ms": round(flush.quantile(0.99) * 1000, 3),
             "storage": node.logs.status() if node.logs is not None else {},
+            **(cluster.status() if cluster is not None else {"lease": None, "fenced_nodes": []}),
         }
 
     def metadata(self) -> Callable[[], dict[str, Any]]:
@@ -136,14 +134,12 @@ class NodeReport:
 
         return compute
 
-    def _lease(self) -> dict[str, Any] | None:
-        """Return what holds for this node's lease; None where it needs none."""
+    def _cluster(self) -> ClusterReport | None:
+        """Return the report about the cluster; None where the node is one by itself."""
         clustering = self._node.clustering
-        return None if clustering is None else clustering.lease_status()
-
-    def _fenced(self, image: ClusterImage | None) -> list[int]:
-        nodes = image.nodes.values() if image is not None else ()
-        return sorted(int(each.node_id) for each in nodes if each.fenced)
+        if self._cluster_report is None and clustering is not None:
+            self._cluster_report = ClusterReport(clustering, self._node.config, self._clock)
+        return self._cluster_report
 
     def _controller(self, image: ClusterImage | None) -> int:
         if self._node.config.controllers is None:
@@ -167,6 +163,9 @@ class NodeReport:
         yield Sample(metrics.TOPICS, (), len(image.topics) if image is not None else 0)
         if node.replicas is not None:
             yield from self._partition_samples(node.replicas)
+        cluster = self._cluster()
+        if cluster is not None:
+            yield from cluster.samples()
         if node.logs is not None:
             for home in node.logs.homes:
                 labels = (home.path,)

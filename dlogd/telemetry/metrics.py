@@ -294,6 +294,65 @@ NODE_INFO = MetricSpec(
     labels=("version", "node_id", "cluster_id"),
 )
 
+
+def _cluster(
+    name: str, doc: str, *labels: str, kind: Literal["counter", "gauge"] = "gauge"
+) -> MetricSpec:
+    return MetricSpec(name=f"dlog_{name}", kind=kind, doc=doc, labels=labels)
+
+
+LEASE_VALID = _cluster("lease_valid", "1 while this node may lead.")
+LEASE_LEFT = _cluster("lease_left_seconds", "How long the lease is still valid.")
+LEASE_HEARTBEATS = _cluster("lease_heartbeats_total", "Heartbeats sent.", kind="counter")
+LEASE_FAILURES = _cluster("lease_failures_total", "Heartbeats without answer.", kind="counter")
+LEASE_LOST = _cluster("lease_lost_total", "Leases that ended.", kind="counter")
+RAFT_LEADER = _cluster("raft_leader", "1 on the node that leads the metadata.")
+RAFT_TERM = _cluster("raft_term", "Term of the metadata's Raft.")
+RAFT_COMMIT = _cluster("raft_commit_index", "Last entry known to be committed.")
+RAFT_LAST = _cluster("raft_last_index", "Last entry of this node's log.")
+RAFT_SNAPSHOT = _cluster("raft_snapshot_index", "Last entry that the newest snapshot holds.")
+RAFT_BYTES = _cluster("raft_log_bytes", "Size of the Raft log's file.")
+RAFT_CONNECTED = _cluster("raft_peers_connected", "Other nodes connected for Raft.")
+METADATA_VERSION = _cluster("metadata_version", "Version of this node's image of the cluster.")
+CONTROLLER_ACTIVE = _cluster("controller_active", "1 on the node that acts as controller.")
+CONTROLLER_PLANS = _cluster(
+    "controller_plans_total", "Plans that this node carried out as controller.", kind="counter"
+)
+CONTROLLER_ELECTIONS = _cluster(
+    "controller_elections_total", "Changes of leaders that this node has seen.", kind="counter"
+)
+UNCLEAN_ELECTIONS = _cluster(
+    "controller_unclean_elections_total",
+    "Leaders of the cluster, ever, that may have lacked acknowledged records.",
+    kind="counter",
+)
+CONTROLLER_CONDEMNED = _cluster(
+    "controller_nodes_given_up_total",
+    "Nodes given up by this controller, by reason.",
+    "reason",
+    kind="counter",
+)
+CLUSTER_NODES = _cluster("cluster_nodes", "Registered nodes; told by the controller.")
+CLUSTER_FENCED = _cluster("cluster_nodes_fenced", "Fenced nodes; told by the controller.")
+CLUSTER_PARTITIONS = _cluster(
+    "cluster_partitions_abnormal",
+    "Partitions that are not as they should be (leaderless, under_replicated, under_min_isr, "
+    "not_preferred, reassigning) and offline_replicas; told by the controller.",
+    "state",
+)
+MEMBERSHIP_UP = _cluster("membership_up", "1 while the source of members can be asked.")
+MEMBERSHIP_DISAGREEMENTS = _cluster(
+    "membership_disagreements", "Differences between gossip and metadata about nodes."
+)
+CLUSTER = (
+    *(LEASE_VALID, LEASE_LEFT, LEASE_HEARTBEATS, LEASE_FAILURES, LEASE_LOST),
+    *(RAFT_LEADER, RAFT_TERM, RAFT_COMMIT, RAFT_LAST, RAFT_SNAPSHOT, RAFT_BYTES, RAFT_CONNECTED),
+    *(METADATA_VERSION, CONTROLLER_ACTIVE, CONTROLLER_PLANS, CONTROLLER_ELECTIONS),
+    *(UNCLEAN_ELECTIONS, CONTROLLER_CONDEMNED, CLUSTER_NODES, CLUSTER_FENCED, CLUSTER_PARTITIONS),
+    *(MEMBERSHIP_UP, MEMBERSHIP_DISAGREEMENTS),
+)
+"""What a node of several has beside."""
+
 LABELLED = (REQUESTS, REQUEST_ERRORS, REQUEST_SECONDS)
 SAMPLED = (
     PARTITION_LOG_START,
@@ -309,6 +368,7 @@ SAMPLED = (
     TOPICS,
     NODE_READY,
     NODE_INFO,
+    *CLUSTER,
 )
 """What sources may give; each is read at scrape time."""
 

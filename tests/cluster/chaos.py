@@ -25,6 +25,7 @@ from tests.cluster.clients import Changer, Librdkafka, OwnClient, Witness
 from tests.cluster.hosts import Hosts
 from tests.cluster.ledger import TopicState
 from tests.cluster.nodes import Cluster, Node, cluster_of
+from tests.cluster.operators import Operator
 
 KINDS = (
     "kill follower",
@@ -53,6 +54,7 @@ class Summary:
     strikes: dict[str, int] = field(default_factory=dict)
     kills: int = 0
     acknowledged: dict[str, int] = field(default_factory=dict)
+    operations: dict[str, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
@@ -75,6 +77,7 @@ class Summary:
             f"seed={self.seed} duration={self.duration_s:.0f} s kills={self.kills}",
             f"strikes: {_counts(self.strikes)}",
             f"acknowledged={sum(self.acknowledged.values())}: {_counts(self.acknowledged)}",
+            f"an operator's: {_counts(self.operations)}",
             f"refused={sum(self.refused.values())}: {_counts(self.refused)}",
             f"unknown={sum(self.unknown.values())}: {_counts(self.unknown)}",
             f"reasons: {_counts(self.reasons)}",
@@ -148,6 +151,7 @@ class Chaos:
         self.witness = Witness()
         self._rng = random.Random(seed)
         self._restarts: set[asyncio.Task[None]] = set()
+        self.operator = Operator(cluster, random.Random(self._rng.getrandbits(64)))
         self._kinds = KINDS if cluster.hosts is None else (*KINDS, *CUTS)
 
     async def run(self, *, duration_s: float) -> Summary:
@@ -157,16 +161,20 @@ class Chaos:
         observers = [Observer(node) for node in self.cluster.nodes]
         async with asyncio.TaskGroup() as tasks:
             changing = [tasks.create_task(each.run()) for each in clients]
+            operating = tasks.create_task(self.operator.run())
             watching = [tasks.create_task(each.run()) for each in observers]
             await self._strike_for(begun_s + duration_s)
             for client in clients:
                 client.stop()
-            await asyncio.wait(changing)
+            self.operator.stop()
+            await asyncio.wait((*changing, operating))
             for task in watching:
                 task.cancel()
         await asyncio.gather(*(each.close() for each in clients))
         assert all(each.answers for each in observers)
+        await self.operator.finish()
         await self._judge()
+        self.summary.operations = self.operator.counts
         self.summary.duration_s = time.monotonic() - begun_s
         return self.summary
 
@@ -263,6 +271,11 @@ class Chaos:
         await node.kill()
 
     async def _kill_controller(self, controller: Node) -> None:
+        async with self.operator.voters_complete:
+            await self._measure_death(controller)
+        self._restart(controller)
+
+    async def _measure_death(self, controller: Node) -> None:
         others = [each for each in self.cluster.nodes if each is not controller]
         statuses = await self.cluster.statuses(others)
         complete = all(each is not None and each["state"] == "active" for each in statuses)
@@ -274,7 +287,6 @@ class Chaos:
                 each.answered_s for each in self.witness.acknowledgements if each.asked_s >= begun_s
             )
             self.summary.without_controller_s.append(first - begun_s)
-        self._restart(controller)
 
     async def _pause(self, node: Node) -> None:
         node.signal(signal.SIGSTOP)

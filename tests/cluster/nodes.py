@@ -228,6 +228,11 @@ class Cluster:
             for number, ports in enumerate(each, 1)
         ]
 
+    @property
+    def voter_ids(self) -> list[int]:
+        """The nodes that keep the metadata, as configured."""
+        return [node for node in self._raft if node <= self._voters]
+
     def _host(self, number: int) -> str:
         return HOST if self.hosts is None else self.hosts.address(number)
 

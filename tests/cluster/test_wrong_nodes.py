@@ -109,9 +109,10 @@ def test_a_stranger_is_refused_and_told_of_once(tmp_path: Path, what: str) -> No
             }[what]
             stranger.write_config({**cluster.overrides_of(stranger), **wrong})
             await stranger.start()
-            await waits(stranger)
+            status = await waits(stranger)
             reason = {"secret": "does not know the secret", "cluster": "it is of cluster"}[what]
             assert reason in stranger.log
+            assert reason in str(status["problems"]), status
             for node, mark in zip(others, marks, strict=True):
                 said = [each for each in node.log[mark:].splitlines() if reason in each]
                 assert 0 < len([each for each in said if " DEBUG " not in each]) <= 4, said

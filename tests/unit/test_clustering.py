@@ -8,7 +8,7 @@ import pytest
 from dlog.errors import ConfigError
 from dlog.types import NodeId, TopicId
 from dlogctl.sandbox.layout import known_raft_ports, plan_nodes, save_raft_ports
-from dlogd import clustering
+from dlogd import cluster_settings
 from dlogd.config.load import load_config
 from dlogd.controller import leases
 from dlogd.controller.driver import node_liveness
@@ -49,12 +49,12 @@ def test_keys_that_do_not_go_together(text: str, found: str) -> None:
 
 def test_a_node_of_a_cluster() -> None:
     config = load_config(CLUSTER + "node.id: 2")
-    assert clustering.problems(config) == []
-    made = clustering.raft_config(config, SECRET)
+    assert cluster_settings.problems(config) == []
+    made = cluster_settings.raft_config(config, SECRET)
     assert (made.node_id, made.host, made.port) == (2, "10.0.0.2", 9193)
     assert made.controllers.node_ids == (1, 2, 3)
     observer = load_config(CLUSTER + "node.id: 4\nmetadata.listener: 10.0.0.4:7")
-    assert clustering.raft_config(observer, SECRET).port == 7
+    assert cluster_settings.raft_config(observer, SECRET).port == 7
 
 
 @pytest.mark.parametrize(
@@ -70,20 +70,20 @@ def test_a_node_of_a_cluster() -> None:
 def test_timings_that_do_not_go_together(text: str, found: str) -> None:
     config = load_config(CLUSTER + text)
     with pytest.raises(ConfigError) as raised:
-        clustering.raft_config(config, SECRET)
+        cluster_settings.raft_config(config, SECRET)
     assert any(found in each for each in raised.value.problems), raised.value.problems
-    assert clustering.problems(load_config(text)) == []  # a node alone has no use for them
+    assert cluster_settings.problems(load_config(text)) == []  # a node alone has no use for them
 
 
 def test_the_secret(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     with pytest.raises(ConfigError, match="cannot be read"):
-        clustering.read_secret(str(path), open_directory)
+        cluster_settings.read_secret(str(path), open_directory)
     path.write_bytes(b"short\n")
     with pytest.raises(ConfigError, match="less than 16 bytes"):
-        clustering.read_secret(str(path), open_directory)
+        cluster_settings.read_secret(str(path), open_directory)
     path.write_bytes(SECRET + b"\n")
-    assert clustering.read_secret(str(path), open_directory) == SECRET
+    assert cluster_settings.read_secret(str(path), open_directory) == SECRET
 
 
 def test_a_registration_in_a_cluster_names_what_is_out_of_service() -> None:
@@ -132,11 +132,11 @@ def test_nodes_of_a_sandbox_are_one_cluster(tmp_path: Path) -> None:
     secrets = set()
     for layout in plan_nodes(tmp_path, [1, 2, 3], ports):
         config = load_config(layout.write_config({}))
-        assert clustering.problems(config) == []
+        assert cluster_settings.problems(config) == []
         assert [each.node_id for each in config.controllers or ()] == [1, 2, 3]
         assert config.metadata.listener is not None
         assert config.metadata.listener.port == ports[layout.node - 1]
-        secrets.add(clustering.read_secret(config.cluster.secret_file or "", open_directory))
+        secrets.add(cluster_settings.read_secret(config.cluster.secret_file or "", open_directory))
     assert len(secrets) == 1
     assert "controllers" not in plan_nodes(tmp_path, [1])[0].config_text({})
 

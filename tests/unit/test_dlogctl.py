@@ -39,9 +39,9 @@ class World:
         del self.nodes.peers[2]
         self.peer = self.nodes.peers[1]
         self.nodes.leaders = [1, 1]
-        # As an older node, which cannot tell of fenced nodes and of the quorum.
-        for api in (ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_QUORUM):
-            del self.peer.versions[api]
+        # As an older node, which cannot tell of fenced nodes, of the quorum and of what moves.
+        for name in ("DESCRIBE_CLUSTER", "DESCRIBE_QUORUM", "LIST_PARTITION_REASSIGNMENTS"):
+            del self.peer.versions[ApiKey[name]]
         self.status: dict[str, Any] = {"state": "active", "version": "0.1.0", "uptime_s": 7200.0}
         self.http_address = ""
         self.deleted: list[str] = []

@@ -148,7 +148,7 @@ class Cluster:
     def leased(self, node: SimNode) -> bool:
         broker = node.broker
         assert broker is not None and broker.clustering is not None
-        return broker.clustering.lease_status()["valid"]
+        return bool(broker.status()["lease"]["valid"])
 
 
 @pytest.fixture
@@ -324,6 +324,6 @@ def test_leaders_leave_a_disk_that_fails(cluster: Cluster) -> None:
         )
 
     assert cluster.run(have_moved, 20), (home.failure, lost, cluster.partitions(topic))
-    assert cluster.nodes[1].image.nodes[NodeId(1)].failed_directory_ids == (home.directory_id,)
+    assert node.image.nodes[NodeId(1)].failed_directory_ids == (home.directory_id,)
     assert any(each.leader == 1 for each in cluster.partitions(topic))
     assert not node.failures

@@ -27,6 +27,7 @@ from dlogd.metadata.raft.entries import Item, What
 from dlogd.metadata.raft.machine_state import Subscriber
 from dlogd.metadata.raft.membership import AdminRequest, Operation, QuorumState
 from dlogd.metadata.raft.participant import OnLeadership, Participant
+from dlogd.metadata.raft.progress import RaftProgress
 from dlogd.metadata.raft.proposals import OnSettled
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.voters import Voters
@@ -117,6 +118,26 @@ class RaftStore(Participant):
     def voters(self) -> Voters:
         """The voters by the newest entry of the log."""
         return self.log.voters
+
+    @property
+    def progress(self) -> RaftProgress:
+        """Where this node is; may be read from another thread."""
+        return RaftProgress(
+            role=self.role,
+            leader_id=self.core.leader_id,
+            term=self.core.term,
+            commit_index=self.core.commit_index,
+            last_index=self.log.last_index,
+            snapshot_index=self._disk.files.index,
+            log_bytes=self.log.size_bytes,
+            voters=tuple(each.node_id for each in self.log.voters.members),
+            connected=tuple(sorted(self.core.connected)),
+            absent=tuple(
+                f"{each} ({self._transport.trouble(each)})"
+                for each in self.log.voters.node_ids
+                if each != self._config.node_id and each not in self.core.connected
+            ),
+        )
 
     def quorum(self) -> QuorumState:
         """Return who votes, who follows and how far they are."""

@@ -21,6 +21,7 @@ from dlogd.metadata.image import ClusterImage, Outcome, Refused, Unknown
 from dlogd.metadata.raft.machine_state import Subscriber
 from dlogd.metadata.raft.membership import Operation, QuorumState
 from dlogd.metadata.raft.participant import OnLeadership
+from dlogd.metadata.raft.progress import RaftProgress
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.store import RaftStore
 from dlogd.storage.files import Directory
@@ -150,6 +151,11 @@ class ThreadedRaftStore:
     def role(self) -> str:
         """leader, follower or observer."""
         return self._opened.role
+
+    @property
+    def progress(self) -> RaftProgress:
+        """Where this node is."""
+        return self._opened.progress
 
     @property
     def leader_id(self) -> int | None:

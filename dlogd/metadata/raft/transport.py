@@ -7,6 +7,7 @@ brings nothing for a while is closed: a host without power sends no reset. Owner
 
 import asyncio
 import logging
+import os
 import random
 import ssl
 from collections.abc import Callable, Mapping
@@ -61,6 +62,7 @@ class RaftTransport:
         self._strangers: dict[Connection, asyncio.TimerHandle] = {}
         self._watches: dict[Connection, asyncio.TimerHandle] = {}
         self._complaints = PeerLines()
+        self._troubles: dict[int, str] = {}  # of those that are dialled
         self._closed = False
         self.port = 0
 
@@ -81,6 +83,10 @@ class RaftTransport:
         self._targets = wanted
         for node_id in sorted(wanted.keys() - self._diallers.keys()):
             self._diallers[node_id] = self._tasks.spawn(f"dial {node_id}", self._dial(node_id))
+
+    def trouble(self, node_id: int) -> str:
+        """Say why there is no connection with a node that is dialled."""
+        return self._troubles.get(node_id, "not reached yet")
 
     def send(self, node_id: int, message: Message) -> None:
         """Send to a node, if it is connected."""
@@ -119,6 +125,7 @@ class RaftTransport:
                 await loop.create_connection(lambda: connection, host, port, ssl=self._client_tls)
         except (OSError, TimeoutError) as error:
             log.debug("Could not reach Raft peer=%d error=%r", node_id, error)
+            self._troubles[node_id] = f"{host}:{port}: {_reason(error)}"
             return
         self._await_proof(connection)
 
@@ -158,6 +165,7 @@ class RaftTransport:
             self._forget(present)
             present.abort()
         self._connections[node_id] = connection
+        self._troubles.pop(node_id, None)
         self._watch(connection, connection.received_count, connection.sent_count)
         self._complaints.on_connected(node_id, asyncio.get_running_loop().time())
         self._on_up(node_id, connection.peer_directory)
@@ -187,6 +195,8 @@ class RaftTransport:
         """Say so, once in a while."""
         now_s = asyncio.get_running_loop().time()
         self._complaints.on_refused(connection.peer_id, str(reason), now_s)
+        if connection.peer_id in self._targets:
+            self._troubles[connection.peer_id] = str(reason)
 
     def on_closed(self, connection: Connection) -> None:
         """Forget the connection."""
@@ -238,3 +248,9 @@ class RaftTransport:
         """Close all and wait for it. Idempotent."""
         self.abort()
         await self._tasks.close()
+
+
+def _reason(error: OSError | TimeoutError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    return os.strerror(error.errno) if error.errno else str(error)

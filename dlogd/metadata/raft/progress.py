@@ -1,0 +1,20 @@
+"""Where one node's Raft is, in numbers. Values only: read from any thread, for operators."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftProgress:
+    """A look at the log and the role of one node."""
+
+    role: str  # leader, follower or observer
+    leader_id: int | None  # of the term, None when unknown
+    term: int
+    commit_index: int
+    last_index: int
+    snapshot_index: int
+    log_bytes: int
+    voters: tuple[int, ...]
+    connected: tuple[int, ...]  # other nodes
+    absent: tuple[str, ...]
+    """Voters without a connection, each with the reason: `2 (Connection refused)`."""

@@ -1,0 +1,154 @@
+"""Three dlogd with a real Serf agent each: whatever gossip believes, the metadata stays as it is.
+
+The agents are killed, paused and cut off; the nodes themselves are well all the time. Operators see
+where gossip and metadata differ, and that it passes.
+"""
+
+import re
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.agents import AUTH_KEY, SerfAgent, needs_serf
+from tests.cluster.hosts import Hosts
+from tests.cluster.nodes import Cluster, cluster_of
+from tests.cluster.running import make_topics, run
+
+pytestmark = [needs_serf, pytest.mark.root]
+
+
+@asynccontextmanager
+async def with_agents(folder: Path) -> AsyncIterator[tuple[Cluster, list[SerfAgent], Hosts]]:
+    """Give a cluster and its agents; only the agents are on hosts that can be cut off."""
+    with Hosts(3) as hosts:
+        agents = [
+            SerfAgent(
+                folder / f"agent-{number}",
+                f"host{number}",
+                host=hosts.address(number),
+                rpc_host=hosts.outside(number),
+                namespace=hosts.name(number),
+            )
+            for number in hosts.numbers
+        ]
+        for agent in agents[1:]:
+            agent.join(agents[0].gossip)
+        (folder / "serf-key").write_text(f"{AUTH_KEY}\n")
+        async with cluster_of(folder / "c", start=False) as cluster:
+            for node, agent in zip(cluster.nodes, agents, strict=True):
+                overrides = {
+                    "membership.kind": "serf",
+                    "serf.address": str(agent.rpc),
+                    "serf.key.file": str(folder / "serf-key"),
+                }
+                node.write_config({**cluster.overrides_of(node), **overrides})
+            try:
+                for agent in agents:
+                    agent.start()
+                await cluster.start()
+                yield cluster, agents, hosts
+            finally:
+                for agent in agents:
+                    agent.kill()
+
+
+def differences(status: dict[str, Any]) -> list[tuple[int, str]]:
+    """Return where gossip and metadata differ, as a node tells."""
+    return [(each["node_id"], each["kind"]) for each in status["gossip"]["disagreements"]]
+
+
+async def until_agreed(cluster: Cluster) -> None:
+    """Return when all agents know all nodes, and that is what the metadata says."""
+    await cluster.until(
+        lambda statuses: all(
+            each["gossip"]["problem"] is None
+            and {(m["node_id"], m["state"]) for m in each["gossip"]["members"]}
+            == {(1, "alive"), (2, "alive"), (3, "alive")}
+            and not differences(each)
+            for each in statuses
+        )
+    )
+
+
+async def until_differs(cluster: Cluster, seen: dict[int, list[tuple[int, str]]]) -> None:
+    """Return when some nodes see these differences; their metric says so too."""
+    nodes = [cluster.node(number) for number in seen]
+    await cluster.until(
+        lambda statuses: all(differences(each) == seen[each["node_id"]] for each in statuses), nodes
+    )
+    for node in nodes:
+        page = (await node.page("/metrics"))[1].decode()
+        found = re.search(r"^dlog_gossip_disagreements (\S+)", page, re.MULTILINE)
+        assert found is not None, page
+        assert float(found[1]) == len(seen[node.node_id])
+
+
+async def expect_metadata(cluster: Cluster, image: dict[str, Any]) -> None:
+    """Fail when anything has changed in the metadata, or somebody lost its lease."""
+    assert await cluster.until_equal() == image
+    await cluster.until_well(patience_s=1)
+
+
+def test_gossip_changes_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with with_agents(tmp_path) as (cluster, agents, hosts):
+            await make_topics(cluster, "before")
+            await until_agreed(cluster)
+            image = await cluster.until_equal()
+
+            agents[2].kill()
+            await until_differs(cluster, {1: [(3, "gone")], 2: [(3, "gone")]})
+            await cluster.until(lambda each: each[0]["gossip"]["problem"], [cluster.node(3)])
+            await expect_metadata(cluster, image)
+            agents[2].start()
+            await until_agreed(cluster)
+
+            agents[1].signal(signal.SIGSTOP)
+            await until_differs(cluster, {1: [(2, "gone")], 3: [(2, "gone")]})
+            await expect_metadata(cluster, image)
+            agents[1].signal(signal.SIGCONT)
+            await until_agreed(cluster)
+
+            hosts.cut(1)
+            others = [(2, "gone"), (3, "gone")]
+            await until_differs(cluster, {1: others, 2: [(1, "gone")], 3: [(1, "gone")]})
+            await expect_metadata(cluster, image)
+            hosts.heal()
+            await until_agreed(cluster)
+            await expect_metadata(cluster, image)
+
+            # All agents gone: the cluster does its work, and says what is missing.
+            for agent in agents:
+                agent.kill()
+            await cluster.until(lambda statuses: all(e["gossip"]["problem"] for e in statuses))
+            await make_topics(cluster, "without")
+            for agent in agents:
+                agent.start()
+            await until_agreed(cluster)
+            cluster.expect_no_complaints()
+
+    run(work)
+
+
+def test_a_node_that_dies_is_seen_by_its_lease_whatever_its_agent_says(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with with_agents(tmp_path) as (cluster, _, _):
+            await until_agreed(cluster)
+            controller = await cluster.controller()
+            assert controller is not None
+            victim = next(each for each in cluster.nodes if each is not controller)
+            others = [each for each in cluster.nodes if each is not victim]
+            await victim.kill()
+            seen = {each.node_id: [(victim.node_id, "fenced_alive")] for each in others}
+            await until_differs(cluster, seen)
+            # It stays registered: only an operator removes a node.
+            await cluster.start([victim])
+            await until_agreed(cluster)
+            await cluster.until_equal()
+            cluster.expect_no_complaints()
+
+    run(work)
