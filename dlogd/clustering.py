@@ -157,14 +157,7 @@ class Clustering:
         self._wants_shutdown = False
         self._leads_since_ms: int | None = None
         self._options = ConnectionOptions(client_id=heartbeats.CLIENT_ID)
-        self.service = LivenessService(
-            self.node_id,
-            self.lease,
-            clock=clock,
-            cluster_id=lambda: config.cluster.id or "",
-            image_version=lambda: store.image.version,
-        )
-        self.service.may_shut_down = self._may_shut_down
+        self.service = self._make_service()
         self.server = self._make_server(secret)
         cluster_id = config.cluster.id or ""
         self._dialler = Dialler(loop, secret=secret, cluster_id=cluster_id, rng=rng)
@@ -189,6 +182,17 @@ class Clustering:
             node_epoch=self.own_epoch,
             make_watch=self._make_watch,
         )
+
+    def _make_service(self) -> LivenessService:
+        service = LivenessService(
+            self.node_id,
+            self.lease,
+            clock=self._clock,
+            cluster_id=lambda: self._config.cluster.id or "",
+            image_version=lambda: self.store.image.version,
+        )
+        service.may_shut_down = self._may_shut_down
+        return service
 
     def _make_server(self, secret: bytes) -> InternalServer:
         door = Door(
