@@ -5,16 +5,17 @@ left out.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import click
 
-from dlog.client.admin_views import Drain, NodeState, QuorumReplica, QuorumView
+from dlog.client.admin_views import Drain, NodeState, QuorumReplica, QuorumView, Resource
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import ClusterView, PartitionView
 from dlog.errors import DlogError, TransportError, UnsupportedVersionError, WireError
 
+MIN_ISR = "min.insync.replicas"
 QUORUM_PATIENCE_S = 2.0
 """How long to wait for somebody who leads the metadata."""
 SILENCE_MS = 5_000
@@ -29,6 +30,11 @@ class Cluster:
     nodes: Mapping[int, NodeState]
     quorum: QuorumView | None = None
     quorum_problem: str | None = None
+    # What only `look_closely` asks for.
+    min_isr: Mapping[str, int] = field(default_factory=dict)
+    """`min.insync.replicas` by topic."""
+    reassigning: Sequence[tuple[str, int]] = ()
+    """Partitions whose replicas move."""
 
     @property
     def controller_id(self) -> int:
@@ -153,6 +159,23 @@ async def look(client: BlockingClient) -> Cluster:
         }
     quorum, problem = await _quorum(client)
     return Cluster(view=view, nodes=nodes, quorum=quorum, quorum_problem=problem)
+
+
+async def look_closely(client: BlockingClient) -> Cluster:
+    """Look, and ask also how many replicas must be in sync, and which replicas move."""
+    cluster = await look(client)
+    values = await client.admin.describe_values(
+        Resource.TOPIC, list(cluster.view.topics), [MIN_ISR]
+    )
+    try:
+        moving = await client.admin.list_reassignments()
+    except UnsupportedVersionError:
+        moving = []
+    return replace(
+        cluster,
+        min_isr={topic: int(found[MIN_ISR]) for topic, found in values.items()},
+        reassigning=[(each.topic, each.partition) for each in moving],
+    )
 
 
 async def _quorum(client: BlockingClient) -> tuple[QuorumView | None, str | None]:

@@ -3,10 +3,10 @@
 Pure: judges what `dlogctl.commands.status` gathered from the metadata and from the nodes' /status.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dlog.client.views import ClusterView, PartitionView, TopicView
+from dlog.client.views import PartitionView, TopicView
 from dlog.errors import NONE
 from dlogctl.cluster import Cluster, quorum_problems
 
@@ -27,9 +27,26 @@ def _partitions_where(topics: Sequence[TopicView], matches: Any) -> list[tuple[s
     ]
 
 
-def partition_counts(view: ClusterView) -> dict[str, list[tuple[str, int]]]:
+def _by_min_isr(
+    cluster: Cluster, topics: Sequence[TopicView], matches: Callable[[int], bool]
+) -> list[tuple[str, int]]:
+    """Return partitions by how many replicas they have in sync beyond what must be.
+
+    Where all replicas must be in sync and are, nothing is wrong.
+    """
+    found = []
+    for topic in topics:
+        wanted = cluster.min_isr.get(topic.name, 0)
+        for each in topic.partitions:
+            whole = len(each.isr) == len(each.replicas)
+            if wanted and not whole and matches(len(each.isr) - wanted):
+                found.append((topic.name, each.partition))
+    return found
+
+
+def partition_counts(cluster: Cluster) -> dict[str, list[tuple[str, int]]]:
     """Return the partitions that are not as they should be, by what is wrong with them."""
-    topics = sorted(view.topics.values(), key=lambda topic: topic.name)
+    topics = sorted(cluster.view.topics.values(), key=lambda topic: topic.name)
 
     def leaderless(each: PartitionView) -> bool:
         return each.leader < 0
@@ -46,7 +63,10 @@ def partition_counts(view: ClusterView) -> dict[str, list[tuple[str, int]]]:
     return {
         "leaderless": _partitions_where(topics, leaderless),
         "under_replicated": _partitions_where(topics, under_replicated),
+        "under_min_isr": _by_min_isr(cluster, topics, lambda spare: spare < 0),
+        "at_min_isr": _by_min_isr(cluster, topics, lambda spare: spare == 0),
         "offline_replicas": _partitions_where(topics, has_offline),
+        "reassigning": sorted(cluster.reassigning),
         "non_preferred_leader": _partitions_where(topics, non_preferred),
     }
 
@@ -64,7 +84,7 @@ def reasons_against(
 ) -> list[str]:
     """Return why the cluster is not healthy; nothing when it is. Unknown is not unhealthy."""
     view = cluster.view
-    counts = partition_counts(view)
+    counts = partition_counts(cluster)
     reasons = quorum_problems(cluster)
     if not reasons and cluster.controller_id < 0:
         reasons.append("there is no controller")
@@ -76,6 +96,7 @@ def reasons_against(
     for key, words in (
         ("leaderless", "have no leader"),
         ("under_replicated", "are under-replicated"),
+        ("under_min_isr", "have fewer replicas in sync than min.insync.replicas"),
         ("offline_replicas", "have offline replicas"),
     ):
         if counts[key]:

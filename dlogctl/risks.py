@@ -5,7 +5,6 @@ them, a restart would stop producers with ack all, and the node must wait. Where
 factor itself is that small nothing can be done about it, so it is only listed.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dlog.client.views import PartitionView
@@ -28,13 +27,13 @@ class Risks:
         return not self.reasons
 
 
-def risks_of(cluster: Cluster, node_id: int, min_isr: Mapping[str, int], reassigning: int) -> Risks:
-    """Judge the restart of a node; `min_isr` is by topic, `reassigning` a number of partitions."""
-    risks = Risks(reasons=_preconditions(cluster, node_id, reassigning))
+def risks_of(cluster: Cluster, node_id: int) -> Risks:
+    """Judge the restart of a node of a cluster that was looked at closely."""
+    risks = Risks(reasons=_preconditions(cluster, node_id))
     blocked: list[str] = []
     for topic, partition in cluster.held_by(node_id):
         name = f"{topic}-{partition.partition}"
-        wanted = min_isr.get(topic, 1)
+        wanted = cluster.min_isr.get(topic, 1)
         left = [each for each in partition.isr if each != node_id]
         if len(partition.replicas) == 1:
             risks.replication_factor_1.append(name)
@@ -60,7 +59,7 @@ def _is_blocked(partition: PartitionView, node_id: int, wanted: int) -> bool:
     return in_sync < wanted or (in_sync == wanted and node_id in partition.isr)
 
 
-def _preconditions(cluster: Cluster, node_id: int, reassigning: int) -> list[str]:
+def _preconditions(cluster: Cluster, node_id: int) -> list[str]:
     """Return what is wrong with the cluster, apart from the node itself."""
     reasons = [
         f"node {each.node_id} is fenced: bring it back first"
@@ -74,8 +73,9 @@ def _preconditions(cluster: Cluster, node_id: int, reassigning: int) -> list[str
         reasons.append(f"{_some(offline)} have no leader")
     reasons += quorum_problems(cluster)
     reasons += _quorum_after(cluster, node_id)
-    if reassigning:
-        reasons.append(f"{reassigning} partitions are being reassigned: wait for them")
+    if cluster.reassigning:
+        moving = [f"{topic}-{number}" for topic, number in cluster.reassigning]
+        reasons.append(f"{_some(moving)} are being reassigned: wait for them")
     return reasons
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dlog.errors import ConfigError, DlogError
-from dlogd import cluster_settings, logs
+from dlogd import cluster_timings, logs
 from dlogd.broker import Broker
 from dlogd.clock import SystemClock
 from dlogd.config.load import load_config
@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parse_arguments(sys.argv[1:] if arguments is None else arguments, environ)
     try:
         config = load_config(parsed.config, environ)
-        if wrong := cluster_settings.problems(config):
+        if wrong := cluster_timings.problems(config):
             raise ConfigError([f"{parsed.config}: {each}" for each in wrong])
     except ConfigError as error:
         _complain(error)

@@ -39,13 +39,12 @@ from dlogd.storage.engine import Engine
 from dlogd.storage.files import Directory
 from dlogd.storage.homes import Home
 from dlogd.storage.manager import LogManager
-from dlogd.storage_facts import log_dirs, make_logs, storage_settings
+from dlogd.storage_facts import log_dirs, make_logs, metadata_home, storage_settings
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import Source, Telemetry
 
 log = logging.getLogger(__name__)
 
-META = "meta"
 NAMES_SHOWN = 20
 
 # How much of the shutdown time-out has passed at most when ...
@@ -340,6 +339,9 @@ class Broker:
 
         if self.clustering is not None:
             await self.clustering.take_leave(left_s(LEAVE_SHARE))
+            if not self.clustering.has_lease():
+                # Nobody settles what is proposed: clients must not be waited for in vain.
+                await self._close_store(left_s(LEAVE_SHARE))
         if self._fetch is not None:
             self._fetch.stop()
         await asyncio.gather(*(each.stop(left_s(DRAIN_SHARE)) for each in self.listeners))
@@ -355,14 +357,17 @@ class Broker:
             await self.clustering.stop()
         if self.logs is not None:
             self.hanging += await self.logs.close(timeout_s=left_s(LOGS_SHARE))
-        if self.store is not None:
-            try:
-                await asyncio.wait_for(self.store.close(), left_s(1.0))
-            except TimeoutError:
-                self.hanging.append("metadata")
+        await self._close_store(left_s(1.0))
         await self._tasks.close()
         self.phase = "stopped"
         self._judge_stop()
+
+    async def _close_store(self, timeout_s: float) -> None:
+        if self.store is not None and "metadata" not in self.hanging:
+            try:
+                await asyncio.wait_for(self.store.close(), timeout_s)
+            except TimeoutError:
+                self.hanging.append("metadata")
 
     def _judge_stop(self) -> None:
         problems = []
@@ -383,13 +388,6 @@ class Broker:
             for each in logs
             if each.failed is None and each.flushed_offset < each.log_end_offset
         ]
-
-
-def metadata_home(root: Directory) -> Directory:
-    """Return the directory of the metadata; durable, before a vote in it is promised."""
-    home = root.directory(META, create=True)
-    root.sync()
-    return home
 
 
 def _some(names: Sequence[str]) -> str:

@@ -15,12 +15,14 @@ from dlog.address import Address
 from dlog.transport import ConnectionOptions
 from dlog.types import NodeId
 from dlogd.clock import Clock
-from dlogd.cluster_settings import lease_timings, raft_config, read_key, read_secret
+from dlogd.cluster_settings import raft_config, read_key, read_secret
+from dlogd.cluster_timings import lease_timings
 from dlogd.config.schema import Config
 from dlogd.controller import heartbeats
+from dlogd.controller.channel import Dialler
 from dlogd.controller.driver import ControllerDriver
-from dlogd.controller.heartbeats import Heartbeat, Probe
-from dlogd.controller.internal_server import InternalServer
+from dlogd.controller.heartbeats import NONCE_BYTES, Heartbeat, Probe
+from dlogd.controller.internal_server import Door, InternalServer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import Beat, LeaseTable
@@ -108,11 +110,12 @@ class Clustering:
         Raises ConfigError, OSError and DlogError.
         """
         read = partial(read_secret, config.cluster.secret_file or "", open_directory)
+        secret = await engine.run(read)
         read_file = partial(read_key, open_directory=open_directory, key="serf.key.file")
         serf_key = await engine.run(partial(read_serf_key, config, read_file))
         store = await open_quorum(
             directory,
-            raft_config(config, await engine.run(read)),
+            raft_config(config, secret),
             clock=clock,
             rng=random.Random(rng.getrandbits(64)),
             on_failed=on_failed,
@@ -124,7 +127,7 @@ class Clustering:
         finally:
             if not caught_up:
                 await store.close()
-        opened = cls(config, store, loop=loop, clock=clock, rng=rng, tasks=tasks)
+        opened = cls(config, store, secret, loop=loop, clock=clock, rng=rng, tasks=tasks)
         opened.gossip = make_gossip(config, loop=loop, rng=rng, serf_key=serf_key)
         return opened
 
@@ -132,6 +135,7 @@ class Clustering:
         self,
         config: Config,
         store: Quorum,
+        secret: bytes,
         *,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
@@ -153,16 +157,10 @@ class Clustering:
         self._wants_shutdown = False
         self._leads_since_ms: int | None = None
         self._options = ConnectionOptions(client_id=heartbeats.CLIENT_ID)
-        self.service = LivenessService(
-            self.node_id,
-            self.lease,
-            clock=clock,
-            cluster_id=lambda: config.cluster.id or "",
-            image_version=lambda: store.image.version,
-        )
-        self.service.may_shut_down = self._may_shut_down
-        idle_s = self.timings.lease_ms * IDLE_LEASES / 1000
-        self.server = InternalServer(loop, self.service, idle_timeout_s=idle_s)
+        self.service = self._make_service()
+        self.server = self._make_server(secret)
+        cluster_id = config.cluster.id or ""
+        self._dialler = Dialler(loop, secret=secret, cluster_id=cluster_id, rng=rng)
         self.keeper = LeaseKeeper(
             self.lease,
             self.timings,
@@ -172,6 +170,7 @@ class Clustering:
             tasks=tasks,
             controller=lambda: self._address(store.image.controller.node_id),
             heartbeat=self._heartbeat,
+            dialler=self._dialler,
         )
         self.driver = ControllerDriver(
             self.node_id,
@@ -183,6 +182,26 @@ class Clustering:
             node_epoch=self.own_epoch,
             make_watch=self._make_watch,
         )
+
+    def _make_service(self) -> LivenessService:
+        service = LivenessService(
+            self.node_id,
+            self.lease,
+            clock=self._clock,
+            cluster_id=lambda: self._config.cluster.id or "",
+            image_version=lambda: self.store.image.version,
+        )
+        service.may_shut_down = self._may_shut_down
+        return service
+
+    def _make_server(self, secret: bytes) -> InternalServer:
+        door = Door(
+            secret=secret,
+            cluster_id=self._config.cluster.id or "",
+            new_nonce=lambda: self._rng.randbytes(NONCE_BYTES),
+        )
+        idle_s = self.timings.lease_ms * IDLE_LEASES / 1000
+        return InternalServer(self._loop, self.service, idle_timeout_s=idle_s, door=door)
 
     def own_epoch(self) -> int:
         """Return the node epoch of this life; -1 before it has registered."""
@@ -241,6 +260,10 @@ class Clustering:
         await self.driver.stop()
         await self.server.stop()
 
+    def has_lease(self) -> bool:
+        """Return whether this node may lead now."""
+        return self.lease.is_valid(self._clock.now_ms())
+
     def has_outlived(self) -> bool:
         """Return whether this node leads the metadata for so long that no lease of others holds."""
         since_ms = self._leads_since_ms
@@ -283,7 +306,9 @@ class Clustering:
         return LeaseWatch(
             table,
             self.service,
-            Prober(self._loop, probe, timeout_s=timeout_s, options=self._options),
+            Prober(
+                self._loop, probe, timeout_s=timeout_s, options=self._options, dialler=self._dialler
+            ),
             self.timings,
             loop=self._loop,
             clock=self._clock,

@@ -48,6 +48,7 @@ def start_proof(
     # What is nowhere was never made, unless a directory that may have had it is not the one it was.
     nothing_lost = known is not None and set(known.directory_ids) <= _ids(trusted)
     gone = {key for home in homes for key in home.gone}
+    is_stale = any(_is_old_copy(home, known, epochs) for home in working)
     unproven, offline, missing = [], [], []
     for key in mine:
         log_key = key[0], PartitionId(key[1])
@@ -56,7 +57,7 @@ def start_proof(
             proven = nothing_lost and log_key not in gone
             if not within_reach:
                 offline.append(key)
-            elif log_key in gone:
+            elif log_key in gone or is_stale:
                 missing.append(key)
         else:
             proven = home in trusted and _is_whole(home, log_key)
@@ -96,6 +97,15 @@ def _is_trusted(home: Home, known: NodeRegistration, epochs: Mapping[UUID, int |
         and home.directory_id in known.directory_ids
         and home.directory_id not in known.failed_directory_ids
     )
+
+
+def _is_old_copy(
+    home: Home, known: NodeRegistration | None, epochs: Mapping[UUID, int | None]
+) -> bool:
+    """Whether a directory that the last life used is as some earlier life has left it."""
+    epoch = epochs[home.directory_id]
+    is_known = known is not None and home.directory_id in known.directory_ids
+    return is_known and known is not None and epoch is not None and epoch != known.node_epoch
 
 
 def _is_open(home: Home, key: LogKey) -> bool:

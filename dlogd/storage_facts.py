@@ -22,6 +22,8 @@ from dlogd.storage.tail import AppendMemory
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import Telemetry
 
+META = "meta"
+
 
 def storage_settings(config: Config) -> StorageSettings:
     """Return the node-wide settings of storage."""
@@ -78,3 +80,10 @@ def log_dirs(homes: Iterable[Home]) -> list[LogDir]:
             )
         )
     return found
+
+
+def metadata_home(root: Directory) -> Directory:
+    """Return the directory of the metadata; durable, before a vote in it is promised."""
+    home = root.directory(META, create=True)
+    root.sync()
+    return home

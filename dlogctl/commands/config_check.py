@@ -9,6 +9,7 @@ from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
 from dlogctl.settings import common_options, settings_of
+from dlogd import cluster_timings
 from dlogd.config.load import load_config
 
 PROBLEM_COLUMNS = (Column("PROBLEM", "problem"),)
@@ -26,7 +27,8 @@ def check(context: click.Context, file: Path) -> int:
     output = Output(settings_of(context))
     problems: tuple[str, ...] = ()
     try:
-        load_config(file)
+        config = load_config(file)
+        problems = tuple(f"{file}: {each}" for each in cluster_timings.problems(config))
     except ConfigError as error:
         problems = error.problems
     if output.for_people:

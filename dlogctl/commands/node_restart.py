@@ -4,11 +4,9 @@ from typing import Any
 
 import click
 
-from dlog.client.admin_views import Resource
 from dlog.client.blocking import BlockingClient
-from dlog.errors import UnsupportedVersionError
 from dlogctl import exit_codes
-from dlogctl.cluster import look
+from dlogctl.cluster import look_closely
 from dlogctl.completing import complete_nodes
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Output
@@ -16,7 +14,6 @@ from dlogctl.risks import Risks, risks_of
 from dlogctl.session import connected
 from dlogctl.settings import common_options, settings_of
 
-MIN_ISR = "min.insync.replicas"
 NAMES_SHOWN = 20
 LISTS = {
     "would_go_offline": "nobody else is in sync: offline while the node is down",
@@ -30,16 +27,9 @@ LISTS = {
 
 
 async def _judge(client: BlockingClient, node_id: int) -> Risks:
-    cluster = await look(client)
+    cluster = await look_closely(client)
     cluster.node(node_id)
-    topics = sorted({topic for topic, _ in cluster.held_by(node_id)})
-    values = await client.admin.describe_values(Resource.TOPIC, topics, [MIN_ISR])
-    try:
-        reassigning = len(await client.admin.list_reassignments())
-    except UnsupportedVersionError:
-        reassigning = 0
-    min_isr = {topic: int(found[MIN_ISR]) for topic, found in values.items()}
-    return risks_of(cluster, node_id, min_isr, reassigning)
+    return risks_of(cluster, node_id)
 
 
 def _show(output: Output, node_id: int, risks: Risks) -> None:

@@ -18,7 +18,7 @@ from dlog.client.blocking import BlockingClient
 from dlog.client.views import ClusterView
 from dlog.errors import ConnectFailedError, DlogError
 from dlogctl import exit_codes
-from dlogctl.cluster import Cluster, is_healthy, lag_of, look, silence_ms
+from dlogctl.cluster import Cluster, is_healthy, lag_of, look_closely, silence_ms
 from dlogctl.groups import ExampleCommand
 from dlogctl.health import partition_counts, reasons_against
 from dlogctl.http_status import Asked, ask_node, get_status
@@ -28,7 +28,10 @@ from dlogctl.settings import Settings, common_options, settings_of
 from dlogctl.watch import Watch, watch_option
 
 REASONS_SHOWN = 20
-WRONG = ("leaderless", "under_replicated", "offline_replicas", "non_preferred_leader")
+WRONG = (
+    *("leaderless", "under_replicated", "under_min_isr", "at_min_isr", "offline_replicas"),
+    *("reassigning", "non_preferred_leader"),
+)
 
 NODE_COLUMNS = (
     Column("NODE", "node", right=True),
@@ -89,7 +92,7 @@ class _Found:
 
 
 async def _gather(client: BlockingClient, settings: Settings) -> _Found:
-    cluster = await look(client)
+    cluster = await look_closely(client)
     view = cluster.view
     nodes = [view.nodes[node_id] for node_id in sorted(view.nodes)]
     asked = await asyncio.gather(
@@ -148,7 +151,7 @@ def _document(found: _Found) -> dict[str, Any]:
     topics = found.view.topics.values()
     wrong = {
         key: [f"{topic}-{number}" for topic, number in named]
-        for key, named in partition_counts(found.view).items()
+        for key, named in partition_counts(found.cluster).items()
     }
     return {
         "healthy": not reasons,

@@ -15,11 +15,13 @@ from dlog.types import NodeId
 from dlog.wire import frame
 from dlogd.controller.leases import Beat
 
+HELLO = 20_000
 HEARTBEAT = 20_001
 PROBE = 20_002
 VERSION = 0
 CLUSTER_ID_BYTES_MAX = 256
 DIRECTORIES_MAX = 256
+NONCE_BYTES = 32
 CLIENT_ID = "dlogd"
 
 # Error codes in answers, Kafka's.
@@ -37,6 +39,7 @@ _HEARTBEAT = struct.Struct(">iqqqBH")  # node, node epoch, sequence, image versi
 _ANSWER = struct.Struct(">hqqqiqB")
 _PROBE = struct.Struct(">iq")  # who asks, its controller epoch
 _PROBE_ANSWER = struct.Struct(">hiq")
+_ERROR_CODE = struct.Struct(">h")
 _CORRELATION_ID = struct.Struct(">i")
 
 
@@ -80,6 +83,33 @@ class ProbeAnswer:
     error_code: int
     node_id: NodeId
     node_epoch: int
+
+
+def encode_hello(cluster_id: str, nonce: bytes, correlation_id: int) -> bytes:
+    """Return the whole frame by which a connection begins."""
+    return _request(HELLO, correlation_id, cluster_id, nonce)
+
+
+def decode_hello(buffer: memoryview, position: int, end: int) -> str:
+    """Return the cluster's id; raise ProtocolError."""
+    cluster_id, position = _cluster_id(buffer, position, end)
+    if end - position < NONCE_BYTES:
+        raise ProtocolError("a hello without a nonce")
+    return cluster_id
+
+
+def encode_hello_answer(error_code: int, nonce: bytes, correlation_id: int) -> bytes:
+    """Return the whole frame."""
+    body = _ERROR_CODE.pack(error_code) + nonce
+    return frame.encode_response(HELLO, VERSION, correlation_id, body)
+
+
+def decode_hello_answer(payload: memoryview) -> int:
+    """Return the error code; raise ProtocolError."""
+    (error_code,) = _unpack(_ERROR_CODE, payload, _CORRELATION_ID.size, len(payload))
+    if len(payload) < _CORRELATION_ID.size + _ERROR_CODE.size + NONCE_BYTES:
+        raise ProtocolError("an answer to a hello without a nonce")
+    return error_code
 
 
 def encode_heartbeat(request: Heartbeat, correlation_id: int) -> bytes:

@@ -6,10 +6,14 @@ heartbeats are never behind anything. What a peer sends is bounded in size and n
 
 import asyncio
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 from dlog.errors import ProtocolError
 from dlog.wire.frame import FrameSplitter, RequestHeader, parse_request_header
+from dlogd.controller import heartbeats
+from dlogd.controller.channel import Seals
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +35,43 @@ class Service(Protocol):
         """Learn that the connection has ended, for whatever reason."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """What a peer must prove before it is served."""
+
+    secret: bytes
+    cluster_id: str
+    new_nonce: Callable[[], bytes]
+
+    def meet(self, header: RequestHeader, payload: memoryview) -> tuple[bytes, Seals | None]:
+        """Answer a hello; return the frame and, when the peer is of this cluster, the keys."""
+        if header.api_key != heartbeats.HELLO or header.api_version != heartbeats.VERSION:
+            raise ProtocolError("a request before a hello")
+        told = heartbeats.decode_hello(payload, header.body_position, len(payload))
+        code = heartbeats.NONE
+        if told != self.cluster_id:
+            code = heartbeats.INCONSISTENT_CLUSTER_ID
+        answer = heartbeats.encode_hello_answer(code, self.new_nonce(), header.correlation_id)
+        if code != heartbeats.NONE:
+            return answer, None
+        return answer, Seals(self.secret, bytes(payload), answer[4:], dialled=False)
+
+
 class InternalServer:
     """One listening address. Life: `start`, then `stop` once."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, service: Service, *, idle_timeout_s: float
+        self,
+        loop: asyncio.AbstractEventLoop,
+        service: Service,
+        *,
+        idle_timeout_s: float,
+        door: "Door | None" = None,
     ) -> None:
+        """Without `door` anybody is served (tests)."""
         self.refused_total = 0
         self.service = service
+        self.door = door
         self.idle_timeout_s = idle_timeout_s
         self._loop = loop
         self._server: asyncio.AbstractServer | None = None
@@ -98,6 +131,7 @@ class InternalConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._heard_s = loop.time()
+        self._seals: Seals | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept, or refuse when there are enough."""
@@ -128,13 +162,24 @@ class InternalConnection(asyncio.Protocol):
                 transport = self._transport
                 if transport is None or transport.is_closing():
                     return
-                header = parse_request_header(frame, 0, len(frame))
-                transport.write(self._server.service.handle(self, header, frame, len(frame)))
-                self._server.on_request(self)
+                self._take(transport, frame)
                 if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
                     raise ProtocolError("it does not take its answers")
         except ProtocolError as error:
             self.abort(f"Closed connection of a node that broke the protocol error={error}")
+
+    def _take(self, transport: asyncio.Transport, payload: memoryview) -> None:
+        server, door = self._server, self._server.door
+        if door is not None and self._seals is None:
+            answer, self._seals = door.meet(parse_request_header(payload, 0, len(payload)), payload)
+            transport.write(answer)
+            return
+        if self._seals is not None:
+            payload = self._seals.unseal(payload)
+        header = parse_request_header(payload, 0, len(payload))
+        answer = server.service.handle(self, header, payload, len(payload))
+        transport.write(answer if self._seals is None else self._seals.seal(answer))
+        server.on_request(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell the service."""

@@ -10,11 +10,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dlog import transport
 from dlog.errors import ProtocolError, TransportError
-from dlog.transport import Address, Connection, ConnectionOptions
+from dlog.transport import Address, ConnectionOptions
 from dlogd.clock import Clock
 from dlogd.controller import heartbeats
+from dlogd.controller.channel import Channel, Dialler
 from dlogd.controller.heartbeats import Heartbeat, HeartbeatAnswer
 from dlogd.controller.own_lease import Grant, OwnLease
 from dlogd.controller.timings import LeaseTimings
@@ -48,6 +48,7 @@ class LeaseKeeper:
         controller: Callable[[], Address | None],
         heartbeat: Callable[[int], Heartbeat],
         options: ConnectionOptions | None = None,
+        dialler: Dialler | None = None,
     ) -> None:
         """`heartbeat(sequence)` says what to tell; `controller()` whom, None when nobody is."""
         self.counters = KeeperCounters()
@@ -71,7 +72,8 @@ class LeaseKeeper:
             inflight_max=1,
             frame_bytes_max=64 * 1024,
         )
-        self._connection: Connection | None = None
+        self._dialler = dialler or Dialler(loop)
+        self._connection: Channel | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._valid = False
@@ -157,7 +159,7 @@ class LeaseKeeper:
         self._problem = problem
         return False
 
-    async def _connect(self) -> Connection | None:
+    async def _connect(self) -> Channel | None:
         address = self._controller()
         connection = self._connection
         if connection is not None and connection.is_open and connection.address == address:
@@ -165,7 +167,7 @@ class LeaseKeeper:
         self._disconnect()
         if address is None:
             return None
-        connection = await transport.connect(self._loop, address, self._options)
+        connection = await self._dialler.connect(address, self._options)
         if self._controller() != address:  # it changed while we were connecting
             connection.close()
             return None
@@ -220,8 +222,11 @@ class LeaseKeeper:
             log.info("Lease began node_epoch=%d", self._lease.node_epoch)
         else:
             self.counters.lost_total += 1
-            log.warning(
-                "Lease ended node_epoch=%d problem=%r", self._lease.node_epoch, self._problem
+            log.log(
+                logging.INFO if self._lease.surrendered else logging.WARNING,
+                "Lease ended node_epoch=%d problem=%r",
+                self._lease.node_epoch,
+                self._problem,
             )
         if self.on_change is not None:
             self.on_change(valid)

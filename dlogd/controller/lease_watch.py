@@ -118,7 +118,9 @@ class LeaseWatch:
             )
             before = self._seen.get(node_id)
             if known.condemned is not None and (before is None or before[0] is None):
-                log.warning(
+                is_orderly = known.condemned is Condemned.SURRENDERED
+                log.log(
+                    logging.INFO if is_orderly else logging.WARNING,
                     "Gave a node up node=%d node_epoch=%d reason=%s",
                     node_id,
                     known.node_epoch,

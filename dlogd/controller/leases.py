@@ -238,7 +238,8 @@ class LeaseTable:
         entry.clear()
         if not self._is_recent(entry, beat, now_ms):
             return NoLease.BEHIND
-        entry.expires_ms = now_ms + self._timings.held_ms
+        # Never earlier: a deposed controller that does not know it yet may have granted since.
+        entry.expires_ms = max(entry.expires_ms, now_ms + self._timings.held_ms)
         return self._timings.lease_ms
 
     def on_disconnect(self, node_id: NodeId, node_epoch: int, now_ms: int) -> None:

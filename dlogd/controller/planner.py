@@ -111,6 +111,7 @@ class Planner:
         self._up_since: dict[NodeId, int] = {}
         self._down_since: dict[NodeId, int] = {}
         self._leaderless_since: dict[Key, int] = {}
+        self._added: dict[NodeId, int] = {}  # since when nodes are there; -1: from the beginning
         self._scan_next_ms = 0
         # What the last scan saw, if it left nothing to do or to wait for.
         self._calm: _Sight | None = None
@@ -129,6 +130,8 @@ class Planner:
         return Plan(commands=commands, sentence=_sentence(plain))
 
     def _note_nodes(self, image: ClusterImage, now_ms: int) -> None:
+        # Those that were there when this controller began may have been there for ever.
+        self._added = {n: self._added.get(n, now_ms) if self._added else -1 for n in image.nodes}
         up = {node_id for node_id, node in image.nodes.items() if node.active}
         down = {node_id for node_id, node in image.nodes.items() if node.fenced}
         self._up_since = {n: self._up_since.get(n, now_ms) for n in sorted(up)}
@@ -140,11 +143,7 @@ class Planner:
             for node_id, since in self._up_since.items()
             if now_ms - since >= self._settings.settled_ms
         }
-        dead = frozenset(
-            node_id
-            for node_id, since in self._down_since.items()
-            if now_ms - since >= self._settings.refill_after_ms
-        )
+        dead = self._dead(image, now_ms)
         sight = _Sight(image, settled, dead)
         if self._calm is not None and self._calm.is_same(sight):
             return []
@@ -167,6 +166,18 @@ class Planner:
         waits = commands or scan.leaderless or scan.reassigning
         self._calm = None if waits else sight
         return commands
+
+    def _dead(self, image: ClusterImage, now_ms: int) -> frozenset[NodeId]:
+        """Return the nodes whose replicas are to be replaced.
+
+        A node that was added since and holds nothing is there to take somebody's place: then one
+        that is down is not waited for as long.
+        """
+        settings, since = self._settings, self._down_since
+        dead = {n for n, begun in since.items() if now_ms - begun >= settings.refill_after_ms}
+        down = {n for n, begun in since.items() if now_ms - begun >= settings.settled_ms} - dead
+        added = [self._added.get(n, -1) for n in refill.empty_nodes(image)] if down else []
+        return frozenset(dead | {n for n in down if since[n] < max(added, default=-1)})
 
     def _elect(self, kind: ElectionKind, keys: list[Key]) -> ElectLeaders:
         return ElectLeaders(command_id=self._new_id(), election=kind, partitions=grouped(keys))

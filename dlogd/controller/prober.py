@@ -8,10 +8,10 @@ therefore drop and not reject: docs/decisions/0022-leases.md.
 import asyncio
 from collections.abc import Callable
 
-from dlog import transport
 from dlog.errors import ConnectFailedError, ProtocolError, TransportError
 from dlog.transport import Address, ConnectionOptions
 from dlogd.controller import heartbeats
+from dlogd.controller.channel import Dialler
 from dlogd.controller.heartbeats import Probe
 from dlogd.controller.leases import Probed, ProbeOrder
 
@@ -26,17 +26,18 @@ class Prober:
         *,
         timeout_s: float,
         options: ConnectionOptions,
+        dialler: Dialler | None = None,
     ) -> None:
-        self._loop = loop
         self._probe = probe
         self._timeout_s = timeout_s
         self._options = options
+        self._dialler = dialler or Dialler(loop)
 
     async def probe(self, order: ProbeOrder, address: Address) -> tuple[Probed, int | None]:
         """Return what became of it and, with an answer, the life that answered."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                connection = await transport.connect(self._loop, address, self._options)
+                connection = await self._dialler.connect(address, self._options)
                 try:
                     payload = await connection.call(
                         lambda correlation_id: heartbeats.encode_probe(

@@ -38,6 +38,17 @@ def plan_refill(
     return moves
 
 
+def empty_nodes(image: ClusterImage) -> Nodes:
+    """Return nodes that could hold replicas and hold none."""
+    empty = {node.node_id for node in usable_nodes(image) if node.active}
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            if not empty:
+                return frozenset()
+            empty.difference_update(partition.replicas)
+    return frozenset(empty)
+
+
 def _affected(image: ClusterImage, gone: Nodes) -> Iterator[tuple[TopicId, int, PartitionImage]]:
     """Yield partitions with a leader that shall have a replica on a node that is gone."""
     for topic in image.topics.values():

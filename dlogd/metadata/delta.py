@@ -22,6 +22,9 @@ class TopicDelta:
     partitions_changed: tuple[PartitionId, ...]  # leader, ISR, replicas or epochs
     configs_changed: tuple[str, ...]  # keys set, changed or removed
 
+    def __bool__(self) -> bool:
+        return bool(self.partitions_created or self.partitions_changed or self.configs_changed)
+
     @property
     def unclean(self) -> tuple[PartitionId, ...]:
         """Partitions whose new leader was neither in sync nor eligible in the old image.
@@ -77,8 +80,10 @@ def between(old: ClusterImage, new: ClusterImage) -> ImageDelta:
             continue
         if present is None or present.topic_id != topic.topic_id:
             deleted.append(topic)
-        elif present != topic:
-            changed.append(_topic_delta(topic, present))
+        else:
+            difference = _topic_delta(topic, present)
+            if difference:
+                changed.append(difference)
     for name, topic in suspects(new.topics, old.topics):
         former = old.topics.get(name)
         if former is not topic and (former is None or former.topic_id != topic.topic_id):
@@ -108,7 +113,9 @@ def _topic_delta(old: TopicImage, new: TopicImage) -> TopicDelta:
         new=new,
         partitions_created=tuple(PartitionId(p) for p in range(both, len(new.partitions))),
         partitions_changed=tuple(
-            PartitionId(p) for p in range(both) if old.partitions[p] != new.partitions[p]
+            PartitionId(number)
+            for number, (was, now) in enumerate(zip(old.partitions, new.partitions, strict=False))
+            if was is not now and was != now
         ),
         configs_changed=_changed_keys(old.configs, new.configs),
     )

@@ -260,11 +260,11 @@ def fence_nodes(image: ClusterImage, command: FenceNodes) -> Step:
     return _leave_isrs(changed, {node_id for node_id, _ in command.nodes})
 
 
-def _leave_isrs(image: ClusterImage, nodes: Collection[NodeId]) -> Step:
+def _leave_isrs(image: ClusterImage, nodes: set[NodeId]) -> Step:
     def decide(_: TopicImage, __: int, partition: PartitionImage) -> Change | None:
-        if any(node_id in nodes for node_id in partition.isr):
-            return Change(isr=without_nodes(partition.isr, nodes))
-        return None
+        if nodes.isdisjoint(partition.isr):
+            return None
+        return Change(isr=without_nodes(partition.isr, nodes))
 
     changes = Changes(image)
     changes.add_all(image.topics.values(), decide)

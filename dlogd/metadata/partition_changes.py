@@ -56,6 +56,7 @@ class Changes:
         self.image = image
         self.count = 0
         self.unclean = 0
+        self._common_rules: Rules | None = None
         self._topics: dict[TopicId, tuple[Rules, list[PartitionImage]]] = {}
 
     def present(self, topic: TopicImage, number: int) -> PartitionImage:
@@ -66,7 +67,7 @@ class Changes:
     def add(self, topic: TopicImage, number: int, change: Change) -> PartitionImage:
         """Settle a partition, which may have been settled before, and return it."""
         held = self._topics.get(topic.topic_id)
-        rules, partitions = held or (rules_of(self.image, topic), list(topic.partitions))
+        rules, partitions = held or (self._rules_of(topic), list(topic.partitions))
         old = partitions[number]
         new, unclean = settle(old, rules, change)
         if new is not old:
@@ -76,6 +77,14 @@ class Changes:
             self.count += 1
             self.unclean += unclean
         return new
+
+    def _rules_of(self, topic: TopicImage) -> Rules:
+        """Return the rules of a topic; those of topics without configs are all the same."""
+        if topic.configs:
+            return rules_of(self.image, topic)
+        if self._common_rules is None:
+            self._common_rules = rules_of(self.image, topic)
+        return self._common_rules
 
     def add_all(self, topics: Iterable[TopicImage], decide: Decide) -> None:
         """Settle all partitions of some topics for which there is a change."""

@@ -88,42 +88,58 @@ def place(
         raise InvalidPartitionsError("Number of partitions must be larger than 0")
     if replication_factor < 1:
         raise InvalidReplicationFactorError("Replication factor must be larger than 0")
-    nodes = usable_nodes(image)
-    if not nodes:
-        raise BrokerNotAvailableError(f"No node is usable{_why_not(image)}")
-    if replication_factor > len(nodes):
+    nodes, reserve = _takers(image)
+    if not any(node.active for node in nodes):
+        raise BrokerNotAvailableError(f"No node is active{_why_not(image)}")
+    if replication_factor > len(nodes) + len(reserve):
         raise InvalidReplicationFactorError(
-            f"Replication factor {replication_factor} is larger than the {len(nodes)} usable nodes"
-            + _why_not(image)
+            f"Replication factor {replication_factor} is larger than the"
+            f" {len(nodes) + len(reserve)} nodes that can hold replicas{_why_not(image)}"
         )
     ring = by_turns_over_racks(nodes)
     held = Loads.of(image) if loads is None else loads
-    return tuple(_replicas(ring, held, replication_factor) for _ in range(partition_count))
+    return tuple(_replicas(ring, reserve, held, replication_factor) for _ in range(partition_count))
 
 
 def usable_nodes(image: ClusterImage) -> list[NodeRegistration]:
-    """Return the nodes for new replicas: active, not drained, with a disk in service."""
-    return [node for node in image.nodes.values() if _is_usable(node)]
+    """Return the nodes that replicas go to at best: active, not drained, with a disk in service."""
+    return [node for node in _holders(image) if node.active and node.drain == Drain.NONE]
 
 
-def _is_usable(node: NodeRegistration) -> bool:
-    return node.active and node.drain == Drain.NONE and not _has_lost_all(node)
+def _holders(image: ClusterImage) -> list[NodeRegistration]:
+    """Return the nodes that can be given replicas at all, be it that they come back for them."""
+    return [
+        node
+        for node in image.nodes.values()
+        if node.drain != Drain.REPLICAS and not _has_lost_all(node)
+    ]
+
+
+def _takers(image: ClusterImage) -> tuple[list[NodeRegistration], list[NodeRegistration]]:
+    """Return the nodes that replicas go to, and in order those that help out when these are few.
+
+    So that a topic can be created while a node restarts (Kafka's `StripedReplicaPlacer`): first
+    those that are drained of leaders, then those that are down.
+    """
+    usable = usable_nodes(image)
+    drained = [n for n in _holders(image) if n.active and n.drain != Drain.NONE]
+    down = [n for n in _holders(image) if not n.active]
+    return (usable, drained + down) if usable else (drained, down)
 
 
 def _why_not(image: ClusterImage) -> str:
-    """Return which nodes are not usable and why, as the end of a sentence."""
+    """Return which nodes get nothing, or are not up, and why, as the end of a sentence."""
     reasons: dict[str, list[str]] = {}
     for node in image.nodes.values():
-        if not _is_usable(node):
-            if node.fenced:
-                reason = "fenced"
-            elif node.shutting_down:
-                reason = "shutting down"
-            elif node.drain != Drain.NONE:
-                reason = "drained"
-            else:
-                reason = "without a disk"
-            reasons.setdefault(reason, []).append(str(node.node_id))
+        if node.drain == Drain.REPLICAS:
+            reason = "drained of replicas"
+        elif _has_lost_all(node):
+            reason = "without a disk"
+        elif not node.active:
+            reason = "fenced" if node.fenced else "shutting down"
+        else:
+            continue
+        reasons.setdefault(reason, []).append(str(node.node_id))
     told = "; ".join(f"{reason}: {', '.join(nodes)}" for reason, nodes in reasons.items())
     return f" ({told})" if told else ""
 
@@ -146,11 +162,14 @@ def by_turns_over_racks(nodes: list[NodeRegistration]) -> list[NodeRegistration]
     return ring
 
 
-def _replicas(ring: list[NodeRegistration], loads: Loads, count: int) -> Assignment:
+def _replicas(
+    ring: list[NodeRegistration], reserve: list[NodeRegistration], loads: Loads, count: int
+) -> Assignment:
     """Take the node that leads least, then its followers: first from racks that are not used yet.
 
-    With each round over the ring the followers begin one place further on, so that the partitions
-    of one leader do not all have the same followers.
+    The reserve comes last, those that are up before those that are not. With each round over the
+    ring the followers begin one place further on, so that the partitions of one leader do not all
+    have the same followers.
     """
     size, number = len(ring), loads.partition_count
 
@@ -163,9 +182,12 @@ def _replicas(ring: list[NodeRegistration], loads: Loads, count: int) -> Assignm
     shift = (number // size) % (size - 1) if size > 1 else 0
     others = [ring[(leader + 1 + (shift + step) % (size - 1)) % size] for step in range(size - 1)]
     chosen = [ring[leader]]
-    while len(chosen) < count:
-        chosen.append(next_replica(others, chosen, loads))
-        others.remove(chosen[-1])
+    up = [node for node in reserve if node.active]
+    down = [node for node in reserve if not node.active]
+    for group in (others, up, down):
+        while group and len(chosen) < count:
+            chosen.append(next_replica(group, chosen, loads))
+            group.remove(chosen[-1])
     replicas = tuple(node.node_id for node in chosen)
     loads.count(replicas)
     return replicas

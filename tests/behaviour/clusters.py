@@ -1,6 +1,7 @@
 """Clusters of three nodes for tests that are about more than one: dlog's sandbox, Apache Kafka."""
 
 import os
+import signal
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +29,10 @@ class TestedCluster(ABC):
     def start(self) -> None:
         """Start all nodes; return when they serve."""
 
+    @abstractmethod
+    def kill(self, node: int) -> None:
+        """End a node with SIGKILL."""
+
     def close(self) -> None:
         """End everything."""
         self._ends.close()
@@ -53,10 +58,13 @@ class DlogdCluster(TestedCluster):
     name = "dlogd"
 
     def start(self) -> None:
-        sandbox = self._ends.enter_context(
+        self._sandbox = self._ends.enter_context(
             running_sandbox(self.folder / "sandbox", nodes=len(NODES))
         )
-        self.bootstrap = sandbox.bootstrap
+        self.bootstrap = self._sandbox.bootstrap
+
+    def kill(self, node: int) -> None:
+        os.kill(self._sandbox.pids[node], signal.SIGKILL)
 
 
 class _Node(KafkaServer):
@@ -76,6 +84,9 @@ class _Node(KafkaServer):
             "controller.quorum.voters": voters,
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{own}",
             "auto.create.topics.enable": "false",
+            # A node that is dead is soon called so.
+            "broker.session.timeout.ms": "3000",
+            "broker.heartbeat.interval.ms": "500",
         }
 
 
@@ -89,7 +100,8 @@ class KafkaCluster(TestedCluster):
 
     def start(self) -> None:
         controllers = {node: free_port() for node in NODES}
-        nodes = [_Node(self.folder / f"kafka-{n}", n, controllers) for n in NODES]
+        self._nodes = {n: _Node(self.folder / f"kafka-{n}", n, controllers) for n in NODES}
+        nodes = list(self._nodes.values())
         for each in nodes:
             each.install()
             each.folder.mkdir(parents=True)
@@ -101,6 +113,9 @@ class KafkaCluster(TestedCluster):
         for each in nodes:
             each.wait(each.ready, 90)
         self.bootstrap = ",".join(each.bootstrap for each in nodes)
+
+    def kill(self, node: int) -> None:
+        self._nodes[node].kill()
 
 
 CLUSTERS: dict[str, type[TestedCluster]] = {

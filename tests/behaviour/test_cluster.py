@@ -1,6 +1,7 @@
 """What a cluster of three nodes refuses, and with which errors: dlog as Apache Kafka."""
 
 import asyncio
+import json
 import shutil
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -13,24 +14,29 @@ from bench.peers.server import StartError
 from dlog.client.admin import Admin, NewTopic
 from dlog.client.admin_views import Election
 from dlog.client.node import NodeClient
+from dlog.client.views import PartitionView
 from dlog.errors import (
     ERRORS,
     BrokerIdNotRegisteredError,
     DlogError,
     ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidTopicError,
+    LeaderNotAvailableError,
     NoReassignmentInProgressError,
+    PreferredLeaderNotAvailableError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
     WireError,
 )
 from dlog.wire.apis import ApiKey
+from dlogctl.__main__ import main
 from tests.behaviour.clusters import CLUSTERS, NODES, TestedCluster
 from tests.behaviour.scene import play
 
@@ -358,5 +364,98 @@ def test_the_quorum_and_the_nodes_are_described_by_any_node(cluster: TestedClust
                 assert not any(each.is_fenced for each in nodes.values())
                 assert await admin.list_reassignments([("gone", 0), (KNOWN, 9)]) == []
         assert len(leaders) == 1
+
+    play(work)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "status",
+        "node list",
+        "node pre-restart 2",
+        "controller list",
+        "partition list --under-replicated",
+        "partition reassignments",
+        "topic describe known",
+    ],
+)
+def test_the_command_line_shows_it(
+    cluster: TestedCluster,
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DLOG_BOOTSTRAP", cluster.bootstrap)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/no/contexts/here")
+    assert main([*line.split(), "-o", "json", "--timeout", "20"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    if line == "status":
+        assert document["healthy"]
+        assert [each["node"] for each in document["nodes"]] == list(NODES)
+    elif line == "node list":
+        assert [each["state"] for each in document] == ["active"] * 3
+        assert sum(each["metadata"] == "controller" for each in document) == 1
+    elif line == "controller list":
+        assert document["failures_tolerated"] == 1
+    elif line.startswith("node pre-restart"):
+        assert document["may_restart"]
+
+
+async def view_of(admin: Admin, topic: str) -> PartitionView:
+    """Return the first partition of a topic, as soon as somebody knows it."""
+    while True:
+        view = (await admin.describe_topics([topic])).topics[topic]
+        if view.partitions:
+            return view.partitions[0]
+        await asyncio.sleep(0.02)
+
+
+def test_a_node_is_down(cluster: TestedCluster) -> None:
+    """The last test of a cluster: the node does not come back."""
+
+    async def work() -> None:
+        async with Admin(cluster.bootstrap) as admin, asyncio.timeout(50):
+            victim = (await admin.describe_quorum()).leader_id % 3 + 1
+            first, second = (node for node in NODES if node != victim)
+            await admin.create_topic("pair", assignments=[(victim, first)])
+            await admin.create_topic("alone", assignments=[(victim,)])
+            while (await view_of(admin, "alone")).leader != victim:
+                await asyncio.sleep(0.02)
+            cluster.kill(victim)
+            while not (await admin.describe_nodes())[victim].is_fenced:
+                await asyncio.sleep(0.05)
+            for topic, leader, isr in (("pair", first, {first}), ("alone", -1, set())):
+                while (found := await view_of(admin, topic)).leader != leader:
+                    await asyncio.sleep(0.05)
+                assert found.offline == (victim,)
+                assert not isr or set(found.isr) == isr
+            assert found.error_code == LeaderNotAvailableError.code
+
+            # It gets replicas where there are too few others, last and not in sync.
+            assert await create("three", partitions=1, replication_factor=3)(admin) is None
+            three = await view_of(admin, "three")
+            assert three.replicas[2] == victim
+            assert set(three.isr) == {first, second}
+            too_many = create("four", partitions=1, replication_factor=4)
+            assert await too_many(admin) is InvalidReplicationFactorError
+            assert await create("hand", assignments=[(victim, second)])(admin) is None
+            by_hand = await view_of(admin, "hand")
+            assert (by_hand.leader, by_hand.isr) == (second, (second,))
+            nobody = create("nobody", assignments=[(victim,)])
+            assert await nobody(admin) is InvalidReplicaAssignmentError
+
+            assert await elect(0, "pair")(admin) is PreferredLeaderNotAvailableError
+            unclean = Election.UNCLEAN
+            assert await elect(0, "pair", unclean)(admin) is ElectionNotNeededError
+            assert await elect(0, "alone", unclean)(admin) is EligibleLeadersNotAvailableError
+
+            # Nobody who would be left is in sync: it waits until it is cancelled.
+            assert await reassign(0, [victim], "pair")(admin) is None
+            (moving,) = await admin.list_reassignments()
+            assert (moving.topic, moving.adding, moving.removing) == ("pair", (), (first,))
+            assert await reassign(0, None, "pair")(admin) is None
+            assert await admin.list_reassignments() == []
+            assert await reassign(0, None, "pair")(admin) is NoReassignmentInProgressError
 
     play(work)

@@ -88,7 +88,8 @@ class SerfAgent:
     def start(self) -> None:
         """Start the process; whoever needs it to listen has to wait."""
         self._config.write_text(json.dumps(self._settings))
-        inside = ["ip", "netns", "exec", self.namespace] if self.namespace else []
+        # Not `ip netns exec`: that holds on to all that is mounted, also to what others unmount.
+        inside = ["nsenter", f"--net=/run/netns/{self.namespace}"] if self.namespace else []
         assert SERF is not None
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -67,7 +67,10 @@ class Hosts:
         _ip("addr", "add", f"10.213.{10 + number}.1/30", "dev", f"dlog-tm{number}")
 
     def inside(self, number: int) -> tuple[str, ...]:
-        """Return what the command line of a process on a host begins with."""
+        """Return what the command line of a process on a host begins with.
+
+        Not `ip netns exec`: that holds on to all that is mounted, also to what other tests unmount.
+        """
         return ("nsenter", f"--net=/run/netns/{self.name(number)}")
 
     def cut(self, number: int) -> None:

@@ -12,11 +12,12 @@ from dlog.types import NodeId
 from dlog.wire.apis import ApiKey, advertised, is_supported
 from dlog.wire.frame import RequestHeader, parse_request_header
 from dlogd.controller import heartbeats
+from dlogd.controller.channel import Seals
 from dlogd.controller.heartbeats import Heartbeat, HeartbeatAnswer, Probe, ProbeAnswer
 from dlogd.controller.leases import Beat
 from tests.golden.documents import examples
 
-HEARTBEAT, HEARTBEAT_ANSWER, PROBE, PROBE_ANSWER = examples("heartbeat.md")
+HEARTBEAT, HEARTBEAT_ANSWER, PROBE, PROBE_ANSWER, HELLO, HELLO_ANSWER = examples("heartbeat.md")
 
 BEAT = Heartbeat(
     cluster_id="c",
@@ -63,9 +64,33 @@ def test_probe() -> None:
     assert heartbeats.decode_probe(view, header.body_position, len(view)) == ASKED
 
 
+def test_hello() -> None:
+    nonce = bytes(range(32))
+    assert heartbeats.encode_hello("c", nonce, 9) == HELLO
+    assert heartbeats.encode_hello_answer(0, nonce, 9) == HELLO_ANSWER
+    view = memoryview(HELLO)
+    assert heartbeats.decode_hello(view, header_of(HELLO).body_position, len(view)) == "c"
+    assert heartbeats.decode_hello_answer(memoryview(HELLO_ANSWER)[4:]) == 0
+    for size in range(len(HELLO)):
+        with pytest.raises(ProtocolError):
+            heartbeats.decode_hello(view, header_of(HELLO).body_position, size)
+
+
+def test_sealed_frames() -> None:
+    secret = b"a secret of some length"
+    here = Seals(secret, HELLO[4:], HELLO_ANSWER[4:], dialled=True)
+    there = Seals(secret, HELLO[4:], HELLO_ANSWER[4:], dialled=False)
+    for _ in range(2):
+        sealed = here.seal(HEARTBEAT)
+        assert int.from_bytes(sealed[:4], "big") == len(sealed) - 4 == len(HEARTBEAT) - 4 + 16
+        assert there.unseal(memoryview(sealed)[4:]) == HEARTBEAT[4:]
+    with pytest.raises(ProtocolError):
+        there.unseal(memoryview(sealed)[4:])  # once more
+
+
 def test_no_client_is_told_of_them_or_served() -> None:
     keys = {int(key) for key in ApiKey} | {key for key, _, _ in advertised()}
-    for key in (heartbeats.HEARTBEAT, heartbeats.PROBE):
+    for key in (heartbeats.HELLO, heartbeats.HEARTBEAT, heartbeats.PROBE):
         assert key not in keys
         assert not is_supported(key, heartbeats.VERSION)
 

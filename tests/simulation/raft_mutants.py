@@ -296,6 +296,10 @@ def _ask_nobody(_: Any) -> Any:
     return connected
 
 
+def _count_what_was_sent(_: Any) -> Any:
+    return lambda self, peer: self._core.now_s()
+
+
 _RESENDS = (Replication, "on_connected", _begin_at_the_beginning)
 
 # By section of the analysis. What needs two holes at once, because one hides the other, has both.
@@ -309,6 +313,9 @@ MUTANTS: dict[str, tuple[Patch, ...]] = {
     ),
     "1.5.4 a snapshot clears what follows it": ((RaftLog, "rebase", _clear_behind_a_snapshot),),
     "1.5.6 a leader leads without a quorum": ((pinned, "SyncObjConf", _lead_without_a_quorum),),
+    "1.5.6 a leader believes in itself without an answer": (
+        (Replication, "contact_s", _count_what_was_sent),
+    ),
     "1.5.6 nobody is asked before an election": (
         (elections.Elections, "_SyncObj__connectedToAnyone", _ask_nobody),
     ),

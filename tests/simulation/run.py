@@ -55,6 +55,7 @@ def simulate(plan: Plan, print_line: Callable[[str], None] | None = None) -> Ver
     hook, sys.unraisablehook = sys.unraisablehook, _ignore_the_dead
     collecting = gc.isenabled()
     gc.disable()
+    gc.freeze()  # what was there before has not to be looked through after the run
     try:
         with replaced(plan.constants):
             return _Run(plan, print_line).carry_out_and_bury()

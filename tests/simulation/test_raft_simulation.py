@@ -16,7 +16,7 @@ from tests.simulation.raft_run import Run
 ROOT = Path(__file__).parents[2]
 SEEDS = 100
 SEEDS_PER_TEST = 5
-MUTANT_SEEDS = 60
+MUTANT_SEEDS = 100
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))

@@ -8,7 +8,7 @@ import pytest
 from dlog.errors import ConfigError
 from dlog.types import NodeId, TopicId
 from dlogctl.sandbox.layout import known_raft_ports, plan_nodes, save_raft_ports
-from dlogd import cluster_settings
+from dlogd import cluster_settings, cluster_timings
 from dlogd.config.load import load_config
 from dlogd.controller import leases
 from dlogd.controller.driver import node_liveness
@@ -49,7 +49,7 @@ def test_keys_that_do_not_go_together(text: str, found: str) -> None:
 
 def test_a_node_of_a_cluster() -> None:
     config = load_config(CLUSTER + "node.id: 2")
-    assert cluster_settings.problems(config) == []
+    assert cluster_timings.problems(config) == []
     made = cluster_settings.raft_config(config, SECRET)
     assert (made.node_id, made.host, made.port) == (2, "10.0.0.2", 9193)
     assert made.controllers.node_ids == (1, 2, 3)
@@ -72,7 +72,7 @@ def test_timings_that_do_not_go_together(text: str, found: str) -> None:
     with pytest.raises(ConfigError) as raised:
         cluster_settings.raft_config(config, SECRET)
     assert any(found in each for each in raised.value.problems), raised.value.problems
-    assert cluster_settings.problems(load_config(text)) == []  # a node alone has no use for them
+    assert cluster_timings.problems(load_config(text)) == []  # a node alone has no use for them
 
 
 def test_the_secret(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_nodes_of_a_sandbox_are_one_cluster(tmp_path: Path) -> None:
     secrets = set()
     for layout in plan_nodes(tmp_path, [1, 2, 3], ports):
         config = load_config(layout.write_config({}))
-        assert cluster_settings.problems(config) == []
+        assert cluster_timings.problems(config) == []
         assert [each.node_id for each in config.controllers or ()] == [1, 2, 3]
         assert config.metadata.listener is not None
         assert config.metadata.listener.port == ports[layout.node - 1]

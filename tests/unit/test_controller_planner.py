@@ -175,6 +175,20 @@ def test_replicas_of_a_dead_node_go_to_a_new_one() -> None:
     assert set(cluster.partition("t", 0).isr) == {1, 2, 4}
 
 
+def test_a_new_node_need_not_wait_for_long_to_take_a_dead_ones_place() -> None:
+    cluster = Controlled(3)
+    cluster.create("t", (1, 2, 3), (2, 3, 1))
+    cluster.up -= {3}
+    cluster.run(2)
+    cluster.register(4)
+    cluster.up.add(NodeId(4))
+    cluster.run(2)
+    assert cluster.partition("t", 0).replicas == (1, 2, 3), "it may just be restarting"
+    cluster.run(20)  # much less than refill_after_ms
+    assert cluster.partition("t", 0).replicas == (1, 2, 4)
+    assert cluster.partition("t", 1).replicas == (2, 4, 1)
+
+
 def test_an_emptied_node_can_be_removed() -> None:
     cluster = Controlled(4, replace(SETTINGS, reassignments_max=2))
     for number in range(8):

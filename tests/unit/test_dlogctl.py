@@ -39,9 +39,9 @@ class World:
         del self.nodes.peers[2]
         self.peer = self.nodes.peers[1]
         self.nodes.leaders = [1, 1]
-        # As an older node, which cannot tell of fenced nodes and of the quorum.
-        for api in (ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_QUORUM):
-            del self.peer.versions[api]
+        # As an older node, which cannot tell of fenced nodes, of the quorum and of what moves.
+        for name in ("DESCRIBE_CLUSTER", "DESCRIBE_QUORUM", "LIST_PARTITION_REASSIGNMENTS"):
+            del self.peer.versions[ApiKey[name]]
         self.status: dict[str, Any] = {"state": "active", "version": "0.1.0", "uptime_s": 7200.0}
         self.http_address = ""
         self.deleted: list[str] = []
@@ -522,6 +522,17 @@ def test_a_file_is_checked(ctl: Ctl, tmp_path: Path) -> None:
     as_json = ctl("-o", "json", "config", "check", str(file))
     assert as_json.code == 0
     assert json.loads(as_json.out) == {"file": str(file), "correct": True, "problems": []}
+
+
+def test_times_that_do_not_go_together_are_found_offline(ctl: Ctl, tmp_path: Path) -> None:
+    file = tmp_path / "dlog.yaml"
+    file.write_text(
+        'node.id: 1\ncluster.id: c\ncluster.secret.file: /s\ncontrollers: ["1@h:1"]\n'
+        "lease.duration: 1s\n"
+    )
+    wrong = ctl("config", "check", str(file))
+    assert wrong.code == 1
+    assert "lease_ms must be at least 5 times heartbeat_ms" in wrong.err
 
 
 def test_help_and_version(ctl: Ctl) -> None:

@@ -21,6 +21,7 @@ from dlog.wire.apis import ApiKey
 from dlog.wire.frame import FrameSplitter
 from dlogctl.__main__ import main
 from dlogctl.cluster import Cluster
+from dlogctl.health import partition_counts, reasons_against
 from dlogctl.partition_names import named, one, parse_nodes
 from dlogctl.risks import risks_of
 from dlogd.metadata.commands import AlterPartition, ClaimController
@@ -89,7 +90,7 @@ def cluster_of(
 def test_what_a_restart_would_do(
     replicas: Sequence[int], isr: Sequence[int], min_isr: int, blocked: bool, lists: str | None
 ) -> None:
-    found = risks_of(cluster_of(partition(0, replicas, isr)), 1, {"t": min_isr}, 0)
+    found = risks_of(replace(cluster_of(partition(0, replicas, isr)), min_isr={"t": min_isr}), 1)
     assert found.may_restart is not blocked
     names = lists.split() if lists else []
     assert bool(found.would_go_offline) == ("offline" in names)
@@ -100,21 +101,21 @@ def test_what_a_restart_would_do(
 
 def test_what_forbids_a_restart_apart_from_the_node() -> None:
     fine = partition(0, (1, 2, 3), (1, 2, 3))
-    assert risks_of(cluster_of(fine), 1, {}, 0).may_restart
-    for cluster, moving, reason in (
-        (cluster_of(fine, fenced=(2,)), 0, "node 2 is fenced"),
-        (cluster_of(partition(0, (2, 3), (), leader=-1)), 0, "t-0 have no leader"),
-        (cluster_of(fine, voters=(1, 2)), 0, "no quorum: of its voters only [2]"),
-        (cluster_of(fine), 4, "4 partitions are being reassigned"),
-        (replace(cluster_of(fine), quorum=None, quorum_problem="lost"), 0, "nobody leads"),
+    assert risks_of(cluster_of(fine), 1).may_restart
+    for cluster, reason in (
+        (cluster_of(fine, fenced=(2,)), "node 2 is fenced"),
+        (cluster_of(partition(0, (2, 3), (), leader=-1)), "t-0 have no leader"),
+        (cluster_of(fine, voters=(1, 2)), "no quorum: of its voters only [2]"),
+        (replace(cluster_of(fine), reassigning=[("t", 0)]), "t-0 are being reassigned"),
+        (replace(cluster_of(fine), quorum=None, quorum_problem="lost"), "nobody leads"),
     ):
-        found = risks_of(cluster, 1, {}, moving)
+        found = risks_of(cluster, 1)
         assert not found.may_restart
         assert reason in " ".join(found.reasons)
     # The only voter may be restarted: there is no other way.
-    assert risks_of(cluster_of(fine, voters=(1,)), 1, {}, 0).may_restart
+    assert risks_of(cluster_of(fine, voters=(1,)), 1).may_restart
     # Nor does it matter to the metadata when an observer is.
-    assert risks_of(cluster_of(fine, voters=(2, 3)), 1, {}, 0).may_restart
+    assert risks_of(cluster_of(fine, voters=(2, 3)), 1).may_restart
 
 
 def test_silent_voters_are_told() -> None:
@@ -124,8 +125,23 @@ def test_silent_voters_are_told() -> None:
     late = cluster.quorum.voters[2]._replace(last_fetch_ms=100_000)
     voters = (cluster.quorum.voters[0], silent, late)
     cluster = replace(cluster, quorum=replace(cluster.quorum, leader_id=3, voters=voters))
-    reasons = risks_of(cluster, 3, {}, 0).reasons
+    reasons = risks_of(cluster, 3).reasons
     assert reasons == ["voter 1 of the metadata is silent", "voter 2 of the metadata is silent"]
+
+
+def test_partitions_at_and_under_their_minimum() -> None:
+    parts = [
+        partition(number, (1, 2, 3), isr) for number, isr in enumerate([(1, 2, 3), (1, 2), (1,)])
+    ]
+    cluster = replace(cluster_of(*parts), min_isr={"t": 2})
+    counts = partition_counts(cluster)
+    assert counts["at_min_isr"] == [("t", 1)]
+    assert counts["under_min_isr"] == [("t", 2)]
+    assert "1 partitions have fewer replicas in sync" in " ".join(reasons_against(cluster, {}))
+    # Where all must be in sync, and are, nothing is wrong.
+    counts = partition_counts(replace(cluster, min_isr={"t": 3}))
+    assert counts["at_min_isr"] == []
+    assert counts["under_min_isr"] == [("t", 1), ("t", 2)]
 
 
 def test_names_of_partitions() -> None:

@@ -195,6 +195,16 @@ def test_a_lost_quorum_is_a_time_out_that_says_what_to_do() -> None:
     run(test())
 
 
+def test_an_answer_waits_only_a_moment_for_logs_to_be_open() -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        node.open_partitions = False
+        (result,) = (await create(node, new_topic("a", 1, 3))).values()
+        assert result.error_code == 0
+
+    run(test())
+
+
 def test_a_time_out_of_zero_changes_nothing() -> None:
     async def test() -> None:
         node, _ = cluster()
@@ -205,19 +215,49 @@ def test_a_time_out_of_zero_changes_nothing() -> None:
     run(test())
 
 
-def test_drained_and_fenced_nodes_get_no_new_replicas() -> None:
+def test_drained_and_fenced_nodes_get_replicas_only_when_there_are_too_few_others() -> None:
     async def test() -> None:
-        node, _ = cluster(4)
+        node, _ = cluster(5)
         assert await configure(node, "2", "node.drain", "leaders") == (0, "")
+        assert await configure(node, "5", "node.drain", "replicas") == (0, "")
         node.fence(4)
-        (result,) = (await create(node, new_topic("a", 1, 3))).values()
-        assert int(result.error_code) == InvalidReplicationFactorError.code
-        assert "(drained: 2; fenced: 4)" in result.error_message
-        (result,) = (await create(node, new_topic("a", 2, 2))).values()
+        await create(node, new_topic("a", 2, 2))
         assert {n for p in node.image.topics["a"].partitions for n in p.replicas} == {1, 3}
-        by_hand = new_topic("b", assignments=[(0, [4])])
+        # Who is drained of leaders helps out, then who is down: not in sync, and never first.
+        await create(node, new_topic("b", 4, 3), new_topic("c", 4, 4))
+        for name, isr in (("b", {1, 2, 3}), ("c", {1, 2, 3})):
+            for each in node.image.topics[name].partitions:
+                assert set(each.isr) == isr
+                assert each.leader == each.replicas[0]
+                assert each.leader in (1, 3)
+        assert {p.replicas[3] for p in node.image.topics["c"].partitions} == {4}
+        # Who is to be removed gets nothing.
+        (result,) = (await create(node, new_topic("d", 1, 5))).values()
+        assert int(result.error_code) == InvalidReplicationFactorError.code
+        assert "(fenced: 4; drained of replicas: 5)" in result.error_message
+        by_hand = new_topic("d", assignments=[(0, [4])])
         (result,) = (await create(node, by_hand)).values()
         assert int(result.error_code) == InvalidReplicaAssignmentError.code
+
+    run(test())
+
+
+def test_topics_can_be_created_while_a_node_restarts_but_not_while_all_are_down() -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        node.fence(3)
+        (result,) = (await create(node, new_topic("a", 3, 3))).values()
+        assert result.error_code == 0
+        assert {len(each.isr) for each in node.image.topics["a"].partitions} == {2}
+        await configure(node, "1", "node.drain", "leaders")
+        await configure(node, "2", "node.drain", "leaders")
+        (result,) = (await create(node, new_topic("b", 1, 3))).values()
+        assert result.error_code == 0, "rather a drained leader than none"
+        assert node.image.topics["b"].partitions[0].replicas[2] == 3
+        node.fence(1, 2)
+        (result,) = (await create(node, new_topic("c", 1, 1))).values()
+        assert int(result.error_code) == InvalidReplicationFactorError.code
+        assert "No node is active (fenced: 1, 2, 3)" in result.error_message
 
     run(test())
 

@@ -18,6 +18,7 @@ from dlog.errors import (
     InvalidTimestampError,
     KafkaStorageError,
     NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
     OutOfOrderSequenceNumberError,
     PolicyViolationError,
     RecordTooLargeError,
@@ -27,6 +28,7 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
     WireError,
 )
+from dlog.types import LeaderEpoch
 from dlogd.replication.partition import Partition
 from tests.fakes.front import SETTINGS, Front, run_on, until
 from tests.fakes.logs import values_of
@@ -285,5 +287,74 @@ def test_who_waits_hears_of_the_end(tmp_path: Path, by: str) -> None:
         with pytest.raises(expected):
             partition.check_serving()
         assert partition.high_watermark == 0
+
+    check(scenario, tmp_path)
+
+
+class Fetching:
+    """A fetch that waits for more."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def on_data(self, number: int) -> None:
+        self.calls.append(number)
+
+
+def test_who_waits_hears_at_once_that_the_leadership_is_lost(tmp_path: Path) -> None:
+    async def scenario(front: Front, partition: Partition) -> None:
+        await partition.log._flusher.freeze()
+        waiter, fetching = Waiter(), Fetching()
+        partition.wait(append(partition, batch())[1], 60_000, waiter, 7)
+        partition.add_fetch(fetching, 3)
+        why = NotLeaderOrFollowerError("somebody else leads")
+        partition.follow(LeaderEpoch(4), why)
+        assert waiter.settled == [(7, why)] and waiter.drains == 1
+        assert fetching.calls == [3]
+        with pytest.raises(NotLeaderOrFollowerError):
+            append(partition, batch())
+        with pytest.raises(FencedLeaderEpochError):  # whoever has the old epoch asks for metadata
+            partition.check_serving(3)
+        with pytest.raises(NotLeaderOrFollowerError):
+            partition.check_serving(4)
+        partition.follow(LeaderEpoch(5), why)
+        assert fetching.calls == [3]  # nothing is new for it
+        partition.lead(LeaderEpoch(6), isr_count=1, min_isr=1)
+        partition.check_serving(6)
+        assert append(partition, batch())[0] == 1
+
+    check(scenario, tmp_path)
+
+
+def test_a_new_epoch_of_the_same_leader_ends_what_waits(tmp_path: Path) -> None:
+    async def scenario(front: Front, partition: Partition) -> None:
+        await partition.log._flusher.freeze()
+        waiter = Waiter()
+        partition.wait(append(partition, batch())[1], 60_000, waiter)
+        partition.lead(LeaderEpoch(3), isr_count=1, min_isr=1)
+        assert not waiter.settled  # the same epoch
+        partition.lead(LeaderEpoch(4), isr_count=1, min_isr=1)
+        assert isinstance(waiter.settled[0][1], NotLeaderOrFollowerError)
+
+    check(scenario, tmp_path)
+
+
+def test_nothing_is_acknowledged_after_the_lease(tmp_path: Path) -> None:
+    class Lease:
+        valid_until_us = 1 << 62
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        lease = partition._lease = Lease()
+        waiter = Waiter()
+        partition.wait(append(partition, batch())[1], 60_000, waiter)
+        lease.valid_until_us = front.clock.now_us()
+        await partition.log.flush()
+        assert isinstance(waiter.settled[0][1], NotLeaderOrFollowerError)
+        partition.acknowledge(waiter, 5)
+        assert waiter.settled[1][0] == 5
+        assert isinstance(waiter.settled[1][1], NotLeaderOrFollowerError)
+        lease.valid_until_us = 1 << 62
+        partition.acknowledge(waiter, 6)
+        assert waiter.settled[2] == (6, None)
 
     check(scenario, tmp_path)

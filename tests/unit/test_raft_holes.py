@@ -11,7 +11,6 @@ import pytest
 
 from dlog.errors import DlogError
 from dlog.types import NodeId
-from dlogd.broker import metadata_home
 from dlogd.metadata.commands import CreateTopic, RegisterNode, encode
 from dlogd.metadata.image import Applied
 from dlogd.metadata.raft import entries as wire
@@ -22,6 +21,7 @@ from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.snapshots import Snapshot
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.storage_facts import metadata_home
 from tests.fakes.disk import Machine
 from tests.fakes.faults import ProcessDied
 from tests.simulation.loop import NS, World
@@ -37,7 +37,7 @@ EMPTY = snapshots.Snapshot(index=5, term=1, voters=VOTERS, image=None)  # type: 
 
 
 def entry(number: int, size: int = 0) -> bytes:
-    return bytes([wire.COMMANDS]) + number.to_bytes(4, "big") + bytes(size)
+    return bytes([wire.COMMANDS]) + number.to_bytes(4, "big") + b"\x55" * size
 
 
 def opened(machine: Machine) -> Disk:
@@ -65,9 +65,9 @@ IMAGE = snapshots.ClusterImage()
 
 def crash_points(work: Callable[[Disk], None], size: int = 0) -> Iterator[tuple[str, Disk]]:
     """Do `work` again and again, dying at each file operation of it, in three ways."""
-    for how in ("kill", "power-nothing", "power-half"):
+    for how, seed in (("kill", 0), ("power-nothing", 0), *(("power-half", n) for n in range(30))):
         for point in range(1, 100):
-            machine = Machine(random.Random(point))
+            machine = Machine(random.Random(f"{seed}/{point}"))
             disk = filled(machine, size)
             died: list[None] = []
             machine.die_at(point, lambda died=died: died.append(None))  # type: ignore[misc]
@@ -79,7 +79,7 @@ def crash_points(work: Callable[[Disk], None], size: int = 0) -> Iterator[tuple[
                 machine.crash()
             else:
                 machine.power_cut(keep=0.0 if how == "power-nothing" else 0.5)
-            yield f"{how} at operation {point}", opened(machine)
+            yield f"{how} {seed} at operation {point}", opened(machine)
             if not died:
                 break
 

@@ -1,6 +1,8 @@
 """Three whole nodes with Raft, leases and a controller on the virtual loop."""
 
 import asyncio
+import gc
+import logging
 import random
 from collections.abc import Callable, Iterator
 from uuid import UUID
@@ -11,8 +13,8 @@ from dlog.errors import FencedLeaderEpochError, NotLeaderOrFollowerError, WireEr
 from dlog.types import NodeId
 from dlogd.broker import Broker
 from dlogd.config.load import load_config
-from dlogd.metadata.commands import CreateTopic
-from dlogd.metadata.image import Applied, ClusterImage, PartitionImage
+from dlogd.metadata.commands import CreateTopic, DrainNode
+from dlogd.metadata.image import Applied, ClusterImage, Drain, PartitionImage
 from dlogd.metadata.raft.store import RaftStore
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import DiskFault
@@ -153,7 +155,13 @@ class Cluster:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    yield Cluster()
+    made = Cluster()
+    yield made
+    # What is left of the nodes ends here, and not in the middle of another test.
+    made.nodes.clear()
+    logging.disable(logging.ERROR)
+    gc.collect()
+    logging.disable(logging.NOTSET)
 
 
 def test_three_whole_nodes_start_and_survive_their_controller(cluster: Cluster) -> None:
@@ -327,3 +335,20 @@ def test_leaders_leave_a_disk_that_fails(cluster: Cluster) -> None:
     assert node.image.nodes[NodeId(1)].failed_directory_ids == (home.directory_id,)
     assert any(each.leader == 1 for each in cluster.partitions(topic))
     assert not node.failures
+
+
+def test_a_stop_without_a_quorum_waits_for_nobody(cluster: Cluster) -> None:
+    assert cluster.run(cluster.is_up)
+    left = cluster.nodes[0]
+    for node in cluster.nodes[1:]:
+        node.kill()
+    assert left.broker is not None and left.loop is not None and left.broker.store is not None
+    command = DrainNode(command_id=UUID(int=77), node_id=NodeId(2), drain=Drain.LEADERS)
+    deadline_ms = SimClock(left.loop).now_ms() + 60_000
+    pending = left.loop.create_task(left.broker.store.propose(command, deadline_ms))
+    cluster.run(lambda: False, 6)
+    begun = cluster.world.now_ns
+    stop = left.stop()
+    assert cluster.run(stop.done, 20) and stop.exception() is None
+    assert cluster.world.now_ns - begun < 3 * NS
+    assert pending.done() and not isinstance(pending.result(), Applied)

@@ -187,6 +187,34 @@ def test_an_old_copy_proves_nothing() -> None:
     check(scenario)
 
 
+def test_what_an_old_copy_lacks_is_missing_and_does_not_begin_anew_as_the_last_leader() -> None:
+    async def scenario(lives: Lives) -> None:
+        await lives.start()
+        await lives.host.create_with(0, b"a")
+        await lives.host.stop()
+        root = lives.root()
+        file = root.open("life")
+        life = file.pread(file.size(), 0)
+        await lives.start()
+        await lives.host.create_with(1, b"a")
+        await lives.host.stop()
+        # As if the disk were a copy from before the last life.
+        root = lives.root()
+        root.directory("topics").remove_tree(f"t-1.{TOPIC_ID}")
+        for name in ("life", "high-watermarks", "clean-shutdown"):
+            root.unlink(name)
+        file = root.open("life", create=True)
+        file.pwrite(life, 0)
+        file.sync()
+        root.sync()
+        proof = await lives.recover()
+        assert (proof.proof, proof.previous_epoch) == (Proof.NONE, 7)
+        assert proof.missing == (OTHER,)
+        await lives.crash()
+
+    check(scenario)
+
+
 def test_a_log_that_is_gone_is_missing_until_the_cluster_knows() -> None:
     async def scenario(lives: Lives) -> None:
         await lives.start()

@@ -218,7 +218,7 @@ async def _create(context: ServerContext, names: list[str]) -> dict[str, WireErr
         for name, each in refused.items()
         if not isinstance(each, TopicAlreadyExistsError)
     }
-    await context.await_partitions([name for name in names if name not in failed])
+    await context.opened([name for name in names if name not in failed], deadline_ms)
     return failed
 
 

@@ -5,7 +5,7 @@ some hundred times in each second.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -15,13 +15,15 @@ from dlogd.controller.leases import LeaseTable, NoLease
 from dlogd.controller.own_lease import OwnLease
 from dlogd.metadata import commands, delta
 from dlogd.metadata.commands import FenceNodes, Guarded, UnfenceNode
-from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage, PartitionImage
+from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage, Outcome, PartitionImage
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.entries import What
 from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.raft.store import RaftStore
 from tests.simulation.loop import SimLoop
 from tests.simulation.raft_checks import Call, Registry
+
+OnSettled = Callable[[Outcome], None]
 
 MS = 1_000_000
 DRIFT = 1.002  # two clocks, each off by 1,000 ppm
@@ -42,6 +44,7 @@ class FleetRegistry(Registry):
         self._led: dict[int, tuple[ClusterImage, dict[tuple[Any, int], int]]] = {}
         self.all_calls: list[Call] = []
         self.stale_max_ns = 0
+        self.acknowledged = 0  # the highest version that a proposer was told
         self.voters: set[int] = set()
         self.voters_asked: set[tuple[str, int]] = set()
         self._versions: dict[tuple[int, int], int] = {}
@@ -55,7 +58,7 @@ class FleetRegistry(Registry):
     @contextmanager
     def watching(self) -> Iterator[None]:
         """See all stores that are opened, all proposals, and all leases, for a while."""
-        opened, propose = RaftStore.open, RaftStore.propose
+        opened, submit, barrier = RaftStore.open, RaftStore.submit, RaftStore.submit_barrier
         beat, grant = LeaseTable.on_beat, OwnLease.on_grant
         registry = self
 
@@ -64,8 +67,11 @@ class FleetRegistry(Registry):
             registry._on_opened(store)
             return store
 
-        async def watched_propose(store: RaftStore, command: Any, deadline_ms: int) -> Any:
-            return await registry._propose(propose, store, command, deadline_ms)
+        def watched_submit(store: Any, command: Any, deadline_ms: int, told: OnSettled) -> None:
+            submit(store, command, deadline_ms, registry._proposed(store, command, told))
+
+        def watched_barrier(store: Any, deadline_ms: int, told: OnSettled) -> None:
+            barrier(store, deadline_ms, registry._barrier(store, told))
 
         def watched_beat(table: LeaseTable, *arguments: Any) -> Any:
             found = beat(table, *arguments)
@@ -82,7 +88,8 @@ class FleetRegistry(Registry):
         with ExitStack() as stack:
             for owner, name, replacement in (
                 (RaftStore, "open", watched_open),
-                (RaftStore, "propose", watched_propose),
+                (RaftStore, "submit", watched_submit),
+                (RaftStore, "submit_barrier", watched_barrier),
                 (LeaseTable, "on_beat", watched_beat),
                 (OwnLease, "on_grant", watched_grant),
             ):
@@ -99,16 +106,33 @@ class FleetRegistry(Registry):
         host.store = store
         self.watch(host.node_id, host.incarnation, store)
 
-    async def _propose(self, propose: Any, store: Any, command: Any, deadline_ms: int) -> Any:
+    def _proposed(self, store: Any, command: Any, told: OnSettled) -> OnSettled:
         host = self._host()
         key = command.command_id.bytes
         call = Call(len(self.all_calls), key, host.node_id, host.world.now_ns, store)
         self.all_calls.append(call)
-        call.outcome = await propose(store, command, deadline_ms)
-        call.ended_ns = host.world.now_ns
-        if isinstance(call.outcome, Applied) and store.image.version < call.outcome.version:
-            self.violate(f"call {call.number}: the proposer's image is older than its outcome")
-        return call.outcome
+
+        def settled(outcome: Outcome) -> None:
+            call.outcome, call.ended_ns = outcome, host.world.now_ns
+            if isinstance(outcome, Applied):
+                self.acknowledged = max(self.acknowledged, outcome.version)
+                if store.image.version < outcome.version:
+                    self.violate(f"call {call.number}: the proposer's image is older than that")
+            told(outcome)
+
+        return settled
+
+    def _barrier(self, store: Any, told: OnSettled) -> OnSettled:
+        """What was acknowledged before a barrier was asked for is in the image after it."""
+        before = self.acknowledged
+
+        def settled(outcome: Outcome) -> None:
+            self.count("barriers")
+            if isinstance(outcome, Applied) and store.image.version < before:
+                self.violate(f"barrier: the image is of {store.image.version}, not {before}")
+            told(outcome)
+
+        return settled
 
     # -- leases
 

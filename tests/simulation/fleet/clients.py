@@ -70,8 +70,11 @@ class FleetClient:
 
     async def run(self) -> None:
         """Do things, one after the other."""
-        actions = (self._create, self._delete, self._grow, self._configure, self._describe)
-        weights = (8, 2, 2, 4, 3)
+        actions = (
+            *(self._create, self._delete, self._grow, self._configure),
+            *(self._describe, self._elect, self._reassign, self._look_around),
+        )
+        weights = (8, 2, 2, 4, 2, 2, 2, 1)
         while self.around.active:
             await self.around.sleep_ms(self.plan.client_interval_ms * 2 * self.rng.random())
             await self._act(self.rng.choices(actions, weights)[0])
@@ -148,6 +151,24 @@ class FleetClient:
 
     async def _describe(self, name: str, known: Expected) -> None:
         await self.admin.describe_topics()
+
+    def _one(self, name: str, known: Expected) -> tuple[str, int]:
+        return name, self.rng.randrange(min(known.partitions))
+
+    async def _elect(self, name: str, known: Expected) -> None:
+        await self.admin.elect_leaders([self._one(name, known)], timeout_ms=self.timeout_ms)
+
+    async def _reassign(self, name: str, known: Expected) -> None:
+        nodes = range(1, self.plan.nodes + 1)
+        target = self.rng.sample(nodes, self.rng.randint(1, min(3, len(nodes))))
+        moves = {self._one(name, known): target if self.rng.random() < 0.8 else None}
+        await self.admin.alter_reassignments(moves, timeout_ms=self.timeout_ms)
+
+    async def _look_around(self, name: str, known: Expected) -> None:
+        await self.admin.describe_quorum()
+        await self.admin.describe_nodes()
+        await self.admin.list_reassignments()
+        await self.admin.describe_cluster()
 
     # -- in the end
 

@@ -23,7 +23,7 @@ from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.raft.participant import Participant
 from dlogd.replication import manager as replica_manager
 from dlogd.replication.manager import ReplicaManager
-from tests.simulation.patches import Make, Patch, patched
+from tests.simulation.patches import Patch, patched
 
 _calls = itertools.count()
 
@@ -125,10 +125,6 @@ def _count_from_the_answer(original: Any) -> Any:
     return on_grant
 
 
-def _constant(value: Any) -> Make:
-    return lambda _: lambda *_arguments, **_options: value
-
-
 class _Steps:
     """The machine's steps by the name of their command, as attributes."""
 
@@ -164,9 +160,6 @@ MUTANTS: dict[str, tuple[Patch, ...]] = {
         (LeaseTable, "__init__", _know_only_what_was_seen),
     ),
     "leases count from the answer": ((OwnLease, "on_grant", _count_from_the_answer),),
-    "a controller grants without a proof that it is one": (
-        (LeaseTable, "may_grant", _constant(True)),
-    ),
     "a lease is taken for over before it is": (
         (LeaseTimings, "_outwait_ms", lambda _: lambda self, ms: math.floor(ms * 0.5)),
     ),

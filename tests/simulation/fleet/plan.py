@@ -125,7 +125,7 @@ def draw(seed: int) -> FleetPlan:
     controllers = rng.choice([each for each in (1, 3, 3, 3, 5, 5) if each <= nodes])
     quick = rng.random() < 0.75
     pace = 1.0 if quick else 3.5
-    active_ms = int(rng.choice((3000, 4000, 6000)) * pace)
+    active_ms = int(rng.choice((2500, 3500, 5000)) * (1.0 if quick else 2.5))
     data_directories = rng.choice((("/data0",), ("/data0",), ("/data0", "/data1")))
     return FleetPlan(
         seed=seed,
@@ -150,7 +150,7 @@ def draw(seed: int) -> FleetPlan:
         },
         data_directories=data_directories,
         disk_latency_us=(rng.choice((0, 50)), rng.choice((50, 300, 3_000))),
-        pause_share=rng.choice((0.0, 0.0, 0.2)),
+        pause_share=rng.choice((0.0, 0.0, 0.0, 0.0, 0.2)),
         drifts_ppm=tuple(rng.choice((0, 0, 300, -300, 900, -900)) for _ in range(nodes)),
         racks=tuple(f"r{n % 3}" for n in range(nodes)) if rng.random() < 0.4 else (),
         network=_network(rng),

@@ -69,6 +69,7 @@ def simulate(plan: FleetPlan, print_line: Callable[[str], None] | None = None) -
     hook, sys.unraisablehook = sys.unraisablehook, _ignore_the_dead
     collecting = gc.isenabled()
     gc.disable()
+    gc.freeze()  # what was there before has not to be looked through after the run
     try:
         with _bounds(plan), virtual_threads():
             return _FleetRun(plan, print_line).carry_out_and_bury()
@@ -307,18 +308,16 @@ class _FleetRun:
             node = image.nodes.get(host.node_id)  # type: ignore[call-overload]
             if node is None or not node.active or node.drain:
                 return f"{host.name} is not active: {node}"
-        lost = {host.node_id for host in self.hosts if host.wipes}
+        wiped = {host.node_id for host in self.hosts if host.wipes}
         for topic in image.topics.values():
             for number, partition in enumerate(topic.partitions):
-                wanted = set(partition.replicas)
-                # A disk that was lost stays lost until an operator does something about it.
-                gone = wanted & lost & set(partition.offline)
                 if not partition.has_leader:
-                    if not wanted & lost:
+                    # Without a leader there is nobody from whom a new disk could be filled.
+                    if not wiped & set(partition.replicas):
                         return f"{topic.name}-{number} has no leader: {partition}"
-                elif set(partition.isr) != wanted - gone:
+                elif set(partition.isr) != set(partition.replicas):
                     return f"the ISR of {topic.name}-{number} is not whole: {partition}"
-                elif (partition.adding or partition.removing) and not gone:
+                elif partition.adding or partition.removing:
                     return f"the reassignment of {topic.name}-{number} did not end: {partition}"
         return None
 

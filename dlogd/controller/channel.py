@@ -1,0 +1,123 @@
+"""Connections to the internal listener of another node, each side proving the cluster's secret.
+
+Who connects sends a hello with a nonce, who listens answers with its own. Both then know the keys
+of this connection: every further frame ends with a keyed checksum over it and its number, so only
+who knows the secret can renew a lease, or answer a probe, and nothing can be replayed. Secrecy is
+the matter of TLS. docs/formats/heartbeat.md.
+"""
+
+import asyncio
+import hmac
+import random
+from collections.abc import Callable
+
+from dlog import transport
+from dlog.errors import ProtocolError
+from dlog.transport import Address, Connection, ConnectionOptions
+from dlogd.controller import heartbeats
+from dlogd.metadata.raft.handshake import MAC_BYTES, Proofs, Seal, same
+
+_LENGTH_BYTES = 4
+_PURPOSE = b"internal listener"
+"""Keys of one protocol are none of another."""
+
+
+class Seals:
+    """The checksums of both directions of one connection."""
+
+    def __init__(self, secret: bytes, hello: bytes, answer: bytes, *, dialled: bool) -> None:
+        """`hello` and `answer` are the payloads of the first two frames."""
+        proofs = Proofs(hmac.digest(secret, _PURPOSE, "sha256"), hello, answer)
+        self._own = Seal(proofs.key(of_dialler=dialled))
+        self._other = Seal(proofs.key(of_dialler=not dialled))
+
+    def seal(self, frame: bytes) -> bytes:
+        """Return a whole frame with its checksum at the end."""
+        payload = frame[_LENGTH_BYTES:]
+        size = len(payload) + MAC_BYTES
+        return size.to_bytes(_LENGTH_BYTES, "big") + payload + self._own.mac(payload)
+
+    def unseal(self, payload: memoryview) -> memoryview:
+        """Return what a peer sent without its checksum; raise ProtocolError when that is wrong."""
+        body, mac = payload[:-MAC_BYTES], payload[-MAC_BYTES:]
+        if len(payload) < MAC_BYTES or not same(bytes(mac), self._other.mac(body)):
+            raise ProtocolError("a frame that does not prove the secret of the cluster")
+        return body
+
+
+class Channel:
+    """A connection whose requests are answered one after the other."""
+
+    def __init__(self, connection: Connection, seals: Seals | None) -> None:
+        self._connection = connection
+        self._seals = seals
+
+    @property
+    def address(self) -> Address:
+        """Where it leads."""
+        return self._connection.address
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be used."""
+        return self._connection.is_open
+
+    async def call(self, encode: Callable[[int], bytes]) -> memoryview:
+        """Send a request; return the answer's frame without its length. One at a time."""
+        seals = self._seals
+        if seals is None:
+            return await self._connection.call(encode)
+        answer = await self._connection.call(
+            lambda correlation_id: seals.seal(encode(correlation_id))
+        )
+        return seals.unseal(answer)
+
+    def close(self) -> None:
+        """Close. Idempotent."""
+        self._connection.close()
+
+
+class Dialler:
+    """Opens channels; without a secret nothing is proved (tests)."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        secret: bytes | None = None,
+        cluster_id: str = "",
+        rng: random.Random | None = None,
+    ) -> None:
+        self._loop = loop
+        self._secret = secret
+        self._cluster_id = cluster_id
+        self._rng = rng or random.Random(0)
+
+    async def connect(self, address: Address, options: ConnectionOptions) -> Channel:
+        """Return an open channel; raise TransportError or ProtocolError."""
+        connection = await transport.connect(self._loop, address, options)
+        if self._secret is None:
+            return Channel(connection, None)
+        met = False
+        try:
+            seals = await self._meet(connection, self._secret)
+            met = True
+        finally:
+            if not met:
+                connection.close()
+        return Channel(connection, seals)
+
+    async def _meet(self, connection: Connection, secret: bytes) -> Seals:
+        sent = b""
+
+        def hello(correlation_id: int) -> bytes:
+            nonlocal sent
+            nonce = self._rng.randbytes(heartbeats.NONCE_BYTES)
+            sent = heartbeats.encode_hello(self._cluster_id, nonce, correlation_id)
+            return sent
+
+        answer = bytes(await connection.call(hello))
+        code = heartbeats.decode_hello_answer(memoryview(answer))
+        if code != heartbeats.NONE:
+            raise ProtocolError(f"it is of another cluster (error {code})")
+        return Seals(secret, sent[_LENGTH_BYTES:], answer, dialled=True)
