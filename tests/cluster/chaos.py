@@ -151,6 +151,7 @@ class Chaos:
         self.witness = Witness()
         self._rng = random.Random(seed)
         self._restarts: set[asyncio.Task[None]] = set()
+        self._tasks: asyncio.TaskGroup | None = None
         self.operator = Operator(cluster, random.Random(self._rng.getrandbits(64)))
         self._kinds = KINDS if cluster.hosts is None else (*KINDS, *CUTS)
 
@@ -160,6 +161,7 @@ class Chaos:
         clients = self._clients()
         observers = [Observer(node) for node in self.cluster.nodes]
         async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
             changing = [tasks.create_task(each.run()) for each in clients]
             operating = tasks.create_task(self.operator.run())
             watching = [tasks.create_task(each.run()) for each in observers]
@@ -191,6 +193,7 @@ class Chaos:
             if not order:
                 order = self._rng.sample(self._kinds, len(self._kinds))
             kind = order.pop()
+            print(f"{time.strftime('%H:%M:%S')} {kind}", flush=True)
             await self._strike(kind)
             self.summary.strikes[kind] = self.summary.strikes.get(kind, 0) + 1
             done += 1
@@ -316,7 +319,8 @@ class Chaos:
             if not node.runs:
                 await node.start()
 
-        task = asyncio.create_task(restart())
+        assert self._tasks is not None
+        task = self._tasks.create_task(restart())
         self._restarts.add(task)
         task.add_done_callback(self._restarts.discard)
 

@@ -49,6 +49,7 @@ class Hosts:
         _ip("link", "set", BRIDGE, "up")
         for number in self.numbers:
             self._add(number)
+        self.heal()
         return self
 
     def _add(self, number: int) -> None:
@@ -78,8 +79,8 @@ class Hosts:
 
     def cut_way(self, number: int, other: int) -> None:
         """Lose all that a host sends to another one, but not what comes back."""
-        route = f"{self.address(other)}/32"
-        _ip("-n", self.name(number), "route", "replace", "blackhole", route)
+        for address in (self.address(other), self.outside(other)):
+            _ip("-n", self.name(number), "route", "replace", "blackhole", f"{address}/32")
 
     def cut_pair(self, number: int, other: int) -> None:
         """Lose all between two hosts."""
@@ -91,9 +92,18 @@ class Hosts:
         for each in self.numbers if number is None else (number,):
             _ip("link", "set", f"dlog-tg{each}", "up")
             for other in self.numbers:
-                route = ("route", "del", "blackhole", f"{self.address(other)}/32")
-                command = ("ip", "-n", self.name(each), *route)
-                subprocess.run(command, capture_output=True, check=False)
+                if other != each:
+                    self._reach(each, other)
+
+    def _reach(self, number: int, other: int) -> None:
+        """Let a host reach another one, at both of its addresses by the cable between them."""
+        name, address = self.name(number), self.address(other)
+        subprocess.run(
+            ("ip", "-n", name, "route", "del", "blackhole", f"{address}/32"),
+            capture_output=True,
+            check=False,
+        )
+        _ip("-n", name, "route", "replace", f"{self.outside(other)}/32", "via", address)
 
     def _remove(self) -> None:
         commands = [("link", "del", BRIDGE)]

@@ -5,7 +5,6 @@ for what a process says (its end, READY, an answer of its pages), never for time
 """
 
 import asyncio
-import ctypes
 import json
 import os
 import re
@@ -28,13 +27,8 @@ PAGE_TIMEOUT_S = 5.0
 PORTS_PER_NODE = 4  # clients, operators, metadata, other nodes
 LOG_SHOWN_BYTES = 3000
 FATAL = ("Traceback", " CRITICAL ", "Task failed")
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+# Not by `preexec_fn`: this process has threads, and what they hold at a fork is held for ever.
+DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 async def get_page(address: str, path: str) -> tuple[int, bytes]:
@@ -116,6 +110,7 @@ class Node:
         with self.layout.log_path.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 *self._inside,
+                *DIE_WITH_PARENT,
                 *self._program(),
                 *("--config", str(self.layout.config_path)),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -123,7 +118,6 @@ class Node:
                 stderr=log,
                 env=environment(),
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
             )
 
     def _program(self) -> list[str]:

@@ -124,6 +124,24 @@ def test_a_paused_follower_comes_back_as_if_nothing_were(tmp_path: Path) -> None
     run(work)
 
 
+def test_all_nodes_stand_still_together(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with cluster_of(tmp_path) as cluster:
+            for pause_s in (1.0, 8.0):  # within a lease, and for longer than one
+                for node in cluster.nodes:
+                    node.signal(signal.SIGSTOP)
+                await asyncio.sleep(pause_s)
+                for node in cluster.nodes:
+                    node.signal(signal.SIGCONT)
+                async with Admin(cluster.bootstrap) as admin:
+                    await admin.create_topic(f"t{pause_s}", partitions=1, replication_factor=1)
+                await cluster.until_well()
+            await cluster.until_equal()
+            cluster.expect_no_complaints()
+
+    run(work)
+
+
 def test_wall_clocks_that_go_back(tmp_path: Path) -> None:
     """Each node restarts with a wall clock of another year; then all of them with the right one."""
 
