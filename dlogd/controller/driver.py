@@ -147,7 +147,11 @@ class ControllerDriver:
         if epoch is None:
             return
         image = self._store.image
-        table = LeaseTable(self._timings, epoch, image.nodes, image.version, begun_ms)
+        own = image.nodes.get(self._node_id)
+        begins = own is None or own.fenced
+        table = LeaseTable(
+            self._timings, epoch, image.nodes, image.version, begun_ms, begins=begins
+        )
         watch = self._make_watch(table, self._wake.set)
         await watch.start()
         self.table, self._watch = table, watch

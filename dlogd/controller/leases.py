@@ -90,6 +90,7 @@ class _Entry:
         "expires_ms",
         "fenced",
         "heard_ms",
+        "may_be_starting",
         "next_probe_ms",
         "node_epoch",
         "probe",
@@ -108,6 +109,7 @@ class _Entry:
         self.condemned: Condemned | None = None
         self.beat: Beat | None = None
         self.heard_ms: int | None = None
+        self.may_be_starting = False  # a later life, which registers any moment
         self.vouched_ms = now_ms  # when its process answered last, be it to a probe
         self.suspected = False
         self.probe: int | None = None  # number of the probe under way
@@ -151,6 +153,8 @@ class LeaseTable:
         nodes: Mapping[NodeId, NodeRegistration],
         version: int,
         now_ms: int,
+        *,
+        begins: bool = False,
     ) -> None:
         """Take over: `now_ms` is a moment at which this node surely was elected already.
 
@@ -158,6 +162,10 @@ class LeaseTable:
         the machine refuses from then on what an earlier controller has proposed: a fence of its
         that came later would find a node with a lease of ours. Each node that is not fenced may
         hold a lease of an earlier controller; all are probed.
+
+        `begins`: the controller itself has only just started. Then all may have been down, and a
+        node that does not answer as the life that is known is probably starting, too: only the end
+        of its lease condemns it, so that it comes back in its place (decision 0021, 3).
         """
         self.controller_epoch = controller_epoch
         self.condemned_total = dict.fromkeys(Condemned, 0)
@@ -174,6 +182,7 @@ class LeaseTable:
         for node_id in sorted(nodes):
             expires_ms = now_ms + timings.takeover_ms
             entry = self._entries[node_id] = _Entry(nodes[node_id], 0, now_ms, expires_ms)
+            entry.may_be_starting = begins
             entry.suspect(now_ms)
 
     # -- events
@@ -229,6 +238,7 @@ class LeaseTable:
             return NoLease.REPLACED
         entry.beat = beat
         entry.heard_ms = entry.vouched_ms = now_ms
+        entry.may_be_starting = False
         if entry.fenced:
             return NoLease.FENCED
         if entry.condemned is None and beat.surrenders:
@@ -261,10 +271,10 @@ class LeaseTable:
             if node_epoch == entry.node_epoch:
                 entry.vouched_ms = now_ms
                 entry.clear()
-            else:
+            elif not entry.may_be_starting:
                 self._condemn(entry, Condemned.REPLACED)
             return
-        if result is Probed.SILENT:
+        if result is Probed.SILENT or entry.may_be_starting:
             entry.refusals = 0
             return
         entry.refusals += 1

@@ -35,6 +35,39 @@ def test_nothing_is_granted_without_a_proof_of_leadership_or_on_an_old_one() -> 
     assert leases.on_beat(BEAT, TIMINGS.authority_ms) is NoLease.NOT_CONTROLLER
 
 
+def test_a_controller_that_begins_gives_others_the_time_to_start() -> None:
+    leases = LeaseTable(TIMINGS, 5, NODES, 10, 0, begins=True)
+    now_ms = 0
+    for result, epoch in [
+        (Probed.ANSWERED, -1),
+        (Probed.ANSWERED, 7),
+        *[(Probed.REFUSED, None)] * 4,
+    ]:
+        for order in leases.take_probes(now_ms):
+            leases.on_probe(order, result, now_ms, epoch)
+        now_ms += TIMINGS.probe_pause_ms
+        assert condemned(leases, now_ms) is None
+    while now_ms < TIMINGS.takeover_ms:
+        leases.poll(now_ms)
+        assert condemned(leases, now_ms, TWO) is None
+        now_ms += 100
+    leases.poll(now_ms)
+    assert condemned(leases, now_ms, TWO) is Condemned.EXPIRED
+
+
+def test_who_was_heard_by_a_controller_that_began_is_given_up_when_it_is_dead() -> None:
+    leases = LeaseTable(TIMINGS, 5, NODES, 10, 0, begins=True)
+    leases.on_contact(0)
+    assert leases.on_beat(BEAT, 0) == TIMINGS.lease_ms
+    leases.on_disconnect(ONE, 1, 10)
+    now_ms = 10
+    for _ in range(TIMINGS.refusals_min):
+        (order,) = (each for each in leases.take_probes(now_ms) if each.node_id == ONE)
+        leases.on_probe(order, Probed.REFUSED, now_ms)
+        now_ms += TIMINGS.probe_pause_ms
+    assert condemned(leases, now_ms) is Condemned.REFUSED
+
+
 def test_only_the_registered_life_is_granted() -> None:
     leases = table()
     assert leases.on_beat(replace(BEAT, node_id=NodeId(9)), 1) is NoLease.UNKNOWN
