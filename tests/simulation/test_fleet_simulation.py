@@ -18,10 +18,6 @@ from tests.simulation.fleet.run import simulate
 ROOT = Path(__file__).parents[2]
 SEEDS = 100
 SEEDS_PER_TEST = 4
-# What once failed and was mended; each with what it was.
-ONCE_FAILED = {
-    2: "a replica that was reassigned to others stayed open",
-}
 # The ones that are seen soonest; `make mutants` has them all.
 QUICK_MUTANTS = (
     "H10 a node opens replicas that are not its own",
@@ -31,21 +27,12 @@ QUICK_MUTANTS = (
 MUTANT_SEEDS = 20
 
 
-def assert_clean(seed: int) -> None:
-    verdict = run_seed(seed)
-    again = f"replay: make sim FLEET={seed}"
-    assert not verdict.violations, "\n".join([*verdict.violations[:10], again])
-
-
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
 def test_seeds_are_clean(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
-        assert_clean(seed)
-
-
-@pytest.mark.parametrize("seed", [seed for seed in ONCE_FAILED if seed > SEEDS])
-def test_what_once_failed_is_clean(seed: int) -> None:
-    assert_clean(seed)
+        verdict = run_seed(seed)
+        again = f"replay: make sim FLEET={seed}"
+        assert not verdict.violations, "\n".join([*verdict.violations[:10], again])
 
 
 @pytest.mark.parametrize("name", QUICK_MUTANTS)

@@ -5,6 +5,7 @@ The simulation finds most of them too, some only after many seeds: here they are
 
 import random
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -120,9 +121,14 @@ class FakeCore:
     """A follower's core, as far as the receiver of snapshots needs it."""
 
     def __init__(self) -> None:
-        self.term, self.commit_index = 3, 4
+        self.term, self._SyncObj__raftCommitIndex = 3, 4
+        self._log = SimpleNamespace(last_index=8)
         self.jumped: list[int] = []
         self.sent: list[object] = []
+
+    @property
+    def commit_index(self) -> int:
+        return self._SyncObj__raftCommitIndex
 
     def seat(self, node_id: int) -> object:
         return object()
