@@ -19,6 +19,8 @@ from tests.fakes.lease_cluster import CLUSTER, PORT, TIMINGS, Cluster
 def cluster() -> Cluster:
     made = Cluster(drift_ppm=900)
     made.until(lambda: all(node.holds() for node in made.nodes.values()), 2_000)
+    # So long a new controller takes for held what its predecessor may have granted.
+    made.run(TIMINGS.authority_ms + TIMINGS.lease_ms)
     return made
 
 
