@@ -547,6 +547,22 @@ def test_voters_are_added_and_removed() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("text", ["9" * 5000, "\u00b2", "-1", "9" * 20])
+def test_numbers_that_no_node_has(text: str) -> None:
+    async def test() -> None:
+        node, quorum = cluster()
+        drained = (await configure(node, text, "node.drain", "leaders"))[0]
+        assert drained == BrokerIdNotRegisteredError.code
+        handed = (await configure(node, "", "controller.node", text))[0]
+        assert handed == InvalidConfigError.code
+        resource = {"resource_type": BROKER, "resource_name": text, "configuration_keys": None}
+        response = await node.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource])
+        assert [int(each.error_code) for each in response.results] == [InvalidRequestError.code]
+        assert not quorum.changes
+
+    run(test())
+
+
 def test_nodes_are_forgotten_when_they_are_down_and_hold_nothing() -> None:
     async def test() -> None:
         node, _ = cluster(5)
