@@ -22,6 +22,7 @@ from dlog.errors import (
     NoReassignmentInProgressError,
     NotControllerError,
     NotLeaderOrFollowerError,
+    PolicyViolationError,
     PreferredLeaderNotAvailableError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
@@ -559,6 +560,29 @@ def test_numbers_that_no_node_has(text: str) -> None:
         response = await node.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource])
         assert [int(each.error_code) for each in response.results] == [InvalidRequestError.code]
         assert not quorum.changes
+
+    run(test())
+
+
+def test_one_request_does_not_ask_for_millions_of_partitions() -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        wanted = [
+            {"name": f"t{number}", "num_partitions": count, "replication_factor": 3}
+            for number, count in enumerate((60_000, 60_000, 40_000, 1))
+        ]
+        made = await create(node, *wanted, validate_only=True)
+        full = PolicyViolationError.code
+        assert [int(each.error_code) for each in made.values()] == [0, full, 0, full]
+        await create(node, *({**each, "num_partitions": 1} for each in wanted))
+        response = await node.ask(
+            ApiKey.CREATE_PARTITIONS,
+            3,
+            topics=[{"name": f"t{n}", "count": 60_000, "assignments": None} for n in range(3)],
+            timeout=1000,
+            validate_only=True,
+        )
+        assert [int(each.error_code) for each in response.results] == [0, full, full]
 
     run(test())
 
