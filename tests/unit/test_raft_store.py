@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
-from dlog.errors import NotControllerError
+import pytest
+
+from dlog.errors import BrokerNotAvailableError, NotControllerError
 from dlog.types import NodeId
 from dlogd.clock import SystemClock
 from dlogd.metadata.commands import AllocateProducerIds, RegisterNode
@@ -196,6 +198,27 @@ def test_everything_is_there_after_all_were_stopped(tmp_path: Path) -> None:
                 await store.close()
 
     asyncio.run(scenario())
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with _cluster(tmp_path, voters=(1,)) as stores:
+            store = stores[1]
+            assert isinstance(await store.barrier(_soon()), Applied)
+            await asyncio.gather(
+                store.close(), *(store.propose(_register(n), _soon()) for n in (1, 2))
+            )
+            for refused in (
+                await store.propose(_register(3), _soon()),
+                await store.barrier(_soon()),
+                await store.change_voters(Operation.REMOVE, 2, _soon()),
+                await store.transfer(2, _soon()),
+            ):
+                assert isinstance(refused, Refused) and "closed" in refused.message
+            with pytest.raises(BrokerNotAvailableError):
+                await store.quorum()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def test_strangers_and_nonsense_are_cut_off(tmp_path: Path) -> None:
