@@ -39,7 +39,7 @@ from dlogd.storage.engine import Engine
 from dlogd.storage.files import Directory
 from dlogd.storage.homes import Home
 from dlogd.storage.manager import LogManager
-from dlogd.storage_facts import log_dirs, make_logs, metadata_home, storage_settings
+from dlogd.storage_facts import log_dirs, make_logs, metadata_directory, storage_settings
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import Source, Telemetry
 
@@ -154,13 +154,8 @@ class Broker:
         self.phase = phase
 
     async def _open_store(self) -> Metadata:
-        path = self.config.metadata.directory
-        first = self.config.data.directories[0]
-        if path is None:
-            root = self._open_directory(first)
-            directory = await self._engine.run(partial(metadata_home, root))
-        else:
-            directory = self._open_directory(path)
+        find = partial(metadata_directory, self.config, self._open_directory)
+        directory = await self._engine.run(find)
         if self.config.controllers is not None:
             self.phase = WAITING
             self.clustering = await Clustering.open(

@@ -37,6 +37,7 @@ _NUMBER_AND_UNIT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]*)\Z")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}\Z")
 _SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*%\Z")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?\Z")
+_LABEL_LENGTH_MAX = 63
 _IPV6_LITERAL = re.compile(r"[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9._-]{1,16})?\Z")
 
 UNLIMITED = -1
@@ -204,7 +205,9 @@ def _split_address(text: str) -> tuple[str, str | None]:
             raise ValueError(f"{text!r} is not an address: wanted [ipv6]:port")
         return host, rest[1:] if rest else None
     host, colon, port = text.partition(":")
-    if not _HOST_NAME.match(host):
+    if not _HOST_NAME.match(host) or not all(
+        0 < len(label) <= _LABEL_LENGTH_MAX for label in host.split(".")
+    ):
         raise ValueError(f"{text!r} is not an address: wanted host:port or [ipv6]:port")
     return host, port if colon else None
 

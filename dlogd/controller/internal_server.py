@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 FRAME_BYTES_MAX = 64 * 1024
 CONNECTIONS_MAX = 1024
+COMPLAINTS_MAX = 20
+COMPLAINTS_S = 60.0
+"""So many warnings about peers in so much time; the rest is for `log.level: debug`."""
 UNSENT_BYTES_MAX = 64 * 1024
 """Answers that a peer leaves untaken before its connection is closed."""
 
@@ -78,6 +81,8 @@ class InternalServer:
         self._connections: dict[InternalConnection, None] = {}
         # Those that have not made a request, the oldest first: who only connects gives way.
         self._silent: dict[InternalConnection, None] = {}
+        self._complaints = 0
+        self._complaints_since_s = 0.0
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port, which the system chose when `port` is 0."""
@@ -107,6 +112,14 @@ class InternalServer:
             next(iter(self._silent)).abort(None)
         self._connections[connection] = self._silent[connection] = None
         return True
+
+    def complaint_level(self) -> int:
+        """Return how loud to be about a peer: strangers can break the protocol all the time."""
+        now_s = self._loop.time()
+        if now_s - self._complaints_since_s >= COMPLAINTS_S:
+            self._complaints, self._complaints_since_s = 0, now_s
+        self._complaints += 1
+        return logging.WARNING if self._complaints <= COMPLAINTS_MAX else logging.DEBUG
 
     def on_request(self, connection: "InternalConnection") -> None:
         """Learn that a connection is used."""
@@ -191,7 +204,7 @@ class InternalConnection(asyncio.Protocol):
     def abort(self, reason: str | None) -> None:
         """Close at once; one log line when there is a reason worth it."""
         if reason is not None:
-            log.warning("%s peer=%s", reason, self.peer)
+            log.log(self._server.complaint_level(), "%s peer=%s", reason, self.peer)
         self._server.on_close(self)
         if self._transport is not None:
             self._transport.abort()

@@ -20,6 +20,11 @@ from dlog.types import NodeId
 from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.image import NodeRegistration
 
+STALLS_FORGIVEN_MAX = 5
+"""How often in a row a node that is not heard of gets the time for which the controller stood
+still; what it sent is read after the first.
+"""
+
 
 class Condemned(StrEnum):
     """Why a node is given up."""
@@ -95,6 +100,7 @@ class _Entry:
         "node_epoch",
         "probe",
         "refusals",
+        "stalls",
         "suspected",
         "version_min",
         "vouched_ms",
@@ -115,6 +121,7 @@ class _Entry:
         self.probe: int | None = None  # number of the probe under way
         self.next_probe_ms = now_ms
         self.refusals = 0
+        self.stalls = 0  # of the controller, since the node was heard of
 
     @property
     def holds(self) -> bool:
@@ -239,6 +246,7 @@ class LeaseTable:
         entry.beat = beat
         entry.heard_ms = entry.vouched_ms = now_ms
         entry.may_be_starting = False
+        entry.stalls = 0
         if entry.fenced:
             return NoLease.FENCED
         if entry.condemned is None and beat.surrenders:
@@ -288,8 +296,12 @@ class LeaseTable:
         gap_ms = now_ms - self._polled_ms
         self._polled_ms = now_ms
         if gap_ms > 2 * self._timings.heartbeat_ms:
-            # This process stood still: what nodes sent meanwhile is still unread.
+            # This process stood still: what nodes sent meanwhile is still unread. Not for ever: one
+            # that is slow all the time would give nobody up.
             for entry in self._entries.values():
+                if entry.stalls >= STALLS_FORGIVEN_MAX:
+                    continue
+                entry.stalls += 1
                 entry.expires_ms += gap_ms
                 entry.vouched_ms += gap_ms
                 if entry.heard_ms is not None:

@@ -47,6 +47,22 @@ class _Live:
     end_position: int
 
 
+def holds_metadata(directory: Directory) -> bool:
+    """Whether a node that kept its metadata alone has left any here. Blocking; raises OSError."""
+    for name in directory.names():
+        found = _NAME.match(name)
+        if found is not None:
+            if found[2] == "snapshot" or int(found[1]) > 0:
+                return True
+            file = directory.open(name, read_only=True)
+            try:
+                if file.size() > journal.HEAD_BYTES:
+                    return True
+            finally:
+                file.close()
+    return False
+
+
 def _name(version: int, kind: str) -> str:
     return f"metadata-{version:020}.{kind}"
 

@@ -112,6 +112,9 @@ class ReplicaManager:
 
     async def start(self, image: ClusterImage) -> None:
         """Open every partition that the image places here; then follow further images."""
+        # What was recovered and has lost its place since, while the node registered.
+        recovered = self._image
+        self._undeleted = {key: recovered.topics_by_id[key[0]] for key in self.placed(recovered)}
         self._image = image
         self.roles.begin(image)
         await self._reconcile(image)
@@ -234,6 +237,8 @@ class ReplicaManager:
             here=ChainMap[Key, Any](self.by_id, self._failed),
             undeleted=self._undeleted,
         )
+        # What came back is not to be deleted any more, now or later.
+        self._undeleted = {key: gone[key] for key in self._undeleted if key in gone}
         for key, topic in gone.items():
             await self._delete(topic, key[1])
         await self._retry_failed(image, changed)

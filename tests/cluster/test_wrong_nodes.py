@@ -93,6 +93,69 @@ def swap(one: Path, other: Path) -> None:
     aside.rename(other)
 
 
+OF_CLUSTERS = ("controllers", "metadata.listener", "internal.listener")
+
+
+def write_config_alone(cluster: Cluster, node: Node) -> None:
+    """Let a node be alone with its next start."""
+    node.write_config(cluster.overrides_of(node))
+    path = node.layout.config_path
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(line for line in lines if not line.startswith(OF_CLUSTERS)) + "\n")
+
+
+def logs_of(node: Node) -> list[str]:
+    """Return the logs in the data directory that are not set aside."""
+    return sorted(each.name for each in (node.data / "topics").iterdir())
+
+
+def test_a_node_of_a_cluster_is_not_started_alone(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with cluster_of(tmp_path) as cluster:
+            one = cluster.node(1)
+            assert await one.stop() == 0
+            write_config_alone(cluster, one)
+            await one.start()
+            assert await one.ended() != 0
+            assert "set `controllers`" in one.log
+            one.write_config(cluster.overrides_of(one))
+            await cluster.start([one])
+            await cluster.until_equal()
+
+    run(work)
+
+
+def test_a_node_that_was_alone_does_not_become_one_of_a_cluster(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with cluster_of(tmp_path, start=False) as cluster:
+            one, *others = cluster.nodes
+            write_config_alone(cluster, one)
+            await one.start()
+            while not one.said(r"(Ready) node"):
+                assert one.runs, one.tail()
+                await asyncio.sleep(0.05)
+            await make_topics(cluster, "t", nodes=[one])
+            assert await one.stop() == 0
+            held = logs_of(one)
+            assert len(held) == 3
+            one.write_config(cluster.overrides_of(one))
+            await asyncio.gather(*(each.start() for each in others))
+            await cluster.until_well(others)
+            for _ in range(2):
+                await one.start()
+                assert await one.ended() != 0
+            assert "remove `controllers`" in one.log
+            assert logs_of(one) == held
+            write_config_alone(cluster, one)
+            await one.start()
+            while len(one.said(r"(Ready) node")) < 2:
+                assert one.runs, one.tail()
+                await asyncio.sleep(0.05)
+            assert list(await topics_at(one)) == ["t"]
+
+    run(work)
+
+
 @pytest.mark.parametrize("what", ["secret", "cluster"])
 def test_a_stranger_is_refused_and_told_of_once(tmp_path: Path, what: str) -> None:
     async def work() -> None:

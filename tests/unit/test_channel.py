@@ -1,6 +1,7 @@
 """The internal listener serves only who proves the secret, and believes only who does."""
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from dlogd.clock import SystemClock
 from dlogd.controller import heartbeats
 from dlogd.controller.channel import Channel, Dialler
 from dlogd.controller.heartbeats import Probe
-from dlogd.controller.internal_server import Door, InternalServer
+from dlogd.controller.internal_server import COMPLAINTS_MAX, Door, InternalServer
 from dlogd.controller.leases import Probed, ProbeOrder
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
@@ -141,3 +142,20 @@ def test_what_was_altered_or_repeated_ends_the_connection(place: int) -> None:
             assert listening.service.counters.probes_total == 0
 
     check(scenario)
+
+
+def test_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    async def work() -> None:
+        async with Listening().open() as address:
+            for _ in range(3 * COMPLAINTS_MAX):
+                reader, writer = await asyncio.open_connection(address.host, address.port)
+                writer.write(b"\x7f" * 100)
+                await reader.read()
+                writer.close()
+
+    asyncio.run(work())
+    levels = [each.levelno for each in caplog.records if "broke the protocol" in each.message]
+    assert len(levels) == 3 * COMPLAINTS_MAX
+    assert levels.count(logging.WARNING) == COMPLAINTS_MAX

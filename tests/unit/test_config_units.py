@@ -83,7 +83,9 @@ def test_addresses(text: str, address: Address) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "9092", ":9092", "host", "host:", "host:x", "host:65536", "::1:9092", "[::1", "[::1]9092",
-     "[host]:1", "a b:1", "http://a:1", "host:-1", "host:٣"],
+     "[host]:1", "a b:1",
+        "h..x:1", "http://a:1", "host:-1", "host:٣",
+     "h..x:1", "x" * 64 + ":1"],
 )  # fmt: skip
 def test_no_addresses(text: str) -> None:
     with pytest.raises(ValueError, match=r"address|port"):

@@ -22,6 +22,7 @@ from dlog.errors import (
     NoReassignmentInProgressError,
     NotControllerError,
     NotLeaderOrFollowerError,
+    PolicyViolationError,
     PreferredLeaderNotAvailableError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
@@ -543,6 +544,45 @@ def test_voters_are_added_and_removed() -> None:
         quorum.outcome = Unknown(message="The deadline passed")
         assert await remove(node, 3) == RequestTimedOutError.code
         assert await add(FakeNode(), 4, cluster_id=None) == InvalidRequestError.code
+
+    run(test())
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "\u00b2", "-1", "9" * 20])
+def test_numbers_that_no_node_has(text: str) -> None:
+    async def test() -> None:
+        node, quorum = cluster()
+        drained = (await configure(node, text, "node.drain", "leaders"))[0]
+        assert drained == BrokerIdNotRegisteredError.code
+        handed = (await configure(node, "", "controller.node", text))[0]
+        assert handed == InvalidConfigError.code
+        resource = {"resource_type": BROKER, "resource_name": text, "configuration_keys": None}
+        response = await node.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource])
+        assert [int(each.error_code) for each in response.results] == [InvalidRequestError.code]
+        assert not quorum.changes
+
+    run(test())
+
+
+def test_one_request_does_not_ask_for_millions_of_partitions() -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        wanted = [
+            {"name": f"t{number}", "num_partitions": count, "replication_factor": 3}
+            for number, count in enumerate((60_000, 60_000, 40_000, 1))
+        ]
+        made = await create(node, *wanted, validate_only=True)
+        full = PolicyViolationError.code
+        assert [int(each.error_code) for each in made.values()] == [0, full, 0, full]
+        await create(node, *({**each, "num_partitions": 1} for each in wanted))
+        response = await node.ask(
+            ApiKey.CREATE_PARTITIONS,
+            3,
+            topics=[{"name": f"t{n}", "count": 60_000, "assignments": None} for n in range(3)],
+            timeout=1000,
+            validate_only=True,
+        )
+        assert [int(each.error_code) for each in response.results] == [0, full, full]
 
     run(test())
 

@@ -274,3 +274,17 @@ def test_unanswered_heartbeats_are_forgotten_at_last() -> None:
         last = lease.on_send(now_ms)
     assert not lease.on_grant(grant(first))
     assert lease.on_grant(grant(last))
+
+
+def test_a_controller_that_is_slow_all_the_time_gives_up_who_is_silent_and_nobody_else() -> None:
+    slow_ms = 3 * TIMINGS.heartbeat_ms
+    leases = table()
+    given_up_ms = 0
+    for now_ms in range(slow_ms, 60_000, slow_ms):
+        leases.on_contact(now_ms)
+        assert leases.on_beat(BEAT, now_ms) == TIMINGS.lease_ms
+        leases.poll(now_ms)
+        assert condemned(leases, now_ms, ONE) is None
+        if condemned(leases, now_ms, TWO) is not None and not given_up_ms:
+            given_up_ms = now_ms
+    assert 0 < given_up_ms < 15_000

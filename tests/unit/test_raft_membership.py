@@ -51,9 +51,9 @@ class _Leader:
         self.log.add(entry, self.log.last_index + 1, 1)
         return self.log.last_index
 
-    def ask(self, operation: Operation, node_id: int) -> None:
+    def ask(self, operation: Operation, node_id: int, host: str = "h", port: int = 4) -> None:
         request = AdminRequest(
-            request_id=UUID(int=99), operation=operation, node_id=node_id, host="h", port=4
+            request_id=UUID(int=99), operation=operation, node_id=node_id, host=host, port=port
         )
         self.membership.carry_out(request)
 
@@ -123,6 +123,34 @@ def test_who_lost_its_disk_or_is_silent_is_not_healthy() -> None:
 def test_what_makes_no_sense_is_refused(operation: Operation, node_id: int, why: str) -> None:
     with pytest.raises(InvalidRequestError, match=why):
         _Leader().ask(operation, node_id)
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [
+        ("", 4),
+        ("h", 0),
+        ("h..x", 4),
+        (".h", 4),
+        ("x" * 64, 4),
+        ("h\0x", 4),
+        ("h x", 4),
+        ("h." * 128, 4),
+        ("x" * 70_000, 4),
+    ],
+)
+def test_an_address_that_nobody_can_dial_is_no_voters(host: str, port: int) -> None:
+    leader = _Leader()
+    with pytest.raises(InvalidRequestError, match="no address"):
+        leader.ask(Operation.ADD, 4, host, port)
+    assert leader.log.voters.node_ids == (1, 2, 3)
+
+
+@pytest.mark.parametrize("host", ["h", "h-1.x.org", "h.x.", "10.0.0.1", "::1", "fe80::1%eth0"])
+def test_addresses_of_voters(host: str) -> None:
+    leader = _Leader()
+    leader.ask(Operation.ADD, 4, host, 9093)
+    assert leader.log.voters.node_ids == (1, 2, 3, 4)
 
 
 def test_who_lags_far_behind_is_not_added() -> None:

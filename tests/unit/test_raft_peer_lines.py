@@ -41,8 +41,14 @@ def test_a_peer_that_comes_and_goes_is_told_of_once(caplog: pytest.LogCaptureFix
     assert said(caplog) == ["Raft peer disconnected peer=2", "Raft peer connected peer=2"]
 
 
-def test_strangers_with_any_id_take_no_memory(caplog: pytest.LogCaptureFixture) -> None:
+def test_strangers_with_any_id_take_no_memory_and_fill_no_disk(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, LOGGER)
     lines = PeerLines()
     for peer in range(10 * PEERS_MAX):
-        lines.on_refused(peer, "secret", 0)
+        lines.on_refused(peer, f"it is of cluster {peer}", peer / 1000)
     assert len(lines._refused) <= PEERS_MAX
+    assert len(said(caplog)) == PEERS_MAX
+    lines.on_refused(2, "secret", AGAIN_S + 1)
+    assert len(said(caplog)) == 1

@@ -5,10 +5,13 @@ import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
-from dlog.errors import NotControllerError
+import pytest
+
+from dlog.errors import BrokerNotAvailableError, NotControllerError
 from dlog.types import NodeId
 from dlogd.clock import SystemClock
 from dlogd.metadata.commands import AllocateProducerIds, RegisterNode
@@ -147,6 +150,40 @@ def test_voters_are_added_removed_and_described(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
+def test_an_address_that_cannot_be_ends_no_node(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with _cluster(tmp_path, observers=(4,)) as stores:
+            assert isinstance(await stores[4].barrier(_soon()), Applied)
+            for store in stores.values():
+                refused = await store.change_voters(
+                    Operation.ADD, 4, _soon(), host="x" * 70_000, port=9093
+                )
+                assert isinstance(refused, Refused) and "no address" in refused.message
+            for store in stores.values():
+                assert isinstance(await store.barrier(_soon()), Applied)
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_voter_with_an_impossible_address_is_dialled_again_and_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        ports = {n: free_port() for n in (1, 2)}
+        config = _config(1, ports, (1, 2))
+        members = (Voter(node_id=2, host="h..x", port=ports[2]), config.controllers.members[0])
+        store = await _open(tmp_path, replace(config, controllers=Voters.of(members)))
+        try:
+            while not any("label" in each for each in store.progress.absent):
+                await asyncio.sleep(0.01)
+            # Who is dialled in vain may still come by itself.
+            other = await _open(tmp_path, _config(2, ports, (1, 2)))
+            assert isinstance(await other.barrier(_soon()), Applied)
+            await other.close()
+        finally:
+            await store.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
 def test_everything_is_there_after_all_were_stopped(tmp_path: Path) -> None:
     async def scenario() -> None:
         ports = {n: free_port() for n in (1, 2, 3)}
@@ -161,6 +198,27 @@ def test_everything_is_there_after_all_were_stopped(tmp_path: Path) -> None:
                 await store.close()
 
     asyncio.run(scenario())
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with _cluster(tmp_path, voters=(1,)) as stores:
+            store = stores[1]
+            assert isinstance(await store.barrier(_soon()), Applied)
+            await asyncio.gather(
+                store.close(), *(store.propose(_register(n), _soon()) for n in (1, 2))
+            )
+            for refused in (
+                await store.propose(_register(3), _soon()),
+                await store.barrier(_soon()),
+                await store.change_voters(Operation.REMOVE, 2, _soon()),
+                await store.transfer(2, _soon()),
+            ):
+                assert isinstance(refused, Refused) and "closed" in refused.message
+            with pytest.raises(BrokerNotAvailableError):
+                await store.quorum()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def test_strangers_and_nonsense_are_cut_off(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import errno
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -37,6 +38,7 @@ from dlogd.metadata.commands import (
 )
 from dlogd.metadata.delta import between
 from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
+from dlogd.metadata.partition_changes import with_topics
 from dlogd.reload import plan_reload
 from dlogd.replication import manager as manager_module
 from dlogd.replication.manager import Placement, ReplicaManager
@@ -101,6 +103,16 @@ class Host:
     def delete(self, topic_id: UUID) -> None:
         self.do(DeleteTopic(command_id=self.new_id(), topic_id=topic_id))
 
+    def place(self, topic_id: UUID, *nodes: int) -> None:
+        """Move all replicas of a topic."""
+        topic = self.image.topics_by_id[topic_id]
+        moved = [
+            replace(each, replicas=tuple(map(NodeId, nodes)), isr=tuple(map(NodeId, nodes)))
+            for each in topic.partitions
+        ]
+        self.image = with_topics(self.image, [replace(topic, partitions=tuple(moved))])
+        self.image = self.image.having(version=self.image.version + 1)
+
     def alter(self, topic_id: UUID | None, key: str, value: str | None) -> None:
         changes = (ConfigChange(key=key, value=value),)
         self.do(AlterConfigs(command_id=self.new_id(), topic_id=topic_id, changes=changes))
@@ -117,8 +129,13 @@ class Host:
         await self.manager.await_partitions(())
 
     @asynccontextmanager
-    async def running(self, *, clean: bool = True) -> AsyncIterator[ReplicaManager]:
-        """Start the node; stop it at the end, in order or not."""
+    async def running(
+        self, *, clean: bool = True, registering: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[ReplicaManager]:
+        """Start the node; stop it at the end, in order or not.
+
+        `registering` is called between recovery and start.
+        """
         loop = asyncio.get_running_loop()
         engine = ThreadEngine(loop)
         services = services_for(engine, pool_bytes=4 << 20)
@@ -132,6 +149,7 @@ class Host:
         self.manager = ReplicaManager(self.logs, self.config, place)
         await self.manager.recover(self.image)
         await self.logs.begin()
+        registering()
         await self.manager.start(self.image)
         try:
             yield self.manager
@@ -206,6 +224,20 @@ def test_what_was_created_and_deleted_before_it_was_opened_leaves_nothing(tmp_pa
             await host.follow()
             assert not manager.by_id and not manager.by_name and not manager.failures
             assert not host.logs.logs
+
+    check(scenario, tmp_path)
+
+
+def test_what_was_deleted_while_the_node_registered_leaves_nothing(tmp_path: Path) -> None:
+    async def scenario(host: Host) -> None:
+        async with host.running() as manager:
+            doomed, kept = host.create("doomed", partitions=2), host.create("kept")
+            await host.follow()
+            await append(manager.partition("kept", 0), b"kept")
+        async with host.running(registering=lambda: host.delete(doomed)) as manager:
+            assert list(manager.by_id) == [(kept, 0)]
+            assert list(host.logs.logs) == [(kept, 0)]
+            assert await values_of(manager.partition("kept", 0).log) == [(0, b"kept")]
 
     check(scenario, tmp_path)
 
@@ -428,3 +460,38 @@ def test_a_failed_deletion_is_tried_again(
         assert len([line for line in caplog.messages if "Cannot delete log" in line]) == 1
 
     asyncio.run(scenario())
+
+
+def test_what_comes_back_before_it_could_be_deleted_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = DataDirectory.mark_deleted
+    tries: list[Sequence[str]] = []
+
+    def mark_deleted(self: DataDirectory, names: Sequence[str]) -> None:
+        tries.append(names)
+        if len(tries) == 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        mark(self, names)
+
+    monkeypatch.setattr(DataDirectory, "mark_deleted", mark_deleted)
+
+    async def scenario(host: Host) -> None:
+        async with host.running() as manager:
+            topic_id = host.create("t")
+            await host.follow()
+            host.place(topic_id, 2)
+            await host.follow()
+            assert not manager.by_id and len(tries) == 1
+            host.place(topic_id, 1)
+            await host.follow()
+            back = manager.partition("t", 0)
+            await append(back, b"kept")
+            # Something else happens.
+            host.create("other")
+            await host.follow()
+            assert manager.partition("t", 0) is back and not back.is_ended
+            assert await values_of(back.log) == [(0, b"kept")]
+            assert len(tries) == 1
+
+    check(scenario, tmp_path)

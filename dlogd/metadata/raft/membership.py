@@ -15,7 +15,7 @@ from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.timings import RaftTimings
-from dlogd.metadata.raft.voters import UNBOUND, Voter, Voters
+from dlogd.metadata.raft.voters import UNBOUND, Voter, Voters, expect_place
 
 CATCH_UP_ENTRIES_MAX = 1_000
 
@@ -108,6 +108,7 @@ class Membership:
 
     def _added(self, request: AdminRequest) -> Voters:
         node_id = request.node_id
+        expect_place(request.host, request.port)
         peer = self._core.seat(node_id)
         directory_id = self._core.connected.get(node_id, UNBOUND)
         voter = Voter(

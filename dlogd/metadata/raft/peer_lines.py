@@ -54,6 +54,10 @@ class PeerLines:
         if said_s is not None and now_s - said_s < AGAIN_S:
             return False
         if len(self._refused) >= PEERS_MAX:
-            self._refused.clear()
+            # Strangers choose what they are refused for: so many lines in this time are enough.
+            kept = {key: at_s for key, at_s in self._refused.items() if now_s - at_s < AGAIN_S}
+            self._refused = kept
+            if len(kept) >= PEERS_MAX:
+                return False
         self._refused[peer, reason] = now_s
         return True

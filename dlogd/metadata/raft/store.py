@@ -30,7 +30,7 @@ from dlogd.metadata.raft.participant import OnLeadership, Participant
 from dlogd.metadata.raft.progress import RaftProgress
 from dlogd.metadata.raft.proposals import OnSettled
 from dlogd.metadata.raft.settings import RaftConfig
-from dlogd.metadata.raft.voters import Voters
+from dlogd.metadata.raft.voters import Voters, expect_place
 from dlogd.storage.files import Directory
 
 log = logging.getLogger(__name__)
@@ -243,6 +243,11 @@ class RaftStore(Participant):
         refusal = self._refusal()
         if refusal is not None:
             return refusal
+        if operation is Operation.ADD:
+            try:
+                expect_place(host, port)
+            except InvalidRequestError as error:
+                return Refused.of(error)
         request = AdminRequest(
             request_id=self._new_id(), operation=operation, node_id=node_id, host=host, port=port
         )

@@ -203,7 +203,7 @@ class ThreadedRaftStore:
     async def _settled(self, submit: Callable[..., None], *arguments: object) -> Outcome:
         """Have the thread submit something and wait for its outcome: no task for each of many."""
         if self._closed:
-            return Refused.of(BrokerNotAvailableError("The metadata store is closed"))
+            return Refused.of(_closed())
         outcome: asyncio.Future[Outcome] = self._home.create_future()
 
         def settle(found: Outcome) -> None:
@@ -227,7 +227,9 @@ class ThreadedRaftStore:
         return await outcome
 
     async def quorum(self) -> QuorumState:
-        """Return who votes, who follows and how far they are."""
+        """Return who votes, who follows and how far they are; raise BrokerNotAvailableError."""
+        if self._closed:
+            raise _closed()
         return await self._call(self._describe())
 
     async def _describe(self) -> QuorumState:
@@ -237,12 +239,14 @@ class ThreadedRaftStore:
         self, operation: Operation, node_id: int, deadline_ms: int, host: str = "", port: int = 0
     ) -> Outcome:
         """Add or remove a voter, or transfer the leadership."""
+        if self._closed:
+            return Refused.of(_closed())
         opened = self._opened
         return await self._call(opened.change_voters(operation, node_id, deadline_ms, host, port))
 
     async def transfer(self, node_id: int, deadline_ms: int) -> Outcome:
         """Ask the leader to let another voter lead."""
-        return await self._call(self._opened.transfer(node_id, deadline_ms))
+        return await self.change_voters(Operation.TRANSFER, node_id, deadline_ms)
 
     async def close(self) -> None:
         """Leave the cluster, close the files and end the thread. Idempotent."""
@@ -255,3 +259,7 @@ class ThreadedRaftStore:
         """Stop the thread's loop; nothing runs in it any more, so the join is short."""
         self._away.call_soon_threadsafe(self._away.stop)
         self._thread.join()
+
+
+def _closed() -> BrokerNotAvailableError:
+    return BrokerNotAvailableError("The metadata store is closed")

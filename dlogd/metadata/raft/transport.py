@@ -123,7 +123,8 @@ class RaftTransport:
             # Not `wait_for`, which loses a cancellation that comes with the connection (3.11).
             async with asyncio.timeout(self._timings.handshake_s):
                 await loop.create_connection(lambda: connection, host, port, ssl=self._client_tls)
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError) as error:
+            # A ValueError is of a host name that is none.
             log.debug("Could not reach Raft peer=%d error=%r", node_id, error)
             self._troubles[node_id] = f"{host}:{port}: {_reason(error)}"
             return
@@ -250,7 +251,9 @@ class RaftTransport:
         await self._tasks.close()
 
 
-def _reason(error: OSError | TimeoutError) -> str:
+def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, TimeoutError):
         return "no answer"
+    if isinstance(error, ValueError):
+        return str(error)
     return os.strerror(error.errno) if error.errno else str(error)

@@ -14,6 +14,8 @@ from dlogd.metadata.encoding import MalformedError, Reader, Writer
 
 UNBOUND = UUID(int=0)
 VOTERS_MAX = 9
+HOST_LENGTH_MAX = 255
+PORT_MAX = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,20 @@ class Voters:
         if len(self.members) == 1:
             raise InvalidRequestError("The last voter cannot be removed")
         return Voters(tuple(voter for voter in self.members if voter.node_id != node_id))
+
+
+def expect_place(host: str, port: int) -> None:
+    """Raise InvalidRequestError unless a voter might be reached there.
+
+    What goes into the log is dialled by all nodes for as long as it is there.
+    """
+    try:
+        sound = 0 < len(host) <= HOST_LENGTH_MAX and host.isprintable() and " " not in host
+        sound = sound and bool(host.encode("idna"))
+    except UnicodeError:
+        sound = False
+    if not sound or not 0 < port <= PORT_MAX:
+        raise InvalidRequestError(f"{host[:80]!r} and port {port} are no address of a voter")
 
 
 def write(writer: Writer, voters: Voters) -> None:

@@ -5,6 +5,7 @@ single node's own configuration is its file, so a broker resource with a name is
 is about what operators want of the node (`dlogd.server.handlers.node_settings`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -60,12 +61,12 @@ async def answer_legacy(context: ServerContext, request: Request) -> Fields:
 
 async def _answer(context: ServerContext, request: Request, plan: Plan) -> Fields:
     resources = request.body.resources
-    named = [(resource.resource_type, resource.resource_name) for resource in resources]
+    named = Counter((each.resource_type, each.resource_name) for each in resources)
     deadline_ms = context.deadline_ms(TIMEOUT_MS)
     responses: list[Fields] = []
     for resource in resources:
         try:
-            if named.count((resource.resource_type, resource.resource_name)) > 1:
+            if named[resource.resource_type, resource.resource_name] > 1:
                 raise InvalidRequestError("Each resource must appear at most once.")
             if plan is _plan_incremental and await _is_settled(context, request, resource):
                 responses.append(_response(resource, None))

@@ -20,13 +20,14 @@ async def answer(context: ServerContext, request: Request) -> Fields:
     body = request.body
     deadline_ms = context.deadline_ms(milliseconds(body.timeout))
     twice = topic_creation.names_given_twice([topic.name for topic in body.topics])
+    room = topic_creation.Room()
     results: dict[str, WireError | None] = {}
     planned: dict[str, CreatePartitions] = {}
     for topic in body.topics:
         try:
             if topic.name in twice:
                 raise InvalidRequestError("Duplicate topic name.")
-            command = _plan(context, topic)
+            command = _plan(context, topic, room)
             if body.validate_only:
                 context.rehearse(command)
             else:
@@ -45,14 +46,14 @@ async def answer(context: ServerContext, request: Request) -> Fields:
     return {"results": [_result(name, error) for name, error in results.items()]}
 
 
-def _plan(context: ServerContext, wanted: Any) -> CreatePartitions:
+def _plan(context: ServerContext, wanted: Any, room: topic_creation.Room) -> CreatePartitions:
     topic = context.image().topics.get(wanted.name)
     if topic is None:
         raise UnknownTopicOrPartitionError()
     assignments = None
     if wanted.assignments is not None:
         assignments = [each.broker_ids for each in wanted.assignments]
-    return topic_creation.plan_growth(context, topic, wanted.count, assignments)
+    return topic_creation.plan_growth(context, topic, wanted.count, assignments, room)
 
 
 def _result(name: str, error: WireError | None) -> Fields:

@@ -35,12 +35,19 @@ from dlogd.server.handlers import quorum
 DRAIN = "node.drain"
 CONTROLLER = "controller.node"
 LOOK_AGAIN_S = 0.01
+DIGITS_MAX = 20
+"""Of a node id; Python refuses to read numbers of thousands of digits."""
 DRAINS = {drain.name.lower(): drain for drain in Drain}
 
 
 def node_of(image: ClusterImage, name: str) -> NodeRegistration | None:
     """Return the node that a broker resource names, None when there is none."""
-    return image.nodes.get(NodeId(int(name))) if name.isdecimal() else None
+    node_id = _node_id(name)
+    return None if node_id is None else image.nodes.get(node_id)
+
+
+def _node_id(text: str) -> NodeId | None:
+    return NodeId(int(text)) if text.isdecimal() and len(text) <= DIGITS_MAX else None
 
 
 def is_about_settings(resource: Any) -> bool:
@@ -136,11 +143,11 @@ async def _transfer(
     if context.quorum is None:
         raise InvalidRequestError("This node keeps its metadata alone: it stays the controller")
     text = (wanted.value or "").strip()
-    if wanted.config_operation != AlterOperation.SET or not text.isdecimal():
+    node_id = _node_id(text)
+    if wanted.config_operation != AlterOperation.SET or node_id is None:
         raise InvalidConfigError(
             f"Invalid value {wanted.value} for configuration {CONTROLLER}: set it to a node id"
         )
-    node_id = NodeId(int(text))
     state = await quorum.known_by(context.quorum)
     voters = [each.node_id for each in state.voters]
     if node_id not in voters:

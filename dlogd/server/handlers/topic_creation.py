@@ -39,6 +39,8 @@ DEFAULT = -1
 """A number of partitions or replicas that the node's configuration gives."""
 
 COMMAND_REPLICAS_MAX = 50_000
+REQUEST_PARTITIONS_MAX = TOPIC_PARTITIONS_MAX
+"""That one request may ask to be placed: they are placed at once, and nothing else goes on."""
 """Of the topics that one command creates together: some 0.5 MiB, and 0.1 s of the machine."""
 LEVEL_TOGETHER = 2
 """The feature level from which one command may create many topics."""
@@ -56,6 +58,22 @@ class WantedTopic:
     configs: Sequence[tuple[str, str | None]] = field(default_factory=tuple)
 
 
+class Room:
+    """How many partitions may still be placed for one request."""
+
+    def __init__(self, left: int = REQUEST_PARTITIONS_MAX) -> None:
+        self._left = left
+
+    def take(self, count: int) -> None:
+        """Raise PolicyViolationError when there is no room for so many."""
+        if count > self._left:
+            raise PolicyViolationError(
+                f"Excessively large number of partitions per request: at most"
+                f" {REQUEST_PARTITIONS_MAX} are placed"
+            )
+        self._left -= count
+
+
 class Planner:
     """Plans the new topics of one request: each is placed as if those before it were there."""
 
@@ -63,6 +81,7 @@ class Planner:
         self._context = context
         self._image = context.image()
         self._loads = context.loads()
+        self._room = Room()
         self._unified: dict[str, str] = {}
 
     def plan(self, topic: WantedTopic) -> NewTopic:
@@ -79,7 +98,7 @@ class Planner:
         planned = NewTopic(
             name=topic.name,
             topic_id=self._context.new_id(),
-            assignments=_assignments(self._context, image, topic, self._loads),
+            assignments=_assignments(self._context, image, topic, self._loads, self._room),
             configs=configs,
         )
         if topic_names.can_collide(topic.name):
@@ -150,7 +169,7 @@ def checked_configs(configs: Sequence[tuple[str, str | None]]) -> dict[str, str]
 
 
 def _assignments(
-    context: ServerContext, image: ClusterImage, topic: WantedTopic, loads: Loads
+    context: ServerContext, image: ClusterImage, topic: WantedTopic, loads: Loads, room: Room
 ) -> tuple[Assignment, ...]:
     if topic.assignments:
         return _manual(image, topic)
@@ -169,7 +188,7 @@ def _assignments(
     replication_factor = topic.replication_factor
     if replication_factor == DEFAULT:
         replication_factor = defaults.replication_default
-    return placed(image, partition_count, replication_factor, loads, existing=0)
+    return placed(image, partition_count, replication_factor, loads, room, existing=0)
 
 
 def placed(
@@ -177,12 +196,14 @@ def placed(
     partition_count: int,
     replication_factor: int,
     loads: Loads,
+    room: Room,
     *,
     existing: int,
 ) -> tuple[Assignment, ...]:
     """Place new partitions on nodes; raise WireError when there are too few, or too many wanted."""
     if existing + partition_count > TOPIC_PARTITIONS_MAX:
         raise PolicyViolationError(f"A topic has at most {TOPIC_PARTITIONS_MAX} partitions")
+    room.take(partition_count)
     try:
         return placement.place(image, partition_count, replication_factor, loads)
     except (InvalidReplicationFactorError, BrokerNotAvailableError) as error:
@@ -258,6 +279,7 @@ def plan_growth(
     topic: TopicImage,
     partition_count: int,
     assignments: Sequence[Sequence[int]] | None,
+    room: Room,
 ) -> CreatePartitions:
     """Return the command that adds partitions to a topic; raise WireError when it cannot be."""
     image = context.image()
@@ -274,7 +296,7 @@ def plan_growth(
     replication_factor = len(first.replicas) - len(first.removing)
     if assignments is None:
         loads = context.loads()
-        chosen = placed(image, added, replication_factor, loads, existing=existing)
+        chosen = placed(image, added, replication_factor, loads, room, existing=existing)
     elif len(assignments) != added:
         raise InvalidReplicaAssignmentError(
             f"Attempted to add {added} additional partition(s), but only"
