@@ -470,6 +470,8 @@ def test_moving_and_electing(ctl: Ctl, world: World, tmp_path: Path) -> None:
     assert ctl("partition elect").out == "new leaders: 1 partition\n"
     assert ctl("partition elect t").out == "new leaders: 0 partitions\n"
     ctl("partition reassign t-1=4")
+    assert "moves that have begun go on: t-1; end them" in ctl("node undrain 2").err
+    assert ctl("node undrain 4").err == ""
     assert ctl("partition reassign --cancel t").out == "cancelled: 1 partition\n"
     nothing = ctl("partition reassign --cancel t-1 -o json")
     assert nothing.code == 1
