@@ -75,10 +75,10 @@ class Cluster:
             return None
         if node_id == self.quorum.leader_id:
             return "controller"
-        if self.voter(node_id) is not None:
-            return "voter"
-        observers = [each.node_id for each in self.quorum.observers]
-        return "observer" if node_id in observers else None
+        # First: a voter's node that lost its disk is both, and does not vote.
+        if any(each.node_id == node_id for each in self.quorum.observers):
+            return "observer"
+        return "voter" if self.voter(node_id) is not None else None
 
     def state_of(self, node: NodeState) -> str:
         """Return how a node is, in one word."""

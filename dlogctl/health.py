@@ -77,6 +77,16 @@ def _reasons_of_node(node_id: int, status: Mapping[str, Any] | None) -> list[str
     return [f"node {node_id}: {problem}" for problem in status.get("problems", ())]
 
 
+def gossip_notes(statuses: Mapping[int, Mapping[str, Any] | None]) -> list[str]:
+    """Return where gossip and metadata disagree, and who says so. It decides nothing."""
+    said: dict[str, list[int]] = {}
+    for node_id in sorted(statuses):
+        membership = (statuses[node_id] or {}).get("membership") or {}
+        for each in membership.get("disagreements", ()):
+            said.setdefault(each, []).append(node_id)
+    return [f"{each} (says {', '.join(map(str, nodes))})" for each, nodes in said.items()]
+
+
 def reasons_against(
     cluster: Cluster,
     statuses: Mapping[int, Mapping[str, Any] | None],

@@ -1,8 +1,21 @@
 """The times of Raft and of leases by the configuration, and whether they go together. Pure."""
 
+import re
+
 from dlogd.config.schema import Config
 from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.raft.timings import RaftTimings
+
+_KEYS = {
+    "heartbeat_ms": "lease.heartbeat",
+    "lease_ms": "lease.duration",
+    "authority_ms": "lease.authority",
+    "probe_timeout_ms": "lease.probe.timeout",
+    "image_lag_ms_max": "lease.image_lag.max",
+    "clock_drift_ppm": "lease.clock_drift.ppm",
+    "election_ms_max": "raft.election.max",
+}
+_NAME = re.compile(r"\b[a-z_]+_(?:ms|ms_max|ppm)\b")
 
 
 def raft_timings(config: Config) -> RaftTimings:
@@ -39,4 +52,9 @@ def problems(config: Config) -> list[str]:
     if config.controllers is None:
         return []
     found = [f"raft: {each}" for each in raft_timings(config).problems()]
-    return found + [f"lease: {each}" for each in lease_timings(config).problems()]
+    return found + [_in_keys(each) for each in lease_timings(config).problems()]
+
+
+def _in_keys(problem: str) -> str:
+    """Return a sentence about times with the names that they have in the configuration."""
+    return _NAME.sub(lambda name: _KEYS.get(name[0], name[0]), problem)

@@ -248,6 +248,13 @@ def undrain(context: click.Context, node_ids: tuple[int, ...]) -> int:
             client.run(lambda each=node_id: client.admin.drain_node(each, Drain.NONE))  # type: ignore[misc]
             if output.for_people:
                 click.echo(f"node {node_id} is drained no longer")
+        moving = client.run(client.admin.list_reassignments)
+    if on := [f"{m.topic}-{m.partition}" for m in moving if set(node_ids) & set(m.removing)]:
+        click.echo(
+            f"moves that have begun go on: {_names(on)}; end them: dlogctl partition reassign"
+            " --cancel, see: dlogctl partition reassignments",
+            err=True,
+        )
     if not output.for_people:
         rows = [{"node": node_id, "result": "undrained", "left": []} for node_id in node_ids]
         output.rows(rows, COLUMNS)

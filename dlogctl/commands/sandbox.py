@@ -5,6 +5,8 @@ import contextlib
 import os
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import click
@@ -45,7 +47,7 @@ def _parse_overrides(
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
-    subcommand_metavar="[restart NODE --dir DIR]",
+    subcommand_metavar="[restart NODE... --dir DIR]",
     examples=(
         ("dlogctl sandbox --dir /tmp/sb", "A node on port 9092."),
         ("dlogctl sandbox --dir /tmp/sb --port 0", "On whatever port is free; it tells which."),
@@ -182,9 +184,12 @@ def _why_unreachable(directory: Path) -> str:
 
 @sandbox.command(
     cls=ExampleCommand,
-    examples=(("dlogctl sandbox restart 1 --dir /tmp/sb", "After `kill -9` of the node."),),
+    examples=(
+        ("dlogctl sandbox restart 1 --dir /tmp/sb", "After `kill -9` of the node."),
+        ("dlogctl sandbox restart 1 2 3 --dir /tmp/sb", "After `kill -9` of all."),
+    ),
 )
-@click.argument("node", type=click.IntRange(min=1))
+@click.argument("nodes", metavar="NODE...", type=click.IntRange(min=1), nargs=-1, required=True)
 @click.option(
     "--dir",
     "directory",
@@ -193,14 +198,21 @@ def _why_unreachable(directory: Path) -> str:
     help="The directory of the sandbox.",
 )
 @common_options
-def restart(node: int, directory: Path) -> int:
-    """Start NODE again: after it was killed, or stop it first."""
+def restart(nodes: tuple[int, ...], directory: Path) -> int:
+    """Start each NODE again, all at once: after it was killed, or stop it first.
+
+    A node is there when it has heard of the metadata, for which most voters must be up: of those
+    that are down name all.
+    """
+    path = directory.absolute()
+    asked = [{"command": "restart", "node": node} for node in dict.fromkeys(nodes)]
     try:
-        answer = control.ask(directory.absolute(), {"command": "restart", "node": node})
+        with ThreadPoolExecutor(len(asked)) as threads:
+            answers = list(threads.map(partial(control.ask, path), asked))
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
         raise click.ClickException(_why_unreachable(directory)) from None
-    if "error" in answer:
-        raise click.ClickException(str(answer["error"]))
+    if errors := [str(answer["error"]) for answer in answers if "error" in answer]:
+        raise click.ClickException("; ".join(errors))
     state = SandboxState.load(directory)
     click.echo(f"restarted bootstrap={state.bootstrap} pids={state.pids}")
     return exit_codes.OK

@@ -20,7 +20,7 @@ from dlog.errors import ConnectFailedError, DlogError
 from dlogctl import exit_codes
 from dlogctl.cluster import Cluster, is_healthy, lag_of, look_closely, silence_ms
 from dlogctl.groups import ExampleCommand
-from dlogctl.health import partition_counts, reasons_against
+from dlogctl.health import gossip_notes, partition_counts, reasons_against
 from dlogctl.http_status import Asked, ask_node, get_status
 from dlogctl.output import Column, Output, format_bytes, format_cell, format_duration
 from dlogctl.session import connected
@@ -156,7 +156,10 @@ def _document(found: _Found) -> dict[str, Any]:
     return {
         "healthy": not reasons,
         "reasons": reasons,
-        "notes": [each.note for each in found.asked.values() if each.note],
+        "notes": [
+            *(each.note for each in found.asked.values() if each.note),
+            *gossip_notes(found.statuses),
+        ],
         "cluster_id": found.view.cluster_id,
         "controller": controller_id if controller_id >= 0 else None,
         "metadata": _metadata_document(cluster),

@@ -34,7 +34,8 @@ class Supervisor:
         self._say = say
         self._stop_asked = asyncio.Event()
         self._watchers: dict[int, asyncio.Task[None]] = {}
-        self._turn = asyncio.Lock()  # one restart at a time
+        # One restart of a node at a time. Not of all: without a quorum one waits for the others.
+        self._turns = {node: asyncio.Lock() for node in self._daemons}
         self._stopping = False
 
     @property
@@ -128,9 +129,9 @@ class Supervisor:
             return {"error": f"unknown command {request.get('command')!r}"}
         if daemon is None:
             return {"error": f"no node {node} here; nodes: {', '.join(map(str, self._daemons))}"}
-        if self._stop_asked.is_set():
-            return {"error": "the sandbox is stopping"}
-        async with self._turn:
+        async with self._turns[daemon.layout.node]:
+            if self._stop_asked.is_set():
+                return {"error": "the sandbox is stopping"}
             try:
                 return await self._restart(daemon)
             except DaemonError as error:

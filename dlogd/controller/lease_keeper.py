@@ -199,7 +199,10 @@ class LeaseKeeper:
                 )
             )
         else:
-            self._problem = f"the controller grants no lease (error {answer.error_code})"
+            why = (
+                f" (error {answer.error_code})" if answer.error_code != heartbeats.NONE else " yet"
+            )
+            self._problem = f"the controller grants no lease{why}"
             lease.on_refusal(answer.sequence, answer.controller_epoch, fenced=answer.fenced)
         self._look()
 

@@ -191,9 +191,15 @@ class ClusterReport:
         configured = {each.node_id for each in self._config.controllers or ()}
         own = int(clustering.node_id)
         if own in configured and progress.role == "observer" and progress.voters:
+            add = f"dlogctl controller add {own}"
             found.append(
-                "this node is configured as a controller and is no voter (its metadata directory is"
-                f" another one): dlogctl controller remove {own}, then add {own}"
+                "this node is configured as a controller and is no voter: "
+                + (
+                    "its metadata directory is another one than before: dlogctl controller remove "
+                    f"{own}, then {add}"
+                    if own in progress.voters
+                    else f"it was removed: take it out of `controllers`, or let it vote: {add}"
+                )
             )
         if clustering.gossip is not None and clustering.gossip.membership.problem is not None:
             found.append(f"membership: {clustering.gossip.membership.problem}")

@@ -134,6 +134,8 @@ def test_voters_are_removed_and_added(sandbox: Sandbox) -> None:
     assert document["failures_tolerated"] == 0
     roles = {each["node"]: each["role"] for each in document["nodes"]}
     assert roles[other] == "observer"
+    code, out, _ = sandbox.run("status")
+    assert (code, "it was removed: take it out of `controllers`" in out) == (10, True), out
     assert "votes now" in sandbox.ok(f"controller add {other}")
     assert sandbox.json("controller list")["failures_tolerated"] == 1
 

@@ -77,3 +77,12 @@ def test_the_next_controller_takes_over_from_a_dead_one(cluster: Cluster) -> Non
     cluster.until(lambda: all(cluster.status(each)["lease"]["valid"] for each in others))
     for path in cluster.directory.glob("node-*/dlogd.log"):
         assert "Traceback" not in path.read_text()
+
+
+def test_all_come_back_when_all_were_killed(cluster: Cluster) -> None:
+    for each in cluster.nodes().values():
+        os.kill(each["pid"], signal.SIGKILL)
+    cluster.until(lambda: not any(each["pid"] for each in cluster.nodes().values()))
+    command = [sys.executable, "-m", "dlogctl", "sandbox", "restart", "1", "2", "3"]
+    subprocess.run([*command, "--dir", str(cluster.directory)], check=True, timeout=WAIT_S)
+    cluster.until(lambda: all(cluster.status(each)["lease"]["valid"] for each in (1, 2, 3)))

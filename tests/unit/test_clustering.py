@@ -62,9 +62,9 @@ def test_a_node_of_a_cluster() -> None:
     [
         ("raft.heartbeat: 300ms", "three heartbeats"),
         ("raft.election.max: 400ms", "longest election time-out"),
-        ("lease.duration: 1s", "lease_ms must be at least 5 times"),
-        ("raft.election.max: 2s", "lease_ms must be more than twice election_ms_max"),
-        ("lease.authority: 4s", "authority_ms must be at most lease_ms"),
+        ("lease.duration: 1s", "lease.duration must be at least 5 times lease.heartbeat"),
+        ("raft.election.max: 2s", "lease.duration must be more than twice raft.election.max"),
+        ("lease.authority: 4s", "lease.authority must be at most lease.duration"),
     ],
 )
 def test_timings_that_do_not_go_together(text: str, found: str) -> None:

@@ -532,7 +532,7 @@ def test_times_that_do_not_go_together_are_found_offline(ctl: Ctl, tmp_path: Pat
     )
     wrong = ctl("config", "check", str(file))
     assert wrong.code == 1
-    assert "lease_ms must be at least 5 times heartbeat_ms" in wrong.err
+    assert "lease.duration must be at least 5 times lease.heartbeat" in wrong.err
 
 
 def test_help_and_version(ctl: Ctl) -> None:

@@ -21,7 +21,7 @@ from dlog.wire.apis import ApiKey
 from dlog.wire.frame import FrameSplitter
 from dlogctl.__main__ import main
 from dlogctl.cluster import Cluster
-from dlogctl.health import partition_counts, reasons_against
+from dlogctl.health import gossip_notes, partition_counts, reasons_against
 from dlogctl.partition_names import named, one, parse_nodes
 from dlogctl.risks import risks_of
 from dlogd.metadata.commands import AlterPartition, ClaimController
@@ -142,6 +142,17 @@ def test_partitions_at_and_under_their_minimum() -> None:
     counts = partition_counts(replace(cluster, min_isr={"t": 3}))
     assert counts["at_min_isr"] == []
     assert counts["under_min_isr"] == [("t", 1), ("t", 2)]
+
+
+def test_where_gossip_and_metadata_disagree_is_told_once() -> None:
+    lost = "node 3: active, but gossip calls it failed"
+    statuses: dict[int, dict[str, Any] | None] = {
+        1: {"membership": {"disagreements": [lost]}},
+        2: {"membership": {"disagreements": [lost]}},
+        3: {"membership": None},
+        4: None,
+    }
+    assert gossip_notes(statuses) == [f"{lost} (says 1, 2)"]
 
 
 def test_names_of_partitions() -> None:
@@ -459,6 +470,8 @@ def test_moving_and_electing(ctl: Ctl, world: World, tmp_path: Path) -> None:
     assert ctl("partition elect").out == "new leaders: 1 partition\n"
     assert ctl("partition elect t").out == "new leaders: 0 partitions\n"
     ctl("partition reassign t-1=4")
+    assert "moves that have begun go on: t-1; end them" in ctl("node undrain 2").err
+    assert ctl("node undrain 4").err == ""
     assert ctl("partition reassign --cancel t").out == "cancelled: 1 partition\n"
     nothing = ctl("partition reassign --cancel t-1 -o json")
     assert nothing.code == 1

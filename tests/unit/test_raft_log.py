@@ -196,3 +196,13 @@ def test_a_full_disk_puts_compaction_off() -> None:
     host.machine.crash()
     host.machine.heal()
     assert host.log().last_index == 3
+
+
+def test_a_snapshot_that_the_disk_does_not_give_ends_the_log_in_one_line() -> None:
+    machine = Machine(random.Random(1))
+    files = SnapshotFiles(machine.boot().open_directory("/data"))
+    files.store(7, b"a snapshot")
+    assert files.newest() == b"a snapshot"
+    machine.disks["/data"].faults.append(DiskFault(("read",)))
+    with pytest.raises(LogFailedError, match=r"cannot be read: .*Input/output error"):
+        files.newest()

@@ -26,7 +26,8 @@ class _Leader:
             Voter(node_id=n, directory_id=UUID(int=n), host="h", port=n) for n in (1, 2, 3)
         )
         self.log = RaftLog.create(directory, 1, UUID(int=1), voters)
-        self.is_active_leader = True
+        self.is_active_leader = self.is_leader = True
+        self.leader_id, self.term = 1, 1
         self.commit_index = 1
         self.connected = {n: UUID(int=n) for n in connected}
         self.heard_s: dict[int, float] = {}
@@ -151,6 +152,19 @@ def test_addresses_of_voters(host: str) -> None:
     leader = _Leader()
     leader.ask(Operation.ADD, 4, host, 9093)
     assert leader.log.voters.node_ids == (1, 2, 3, 4)
+
+
+def test_a_voter_whose_node_has_another_disk_is_described_as_away() -> None:
+    leader = _Leader()
+    leader.connected[2] = UUID(int=77)
+    found = leader.membership.describe()
+    away, well = found.voters[1], found.voters[2]
+    assert (away.node_id, away.directory_id) == (2, UUID(int=2))
+    assert (away.log_end_offset, away.last_fetch_ms, away.last_caught_up_ms) == (-1, -1, -1)
+    assert well.last_fetch_ms == 100_000
+    here = {(each.node_id, each.directory_id): each for each in found.observers}
+    assert set(here) == {(2, UUID(int=77)), (4, UUID(int=4))}
+    assert here[2, UUID(int=77)].last_fetch_ms == 100_000
 
 
 def test_who_lags_far_behind_is_not_added() -> None:

@@ -147,6 +147,32 @@ def test_a_restart_that_fails_is_told_and_may_be_repeated(tmp_path: Path) -> Non
     assert run.run(script)
 
 
+def test_restarts_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a quorum no node is ready before others are."""
+    run = Run(tmp_path)
+    both = 2 * len(run.layouts)
+    starts: list[Daemon] = []
+    plain = Daemon.start
+
+    async def start(daemon: Daemon) -> None:
+        starts.append(daemon)
+        if len(starts) > len(run.layouts):
+            await run.until(lambda: len(starts) == both)
+        await plain(daemon)
+
+    monkeypatch.setattr(Daemon, "start", start)
+
+    async def script(run: Run) -> None:
+        await run.until(lambda: run.announced)
+        answers = await asyncio.gather(run.ask(1), run.ask(2))
+        assert all(answer["pid"] > 0 for answer in answers)
+        stop()
+
+    assert run.run(script)
+
+
 def test_requests_of_a_wrong_type_are_refused(tmp_path: Path) -> None:
     run = Run(tmp_path, nodes=1)
 

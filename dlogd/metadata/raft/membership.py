@@ -165,7 +165,8 @@ class Membership:
     def describe(self) -> QuorumState:
         """Return who votes, who follows and how far they are."""
         voters = self._log.voters
-        observers = [n for n in self._core.connected if voters.get(n) is None]
+        # Also a voter's node that came back with another directory: the voter itself is away.
+        observers = [n for n, d in self._core.connected.items() if not voters.holds(n, d)]
         return QuorumState(
             leader_id=self._core.leader_id,
             term=self._core.term,
@@ -178,7 +179,8 @@ class Membership:
 
     def _describe(self, node_id: int, directory_id: UUID) -> ReplicaState:
         end, fetched_ms, caught_up_ms = -1, -1, -1
-        peer = self._core.seat(node_id)
+        met = self._core.connected.get(node_id, directory_id)
+        peer = self._core.seat(node_id) if directory_id in (UNBOUND, met) else None
         if node_id == self._log.node_id:
             end = self._log.last_index + 1
             fetched_ms = caught_up_ms = int(self._core.now_s() * 1000)
@@ -186,7 +188,8 @@ class Membership:
             held, heard_s, caught_up_s = self._replication.state_of(peer)
             end = held + 1
             fetched_ms, caught_up_ms = int(heard_s * 1000), int(caught_up_s * 1000)
-        voter = self._log.voters.get(node_id)
+        is_voter = self._log.voters.holds(node_id, directory_id)
+        voter = self._log.voters.get(node_id) if is_voter else None
         return ReplicaState(
             node_id=node_id,
             directory_id=directory_id,

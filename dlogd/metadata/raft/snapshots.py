@@ -19,7 +19,7 @@ from dlogd.metadata import snapshot
 from dlogd.metadata.encoding import MalformedError, Reader, Writer
 from dlogd.metadata.image import ClusterImage
 from dlogd.metadata.raft import voters as voter_sets
-from dlogd.metadata.raft.log import LogCorruptError
+from dlogd.metadata.raft.log import LogCorruptError, LogFailedError
 from dlogd.metadata.raft.voters import Voters
 from dlogd.storage.files import Directory
 
@@ -92,8 +92,14 @@ class SnapshotFiles:
         return taken
 
     def newest(self) -> bytes:
-        """Return the bytes of the newest one, for the wire."""
-        return self._read(_file_name(self.index))
+        """Return the bytes of the newest one, for the wire; raise LogFailedError."""
+        name = _file_name(self.index)
+        try:
+            return self._read(name)
+        except OSError as error:
+            raise LogFailedError(
+                f"{self._directory.path}/{name} cannot be read: {error}"
+            ) from error
 
     def _read(self, name: str) -> bytes:
         file = self._directory.open(name, read_only=True)
