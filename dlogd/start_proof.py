@@ -103,9 +103,12 @@ def _is_old_copy(
     home: Home, known: NodeRegistration | None, epochs: Mapping[UUID, int | None]
 ) -> bool:
     """Whether a directory that the last life used is as some earlier life has left it."""
+    if known is None or home.directory_id not in known.directory_ids:
+        return False
+    if home.directory_id in known.failed_directory_ids:
+        return False  # the last life could not use it
     epoch = epochs[home.directory_id]
-    is_known = known is not None and home.directory_id in known.directory_ids
-    return is_known and known is not None and epoch is not None and epoch != known.node_epoch
+    return epoch is not None and epoch != known.node_epoch
 
 
 def _is_open(home: Home, key: LogKey) -> bool:

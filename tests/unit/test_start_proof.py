@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import errno
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from dlogd.config.choices import FlushPolicy
 from dlogd.metadata.commands import Proof
 from dlogd.metadata.image import Applied, NodeRegistration, Outcome
 from dlogd.start_proof import StartProof, start_proof
+from tests.fakes.faults import DiskFault
 from tests.fakes.files import MemoryDirectory
 from tests.fakes.manager import TOPIC_ID, ManagerHost, wanted
 from tests.simulation.loop import run_alone
@@ -274,3 +276,23 @@ def test_all_directories_new() -> None:
         await lives.host.stop()
 
     check(scenario)
+
+
+def test_a_directory_that_the_last_life_could_not_use_is_no_old_copy() -> None:
+    async def scenario(lives: Lives) -> None:
+        await lives.start()
+        await lives.host.stop()
+        machine = lives.host.machine
+        machine.disks[lives.host.mounts[1]].faults.append(
+            DiskFault(operations=("open",), errno=errno.EIO)
+        )
+        first = await lives.start()
+        assert first.offline == (KEY, OTHER)  # they may be on what cannot be read
+        await lives.host.crash()
+        machine.disks[lives.host.mounts[1]].faults.clear()
+        second = await lives.recover()
+        assert (second.missing, second.offline) == ((), ())
+        assert second.unproven == (KEY, OTHER)
+        await lives.crash()
+
+    check(scenario, 2)
