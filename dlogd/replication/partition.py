@@ -187,6 +187,8 @@ class Partition:
                 f"min.insync.replicas is {self.min_isr}, {self.isr_count} in sync"
             )
         if self.isr_count > 1:
+            if self._clock.now_us() >= self._lease.valid_until_us:
+                raise self._lease_ended()
             raise PolicyViolationError(
                 "Records are not replicated yet, and another node could lead without them: use a"
                 " topic with replication factor 1"

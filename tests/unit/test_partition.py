@@ -217,6 +217,15 @@ def test_an_isr_that_would_lead_without_the_records_is_not_written_to(
         with pytest.raises(PolicyViolationError, match="replication factor 1"):
             append(partition, batch(), acks)
         assert partition.log.log_end_offset == 0
+
+        class Ended:
+            valid_until_us = 0
+
+        # Who leads no longer says so: another one may serve by now.
+        partition._lease, lease = Ended(), partition._lease
+        with pytest.raises(NotLeaderOrFollowerError):
+            append(partition, batch(), acks)
+        partition._lease = lease
         partition.lead(partition.leader_epoch, isr_count=1, min_isr=1)
         assert append(partition, batch(), acks)[0] == 0
 
