@@ -20,7 +20,7 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
     WireError,
 )
-from dlog.types import NodeId, TopicId, TopicPartition
+from dlog.types import NodeId, Offset, TopicId, TopicPartition
 from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.metadata.chunks import suspects
@@ -85,6 +85,7 @@ class ReplicaManager:
         self._stopping = False
         self._snapshotting = Snapshotting(self.by_id, placement.clock, placement.engine)
         self.roles = Roles(self.by_id, placement.node_id, placement.lease, placement.clock)
+        logs.high_watermark_of = self._high_watermark_of
 
     async def recover(self, image: ClusterImage, known_directories: Sequence[UUID] = ()) -> None:
         """Recover the log of every partition that the image places here.
@@ -359,6 +360,11 @@ class ReplicaManager:
             if first_time:
                 name = topic.topic_partition(index)
                 log.error("Cannot delete log, trying again partition=%s error=%s", name, error)
+
+    def _high_watermark_of(self, plog: PartitionLog) -> Offset:
+        """Return what storage keeps of a watermark, and never drops by retention before it."""
+        partition = self.by_id.get(plog.key)
+        return partition.high_watermark if partition else self._logs.stored_high_watermark(plog)
 
     def logs(self) -> list[PartitionLog]:
         """Return the logs of all open partitions."""
