@@ -96,6 +96,11 @@ class DataDirectory:
         return self._root.path
 
     @property
+    def root(self) -> Directory:
+        """The directory itself."""
+        return self._root
+
+    @property
     def topics(self) -> Directory:
         """Where the logs are; there after `adopt`."""
         assert self._topics is not None

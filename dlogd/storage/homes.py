@@ -4,6 +4,7 @@ The blocking half is `dlogd.storage.directories`; what happens to homes is decid
 `dlogd.storage.manager`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -34,6 +35,8 @@ class StorageSettings:
     retention_check_interval_ms: int = 30_000
     high_watermark_interval_ms: int = 5_000
     direct_required: bool = False
+    scrub_interval_ms: int = 7 * 86_400_000  # -1: never
+    scrub_rate: int = 10 << 20  # bytes per second of each directory
 
 
 class Home:
@@ -67,6 +70,7 @@ class Home:
         self.gone: dict[LogKey, None] = {}  # logs that had records and are not there
         self.confirmed = False
         """Whether what this start found may be forgotten: the cluster knows it, or need not."""
+        self.scrub_status: Callable[[], dict[str, Any]] | None = None
         self.space = DiskSpace(settings.reserve)
         self.services = replace(services, spare=directory.spare)
         self.creations = GroupedWork(
@@ -146,4 +150,5 @@ class Home:
             "free_bytes": self.space.free_bytes,
             "reserve_bytes": self.space.reserve_bytes,
             "appends_refused": self.space.is_low,
+            "scrub": None if self.scrub_status is None else self.scrub_status(),
         }

@@ -1,4 +1,4 @@
-"""What a node does for its logs by the clock: free space, retention, saved high watermarks.
+"""What a node does for its logs by the clock: free space, retention, scrub, saved watermarks.
 
 Owner: the event loop's thread; started by `dlogd.storage.manager`. The plans are pure
 (`dlogd.storage.retention`, `dlogd.storage.reserve`).
@@ -16,6 +16,7 @@ from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_state import LogServices
 from dlogd.storage.retention import plan_retention
+from dlogd.storage.scrub import Scrub
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,11 @@ class Upkeep:
         # A log that is gone must not be missed again when it has begun anew.
         await self._save_all()
         for home in self._working():
+            on_error = partial(self._owner.on_home_error, home)
+            scrub = Scrub(home, self._services, lambda: self._owner.settings, on_error)
+            home.scrub_status = scrub.status
             self._tasks.spawn(f"measure {home.path}", self._measure_often(home))
+            self._tasks.spawn(f"scrub {home.path}", scrub.run())
         self._tasks.spawn("retention", self._retain_often())
         self._tasks.spawn("save high watermarks", self._save_often())
 
