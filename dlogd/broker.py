@@ -222,7 +222,6 @@ class Broker:
             self.replicating = Replicating(
                 clustering,
                 replicas,
-                logs,
                 loop=self._loop,
                 engine=self._engine,
                 clock=self._clock,

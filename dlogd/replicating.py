@@ -23,7 +23,6 @@ from dlogd.replication.reconcile import Key
 from dlogd.replication.taking import FetchCounters
 from dlogd.server.feeds import Feeds
 from dlogd.storage.engine import Engine
-from dlogd.storage.manager import LogManager
 from dlogd.tasks import Tasks
 
 
@@ -34,7 +33,6 @@ class Replicating:
         self,
         clustering: Clustering,
         replicas: ReplicaManager,
-        logs: LogManager,
         *,
         loop: asyncio.AbstractEventLoop,
         engine: Engine,
@@ -71,7 +69,7 @@ class Replicating:
                 rng=rng,
                 tasks=tasks,
                 memory=LinkMemory(),
-                cutter=Cutter(engine, clock, logs.save_watermark),
+                cutter=Cutter(engine, clock),
                 counters=self.counters,
                 address=clustering.address_of,
                 introduce=clustering.introduce,

@@ -25,6 +25,7 @@ from dlogd.config.cluster_sections import (
     LeaseConfig,
     MembershipConfig,
     RaftTimingsConfig,
+    ReplicaConfig,
     SerfConfig,
 )
 from dlogd.config.keys import BoundKey, key, keys_of, section
@@ -55,6 +56,7 @@ from dlogd.config.storage_sections import (
     ReadConfig,
     RecoveryConfig,
     RetentionConfig,
+    ScrubConfig,
     SegmentConfig,
 )
 from dlogd.config.units import Address, DiskReserve, NodeAt
@@ -106,6 +108,7 @@ class Config:
     lease: LeaseConfig = section(LeaseConfig)
     membership: MembershipConfig = section(MembershipConfig)
     serf: SerfConfig = section(SerfConfig)
+    replica: ReplicaConfig = section(ReplicaConfig)
     segment: SegmentConfig = section(SegmentConfig)
     index: IndexConfig = section(IndexConfig)
     preallocate: PreallocateConfig = section(PreallocateConfig)
@@ -123,6 +126,7 @@ class Config:
     retention: RetentionConfig = section(RetentionConfig)
     disk: DiskConfig = section(DiskConfig)
     recovery: RecoveryConfig = section(RecoveryConfig)
+    scrub: ScrubConfig = section(ScrubConfig)
     ack: AckConfig = section(AckConfig)
     message: MessageConfig = section(MessageConfig)
     topic: TopicConfig = section(TopicConfig)
