@@ -22,6 +22,7 @@ from dlogd.metadata.commands import (
     Reassignment,
 )
 from dlogd.metadata.image import Applied, ClusterImage, Drain, Refused, TopicImage, Unknown
+from tests.simulation.fleet.data_plan import REPLICAS_MAX
 from tests.simulation.fleet.host import FleetHost
 from tests.simulation.raft_checks import Call
 
@@ -70,6 +71,7 @@ class Operator(Hands):
 
     def __init__(self, around: Any) -> None:
         super().__init__(around, "operator")
+        self._data = {topic.name for topic in around.plan.data.topics}
 
     def begin(self) -> None:
         """Set the first timer."""
@@ -101,6 +103,8 @@ class Operator(Hands):
             return None
         node_id = self.rng.choice(sorted(image.nodes))
         drain = self.rng.choice((Drain.NONE, Drain.LEADERS, Drain.REPLICAS))
+        if self._data and REPLICAS_MAX == 1 and drain is Drain.REPLICAS:
+            drain = Drain.LEADERS
         return DrainNode(command_id=self.new_id(), node_id=node_id, drain=drain)
 
     def _topic(self, image: ClusterImage) -> TopicImage | None:
@@ -113,6 +117,8 @@ class Operator(Hands):
             return None
         number = self.rng.randrange(len(topic.partitions))
         kind = self.rng.choice((ElectionKind.PREFERRED, ElectionKind.PREFERRED, *ElectionKind))
+        if topic.name in self._data and "unclean" not in self.around.plan.data.actions:
+            kind = ElectionKind.PREFERRED
         return ElectLeaders(
             command_id=self.new_id(), election=kind, partitions=((topic.topic_id, (number,)),)
         )
@@ -120,6 +126,8 @@ class Operator(Hands):
     def _reassign(self, host: FleetHost, image: ClusterImage) -> Any:
         topic = self._topic(image)
         if topic is None:
+            return None
+        if topic.name in self._data and REPLICAS_MAX == 1:
             return None
         number = self.rng.randrange(len(topic.partitions))
         replicas: tuple[NodeId, ...] | None = None
