@@ -103,6 +103,7 @@ class DataAdmin:
                 retention="retention.bytes" in configs,
             )
         self._clients.lives.append(life)
+        self._history.ids.setdefault(plan.name, []).append(topic_id)
         self._around.trace("topic", plan.name, topic_id)
 
     async def _find(self, name: str) -> UUID | None:

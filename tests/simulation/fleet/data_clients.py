@@ -7,6 +7,7 @@ What is read is checked to the last byte and becomes a `Poll`. Nothing here judg
 import asyncio
 import itertools
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -21,7 +22,7 @@ from dlog.client.producer import Producer
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
 from dlog.transport import Address, ConnectionOptions
-from dlog.types import ZERO_TOPIC_ID, TopicPartition
+from dlog.types import ZERO_TOPIC_ID, PartitionId, TopicPartition
 from tests.simulation.clients import make_value, number_of
 from tests.simulation.fleet.data_plan import DataConsumerPlan, DataProducerPlan
 from tests.simulation.fleet.plan import CLIENT_PORT, FleetPlan, address_of
@@ -249,16 +250,18 @@ class DataConsumer:
     def _is_new(self) -> bool:
         return any(name not in self._topics for name in self._names())
 
-    async def _begin(self) -> bool:
-        """Begin anew, from the start of all topics; return whether that was possible."""
+    async def _begin(self, logs: Iterable[LogKey] = ()) -> bool:
+        """Begin anew, from the start of all topics or of some logs; return whether it worked."""
         await self._end()
         names = self._names()
+        named = [TopicPartition(key.topic, PartitionId(key.partition)) for key in logs]
         if not names:
             return False
         plan = self.plan
         consumer = Consumer(
             self._clients.addresses(self._rng),
-            names,
+            () if named else names,
+            partitions=named,
             start="earliest",
             on_gap=self._on_gap,
             max_prefetch_bytes=100_000,
@@ -318,8 +321,8 @@ class DataConsumer:
             return
         by_log: dict[TopicPartition, list[ConsumedRecord]] = {}
         for record in records:
-            # Cheaper than a named tuple for each record.
-            by_log.setdefault(TopicPartition(record.topic, record.partition), []).append(record)  # type: ignore[arg-type]
+            at = TopicPartition(record.topic, PartitionId(record.partition))
+            by_log.setdefault(at, []).append(record)
         for at, found in by_log.items():
             self._note(at, invoked_ns, found)
         await self._around.sleep_ms(5 + 10 * self._rng.random())
@@ -365,18 +368,14 @@ class DataConsumer:
 
     async def catch_up(self, ends: dict[LogKey, int]) -> None:
         """Read on up to where the logs end, as far as they stay."""
-        while not await self._begin_again():
+        while ends and not await self._begin(ends):
             await self._around.sleep_ms(50)
         left = dict(ends)
         while left:
             await self._turn()
             assert self._consumer is not None
             for key, end in ends.items():
-                at = TopicPartition(key.topic, key.partition)  # type: ignore[arg-type]
-                known = at in self._consumer.assignment
-                if key in left and known and self._consumer.position(at) >= end:
+                at = TopicPartition(key.topic, PartitionId(key.partition))
+                if key in left and self._consumer.position(at) >= end:
                     del left[key]
         await self._end()
-
-    async def _begin_again(self) -> bool:
-        return await self._begin()
