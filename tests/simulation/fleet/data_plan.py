@@ -7,7 +7,7 @@ seeds as they were.
 import random
 from dataclasses import dataclass
 
-REPLICAS_MAX = 1
+REPLICAS_MAX = 3
 """Topics have at most so many."""
 
 
@@ -83,11 +83,7 @@ def draw_data(seed: int, nodes: int, pace: float) -> DataPlan:
         producers=_producers(rng, pace),
         consumers=_consumers(rng),
         admin_interval_ms=int(rng.choice((150, 400, 1000)) * pace),
-        actions=tuple(
-            each
-            for each in ACTIONS
-            if rng.random() < 0.4 and (each != "move" or REPLICAS_MAX > 1)
-        ),
+        actions=tuple(each for each in ACTIONS if rng.random() < 0.4),
     )
 
 

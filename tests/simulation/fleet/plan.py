@@ -41,7 +41,6 @@ class FleetPlan:
     clients: int
     client_interval_ms: int
     operator_interval_ms: int
-    shrinks: bool  # leaders shrink their ISRs now and then
     last_strike: str  # how nodes are taken away when all has healed
     faults: tuple[Fault, ...]
     capacity_bytes: int = 1 << 40
@@ -99,7 +98,7 @@ class FleetPlan:
         lines.append(
             f"clients {self.clients} every {self.client_interval_ms} ms,"
             f" operator every {self.operator_interval_ms} ms,"
-            f" shrinks {self.shrinks}, last strike {self.last_strike}"
+            f" last strike {self.last_strike}"
         )
         lines += self.data.describe()
         return lines + [f"fault {number}: {fault}" for number, fault in self.schedule()]
@@ -161,7 +160,6 @@ def draw(seed: int) -> FleetPlan:
         clients=rng.choice((1, 2, 3)),
         client_interval_ms=int(rng.choice((30, 100, 300)) * pace),
         operator_interval_ms=int(rng.choice((60, 200, 800)) * pace),
-        shrinks=rng.random() < 0.3,
         last_strike=rng.choice(("none", "crash", "crash", "power-cut", "pause")),
         faults=_faults(random.Random(f"{seed}/fleet/faults"), active_ms, pace, data_directories),
         data=draw_data(seed, nodes, pace),

@@ -30,7 +30,7 @@ from tests.simulation.fleet.data_ending import DataEnding
 from tests.simulation.fleet.data_judge import judge
 from tests.simulation.fleet.faults import FleetSaboteur
 from tests.simulation.fleet.host import FleetHost
-from tests.simulation.fleet.operators import Followers, Operator
+from tests.simulation.fleet.operators import Operator
 from tests.simulation.fleet.plan import FleetPlan
 from tests.simulation.fleet.threads import virtual_threads
 from tests.simulation.loop import NS, SimLoop, StalledError, World
@@ -135,7 +135,6 @@ class _FleetRun:
         self.producers = [DataProducer(self.data, each) for each in plan.data.producers]
         self.consumers = [DataConsumer(self.data, each) for each in plan.data.consumers]
         self.operator = Operator(self)
-        self.followers = Followers(self)
         self.saboteur = FleetSaboteur(self)
         self.count = self.registry.count
         self.violate = self.registry.violate
@@ -182,7 +181,6 @@ class _FleetRun:
         workers = (*self.clients, self.data_admin, *self.producers, *self.consumers)
         tasks = [self.loop.create_task(each.run(), name="client") for each in workers]
         self.operator.begin()
-        self.followers.begin()
         self.saboteur.schedule()
         self.world.at(0, self._look)
         try:
