@@ -44,17 +44,18 @@ class NodeDisks:
         self._stack.close()
 
     def overrides(self, number: int) -> dict[str, str]:
-        """Return what lets a node use its disks."""
+        """Make the directories of a node, and return what lets it use them."""
+        self.data_of(number).mkdir(exist_ok=True)
+        (self.meta[number].path / "meta").mkdir(exist_ok=True)
         return {
-            "data.directories": json.dumps([str(self.logs[number].path / "data")]),
+            "data.directories": json.dumps([str(self.data_of(number))]),
             "metadata.directory": json.dumps(str(self.meta[number].path / "meta")),
             "disk.reserve.bytes": str(RESERVE_BYTES),
         }
 
-    def make_folders(self, number: int) -> None:
-        """Make the directories that the configuration names."""
-        for path in (self.logs[number].path / "data", self.meta[number].path / "meta"):
-            path.mkdir(exist_ok=True)
+    def data_of(self, number: int) -> Path:
+        """Return the data directory of a node."""
+        return self.logs[number].path / "data"
 
     def fail_logs(self, number: int) -> None:
         """Let everything that touches the logs of a node fail with EIO, until it is mounted."""
