@@ -6,7 +6,7 @@ The history is a file, judged by `tests.histories`; `python -m tests.histories F
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -199,7 +199,7 @@ class Load:
         async with asyncio.timeout(READERS_S):
             await asyncio.gather(*self._reading)
 
-    def compare_replicas(self, data: Mapping[int, Path]) -> None:
+    def compare_replicas(self, data: Mapping[int, Sequence[Path]]) -> None:
         """Note where the files of the replicas differ; the nodes have ended."""
         for text in differences(self._finals, self._replicas, data):
             self.recorder.add(Violation(text))

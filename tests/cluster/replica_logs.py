@@ -21,10 +21,12 @@ class OnDisk(NamedTuple):
     crc: int
 
 
-def folder_of(data: Path, key: LogKey) -> Path | None:
-    """Return where a replica has its files, None when it has none."""
+def folder_of(data: Sequence[Path], key: LogKey) -> Path | None:
+    """Return in which of its data directories a node has a replica, None when in none."""
     name = f"{key.topic}-{key.partition}.{key.topic_id}"
-    return next((path for path in data.glob(f"topics/{name}") if path.is_dir()), None)
+    found = [path / "topics" / name for path in data if (path / "topics" / name).is_dir()]
+    assert len(found) <= 1, f"{key} is there more than once: {found}"
+    return found[0] if found else None
 
 
 def batches(folder: Path) -> dict[int, OnDisk]:
@@ -43,11 +45,13 @@ def batches(folder: Path) -> dict[int, OnDisk]:
 
 
 def differences(
-    finals: Sequence[FinalLog], replicas: Mapping[LogKey, Sequence[int]], data: Mapping[int, Path]
+    finals: Sequence[FinalLog],
+    replicas: Mapping[LogKey, Sequence[int]],
+    data: Mapping[int, Sequence[Path]],
 ) -> list[str]:
     """Return where replicas are not whole, or not the same, below the high watermark.
 
-    `data` is the data directory of each node.
+    `data` has the data directories of each node.
     """
     wrong = []
     for final in finals:
@@ -74,7 +78,7 @@ def _not_whole(final: FinalLog, node: int, found: dict[int, OnDisk]) -> list[str
     return []
 
 
-def _not_equal(final: FinalLog, data: dict[int, Path]) -> list[str]:
+def _not_equal(final: FinalLog, data: Mapping[int, Sequence[Path]]) -> list[str]:
     first: dict[int, tuple[int, OnDisk]] = {}
     for node, path in data.items():
         folder = folder_of(path, final.key)

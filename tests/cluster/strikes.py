@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tests.cluster.clients import Witness
 from tests.cluster.hosts import Hosts
 from tests.cluster.load import Load
-from tests.cluster.node_disks import RESERVE_BYTES, NodeDisks
+from tests.cluster.node_disks import LOGS, SIZES, NodeDisks
 from tests.cluster.nodes import Cluster, Node
 from tests.cluster.operators import Operator
 
@@ -244,9 +244,14 @@ class Striker:
 
     def _disk_strikes(self, disks: NodeDisks) -> dict[str, Callable[[], Awaitable[None]]]:
         async def lose_power(victims: Sequence[Node]) -> None:
-            # First the disks: what the processes still do does not get there.
+            # Who stands still does not learn of it, as it would from errors.
+            for each in victims:
+                each.signal(signal.SIGSTOP)
             for each in victims:
                 disks.lose_power(each.node_id)
+            await replace(victims)
+
+        async def replace(victims: Sequence[Node]) -> None:
             await asyncio.gather(*(self._kill_one(each) for each in victims))
             for each in victims:
                 await asyncio.to_thread(disks.mount_again, each.node_id)
@@ -254,14 +259,14 @@ class Striker:
 
         async def fill() -> None:
             node = self._rng.choice(self._nodes)
-            with disks.logs[node.node_id].filled(RESERVE_BYTES // 2):
+            with disks.filled(node.node_id, self._rng.choice(LOGS)):
                 await asyncio.sleep(self._rng.uniform(*DISK_S))
 
         async def fail() -> None:
             node = self._rng.choice(self._nodes)
-            disks.fail_logs(node.node_id)
+            disks.fail(node.node_id, self._rng.choice(tuple(SIZES)))
             await asyncio.sleep(self._rng.uniform(*DISK_S))
-            await lose_power([node])
+            await replace([node])
 
         return {
             "power cut": lambda: lose_power([self._rng.choice(self._nodes)]),
