@@ -1,7 +1,11 @@
-"""The long form of `test_chaos`: `python -m tests.cluster --minutes 15 --seed 7`."""
+"""The long form of `test_chaos`: `python -m tests.cluster --minutes 15 --seed 7`.
+
+As root it also cuts the network and harms disks, unless told otherwise.
+"""
 
 import argparse
 import asyncio
+import os
 import random
 import shutil
 import sys
@@ -24,8 +28,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="drawn when not given")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--replicas", type=int, default=3, help="of each log; 0: no records")
-    parser.add_argument("--cuts", action="store_true", help="also cut the network; needs root")
-    parser.add_argument("--disks", action="store_true", help="also harm disks; needs root")
+    is_root = os.geteuid() == 0
+    flag = argparse.BooleanOptionalAction
+    parser.add_argument("--cuts", action=flag, default=is_root, help="also cut the network")
+    parser.add_argument("--disks", action=flag, default=is_root, help="also harm disks")
+    parser.add_argument("--only", default="", help="only strikes with this in their names")
     options = parser.parse_args()
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     plan = Plan(
@@ -34,6 +41,7 @@ def main() -> int:
         nodes=options.nodes,
         replicas=options.replicas,
         min_isr=options.replicas // 2 + 1,
+        only=options.only,
     )
     HISTORIES.mkdir(parents=True, exist_ok=True)
     history = HISTORIES / f"{time.strftime('%Y%m%d-%H%M%S')}-{seed}.jsonl"

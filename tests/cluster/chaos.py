@@ -1,4 +1,4 @@
-"""A cluster of real processes under kill -9 and SIGSTOP, with clients, and the verdict.
+"""A cluster of real processes that is harmed in all ways, with clients, and the verdict.
 
     python -m tests.cluster --minutes 15 --seed 7
 
@@ -12,7 +12,7 @@ that their files are the same.
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -34,6 +34,7 @@ from tests.cluster.strikes import HEAL_S, StrikeCounts, Striker, Targets
 TOPIC_SOURCE = 1  # of DescribeConfigs: set on the topic itself
 SEEN_EVERY_S = 0.3
 LOG_BYTES = 50_000  # snapshots of the metadata come all the time
+CALM_S = 1.0
 CALM_PAUSE_S = (0.1, 0.5)  # of clients that change the metadata, beside those that write records
 
 
@@ -47,6 +48,10 @@ class Plan:
     replicas: int = 3
     """Of the records' topics; 0: no records."""
     min_isr: int = 2
+    only: str = ""
+    """Only strikes with this in their names."""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Of every node's configuration."""
 
 
 @dataclass(slots=True)
@@ -227,10 +232,14 @@ class Chaos:
 
     async def _strike_until(self, striker: Striker, end_s: float) -> None:
         order: list[str] = []
+        kinds = [each for each in striker.kinds if self._plan.only in each]
         done = 0
-        while done < len(striker.kinds) or time.monotonic() < end_s:
+        # Before the first one there is something to lose.
+        await striker.healed()
+        await asyncio.sleep(CALM_S)
+        while done < len(kinds) or time.monotonic() < end_s:
             if not order:
-                order = self._rng.sample(striker.kinds, len(striker.kinds))
+                order = self._rng.sample(kinds, len(kinds))
             kind = order.pop()
             print(f"{time.strftime('%H:%M:%S')} {kind}", flush=True)
             await striker.strike(kind)
@@ -332,7 +341,9 @@ async def run_chaos(
     history: Path | None = None,
 ) -> Summary:
     """Make a cluster, harm it, judge it. With an even number of nodes one is no voter."""
-    async with cluster_of(directory, plan.nodes, start=False, hosts=hosts) as cluster:
+    async with cluster_of(
+        directory, plan.nodes, plan.overrides, start=False, hosts=hosts
+    ) as cluster:
         for node in cluster.nodes:
             node.log_bytes = LOG_BYTES
             if disks is not None:

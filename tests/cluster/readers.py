@@ -39,6 +39,7 @@ class Reader:
         self.keys = {(key.topic, key.partition): key for key in keys}
         self._ends: Mapping[LogKey, int] | None = None
         self._deadline_s = 0.0
+        self._is_lost = False
 
     def finish(self, ends: Mapping[LogKey, int]) -> None:
         """Read to these ends, and end."""
@@ -50,7 +51,7 @@ class Reader:
         """Whether all has been read, or it takes too long: then the judges will see it."""
         if self._ends is None:
             return False
-        if time.monotonic() > self._deadline_s:
+        if self._is_lost or time.monotonic() > self._deadline_s:
             return True
         return all(self.positions[key] >= end for key, end in self._ends.items())
 
@@ -183,6 +184,7 @@ class RdkReader(Reader):
                 librdkafka.KafkaError.OFFSET_OUT_OF_RANGE,
             ):
                 self.violation(f"lost-read: {error}")
+                self._is_lost = True  # it reads no more of that log
             else:
                 self.counts.reason(f"rdk reader: {error.name()}")
         self.note(invoked_ns, found)

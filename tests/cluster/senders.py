@@ -232,6 +232,8 @@ class Rdk(Sender):
     ) -> None:
         super().__init__(index, manner, log, rng, keys)
         self._done: list[Callable[[], None]] = []
+        self._under_way: dict[int, Send] = {}
+        self._is_dead = False
         settings: dict[str, Any] = {
             "bootstrap.servers": ",".join(bootstrap),
             "acks": manner.acks,
@@ -239,20 +241,20 @@ class Rdk(Sender):
             "compression.type": manner.compression,
             "delivery.timeout.ms": 120_000,
             "log_level": 0,
-            "error_cb": self._on_error,
+            "error_cb": lambda _: None,
         }
         self._producer = librdkafka.Producer(settings)
         self._thread = ThreadPoolExecutor(1, self.name)
 
     async def run(self) -> None:
-        while not self.is_stopping:
+        while not self.is_stopping and not self._is_dead:
             key = self.draw()
             sends = []
             if key is not None:
                 sends = [self.next_send(key) for _ in range(self.rng.choice(BURST))]
             await self._work(sends, self.rng.uniform(*PACE_S))
         deadline_s = time.monotonic() + FLUSH_S
-        while any(self.pending.values()):
+        while any(self.pending.values()) and not self._is_dead:
             assert time.monotonic() < deadline_s, f"{self.name} does not tell: {self.pending}"
             await self._work([], 0.2)
         self._thread.shutdown()
@@ -266,6 +268,7 @@ class Rdk(Sender):
 
     def _in_thread(self, sends: list[tuple[Send, bytes]], wait_s: float) -> None:
         for send, value in sends:
+            self._under_way[send.numbers[0]] = send
             try:
                 self._producer.produce(
                     send.key.topic,
@@ -275,18 +278,26 @@ class Rdk(Sender):
                 )
             except (librdkafka.KafkaException, BufferError) as error:
                 text = f"rdk produce: {error}"
+                del self._under_way[send.numbers[0]]
                 self._done.append(partial(self.over, send, Outcome.REFUSED, error=text))
         end_s = time.monotonic() + wait_s
-        while (left_s := end_s - time.monotonic()) > 0:
-            self._producer.poll(left_s)
+        try:
+            while (left_s := end_s - time.monotonic()) > 0:
+                self._producer.poll(left_s)
+        except librdkafka.KafkaException as error:
+            self._die(error)
+
+    def _die(self, error: Exception) -> None:
+        """Note that the producer has given itself up, as it does when it sees that data is gone."""
+        self._is_dead = True
+        self._done.append(partial(self.log.counts.reason, f"rdk fatal: {error}"))
+        for send in self._under_way.values():
+            self._done.append(partial(self.over, send, Outcome.UNKNOWN, error="rdk fatal"))
 
     def _on_delivery(self, send: Send, error: Any, message: Any) -> None:
+        del self._under_way[send.numbers[0]]
         if error is None:
             self._done.append(partial(self.over, send, Outcome.OK, message.offset()))
         else:
             text = f"rdk: {error.name()}"
             self._done.append(partial(self.over, send, Outcome.UNKNOWN, error=text))
-
-    def _on_error(self, error: Any) -> None:
-        if error.fatal():
-            self._done.append(partial(self.log.counts.reason, f"rdk fatal: {error}"))

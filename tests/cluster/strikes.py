@@ -269,8 +269,8 @@ class Striker:
             await replace([node])
 
         return {
-            "power cut": lambda: lose_power([self._rng.choice(self._nodes)]),
-            "power cut of all": lambda: lose_power(self._nodes),
+            "power cut of disks": lambda: lose_power([self._rng.choice(self._nodes)]),
+            "power cut of all disks": lambda: lose_power(self._nodes),
             "full disk": fill,
             "failing disk": fail,
         }
