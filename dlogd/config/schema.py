@@ -21,10 +21,12 @@ from dlogd.config.choices import (
     MembershipKind,
 )
 from dlogd.config.cluster_sections import (
+    ElectionConfig,
     InternalConfig,
     LeaseConfig,
     MembershipConfig,
     RaftTimingsConfig,
+    RefillConfig,
     SerfConfig,
 )
 from dlogd.config.keys import BoundKey, key, keys_of, section
@@ -104,6 +106,8 @@ class Config:
     metadata: MetadataConfig = section(MetadataConfig)
     raft: RaftTimingsConfig = section(RaftTimingsConfig)
     lease: LeaseConfig = section(LeaseConfig)
+    election: ElectionConfig = section(ElectionConfig)
+    refill: RefillConfig = section(RefillConfig)
     membership: MembershipConfig = section(MembershipConfig)
     serf: SerfConfig = section(SerfConfig)
     segment: SegmentConfig = section(SegmentConfig)
