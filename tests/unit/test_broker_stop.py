@@ -211,6 +211,22 @@ def test_a_disk_that_hangs_does_not_hold_up_the_stop(before: bool, stuck: str) -
     run_virtual(scenario)
 
 
+def test_a_disk_that_goes_on_in_time_ends_in_order() -> None:
+    async def scenario() -> None:
+        host = Host()
+        await host.start()
+        await host.create(4)
+        disk = host.machine.disks["/data0"]
+        disk.stick()
+        asyncio.get_running_loop().call_later(TIMEOUT_S * 0.8, disk.unstick)
+        took, problem = await host.stop()
+        assert TIMEOUT_S * 0.8 <= took < TIMEOUT_S * 0.9
+        assert (problem, host.broker.hanging) == ("", [])
+        assert {"data0/clean-shutdown", "data1/clean-shutdown"} <= host.files()
+
+    run_virtual(scenario)
+
+
 class Lonely:
     """What a node of a cluster has whose quorum went away while it took its leave."""
 
