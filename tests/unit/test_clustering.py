@@ -114,6 +114,28 @@ def test_the_secret(tmp_path: Path) -> None:
     assert cluster_settings.read_secret(str(path), open_directory) == SECRET
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o644, 0o602])
+def test_a_secret_that_others_may_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
+) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(SECRET)
+    path.chmod(mode)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    for each in (path, link):
+        caplog.clear()
+        assert cluster_settings.read_secret(str(each), open_directory) == SECRET
+        found = [line for line in caplog.messages if "open to other users" in line]
+        assert len(found) == (mode & 0o077 != 0)
+        for line in found:
+            assert f"key=cluster.secret.file path={each} mode={mode:04o}" in line
+            assert f"chmod 600 {each}" in line
+    caplog.clear()
+    assert cluster_settings.read_key(str(path), open_directory, "serf.key.file") == SECRET
+    assert ("key=serf.key.file" in caplog.text) == (mode & 0o077 != 0)
+
+
 def test_a_registration_in_a_cluster_names_what_is_out_of_service() -> None:
     topic = TopicId(int=7)
     proof = StartProof(proof=Proof.CLEAN, previous_epoch=5, offline=((topic, 3), (topic, 0)))
