@@ -50,22 +50,28 @@ class Closing:
             return max(0.0, begin + timeout_s * share - self._services.loop.time())
 
         saving = asyncio.gather(*map(self._save, self._homes if clean else ()))
-        await self._wait(saving, left_s(SAVE_SHARE))
-        await self._tasks.close()
-        closing = asyncio.gather(*(self._close(home, clean=clean) for home in self._homes))
-        # What was slow at first has as much time as the rest.
-        await self._wait(asyncio.gather(saving, closing), left_s(1.0))
-        hanging = list(self.awaited)
-        for each in (saving, closing):
-            each.cancel()
-        await asyncio.gather(saving, closing, return_exceptions=True)
-        return hanging
-
-    async def _wait(self, ending: Awaitable[object], timeout_s: float | None) -> None:
-        """Wait for an end, which goes on when that takes longer; raise what it raises."""
+        ending = [saving]
         try:
-            await asyncio.wait_for(asyncio.shield(ending), timeout_s)
-        except TimeoutError:
+            await self._wait(ending, left_s(SAVE_SHARE))
+            await self._tasks.close()
+            ending.append(asyncio.gather(*(self._close(home, clean=clean) for home in self._homes)))
+            # What was slow to be saved has as much time as the rest.
+            await self._wait(ending, left_s(1.0))
+            return list(self.awaited)
+        finally:
+            for each in ending:
+                each.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
+
+    async def _wait(
+        self, ending: Sequence[asyncio.Future[list[None]]], timeout_s: float | None
+    ) -> None:
+        """Wait for ends, which go on when that takes longer; raise what they raise."""
+        _, late = await asyncio.wait(ending, timeout=timeout_s)
+        for each in ending:
+            if each.done():
+                each.result()
+        if late:
             log.warning("Storage does not end in time awaited=%s", ", ".join(self.awaited))
 
     async def _await(self, name: str, work: Awaitable[None]) -> None:
