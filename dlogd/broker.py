@@ -98,6 +98,7 @@ class Broker:
         self._tasks = Tasks()
         self._context: ServerContext | None = None
         self._fetch: FetchHandler | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     # -- start
 
@@ -368,17 +369,22 @@ class Broker:
             await self.clustering.stop()
         if self.logs is not None:
             self.hanging += await self.logs.close(timeout_s=left_s(LOGS_SHARE))
-        await self._close_store(left_s(1.0))
+        if not await self._close_store(left_s(1.0)):
+            self.hanging.append("metadata")
         await self._tasks.close()
         self.phase = "stopped"
         self._judge_stop()
 
-    async def _close_store(self, timeout_s: float) -> None:
-        if self.store is not None and "metadata" not in self.hanging:
-            try:
-                await asyncio.wait_for(self.store.close(), timeout_s)
-            except TimeoutError:
-                self.hanging.append("metadata")
+    async def _close_store(self, timeout_s: float) -> bool:
+        """Close the metadata; return whether they are closed in time. May be called again."""
+        if self.store is None:
+            return True
+        if self._closing is None:
+            self._closing = self._tasks.spawn("close metadata", self.store.close())
+        await asyncio.wait((self._closing,), timeout=timeout_s)
+        if self._closing.done():
+            self._closing.result()
+        return self._closing.done()
 
     def _judge_stop(self) -> None:
         problems = []
