@@ -33,6 +33,10 @@ class TestedCluster(ABC):
     def kill(self, node: int) -> None:
         """End a node with SIGKILL."""
 
+    @abstractmethod
+    def restart(self, node: int) -> None:
+        """Start a node again that was killed; return when it serves."""
+
     def close(self) -> None:
         """End everything."""
         self._ends.close()
@@ -65,6 +69,9 @@ class DlogdCluster(TestedCluster):
 
     def kill(self, node: int) -> None:
         os.kill(self._sandbox.pids[node], signal.SIGKILL)
+
+    def restart(self, node: int) -> None:
+        self._sandbox.restart(node)
 
 
 class _Node(KafkaServer):
@@ -116,6 +123,10 @@ class KafkaCluster(TestedCluster):
 
     def kill(self, node: int) -> None:
         self._nodes[node].kill()
+
+    def restart(self, node: int) -> None:
+        self._nodes[node].launch()
+        self._nodes[node].wait(self._nodes[node].ready, 90)
 
 
 CLUSTERS: dict[str, type[TestedCluster]] = {
