@@ -14,6 +14,11 @@ NODES = (1, 2, 3)
 _LAST_WORDS_MAX = 2_000
 
 
+def rack_of(node: int) -> str:
+    """Return the rack of a node, where nodes have one each."""
+    return f"rack-{node}"
+
+
 class TestedCluster(ABC):
     """Three nodes. Life: `start`, then `close`."""
 
@@ -91,6 +96,9 @@ class _Node(KafkaServer):
             "controller.quorum.voters": voters,
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{own}",
             "auto.create.topics.enable": "false",
+            # Readers in a node's rack may be sent to it.
+            "broker.rack": rack_of(node),
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
             # A node that is dead is soon called so.
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",
