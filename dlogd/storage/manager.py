@@ -110,6 +110,12 @@ class LogManager:
         home = self._home_of(key)
         return Offset(0) if home is None else home.high_watermarks.get(home.names[key], Offset(0))
 
+    async def save_watermark(self, opened: PartitionLog) -> None:
+        """Write the high watermark of a log down now: it is about to be lower than on disk."""
+        home = self._home_of((opened.topic_id, opened.topic_partition.partition))
+        if home is not None:
+            await self._upkeep.save(home)
+
     def reconfigure(self, settings: StorageSettings) -> None:
         """Take over reloaded settings."""
         self._settings = settings

@@ -22,7 +22,8 @@ from dlog.wire.frame import RequestHeader
 from dlogd.clock import SystemClock
 from dlogd.replication.lease import ENDLESS
 from dlogd.replication.manager import ReplicaManager
-from dlogd.replication.partition import Partition, PartitionSettings
+from dlogd.replication.batch_checks import PartitionSettings
+from dlogd.replication.partition import Partition
 from dlogd.replication.producers import ProducerStates
 from dlogd.replication.roles import Roles
 from dlogd.server.dispatch import Dispatcher

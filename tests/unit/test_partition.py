@@ -115,7 +115,7 @@ def test_acknowledgements_come_with_the_flush_once_for_each_owner(tmp_path: Path
         first, second = Waiter(), Waiter()
         for number in range(4):
             _, end, _ = append(partition, batch(count=2))
-            partition.wait(end, 5000, (first, second)[number % 2], number)
+            partition.wait(end, -1, 5000, (first, second)[number % 2], number)
         assert partition.high_watermark == 0 and not first.settled
         assert partition.waiting_count == 4
         await partition.log.flush()
@@ -134,7 +134,7 @@ def test_each_wait_ends_in_its_own_time(tmp_path: Path) -> None:
         await partition.log._flusher.freeze()
         patient, hasty, hastier = Waiter(), Waiter(), Waiter()
         for waiter, timeout_ms in ((patient, 60_000), (hasty, 100), (hastier, 50)):
-            partition.wait(append(partition, batch())[1], timeout_ms, waiter)
+            partition.wait(append(partition, batch())[1], -1, timeout_ms, waiter)
         loop = asyncio.get_running_loop()
         started = loop.time()
         await until(lambda: hastier.settled)
