@@ -21,11 +21,13 @@ from dlogd.config.choices import (
     MembershipKind,
 )
 from dlogd.config.cluster_sections import (
+    ElectionConfig,
     InternalConfig,
     LeaseConfig,
     MembershipConfig,
     RaftTimingsConfig,
     ReplicaConfig,
+    RefillConfig,
     SerfConfig,
 )
 from dlogd.config.keys import BoundKey, key, keys_of, section
@@ -106,6 +108,8 @@ class Config:
     metadata: MetadataConfig = section(MetadataConfig)
     raft: RaftTimingsConfig = section(RaftTimingsConfig)
     lease: LeaseConfig = section(LeaseConfig)
+    election: ElectionConfig = section(ElectionConfig)
+    refill: RefillConfig = section(RefillConfig)
     membership: MembershipConfig = section(MembershipConfig)
     serf: SerfConfig = section(SerfConfig)
     replica: ReplicaConfig = section(ReplicaConfig)

@@ -535,6 +535,15 @@ def test_voters_are_added_and_removed() -> None:
         assert quorum.changes[-1] == (Operation.REMOVE, 3, "", 0)
         before = len(quorum.changes)
         assert await add(node, 2) == DuplicateVoterError.code
+        state = quorum.state
+        quorum.state = replace(state, observers=(*state.observers, state.voters[1]))
+        known = {"cluster_id": CLUSTER_ID, "timeout": 1000, "voter_directory_id": UUID(int=0)}
+        listeners = [{"name": "CONTROLLER", "host": "h2", "port": 9093}]
+        response = await node.ask(
+            ApiKey.ADD_RAFT_VOTER, 1, voter_id=2, listeners=listeners, **known
+        )
+        assert "remove it first, then add it" in response.error_message
+        quorum.state = state
         assert await add(node, 4, cluster_id="another") == InconsistentClusterIdError.code
         assert await add(node, 4, voter_directory_id=UUID(int=9)) == VoterNotFoundError.code
         assert await add(node, 4, listeners=[]) == InvalidRequestError.code
