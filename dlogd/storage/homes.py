@@ -61,6 +61,7 @@ class Home:
         # From the last run of the daemon, by names of log directories.
         self.clean_ends: dict[str, Offset] = {}
         self.high_watermarks: dict[str, Offset] = {}
+        self.promised_offsets: dict[str, Offset] = {}
         self.life = Life()  # which life of the node used it last
         self.has_checkpoint = False  # what it had on stable storage is known
         self.was_clean = False  # that life ended in order
@@ -93,6 +94,11 @@ class Home:
         self.logs[key] = opened
         if self._refusal is not None:
             opened.refusal = self._refusal
+
+    def forget_marks(self, name: str) -> None:
+        """What an earlier log of this name had says nothing about the one that begins."""
+        self.high_watermarks.pop(name, None)
+        self.promised_offsets.pop(name, None)
 
     # -- space
 

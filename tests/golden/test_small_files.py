@@ -10,6 +10,7 @@ from dlogd.storage.checkpoint import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
     LIFE,
+    PROMISED_OFFSETS,
     Identity,
     Life,
     MalformedFileError,
@@ -38,6 +39,7 @@ CLEAN_SHUTDOWN_BYTES = b"dlog clean-shutdown 1 50 5da81327\n" + f"42 {LOG_NAME}\
 HIGH_WATERMARKS_BYTES = b"dlog high-watermarks 1 34 2fc29653\n" + (
     b"9223372036854775807 a-0.x\n0 b-0.x\n"
 )
+PROMISED_BYTES = b"dlog promised-offsets 1 50 fccbd917\n" + f"42 {LOG_NAME}\n".encode()
 METADATA_VERSION_BYTES = b"dlog metadata-version 1 5 020e95a5\n1234\n"
 LIFE_BYTES = (
     b"dlog life 1 65 953da6e4\nnode_epoch=1207\nregistering=00112233-4455-4677-8899-aabbccddeeff\n"
@@ -84,6 +86,14 @@ def test_high_watermarks() -> None:
     offsets = {"b-0.x": Offset(0), "a-0.x": Offset(2**63 - 1)}
     assert encode_offsets(HIGH_WATERMARKS, offsets) == HIGH_WATERMARKS_BYTES
     assert decode_offsets(HIGH_WATERMARKS, HIGH_WATERMARKS_BYTES) == offsets
+
+
+def test_promised_offsets() -> None:
+    offsets = {LOG_NAME: Offset(42)}
+    assert encode_offsets(PROMISED_OFFSETS, offsets) == PROMISED_BYTES
+    assert decode_offsets(PROMISED_OFFSETS, PROMISED_BYTES) == offsets
+    with pytest.raises(MalformedFileError):
+        decode_offsets(HIGH_WATERMARKS, PROMISED_BYTES)
 
 
 def test_scrub() -> None:
