@@ -184,6 +184,4 @@ class DataAdmin:
         )
 
     async def _elect(self, key: LogKey) -> None:
-        await self._admin.elect_leaders(
-            [(key.topic, key.partition)], timeout_ms=self._timeout_ms
-        )
+        await self._admin.elect_leaders([(key.topic, key.partition)], timeout_ms=self._timeout_ms)

@@ -1,6 +1,6 @@
 """Simulated users of a cluster's data: the real `Producer` and `Consumer`, and what they heard.
 
-Every record is a `Send` in the history before it is handed over, and ends as ok, refused or unknown.
+Every record is a `Send` in the history before it is handed over; it ends ok, refused or unknown.
 What is read is checked to the last byte and becomes a `Poll`. Nothing here judges the history.
 """
 

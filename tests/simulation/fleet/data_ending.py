@@ -91,7 +91,9 @@ class DataEnding:
         records: list[Seen] = []
         offset = ends[0]
         while offset < ends[1]:
-            got = await fetch(node, key.topic, key.partition, offset, partition_max_bytes=READ_BYTES)
+            got = await fetch(
+                node, key.topic, key.partition, offset, partition_max_bytes=READ_BYTES
+            )
             data = got.records
             for position, _ in iter_headers(data, 0, len(data)):
                 for record in decode(data, position):
@@ -172,4 +174,3 @@ async def _bytes_of(host: Any, piece: Any) -> bytearray:
         found.release()
     piece.segment.release()
     return data
-

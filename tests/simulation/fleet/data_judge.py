@@ -7,7 +7,7 @@ had acknowledged when the leadership changes, and anything where the history exc
 from collections.abc import Iterable, Iterator
 
 from dlog.client.gaps import GapReason
-from tests.simulation import checkers
+from tests.histories import checkers
 from tests.simulation.checkers import Checker
 from tests.simulation.fleet.data_clients import Life
 from tests.simulation.fleet.data_history import EndSeen, FleetHistory
