@@ -27,7 +27,7 @@ from dlogd.tasks import Tasks
 
 
 class Replicating:
-    """Life: `start` when the node has registered, then `stop` once."""
+    """Life: `start` when the node has registered; it ends with its tasks and the listener."""
 
     def __init__(
         self,
@@ -84,10 +84,6 @@ class Replicating:
         """Keep ISRs and feed followers from now on."""
         self.feeds.start(image)
         self.keeper.start()
-
-    def stop(self) -> None:
-        """Feed nobody any more."""
-        self.feeds.stop()
 
     def on_image(self, new: ClusterImage, delta: ImageDelta) -> None:
         """The image has changed; partitions have their roles already."""

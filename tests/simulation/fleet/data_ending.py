@@ -13,9 +13,9 @@ from dlog.batch.records import decode
 from dlog.client.partitions import EARLIEST, LATEST, fetch, list_offsets
 from dlog.client.producer import Producer
 from dlog.errors import CorruptMessageError, DlogError, OffsetOutOfRangeError
+from tests.histories.history import FinalLog, LogKey, Outcome, Seen, Send
 from tests.simulation.clients import make_value, number_of
 from tests.simulation.fleet.data_clients import DataClients, DataConsumer
-from tests.simulation.history import FinalLog, LogKey, Outcome, Seen, Send
 
 READ_BYTES = 1 << 16
 
