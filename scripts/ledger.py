@@ -22,6 +22,9 @@ class Ledger:
     """Of each partition the times of its acknowledgements, in order."""
     longest_s: float = 0.0
     """From handing a record over to its acknowledgement."""
+    killed_s: float = float("inf")
+    answered_s: dict[int, float] = field(default_factory=dict)
+    """Of each partition when a record was acknowledged that was sent after the kill."""
 
     def acknowledge(
         self, number: int, partition: int, offset: int, sent_s: float, now_s: float
@@ -31,15 +34,13 @@ class Ledger:
         self.moments[partition].append(now_s)
         self.count += 1
         self.longest_s = max(self.longest_s, now_s - sent_s)
+        if sent_s > self.killed_s:
+            self.answered_s.setdefault(partition, now_s)
 
     def pause_s(self, partition: int) -> float:
         """Return the longest time without an acknowledgement of a partition."""
         moments = self.moments[partition]
         return max((late - early for early, late in pairwise(moments)), default=0.0)
-
-    def first_after(self, partition: int, after_s: float) -> float | None:
-        """Return when a partition was first acknowledged after a time."""
-        return next((each for each in self.moments[partition] if each > after_s), None)
 
 
 def _floats() -> "array[float]":

@@ -73,11 +73,15 @@ def lines(shown: Timeline) -> list[Text]:
         found.append(Text(f"{name}: acknowledged records/s, up to {top / shown.step_s:,.0f}"))
         found += [Text(f"│{row}", style) for row in _chart(counts, top)]
         found.append(Text("└" + _axis(shown)))
-    found += [
-        Text(" " * (1 + int(at / shown.step_s)) + f"↑ {at:.1f} s: {name}")
-        for at, name in shown.events
-    ]
-    return found
+    return found + [_mark(at, name, shown) for at, name in shown.events]
+
+
+def _mark(at: float, name: str, shown: Timeline) -> Text:
+    """Return an arrow below the chart with its words, on the side where they have room."""
+    place, words = 1 + int(at / shown.step_s), f"{at:.1f} s: {name}"
+    if place + len(words) + 2 <= len(shown.hit):
+        return Text(" " * place + f"↑ {words}")
+    return Text(f"{words} ↑".rjust(place + 1))
 
 
 def _chart(counts: Sequence[int], top: int) -> list[str]:
@@ -120,7 +124,7 @@ def draw(shown: Timeline, title: str, path: Path) -> None:
     axes.set(xlabel="seconds", ylabel="acknowledged records/s")
     axes.set_xlim(0, shown.seconds)
     axes.set_title(title, fontsize=10)
-    axes.legend(loc="lower left", fontsize=8)
+    axes.legend(loc="upper left", fontsize=8)
     for spine in ("top", "right"):
         axes.spines[spine].set_visible(False)
     figure.savefig(path, dpi=120)
