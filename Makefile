@@ -29,10 +29,10 @@ soak: install
 mutants: install
 	@.venv/bin/python -m tests.simulation.every_mutant
 
-# Real nodes killed and paused at random: make chaos MINUTES=15 SEED=7 NODES=3.
+# Real nodes killed, paused, cut off, without disk: make chaos MINUTES=15 SEED=7 NODES=3 ONLY=kill.
 chaos: install
 	@.venv/bin/python -m tests.cluster --minutes $(or $(MINUTES),15) \
-		--nodes $(or $(NODES),3) $(if $(SEED),--seed $(SEED))
+		--nodes $(or $(NODES),3) $(if $(SEED),--seed $(SEED)) --only "$(ONLY)"
 
 # Every client through so many failovers, all at once: make failovers DLOG_FAILOVERS=10.
 failovers: export DLOG_FAILOVERS ?= 10
