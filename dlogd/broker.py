@@ -236,6 +236,8 @@ class Broker:
         fetch = self._fetch = FetchHandler(
             replicas, self._loop, self._clock, self._tasks, self.telemetry
         )
+        if self.replicating is not None:
+            fetch.read_replica = self.replicating.read_replica
         router = RequestRouter(
             ProduceHandler(replicas, self._clock, self.telemetry),
             fetch,

@@ -129,20 +129,20 @@ class Partition:
 
         The epoch comes first, as with Kafka: who has an old one asks for metadata anyway.
         """
-        self.check_in_service()
-        if current_leader_epoch != -1 and current_leader_epoch != self.leader_epoch:
-            if current_leader_epoch < self.leader_epoch:
-                raise FencedLeaderEpochError(f"The leader epoch is {self.leader_epoch}")
-            raise UnknownLeaderEpochError(f"The leader epoch is only {self.leader_epoch}")
+        self.check_readable(current_leader_epoch)
         if self.closed is not None:
             raise self.closed.with_traceback(None)
 
-    def check_in_service(self) -> None:
-        """Raise when this replica is out of service, or for ever gone."""
+    def check_readable(self, current_leader_epoch: int = -1) -> None:
+        """Raise when this replica cannot be read, led here or not (KIP-392)."""
         if self.is_ended or self.log.failed is not None:
             error = self.closed or self.log.failed
             assert error is not None
             raise error.with_traceback(None)
+        if current_leader_epoch != -1 and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise FencedLeaderEpochError(f"The leader epoch is {self.leader_epoch}")
+            raise UnknownLeaderEpochError(f"The leader epoch is only {self.leader_epoch}")
 
     def check_watermark(self) -> None:
         """Raise while nobody knows how far records are committed in this epoch (KIP-207)."""
