@@ -78,6 +78,7 @@ class Fetcher:
         )
         self._unsubscribed: dict[Following, None] = {}
         self._reports: dict[Following, None] = {}
+        self._trimmed: dict[Following, None] = {}
         self._is_scheduled = False
         self._taken = 0  # DATA frames on this connection
         self._taken_bytes = 0  # since the leader was told
@@ -104,6 +105,7 @@ class Fetcher:
         self.followings.pop(following, None)
         self._unsubscribed.pop(following, None)
         self._reports.pop(following, None)
+        self._trimmed.pop(following, None)
         handle = following.handle
         following.end()
         if self._taking.forget(handle) and self._link is not None:
@@ -124,6 +126,11 @@ class Fetcher:
     def report(self, following: Following) -> None:
         """Tell the leader how far a partition is."""
         self._reports[following] = None
+        self._schedule()
+
+    def report_start(self, following: Following) -> None:
+        """Tell the leader where the log of a partition begins."""
+        self._trimmed[following] = None
         self._schedule()
 
     def _on_taken(self, size: int) -> None:
@@ -148,6 +155,10 @@ class Fetcher:
             return
         if self._unsubscribed:
             self._send_subscriptions(link)
+        if self._trimmed:
+            starts = [(each.handle, each.partition.log.log_start_offset) for each in self._trimmed]
+            self._trimmed.clear()
+            link.send(stream.encode_trimmed([row for row in starts if row[0] != NO_HANDLE]))
         if self._reports or self._taken_bytes >= TAKEN_BYTES_MAX:
             rows = [each.progress() for each in self._reports if each.handle != NO_HANDLE]
             self._reports.clear()
@@ -240,6 +251,7 @@ class Fetcher:
         _look_at(link)
         self._taking.end()
         self._reports.clear()
+        self._trimmed.clear()
         for following in self.followings:
             following.handle = NO_HANDLE
 

@@ -23,6 +23,9 @@ class Follows(Protocol):
     def report(self, following: "Following") -> None:
         """Tell the leader how far it is, together with others."""
 
+    def report_start(self, following: "Following") -> None:
+        """Tell the leader where its log begins."""
+
     def subscribe(self, following: "Following") -> None:
         """Begin, or begin anew."""
 
@@ -40,6 +43,7 @@ class Following:
         "key",
         "leader_epoch",
         "leader_id",
+        "leader_start",
         "partition",
         "rest_s",
         "timer",
@@ -62,6 +66,8 @@ class Following:
         self.handle = NO_HANDLE
         self.is_ended = False
         self.trimming = False
+        self.leader_start = 0
+        """Where the leader's log begins."""
         self.rest_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
@@ -85,6 +91,11 @@ class Following:
         """The log has promised more."""
         if self.handle != NO_HANDLE:
             self.fetcher.report(self)
+
+    def on_trimmed(self) -> None:
+        """The log begins later."""
+        if self.handle != NO_HANDLE:
+            self.fetcher.report_start(self)
 
     def subscription(self) -> Subscription:
         """Return what the leader is told at the beginning."""

@@ -23,14 +23,7 @@ from dlog.errors import (
     UnknownLeaderEpochError,
     WireError,
 )
-from dlog.types import (
-    NO_EPOCH,
-    LeaderEpoch,
-    NodeId,
-    Offset,
-    TopicId,
-    TopicPartition,
-)
+from dlog.types import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from dlogd.clock import Clock
 from dlogd.replication.acks import Acks
 from dlogd.replication.batch_checks import PartitionSettings, check_produced, check_replicated
@@ -120,7 +113,7 @@ class Partition:
         self._acks = Acks(loop, clock, lease, self._late)
         self._fetches: dict[FetchWaiter, int] = {}
         self._subscribers: dict[NodeId, Subscriber] = {}
-        log.on_promised = self.on_promised
+        log.on_promised, log.on_trimmed = self.on_promised, self.on_trimmed
 
     # -- roles
 
@@ -160,6 +153,7 @@ class Partition:
             # What was appended in an earlier epoch may be gone in this one (rule 2.11).
             self._end_epoch(NotLeaderOrFollowerError("The leader epoch has changed"))
             leader = self.leader = LeaderState(leader_epoch, self.log.log_end_offset)
+            leader.log_start_offset = self.log.log_start_offset
         self.leader_epoch = leader_epoch
         self.closed = None
         leader.update(facts, self._clock.now_ms())
@@ -336,6 +330,15 @@ class Partition:
         """A follower that is subscribed holds everything below `promised` safely."""
         progress.on_progress(promised, end, self.log.log_end_offset, now_ms)
         self._advance()
+
+    def on_trimmed(self, log: PartitionLog) -> None:
+        """The log start has moved: the followers hear of it, or the leader does."""
+        if self.leader is not None:
+            self.leader.log_start_offset = log.log_start_offset
+        for each in self._subscribers.values():
+            each.on_trimmed()
+        if self.reporter is not None:
+            self.reporter.on_trimmed()
 
     def _advance(self) -> None:
         leader = self.leader

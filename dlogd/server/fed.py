@@ -104,6 +104,10 @@ class Fed:
         """The high watermark has moved."""
         self._feed.mark_watermark(self)
 
+    def on_trimmed(self) -> None:
+        """The log begins later."""
+        self._feed.mark(self)
+
     def on_end(self, error: WireError) -> None:
         """Nothing more comes from this leader epoch."""
         self.progress.end()

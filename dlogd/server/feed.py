@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Protocol, cast
 
 from dlog.errors import OffsetOutOfRangeError, ProtocolError, WireError
-from dlog.types import NodeId
+from dlog.types import NodeId, Offset
 from dlogd.clock import Clock
 from dlogd.intake import FrameMemory, Intake
 from dlogd.replication import stream
@@ -194,6 +194,9 @@ class Feed(asyncio.BufferedProtocol):
             self._on_progress(rows)
         elif kind == stream.SUBSCRIBE:
             self._on_subscribe(stream.parse_subscribe(view, position, end, count))
+        elif kind == stream.TRIMMED:
+            for handle, offset in stream.parse_trimmed(view, position, end, count):
+                self._on_trimmed(handle, offset)
         elif kind == stream.UNSUBSCRIBE:
             for handle in stream.parse_unsubscribe(view, position, end, count):
                 fed = self._fed.pop(handle, None)
@@ -229,6 +232,12 @@ class Feed(asyncio.BufferedProtocol):
             self._owner.on_progress(fed)
             if fed.has_more and not fed.is_marked:
                 self.mark(fed)
+
+    def _on_trimmed(self, handle: int, offset: int) -> None:
+        fed = self._fed.get(handle)
+        if fed is not None:
+            fed.progress.log_start_offset = Offset(offset)
+            self._owner.on_progress(fed)
 
     def _on_subscribe(self, subscriptions: list[Subscription]) -> None:
         refusals = []

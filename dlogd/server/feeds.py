@@ -16,7 +16,7 @@ from dlog.errors import (
     UnknownTopicIdError,
     WireError,
 )
-from dlog.types import LeaderEpoch, NodeId
+from dlog.types import LeaderEpoch, NodeId, Offset
 from dlog.wire.frame import RequestHeader
 from dlogd.clock import Clock
 from dlogd.controller import heartbeats
@@ -162,7 +162,7 @@ class Feeds:
         offset = subscription.fetch_offset
         fed = Fed(feed, key, handle, partition, progress, offset)
         partition.subscribe(fed)
-        progress.begin(feed.node_epoch)
+        progress.begin(feed.node_epoch, Offset(subscription.log_start_offset))
         fed.on_progress(min(subscription.promised_offset, offset), offset, self.clock.now_ms())
         return fed
 

@@ -71,6 +71,7 @@ class LogState:
         "on_cut",
         "on_failure",
         "on_promised",
+        "on_trimmed",
         "promised_offset",
         "refusal",
         "segments",
@@ -111,6 +112,7 @@ class LogState:
         self.refusal: WireError | None = None
         self.closed = False
         self.on_promised: Callable[[Any], None] = _ignore
+        self.on_trimmed: Callable[[Any], None] = _ignore
         self.on_failure: Callable[[Any, OSError], None] = _ignore_failure
         # Awaited before the end is cut back, while `cut_ceiling` says how far: nothing on disk may
         # go on saying that there was more.
@@ -274,7 +276,7 @@ class LogState:
 
 
 def _ignore(_: LogState) -> None:
-    """Nobody waits for promises."""
+    """Nobody asked to be told."""
 
 
 async def _no_notes(_: LogState) -> None:

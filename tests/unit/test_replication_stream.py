@@ -43,6 +43,12 @@ def test_progress(taken: int, rows: list[tuple[int, int, int]]) -> None:
     assert (found, list(read)) == (taken, rows)
 
 
+@given(st.lists(st.tuples(U32, I64)))
+def test_log_starts(rows: list[tuple[int, int]]) -> None:
+    frame = stream.encode_trimmed(rows)
+    assert list(stream.parse_trimmed(*opened(frame, stream.TRIMMED))) == rows
+
+
 @given(
     st.lists(st.tuples(U32, I64, I64, I64, st.integers(0, 1000), st.integers(0, 255)), max_size=20)
 )
