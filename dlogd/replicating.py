@@ -67,6 +67,7 @@ class Replicating:
         self.fetching = Fetching(
             FetchServices(
                 loop=loop,
+                clock=clock,
                 rng=rng,
                 tasks=tasks,
                 memory=LinkMemory(),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from dlog.address import Address
 from dlog.errors import DlogError, ProtocolError
 from dlog.types import NodeId
+from dlogd.clock import Clock
 from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter
 from dlogd.replication.following import NO_HANDLE, Following
@@ -41,6 +42,7 @@ class FetchServices:
     """What all fetchers of a node use."""
 
     loop: asyncio.AbstractEventLoop
+    clock: Clock
     rng: random.Random
     tasks: Tasks
     memory: LinkMemory
@@ -70,6 +72,7 @@ class Fetcher:
             services.cutter,
             services.tasks,
             services.loop,
+            services.clock,
             services.counters,
             subscribe=self.subscribe,
             report=self.report,

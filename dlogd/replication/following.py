@@ -103,7 +103,7 @@ class Following:
     def progress(self) -> Progress:
         """Return what the leader is told from then on."""
         plog = self.partition.log
-        return self.handle, plog.promised_offset, plog.log_end_offset
+        return self.handle, plog.promised_offset, plog.log_end_offset, plog.log_start_offset
 
     def next_rest_s(self) -> float:
         """Return how long to rest after a refusal; longer with each until something arrives."""
