@@ -23,18 +23,16 @@ from dlogd.replication.reconcile import Key
 from dlogd.replication.taking import FetchCounters
 from dlogd.server.feeds import Feeds
 from dlogd.storage.engine import Engine
-from dlogd.storage.manager import LogManager
 from dlogd.tasks import Tasks
 
 
 class Replicating:
-    """Life: `start` when the node has registered, then `stop` once."""
+    """Life: `start` when the node has registered; it ends with its tasks and the listener."""
 
     def __init__(
         self,
         clustering: Clustering,
         replicas: ReplicaManager,
-        logs: LogManager,
         *,
         loop: asyncio.AbstractEventLoop,
         engine: Engine,
@@ -71,7 +69,7 @@ class Replicating:
                 rng=rng,
                 tasks=tasks,
                 memory=LinkMemory(),
-                cutter=Cutter(engine, clock, logs.save_watermark),
+                cutter=Cutter(engine, clock),
                 counters=self.counters,
                 address=clustering.address_of,
                 introduce=clustering.introduce,
@@ -86,10 +84,6 @@ class Replicating:
         """Keep ISRs and feed followers from now on."""
         self.feeds.start(image)
         self.keeper.start()
-
-    def stop(self) -> None:
-        """Feed nobody any more."""
-        self.feeds.stop()
 
     def on_image(self, new: ClusterImage, delta: ImageDelta) -> None:
         """The image has changed; partitions have their roles already."""

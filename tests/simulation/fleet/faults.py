@@ -50,6 +50,8 @@ class FleetSaboteur(Hands):
         self._network.config.slow_probability = 0.0
         for host in self._hosts:
             host.machine.spare()
+            if any(disk.stuck for disk in host.machine.disks.values()):
+                host.unstuck_ns = self._world.now_ns
             host.machine.heal()
             for disk in host.machine.disks.values():
                 disk.capacity_bytes = self.around.plan.capacity_bytes
@@ -182,9 +184,15 @@ class FleetSaboteur(Hands):
         self._later(fault, restore)
 
     def _stuck_disk(self, fault: Fault) -> None:
-        _, disk = self._disk(fault)
+        host, disk = self._disk(fault)
+
+        def unstick() -> None:
+            if disk.stuck:
+                disk.unstick()
+                host.unstuck_ns = self._world.now_ns
+
         disk.stick()
-        self._later(fault, disk.unstick)
+        self._later(fault, unstick)
 
     def _disk_errors(self, fault: Fault) -> None:
         host, disk = self._disk(fault)

@@ -29,6 +29,7 @@ class FleetHost(Host):
     """One host. `store` is its Raft store, None while none is open."""
 
     plan: FleetPlan
+    history: Any
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class FleetHost(Host):
         self.store: RaftStore | None = None
         self.is_wiped = False  # a voter whose directory is not replaced yet
         self.wipes = 0
+        self.unstuck_ns = -NS * 1_000  # when a disk that had hung went on
 
     # -- life
 
@@ -86,19 +88,26 @@ class FleetHost(Host):
     def _is_excused(self, error: BaseException) -> bool:
         return super()._is_excused(error) or isinstance(error, NO_QUORUM)
 
+    def _may_hang(self) -> bool:
+        # What is not closed is said when the disks go on no earlier than just before the time-out.
+        just_before_ns = self.config.shutdown.timeout_ms * NS // 1_000 // 10
+        stuck = any(disk.stuck for disk in self.machine.disks.values())
+        return stuck or self.world.now_ns - self.unstuck_ns < just_before_ns
+
     def _mark_down(self, how: str) -> SimLoop:
         self._graveyard.append(self.store)
         self.store = None
         return super()._mark_down(how)
 
     def _note_power_cut(self) -> None:
-        pass
+        self.history.data.on_power_cut()
 
     def wipe(self) -> None:
         """Lose all disks; the next life finds new ones."""
         self.crash()
         self.trace("wipe", self.name)
         self.machine = self._new_machine()
+        self.history.data.on_wipe(self.node_id, "/")
         self.wipes += 1
 
     def wipe_disk(self, mount: str) -> None:
@@ -107,6 +116,7 @@ class FleetHost(Host):
         self.trace("wipe-disk", self.name, mount)
         fresh = self._new_machine()
         self.machine.disks[mount] = fresh.disks[mount]
+        self.history.data.on_wipe(self.node_id, f"{mount}/")
         self.wipes += 1
 
     # -- what the checks look at
