@@ -180,6 +180,8 @@ class Chaos:
         observers = [Observer(node) for node in self.cluster.nodes]
         if self._load is not None:
             await self._load.start()
+            self.operator.logs = tuple((key.topic, key.partition) for key in self._load.keys)
+            self.operator.replicas = self._plan.replicas
         try:
             async with asyncio.TaskGroup() as tasks:
                 striker = self._striker(tasks)
