@@ -125,6 +125,7 @@ class Broker:
             rng=self._rng,
             clients=client_address(self.config, self.bound[0]),
             enter=self._enter,
+            tasks=self._tasks,
         )
         if self.clustering is None:
             await starting.alone(store, self._on_image)

@@ -58,6 +58,7 @@ from dlogd.config.storage_sections import (
     RecoveryConfig,
     RetentionConfig,
     SegmentConfig,
+    StrayConfig,
 )
 from dlogd.config.units import Address, DiskReserve, NodeAt
 
@@ -125,6 +126,7 @@ class Config:
     append: AppendConfig = section(AppendConfig)
     read: ReadConfig = section(ReadConfig)
     retention: RetentionConfig = section(RetentionConfig)
+    stray: StrayConfig = section(StrayConfig)
     disk: DiskConfig = section(DiskConfig)
     recovery: RecoveryConfig = section(RecoveryConfig)
     ack: AckConfig = section(AckConfig)
