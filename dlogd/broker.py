@@ -23,6 +23,7 @@ from dlogd.metadata.store import MetadataStore
 from dlogd.metadata.surface import Metadata
 from dlogd.registration import client_address
 from dlogd.replica_reports import ReplicaReports
+from dlogd.replicating import Replicating
 from dlogd.replication.lease import ENDLESS
 from dlogd.replication.manager import Placement, ReplicaManager
 from dlogd.server.asking import NodeAsker
@@ -82,6 +83,7 @@ class Broker:
         self.clustering: Clustering | None = None
         """What a node of several has beside; None when it is alone."""
         self.replicas: ReplicaManager | None = None
+        self.replicating: Replicating | None = None
         self.reports: ReplicaReports | None = None
         self.listeners: list[Listener] = []
         self.hanging: list[str] = []
@@ -130,7 +132,8 @@ class Broker:
         if self.clustering is None:
             await starting.alone(store, self._on_image)
         else:
-            await starting.join(self.clustering, self._on_image)
+            assert self.replicating is not None
+            await starting.join(self.clustering, self._on_image, self.replicating.start)
             self.reports = ReplicaReports(
                 self.clustering.store,
                 self.node_id,
@@ -218,6 +221,15 @@ class Broker:
         replicas = ReplicaManager(logs, self.config, place)
         if clustering is not None:
             clustering.keeper.on_change = lambda _: replicas.roles.on_lease()
+            self.replicating = Replicating(
+                clustering,
+                replicas,
+                loop=self._loop,
+                engine=self._engine,
+                clock=self._clock,
+                rng=self._rng,
+                tasks=self._tasks,
+            )
         return replicas
 
     async def _bind(self, replicas: ReplicaManager) -> None:
@@ -282,6 +294,8 @@ class Broker:
     def _on_image(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         if self.replicas is not None:
             self.replicas.on_image(new, delta)
+        if self.replicating is not None:
+            self.replicating.on_image(new, delta)
 
     async def _log_dirs(self) -> list[LogDir]:
         return log_dirs(self.logs.homes if self.logs is not None else ())
@@ -350,6 +364,8 @@ class Broker:
                     "Stop waited in vain for producer snapshots partitions=%s",
                     ",".join(self._unflushed()) or "none unflushed",
                 )
+        if self.replicating is not None:
+            self.replicating.stop()
         if self.clustering is not None:
             await self.clustering.stop()
         if self.logs is not None:

@@ -19,9 +19,9 @@ from dlogd.cluster_settings import raft_config, read_key, read_secret
 from dlogd.cluster_timings import lease_timings, planner_settings
 from dlogd.config.schema import Config
 from dlogd.controller import heartbeats
-from dlogd.controller.channel import Dialler
+from dlogd.controller.channel import Dialler, StreamIntroduction
 from dlogd.controller.driver import ControllerDriver
-from dlogd.controller.heartbeats import NONCE_BYTES, Heartbeat, Probe
+from dlogd.controller.heartbeats import NONCE_BYTES, Heartbeat, Probe, Replicate
 from dlogd.controller.internal_server import Door, InternalServer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.lease_watch import LeaseWatch
@@ -157,6 +157,9 @@ class Clustering:
         self._wants_shutdown = False
         self._leads_since_ms: int | None = None
         self._options = ConnectionOptions(client_id=heartbeats.CLIENT_ID)
+        self._secret = secret
+        self.node_epoch = -1
+        """Of this life, from its registration on."""
         self.service = self._make_service()
         self.server = self._make_server(secret)
         cluster_id = config.cluster.id or ""
@@ -168,7 +171,7 @@ class Clustering:
             clock=clock,
             rng=rng,
             tasks=tasks,
-            controller=lambda: self._address(store.image.controller.node_id),
+            controller=lambda: self.address_of(store.image.controller.node_id),
             heartbeat=self._heartbeat,
             dialler=self._dialler,
         )
@@ -275,7 +278,18 @@ class Clustering:
     def _on_leadership(self, leads: bool, term: int) -> None:
         self._leads_since_ms = self._clock.now_ms() if leads else None
 
-    def _address(self, node_id: NodeId) -> Address | None:
+    def introduce(self, leader_id: NodeId) -> StreamIntroduction:
+        """Return how this node asks a leader for a replication stream."""
+        request = Replicate(
+            cluster_id=self._config.cluster.id or "",
+            node_id=self.node_id,
+            node_epoch=self.node_epoch,
+            leader_id=leader_id,
+        )
+        return StreamIntroduction(self._secret, request, self._rng)
+
+    def address_of(self, node_id: NodeId) -> Address | None:
+        """Return where the internal listener of a node is, None when nobody knows."""
         node = self.store.image.nodes.get(node_id)
         for each in node.addresses if node is not None else ():
             if each.listener == INTERNAL:
@@ -314,7 +328,7 @@ class Clustering:
             loop=self._loop,
             clock=self._clock,
             tasks=self._tasks,
-            address=self._address,
+            address=self.address_of,
             prove=self._prove,
             on_change=on_change,
         )

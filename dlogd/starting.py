@@ -67,7 +67,12 @@ class Starting:
         await self._replicas.start(store.image)
         self._watch_strays(store)
 
-    async def join(self, clustering: Clustering, on_image: OnImage) -> None:
+    async def join(
+        self,
+        clustering: Clustering,
+        on_image: OnImage,
+        replicate: Callable[[ClusterImage], None],
+    ) -> None:
         """Become a node of the cluster: the lease comes once the logs are open."""
         store, logs, replicas = clustering.store, self._logs, self._replicas
         internal = await clustering.listen()
@@ -93,6 +98,8 @@ class Starting:
             len(proof.offline),
         )
         await logs.begin(outcome.value)
+        clustering.node_epoch = outcome.value
+        replicate(store.image)
         store.subscribe(on_image)
         await replicas.start(store.image)
         await clustering.begin(outcome.value)

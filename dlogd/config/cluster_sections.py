@@ -217,3 +217,19 @@ class SerfConfig:
         None,
         "File with the agent's `rpc_auth` key, when it has one.",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaConfig:
+    """What is expected of replicas."""
+
+    lag_time_max_ms: int = key(
+        "replica.lag.time.max",
+        keys.DURATION,
+        "10s",
+        "A follower that has not had all that its leader has for so long leaves the ISR, and is "
+        "not waited for any more. A node that is down is given up sooner, when its lease ends. "
+        "Default of the topic config `replica.lag.time.max.ms`.",
+        low=100,
+        reloadable=True,
+    )

@@ -26,6 +26,7 @@ from dlogd.config.cluster_sections import (
     LeaseConfig,
     MembershipConfig,
     RaftTimingsConfig,
+    ReplicaConfig,
     RefillConfig,
     SerfConfig,
 )
@@ -57,6 +58,7 @@ from dlogd.config.storage_sections import (
     ReadConfig,
     RecoveryConfig,
     RetentionConfig,
+    ScrubConfig,
     SegmentConfig,
     StrayConfig,
 )
@@ -111,6 +113,7 @@ class Config:
     refill: RefillConfig = section(RefillConfig)
     membership: MembershipConfig = section(MembershipConfig)
     serf: SerfConfig = section(SerfConfig)
+    replica: ReplicaConfig = section(ReplicaConfig)
     segment: SegmentConfig = section(SegmentConfig)
     index: IndexConfig = section(IndexConfig)
     preallocate: PreallocateConfig = section(PreallocateConfig)
@@ -129,6 +132,7 @@ class Config:
     stray: StrayConfig = section(StrayConfig)
     disk: DiskConfig = section(DiskConfig)
     recovery: RecoveryConfig = section(RecoveryConfig)
+    scrub: ScrubConfig = section(ScrubConfig)
     ack: AckConfig = section(AckConfig)
     message: MessageConfig = section(MessageConfig)
     topic: TopicConfig = section(TopicConfig)

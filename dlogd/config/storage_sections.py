@@ -244,3 +244,28 @@ class RecoveryConfig:
         low=1,
         high=64,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubConfig:
+    """Care for data that nobody reads."""
+
+    interval_ms: int = key(
+        "scrub.interval",
+        keys.DURATION_OR_UNLIMITED,
+        "7d",
+        "How often the checksums of all closed segments are verified, from the begin of one round "
+        "to that of the next; -1: never. What has rotted is found while other replicas are good.",
+        low=1_000,
+        reloadable=True,
+    )
+    rate: int = key(
+        "scrub.rate",
+        keys.BYTES,
+        "10MiB",
+        "Bytes per second that the scrub reads from each data directory, at most: 10MiB are 6 TiB "
+        "in a week. It waits behind all other reads and writes.",
+        low=4 * KIB,
+        high=INT32_MAX,
+        reloadable=True,
+    )

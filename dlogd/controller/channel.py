@@ -15,6 +15,7 @@ from dlog import transport
 from dlog.errors import ProtocolError
 from dlog.transport import Address, Connection, ConnectionOptions
 from dlogd.controller import heartbeats
+from dlogd.controller.heartbeats import Replicate
 from dlogd.metadata.raft.handshake import MAC_BYTES, Proofs, Seal, same
 
 _LENGTH_BYTES = 4
@@ -121,3 +122,35 @@ class Dialler:
         if code != heartbeats.NONE:
             raise ProtocolError(f"it is of another cluster (error {code})")
         return Seals(secret, sent[_LENGTH_BYTES:], answer, dialled=True)
+
+
+class StreamIntroduction:
+    """How a follower introduces itself to a leader: a hello, then the request for a stream.
+
+    The leader proves the secret with the seal of its answer. What follows is not sealed: records
+    have their own checksums, and who can change bytes between nodes is kept away by TLS.
+    """
+
+    def __init__(self, secret: bytes, request: Replicate, rng: random.Random) -> None:
+        self._secret = secret
+        self._request = request
+        self._nonce = rng.randbytes(heartbeats.NONCE_BYTES)
+        self._seals: Seals | None = None
+
+    def hello(self) -> bytes:
+        """Return the first frame."""
+        return heartbeats.encode_hello(self._request.cluster_id, self._nonce, 0)
+
+    def reply(self, payload: memoryview) -> bytes | None:
+        """Take a frame of the leader; return the next one, None when that was the last."""
+        if self._seals is None:
+            code = heartbeats.decode_hello_answer(payload)
+            if code != heartbeats.NONE:
+                raise ProtocolError(f"it is of another cluster (error {code})")
+            sent = self.hello()[_LENGTH_BYTES:]
+            self._seals = Seals(self._secret, sent, bytes(payload), dialled=True)
+            return self._seals.seal(heartbeats.encode_replicate(self._request, 1))
+        code = heartbeats.decode_replicate_answer(self._seals.unseal(payload))
+        if code != heartbeats.NONE:
+            raise ProtocolError(f"it does not serve this node (error {code})")
+        return None

@@ -18,6 +18,7 @@ from dlogd.controller.leases import Beat
 HELLO = 20_000
 HEARTBEAT = 20_001
 PROBE = 20_002
+REPLICATE = 20_003
 VERSION = 0
 CLUSTER_ID_BYTES_MAX = 256
 DIRECTORIES_MAX = 256
@@ -28,6 +29,7 @@ CLIENT_ID = "dlogd"
 NONE = 0
 UNSUPPORTED_VERSION = 35
 NOT_CONTROLLER = 41
+NOT_LEADER_OR_FOLLOWER = 6
 STALE_BROKER_EPOCH = 77
 INCONSISTENT_CLUSTER_ID = 104
 
@@ -39,6 +41,7 @@ _HEARTBEAT = struct.Struct(">iqqqBH")  # node, node epoch, sequence, image versi
 _ANSWER = struct.Struct(">hqqqiqB")
 _PROBE = struct.Struct(">iq")  # who asks, its controller epoch
 _PROBE_ANSWER = struct.Struct(">hiq")
+_REPLICATE = struct.Struct(">iqi")  # who follows, its node epoch, whom
 _ERROR_CODE = struct.Struct(">h")
 _CORRELATION_ID = struct.Struct(">i")
 
@@ -83,6 +86,16 @@ class ProbeAnswer:
     error_code: int
     node_id: NodeId
     node_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicate:
+    """Asks a leader to turn the connection into a replication stream."""
+
+    cluster_id: str
+    node_id: NodeId  # who follows
+    node_epoch: int
+    leader_id: NodeId  # who is wanted
 
 
 def encode_hello(cluster_id: str, nonce: bytes, correlation_id: int) -> bytes:
@@ -210,6 +223,36 @@ def decode_probe_answer(payload: memoryview) -> ProbeAnswer:
         _PROBE_ANSWER, payload, _CORRELATION_ID.size, len(payload)
     )
     return ProbeAnswer(error_code=error_code, node_id=NodeId(node_id), node_epoch=node_epoch)
+
+
+def encode_replicate(request: Replicate, correlation_id: int) -> bytes:
+    """Return the whole frame."""
+    fixed = _REPLICATE.pack(request.node_id, request.node_epoch, request.leader_id)
+    return _request(REPLICATE, correlation_id, request.cluster_id, fixed)
+
+
+def decode_replicate(buffer: memoryview, position: int, end: int) -> Replicate:
+    """Read the body in [position, end); raise ProtocolError."""
+    cluster_id, position = _cluster_id(buffer, position, end)
+    node_id, node_epoch, leader_id = _unpack(_REPLICATE, buffer, position, end)
+    return Replicate(
+        cluster_id=cluster_id,
+        node_id=NodeId(node_id),
+        node_epoch=node_epoch,
+        leader_id=NodeId(leader_id),
+    )
+
+
+def encode_replicate_answer(error_code: int, correlation_id: int) -> bytes:
+    """Return the whole frame; without an error the next bytes are of the stream."""
+    body = _ERROR_CODE.pack(error_code)
+    return frame.encode_response(REPLICATE, VERSION, correlation_id, body)
+
+
+def decode_replicate_answer(payload: memoryview) -> int:
+    """Return the error code; raise ProtocolError."""
+    (error_code,) = _unpack(_ERROR_CODE, payload, _CORRELATION_ID.size, len(payload))
+    return int(error_code)
 
 
 def _request(api_key: int, correlation_id: int, cluster_id: str, fixed: bytes) -> bytes:

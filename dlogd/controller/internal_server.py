@@ -60,6 +60,15 @@ class Door:
         return answer, Seals(self.secret, bytes(payload), answer[4:], dialled=False)
 
 
+class Streams(Protocol):
+    """Who takes over the connections of followers."""
+
+    def adopt(
+        self, header: RequestHeader, payload: memoryview, peer: str
+    ) -> tuple[bytes, asyncio.BufferedProtocol | None]:
+        """Return an answer's frame and who goes on with the connection. Raises ProtocolError."""
+
+
 class InternalServer:
     """One listening address. Life: `start`, then `stop` once."""
 
@@ -73,6 +82,7 @@ class InternalServer:
     ) -> None:
         """Without `door` anybody is served (tests)."""
         self.refused_total = 0
+        self.streams: Streams | None = None
         self.service = service
         self.door = door
         self.idle_timeout_s = idle_timeout_s
@@ -190,9 +200,29 @@ class InternalConnection(asyncio.Protocol):
         if self._seals is not None:
             payload = self._seals.unseal(payload)
         header = parse_request_header(payload, 0, len(payload))
-        answer = server.service.handle(self, header, payload, len(payload))
+        following = None
+        if header.api_key == heartbeats.REPLICATE and server.streams is not None:
+            if self._seals is None:
+                raise ProtocolError("a follower that proves nothing")
+            answer, following = server.streams.adopt(header, payload, self.peer)
+        else:
+            answer = server.service.handle(self, header, payload, len(payload))
         transport.write(answer if self._seals is None else self._seals.seal(answer))
         server.on_request(self)
+        if following is not None:
+            self._hand_over(transport, following)
+
+    def _hand_over(self, transport: asyncio.Transport, to: asyncio.BufferedProtocol) -> None:
+        """Let somebody else go on with the connection; its peer waits for the answer."""
+        self._transport = None
+        if self._idle is not None:
+            self._idle.cancel()
+        self._server.on_close(self)
+        # Reading anew makes every kind of transport see what protocol it has now.
+        transport.pause_reading()
+        transport.set_protocol(to)
+        to.connection_made(transport)
+        transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell the service."""

@@ -8,7 +8,7 @@ loop's thread; made by `dlogd.broker`.
 import asyncio
 import logging
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -20,7 +20,7 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
     WireError,
 )
-from dlog.types import NodeId, TopicId, TopicPartition
+from dlog.types import NodeId, Offset, TopicId, TopicPartition
 from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.metadata.chunks import suspects
@@ -84,7 +84,10 @@ class ReplicaManager:
         self._reconciled: list[asyncio.Future[None]] = []
         self._stopping = False
         self._snapshotting = Snapshotting(self.by_id, placement.clock, placement.engine)
+        self.on_closed: Callable[[Key], None] = _ignore
+        """Called when a replica is closed for ever."""
         self.roles = Roles(self.by_id, placement.node_id, placement.lease, placement.clock)
+        logs.high_watermark_of = self._high_watermark_of
 
     async def recover(self, image: ClusterImage, known_directories: Sequence[UUID] = ()) -> None:
         """Recover the log of every partition that the image places here.
@@ -337,7 +340,10 @@ class ReplicaManager:
             producers=producers,
             settings=settings_of(effective),
             lease=place.lease,
+            high_watermark=self._logs.stored_high_watermark(plog),
         )
+        partition.closed = NotLeaderOrFollowerError(f"{name} is being opened")
+        partition.leader = None
         partition.unsnapshotted_bytes = 0 if is_current else plog.size_bytes
         self.by_name[(topic.name, index)] = partition
         self.by_id[key] = partition
@@ -352,6 +358,7 @@ class ReplicaManager:
             if self.by_name.get((topic.name, index)) is partition:
                 del self.by_name[(topic.name, index)]
             partition.close(UnknownTopicOrPartitionError("The replica was deleted"))
+            self.on_closed(key)
         try:
             await self._logs.delete(topic.topic_partition(index), topic.topic_id)
         except (WireError, OSError) as error:
@@ -359,6 +366,11 @@ class ReplicaManager:
             if first_time:
                 name = topic.topic_partition(index)
                 log.error("Cannot delete log, trying again partition=%s error=%s", name, error)
+
+    def _high_watermark_of(self, plog: PartitionLog) -> Offset:
+        """Return what storage keeps of a watermark, and never drops by retention before it."""
+        partition = self.by_id.get(plog.key)
+        return partition.high_watermark if partition else self._logs.stored_high_watermark(plog)
 
     def logs(self) -> list[PartitionLog]:
         """Return the logs of all open partitions."""
@@ -372,10 +384,15 @@ class ReplicaManager:
             if not future.done():
                 future.set_result(None)
         partitions = list(self.by_id.values())
-        for partition in partitions:
+        for key, partition in list(self.by_id.items()):
             partition.close()
+            self.on_closed(key)
         try:
             await self._snapshotting.save_all(partitions)
         finally:
             self.by_name.clear()
             self.by_id.clear()
+
+
+def _ignore(_: Key) -> None:
+    """A node alone follows nobody."""

@@ -1,88 +1,79 @@
-"""One partition with a replica here: checks before the append, acknowledgement after it.
+"""One partition with a replica here: led by this node, or following another one.
 
-Until replication exists the high watermark is what the log's flush policy promises, and an ISR of
-more than this node is not written to: its other members would lead without the records. Nothing is
-acknowledged before it is promised, nor by a node that is no longer surely the leader: whether it is
-one is decided outside (`lead`, `follow`), and the time at which its lease ends is looked at with
-each acknowledgement. Owner: the event loop's thread; made by `dlogd.replication.manager`.
+A leader checks before the append and acknowledges after it: acks=1 when its own log has promised,
+acks=all when the high watermark has passed (`leader_state`). A follower appends what its leader
+sends, verbatim, and never gives out an offset. Nothing is acknowledged by a node that is no longer
+surely the leader: whether it is one is decided outside (`lead`, `follow`), and the time at which
+its lease ends is looked at with each acknowledgement.
+Owner: the event loop's thread; made by `dlogd.replication.manager`.
 """
 
 import asyncio
-import math
-from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, patch_log_append_time, verify_crc
+from dlog.batch.header import BATCH_STRUCT, LENGTH_OVERHEAD_BYTES, patch_log_append_time
 from dlog.errors import (
-    CorruptMessageError,
     FencedLeaderEpochError,
     InvalidRecordError,
-    InvalidTimestampError,
+    NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
-    PolicyViolationError,
-    RecordTooLargeError,
+    OffsetNotAvailableError,
     RequestTimedOutError,
-    TransactionalIdAuthorizationFailedError,
     UnknownLeaderEpochError,
     WireError,
 )
-from dlog.types import NO_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
+from dlog.types import (
+    NO_EPOCH,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    TopicId,
+    TopicPartition,
+)
 from dlogd.clock import Clock
+from dlogd.replication.ack_queue import AckQueue
+from dlogd.replication.batch_checks import PartitionSettings, check_produced, check_replicated
+from dlogd.replication.leader_state import ALONE, FollowerProgress, Leadership, LeaderState
 from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.producers import ProducerStates
-from dlogd.replication.waiters import AckWaiter, Drainable, FetchWaiter
+from dlogd.replication.waiters import AckWaiter, FetchWaiter, Reporter, Subscriber
 from dlogd.storage.log import PartitionLog
-
-_CODEC_MASK = 0x07
-_CODEC_MAX = 4  # zstd
-_TRANSACTIONAL = 0x10
-RECORD_BYTES_MIN = 7
-"""A record of nothing: length, attributes, two deltas, null key, null value, no headers."""
-EXPANSION_MAX = 64
-"""Records in a byte of compressed batch; a hundred thousand empty ones in zstd come to 1.7."""
-_CONTROL = 0x20
 
 Appended = tuple[int, int, int]
 """Base offset, end offset (exclusive), log append time in ms or -1."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSettings:
-    """What a topic's configs mean for appends."""
-
-    batch_bytes_max: int
-    acks_floor: int
-    """0, 1 or -1."""
-    stamps_append_time: bool
-    timestamp_before_ms_max: int
-    timestamp_after_ms_max: int
+ALL = -1
+"""acks=all."""
+_APPEND_TIME_BIT = 0x08
 
 
 class Partition:
-    """A partition with a replica on this node; led here while `closed` is None.
+    """A replica on this node. It leads while `closed` is None, and then only has a `leader` state.
 
-    Invariant: log_start_offset <= high_watermark <= log_end_offset; the watermark never moves back.
+    Invariant: log_start_offset <= high_watermark <= log_end_offset; the watermark of a leader never
+    moves back, that of a follower only with its log.
     """
 
     __slots__ = (
-        "_acks",
+        "_all_acks",
         "_clock",
         "_fetches",
         "_lease",
-        "_loop",
-        "_timer",
-        "_timer_at_s",
+        "_own_acks",
+        "_subscribers",
         "appended_bytes",
         "appended_records",
         "closed",
+        "cutting",
         "high_watermark",
+        "is_cutting",
         "is_ended",
-        "isr_count",
+        "leader",
         "leader_epoch",
         "log",
-        "min_isr",
         "producers",
+        "reporter",
         "settings",
         "topic_id",
         "topic_partition",
@@ -99,42 +90,50 @@ class Partition:
         settings: PartitionSettings,
         leader_epoch: LeaderEpoch = NO_EPOCH,
         lease: Lease = ENDLESS,
+        high_watermark: Offset | None = None,
     ) -> None:
-        """It is led, by an ISR of this node alone, until somebody says otherwise."""
+        """It is led, by an ISR of this node alone, until somebody says otherwise.
+
+        `high_watermark`: as it was known last; without it, what the log promises.
+        """
         self.log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id: TopicId = log.topic_id
         self.producers = producers
         self.settings = settings
         self.leader_epoch = leader_epoch
-        self.high_watermark: Offset = log.promised_offset
+        known = log.promised_offset if high_watermark is None else high_watermark
+        self.high_watermark = Offset(min(max(known, log.log_start_offset), log.log_end_offset))
         self.closed: WireError | None = None
-        """Why nobody is served."""
+        """Why this node does not lead."""
         self.is_ended = False
         """Whether that is for ever."""
-        self.isr_count = self.min_isr = 1
+        self.leader: LeaderState | None = LeaderState(leader_epoch, log.log_end_offset)
+        self.reporter: Reporter | None = None
+        """Who tells the leader how far this follower is."""
+        self.cutting = asyncio.Lock()
+        """Held while the log is cut, or the producers are written as of its end."""
+        self.is_cutting = False
         self.appended_bytes = 0
         self.appended_records = 0
         # Appended since the producer state was written last.
         self.unsnapshotted_bytes = 0
-        self._loop = loop
         self._clock = clock
         self._lease = lease
-        self._acks: deque[tuple[int, float, AckWaiter, int]] = deque()
+        self._own_acks = AckQueue(loop, self._judge, self._late)
+        self._all_acks = AckQueue(loop, self._judge, self._late)
         self._fetches: dict[FetchWaiter, int] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_s = math.inf
+        self._subscribers: dict[NodeId, Subscriber] = {}
         log.on_promised = self.on_promised
+
+    # -- roles
 
     def check_serving(self, current_leader_epoch: int = -1) -> None:
         """Raise when this node may not serve the partition, or the caller's epoch is another.
 
         The epoch comes first, as with Kafka: who has an old one asks for metadata anyway.
         """
-        if self.is_ended or self.log.failed is not None:
-            error = self.closed or self.log.failed
-            assert error is not None
-            raise error.with_traceback(None)
+        self.check_in_service()
         if current_leader_epoch != -1 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise FencedLeaderEpochError(f"The leader epoch is {self.leader_epoch}")
@@ -142,31 +141,55 @@ class Partition:
         if self.closed is not None:
             raise self.closed.with_traceback(None)
 
-    def lead(self, leader_epoch: LeaderEpoch, isr_count: int, min_isr: int) -> None:
-        """Serve clients in `leader_epoch`; it and the ISR are those of the image."""
-        assert not self.is_ended
-        if leader_epoch != self.leader_epoch and self._acks:
+    def check_in_service(self) -> None:
+        """Raise when this replica is out of service, or for ever gone."""
+        if self.is_ended or self.log.failed is not None:
+            error = self.closed or self.log.failed
+            assert error is not None
+            raise error.with_traceback(None)
+
+    def check_watermark(self) -> None:
+        """Raise while nobody knows how far records are committed in this epoch (KIP-207)."""
+        leader = self.leader
+        if leader is not None and self.high_watermark < leader.epoch_start_offset:
+            raise OffsetNotAvailableError(
+                f"{self.topic_partition} has a new leader that waits for its followers"
+            )
+
+    def lead(self, leader_epoch: LeaderEpoch, facts: Leadership = ALONE) -> None:
+        """Serve clients in `leader_epoch`; it and the rest are those of the image."""
+        assert not self.is_ended and not self.is_cutting
+        leader = self.leader
+        if leader is None or self.closed is not None or leader_epoch != leader.leader_epoch:
             # What was appended in an earlier epoch may be gone in this one (rule 2.11).
-            self._fail_waiting(NotLeaderOrFollowerError("The leader epoch has changed"))
-        self.leader_epoch, self.isr_count, self.min_isr = leader_epoch, isr_count, min_isr
-        if self.closed is not None:
-            self.closed = None
-            self.high_watermark = max(self.high_watermark, self.log.promised_offset)
+            self._end_epoch(NotLeaderOrFollowerError("The leader epoch has changed"))
+            leader = self.leader = LeaderState(leader_epoch, self.log.log_end_offset)
+        self.leader_epoch = leader_epoch
+        self.closed = None
+        leader.update(facts, self._clock.now_ms())
+        for node_id in [each for each in self._subscribers if each not in leader.followers]:
+            gone = self._subscribers.pop(node_id)
+            gone.on_end(NotLeaderOrFollowerError("The node has no replica of the partition"))
+        self._advance()
 
     def follow(self, leader_epoch: LeaderEpoch, why: WireError) -> None:
         """Serve nobody until `lead`; whoever waits hears `why`."""
         assert not self.is_ended
         was_leading = self.closed is None
         self.leader_epoch, self.closed = leader_epoch, why
+        self.leader = None
         if was_leading:
-            self._fail_waiting(why)
+            self._end_epoch(why)
             self.wake_fetches()
 
-    def _fail_waiting(self, error: WireError) -> None:
-        self._disarm()
-        entries = list(self._acks)
-        self._acks.clear()
-        self._settle(entries, error)
+    def _end_epoch(self, error: WireError) -> None:
+        self._own_acks.fail(error)
+        self._all_acks.fail(error)
+        subscribers, self._subscribers = self._subscribers, {}
+        for each in subscribers.values():
+            each.on_end(error)
+
+    # -- appending
 
     def append_as_leader(
         self, buffer: bytearray, start: int, end: int, acks: int
@@ -180,18 +203,13 @@ class Partition:
         error = self.closed or self.log.failed
         if error is not None:
             raise error.with_traceback(None)
-        settings = self.settings
-        fields = self._check_batch(buffer, start, end)
-        if self.isr_count < self.min_isr and (acks == -1 or settings.acks_floor == -1):
+        leader, settings, clock = self.leader, self.settings, self._clock
+        assert leader is not None
+        now_ms = clock.timestamp_ms()
+        fields = check_produced(settings, buffer, start, end, now_ms)
+        if leader.isr_count < leader.min_isr and (acks == ALL or settings.acks_floor == ALL):
             raise NotEnoughReplicasError(
-                f"min.insync.replicas is {self.min_isr}, {self.isr_count} in sync"
-            )
-        if self.isr_count > 1:
-            if self._clock.now_us() >= self._lease.valid_until_us:
-                raise self._lease_ended()
-            raise PolicyViolationError(
-                "Records are not replicated yet, and another node could lead without them: use a"
-                " topic with replication factor 1"
+                f"min.insync.replicas is {leader.min_isr}, {leader.isr_count} in sync"
             )
         producer_id = fields[9]
         if producer_id >= 0:
@@ -200,11 +218,10 @@ class Partition:
                 return known[0], known[1] + 1, known[2]
         append_time_ms = -1
         if settings.stamps_append_time:
-            append_time_ms = self._clock.timestamp_ms()
+            append_time_ms = now_ms
             patch_log_append_time(buffer, start, end - start, append_time_ms)
             fields = BATCH_STRUCT.unpack_from(buffer, start)
-        log = self.log
-        base_offset = log.append(
+        base_offset = self.log.append(
             memoryview(buffer)[start:end], fields, leader_epoch=self.leader_epoch
         )
         if base_offset is None:
@@ -212,161 +229,162 @@ class Partition:
         end_offset = base_offset + fields[6] + 1
         if producer_id >= 0:
             self.producers.update(
-                producer_id,
-                fields[10],
-                fields[11],
-                fields[12],
-                base_offset,
-                end_offset - 1,
-                append_time_ms,
-                self._clock.timestamp_ms(),
-            )
+                producer_id, fields[10], fields[11], fields[12],
+                base_offset, end_offset - 1, append_time_ms, now_ms,
+            )  # fmt: skip
         self.appended_bytes += end - start
         self.unsnapshotted_bytes += end - start
         self.appended_records += fields[12]
+        if self._subscribers:
+            for each in self._subscribers.values():
+                each.on_append()
         return base_offset, end_offset, append_time_ms
 
-    def _check_batch(self, buffer: bytearray, start: int, end: int) -> tuple[int, ...]:
-        size = end - start
-        if size > self.settings.batch_bytes_max:
-            raise RecordTooLargeError(
-                f"A batch of {size} bytes is over max.message.bytes={self.settings.batch_bytes_max}"
-            )
-        if size < HEADER_BYTES:
-            raise CorruptMessageError(f"{size} bytes are no record batch")
-        fields: tuple[int, ...] = BATCH_STRUCT.unpack_from(buffer, start)
-        if fields[3] != 2:
-            raise InvalidRecordError(f"Message format {fields[3]} is not served, only 2")
-        if fields[1] + 12 != size:
-            raise InvalidRecordError("A produce request holds exactly one batch per partition")
-        count = fields[12]
-        if count < 1 or fields[6] != count - 1:
-            raise InvalidRecordError(
-                f"record count {count} and last offset delta {fields[6]} do not fit"
-            )
-        self._check_attributes(fields)
-        if not verify_crc(buffer, start, size):
-            raise CorruptMessageError("The checksum of the batch does not fit its bytes")
-        self._check_timestamps(fields)
-        return fields
+    def append_as_follower(self, buffer: bytearray, start: int, end: int) -> int:
+        """Append the batches that the leader sent, verbatim; return the position after the last.
 
-    def _check_attributes(self, fields: tuple[int, ...]) -> None:
-        attributes = fields[5]
-        # Offsets are given out by this count; of compressed records only a bound is known.
-        bytes_each = RECORD_BYTES_MIN if attributes & _CODEC_MASK == 0 else 1 / EXPANSION_MAX
-        if fields[12] * bytes_each > fields[1]:
-            raise InvalidRecordError(f"{fields[12]} records do not fit into {fields[1]} bytes")
-        if attributes & _CODEC_MASK > _CODEC_MAX:
-            raise InvalidRecordError(f"Compression {attributes & _CODEC_MASK} is unknown")
-        if attributes & _CONTROL:
-            raise InvalidRecordError("Clients may not write control batches")
-        if attributes & _TRANSACTIONAL:
-            raise TransactionalIdAuthorizationFailedError("Transactions are not served yet")
-        if fields[9] >= 0 and (fields[10] < 0 or fields[11] < 0):
-            raise InvalidRecordError("An idempotent batch without epoch or sequence")
+        That is before `end` when there is no append memory now: go on from there by
+        `log.when_writable`. Raises WireError; what came before the offending batch is appended.
+        """
+        log = self.log
+        view = memoryview(buffer)
+        position = start
+        while position < end:
+            fields = check_replicated(view, position, end, log.log_end_offset)
+            epoch = LeaderEpoch(fields[2])
+            if not log.last_epoch <= epoch <= self.leader_epoch:
+                raise InvalidRecordError(
+                    f"The leader sent a batch of epoch {epoch} after {log.last_epoch}"
+                )
+            following = position + fields[1] + LENGTH_OVERHEAD_BYTES
+            if log.append(view[position:following], fields, leader_epoch=epoch) is None:
+                break
+            if fields[9] >= 0:
+                self._note_producer(fields)
+            self.unsnapshotted_bytes += following - position
+            position = following
+        return position
 
-    def _check_timestamps(self, fields: tuple[int, ...]) -> None:
-        settings = self.settings
-        if settings.stamps_append_time:
-            return
-        max_timestamp_ms = fields[8]
-        if max_timestamp_ms < -1:
-            raise InvalidTimestampError(f"Timestamp {max_timestamp_ms} ms is impossible")
-        if max_timestamp_ms == -1:
-            return
-        now_ms = self._clock.timestamp_ms()
-        if max_timestamp_ms > now_ms + settings.timestamp_after_ms_max:
-            raise InvalidTimestampError(
-                f"Timestamp {max_timestamp_ms} ms is further ahead than"
-                f" message.timestamp.after.max.ms={settings.timestamp_after_ms_max}"
-            )
-        if fields[7] < now_ms - settings.timestamp_before_ms_max:
-            raise InvalidTimestampError(
-                f"Timestamp {fields[7]} ms is older than"
-                f" message.timestamp.before.max.ms={settings.timestamp_before_ms_max}"
-            )
+    def _note_producer(self, fields: tuple[int, ...]) -> None:
+        stamped = fields[5] & _APPEND_TIME_BIT
+        self.producers.update(
+            fields[9], fields[10], fields[11], fields[6] + 1,
+            fields[0], fields[0] + fields[6], fields[8] if stamped else -1,
+            self._clock.timestamp_ms(),
+        )  # fmt: skip
 
-    def wait(self, end_offset: int, timeout_ms: int, waiter: AckWaiter, index: int = 0) -> None:
-        """Call `waiter.on_acked` when all below `end_offset` is promised, or cannot be."""
-        deadline_s = self._loop.time() + timeout_ms / 1000
-        self._acks.append((end_offset, deadline_s, waiter, index))
-        if deadline_s < self._timer_at_s:
-            self._arm(deadline_s)
+    # -- acknowledging
+
+    def is_safe(self, end_offset: int, acks: int) -> bool:
+        """Return whether all below `end_offset` is as safe as `acks` asks for."""
+        return end_offset <= (
+            self.high_watermark if self._waits_for_all(acks) else self.log.promised_offset
+        )
+
+    def _waits_for_all(self, acks: int) -> bool:
+        return acks == ALL or self.settings.acks_floor == ALL
+
+    def wait(
+        self, end_offset: int, acks: int, timeout_ms: int, waiter: AckWaiter, index: int = 0
+    ) -> None:
+        """Call `waiter.on_acked` when all below `end_offset` is as safe as `acks` asks for."""
+        queue = self._all_acks if self._waits_for_all(acks) else self._own_acks
+        queue.add(end_offset, timeout_ms, waiter, index)
 
     def acknowledge(self, waiter: AckWaiter, index: int = 0) -> None:
-        """Call `waiter.on_acked` for what is promised already; its owner drains."""
+        """Call `waiter.on_acked` for what is safe already; its owner drains."""
+        error, now_us = self._judge(None)
+        waiter.on_acked(index, error, now_us)
+
+    def _judge(self, error: WireError | None) -> tuple[WireError | None, int]:
         now_us = self._clock.now_us()
-        if now_us < self._lease.valid_until_us:
-            waiter.on_acked(index, None, now_us)
-        else:
-            waiter.on_acked(index, self._lease_ended(), now_us)
+        if error is None and now_us >= self._lease.valid_until_us:
+            # Somebody else may lead already (rule 2.10), whatever this node has heard.
+            error = NotLeaderOrFollowerError("The lease of this node has ended")
+        return error, now_us
 
-    @staticmethod
-    def _lease_ended() -> WireError:
-        # Somebody else may lead already (rule 2.10), whatever this node has heard.
-        return NotLeaderOrFollowerError("The lease of this node has ended")
-
-    def _arm(self, deadline_s: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at_s = deadline_s
-        self._timer = self._loop.call_at(deadline_s, self._on_deadline)
-
-    def _on_deadline(self) -> None:
-        self._disarm()
-        now_s = self._loop.time()
-        expired = [entry for entry in self._acks if entry[1] <= now_s]
-        if expired:
-            self._acks = deque(entry for entry in self._acks if entry[1] > now_s)
-            error = RequestTimedOutError("The batch was appended but not yet acknowledged in time")
-            self._settle(expired, error)
-        if self._acks:
-            self._arm(min(self._timer_at_s, *(entry[1] for entry in self._acks)))
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
-        self._timer_at_s = math.inf
-
-    def _settle(
-        self, entries: list[tuple[int, float, AckWaiter, int]], error: WireError | None
-    ) -> None:
-        touched: dict[Drainable, None] = {}
-        now_us = self._clock.now_us()
-        if now_us >= self._lease.valid_until_us and error is None:
-            error = self._lease_ended()
-        for _, _, waiter, index in entries:
-            replies = waiter.on_acked(index, error, now_us)
-            if replies is not None:
-                touched[replies] = None
-        for replies in touched:
-            replies.drain()
+    def _late(self) -> WireError:
+        leader = self.leader
+        if leader is not None and leader.isr_count < leader.min_isr:
+            return NotEnoughReplicasAfterAppendError(
+                f"The batch was appended; since then only {leader.isr_count} are in sync,"
+                f" min.insync.replicas is {leader.min_isr}"
+            )
+        return RequestTimedOutError("The batch was appended but not yet acknowledged in time")
 
     def on_promised(self, log: PartitionLog) -> None:
         """The log's promise moved, or the log failed: settle who waits."""
+        if self.reporter is not None:
+            self.reporter.on_promised()
         error = self.closed or log.failed
-        acks = self._acks
         if error is not None:
-            entries = list(acks)
-            acks.clear()
-            self._settle(entries, error)
-        else:
-            promised = log.promised_offset
-            assert promised >= self.high_watermark, "a high watermark never moves back"
-            self.high_watermark = promised
-            if acks:
-                ready = []
-                while acks and acks[0][0] <= promised:
-                    ready.append(acks.popleft())
-                self._settle(ready, None)
-        if self._fetches:
+            self._end_epoch(error)
             self.wake_fetches()
+            return
+        self._own_acks.settle_to(log.promised_offset)
+        self._advance()
 
     @property
     def waiting_count(self) -> int:
         """How many produce requests wait for their acknowledgement."""
-        return len(self._acks)
+        return len(self._own_acks) + len(self._all_acks)
+
+    # -- followers
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Feed a follower from now on, in the place of an earlier connection of the same node."""
+        node_id = subscriber.progress.node_id
+        earlier = self._subscribers.pop(node_id, None)
+        if earlier is not None:
+            earlier.on_end(NotLeaderOrFollowerError("The node has subscribed anew"))
+        self._subscribers[node_id] = subscriber
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """Feed it no more."""
+        node_id = subscriber.progress.node_id
+        if self._subscribers.get(node_id) is subscriber:
+            del self._subscribers[node_id]
+
+    def on_progress(self, progress: FollowerProgress, promised: int, end: int, now_ms: int) -> None:
+        """A follower that is subscribed holds everything below `promised` safely."""
+        progress.on_progress(promised, end, self.log.log_end_offset, now_ms)
+        self._advance()
+
+    def _advance(self) -> None:
+        leader = self.leader
+        if leader is None:
+            return
+        mark = leader.watermark(self.log.promised_offset, self.high_watermark)
+        if mark == self.high_watermark:
+            return
+        assert self.high_watermark < mark <= self.log.promised_offset
+        self.high_watermark = mark
+        self._all_acks.settle_to(mark)
+        for each in self._subscribers.values():
+            each.on_watermark()
+        self.wake_fetches()
+
+    def propose_isr(self, joining: Iterable[NodeId]) -> None:
+        """Let the watermark wait for members that are about to be proposed (rule 2.5)."""
+        assert self.leader is not None
+        self.leader.propose(joining)
+
+    def withdraw_isr(self) -> None:
+        """What was proposed was refused."""
+        if self.leader is not None:
+            self.leader.withdraw()
+            self._advance()
+
+    # -- following
+
+    def on_leader_watermark(self, high_watermark: int) -> None:
+        """The leader says how far records are committed; this log may end before."""
+        mark = Offset(min(high_watermark, self.log.log_end_offset))
+        if mark > self.high_watermark and self.leader is None:
+            self.high_watermark = mark
+            self.wake_fetches()
+
+    # -- readers
 
     def add_fetch(self, waiter: FetchWaiter, number: int) -> None:
         """Call `waiter.on_data(number)` at every advance until it is removed."""
@@ -378,12 +396,14 @@ class Partition:
 
     def wake_fetches(self) -> None:
         """Let every waiting fetch look again."""
-        for waiter, number in list(self._fetches.items()):
-            waiter.on_data(number)
+        if self._fetches:
+            for waiter, number in list(self._fetches.items()):
+                waiter.on_data(number)
 
     def close(self, error: WireError | None = None) -> None:
         """Serve no more; whoever waits hears `error`."""
         self.closed = error or NotLeaderOrFollowerError("The partition is closing on this node")
         self.is_ended = True
-        self._fail_waiting(self.closed)
+        self.leader = None
+        self._end_epoch(self.closed)
         self.wake_fetches()

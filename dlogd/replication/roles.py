@@ -3,16 +3,33 @@
 Owner: the event loop's thread; made by `dlogd.replication.manager`, with its partitions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dlog.errors import NotLeaderOrFollowerError
 from dlog.types import NodeId, TopicId
 from dlogd.clock import Clock
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.election import rules_of
-from dlogd.metadata.image import ClusterImage, TopicImage
+from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
+from dlogd.replication.leader_state import Leadership
 from dlogd.replication.lease import Lease
 from dlogd.replication.partition import Partition
+
+OnRole = Callable[[Partition, tuple[TopicId, int], PartitionImage], None]
+
+
+def _ignore(_: Partition, __: tuple[TopicId, int], ___: PartitionImage) -> None:
+    """A node alone follows nobody."""
+
+
+def leadership(node_id: NodeId, image: PartitionImage, min_isr: int) -> Leadership:
+    """Return what a leader needs of the image of its partition. Pure."""
+    return Leadership(
+        followers=tuple(each for each in image.replicas if each != node_id),
+        isr=tuple(each for each in image.isr if each != node_id),
+        min_isr=min_isr,
+        partition_epoch=image.partition_epoch,
+    )
 
 
 class Roles:
@@ -31,6 +48,8 @@ class Roles:
         self._clock = clock
         self._image = ClusterImage()
         self._may_lead = self._is_leased()
+        self.on_role: OnRole = _ignore
+        """Called after a partition has got its role, the same or another."""
 
     def begin(self, image: ClusterImage) -> None:
         """Go by this image from now on."""
@@ -76,12 +95,20 @@ class Roles:
         if partition.is_ended:
             return
         image = topic.partitions[index]
+        self._give(partition, topic, image, index)
+        self.on_role(partition, (topic.topic_id, index), image)
+
+    def _give(
+        self, partition: Partition, topic: TopicImage, image: PartitionImage, index: int
+    ) -> None:
         if image.leader != self._node_id:
             why = f"This node does not lead {topic.name}-{index}"
         elif not self._may_lead:
             why = "This node has no valid lease"
+        elif partition.is_cutting:
+            why = f"{topic.name}-{index} is being cut"  # `assign` follows when it is
         else:
             min_isr = rules_of(self._image, topic).min_isr_of(image)
-            partition.lead(image.leader_epoch, len(image.isr), min_isr)
+            partition.lead(image.leader_epoch, leadership(self._node_id, image, min_isr))
             return
         partition.follow(image.leader_epoch, NotLeaderOrFollowerError(why))

@@ -55,6 +55,10 @@ class Snapshotting:
 
     async def save(self, partition: Partition) -> None:
         """Write the state of one partition; what fails is logged."""
+        async with partition.cutting:
+            await self._save(partition)
+
+    async def _save(self, partition: Partition) -> None:
         taken_bytes, partition.unsnapshotted_bytes = partition.unsnapshotted_bytes, 0
         try:
             await save_producers(self._engine, partition.log, partition.producers)

@@ -2,7 +2,7 @@
 
 from dlogd.config.schema import Config
 from dlogd.metadata.effective import EffectiveTopicConfig, TimestampType
-from dlogd.replication.partition import PartitionSettings
+from dlogd.replication.batch_checks import PartitionSettings
 from dlogd.storage.log_config import LogConfig
 
 

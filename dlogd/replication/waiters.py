@@ -1,8 +1,9 @@
-"""Who waits for a partition to make progress, as the partition sees them: three protocols."""
+"""Who waits for a partition to make progress, as the partition sees them: protocols only."""
 
 from typing import Protocol
 
 from dlog.errors import WireError
+from dlogd.replication.leader_state import FollowerProgress
 
 
 class Drainable(Protocol):
@@ -27,3 +28,27 @@ class FetchWaiter(Protocol):
 
         Must not raise: others wait to be told.
         """
+
+
+class Subscriber(Protocol):
+    """A follower that is fed with what a leader appends. None of these may raise."""
+
+    @property
+    def progress(self) -> FollowerProgress:
+        """How far it is."""
+
+    def on_append(self) -> None:
+        """There is more to send."""
+
+    def on_watermark(self) -> None:
+        """The high watermark has moved."""
+
+    def on_end(self, error: WireError) -> None:
+        """Nothing more comes from this leader epoch."""
+
+
+class Reporter(Protocol):
+    """Tells a leader how far this follower is."""
+
+    def on_promised(self) -> None:
+        """The log's promise has moved, or the log has failed."""

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from dlog.errors import ProtocolError
 from dlogd.clock import Clock
-from dlogd.server.intake import FrameMemory, Intake
+from dlogd.intake import FrameMemory, Intake
 from dlogd.server.loading import HeldReads
 from dlogd.server.outlet import Outlet, SocketOutlet, TransportOutlet, set_up
 from dlogd.server.replies import Replies

@@ -4,8 +4,8 @@ import asyncio
 import logging
 
 from dlogd.clock import Clock
+from dlogd.intake import RECEIVE_BYTES, FrameMemory
 from dlogd.server.connection import Connection, ConnectionLimits, Router
-from dlogd.server.intake import RECEIVE_BYTES, FrameMemory
 from dlogd.server.loading import HeldReads
 from dlogd.server.pacing import Pacer
 from dlogd.storage.engine import Engine

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from dlog.errors import WireError
+from dlog.errors import KafkaStorageError, WireError
 from dlog.types import Offset
 from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.log import PartitionLog
@@ -128,7 +128,7 @@ class Upkeep:
             opened.segment_infos(),
             retention_ms=config.retention_ms,
             retention_bytes=config.retention_bytes,
-            end_limit=self._owner.high_watermark_of(opened),
+            end_limit=self._high_watermark(opened),
             timestamp_ms=timestamp_ms,
         )
         if plan is None:
@@ -155,6 +155,28 @@ class Upkeep:
     async def _save_all(self) -> None:
         await asyncio.gather(*(self.save(home) for home in self._working()))
 
+    def _high_watermark(self, opened: PartitionLog) -> Offset:
+        """Return what may be said of a log: it will be found there again, so no more than that.
+
+        A follower may hear of a watermark before the records below it are on its own disk.
+        """
+        found = min(self._owner.high_watermark_of(opened), opened.promised_offset)
+        found = max(found, opened.log_start_offset)
+        return found if opened.cut_ceiling is None else min(found, opened.cut_ceiling)
+
+    async def save_cut(self, home: Home, opened: PartitionLog) -> None:
+        """Say on disk that no more than `cut_ceiling` may be there; raise KafkaStorageError.
+
+        Otherwise a start after a crash would take the rest for lost.
+        """
+        assert opened.cut_ceiling is not None
+        name = home.names[opened.key]
+        async with self._saving.setdefault(home.path, asyncio.Lock()):
+            if home.high_watermarks.get(name, 0) > opened.cut_ceiling:
+                await self._save(home)
+            if home.high_watermarks.get(name, 0) > opened.cut_ceiling:
+                raise KafkaStorageError(f"Cannot note in {home.path} that {name} is cut")
+
     async def save(self, home: Home) -> None:
         """Bring the high watermarks of a directory to its disk, unless they are there."""
         async with self._saving.setdefault(home.path, asyncio.Lock()):
@@ -169,13 +191,14 @@ class Upkeep:
         }
         for key, opened in home.logs.items():
             if opened.failed is None:
-                offsets[home.names[key]] = self._owner.high_watermark_of(opened)
+                offsets[home.names[key]] = self._high_watermark(opened)
         if offsets == self._saved.get(home.path):
             return
         try:
             await self._services.engine.run(partial(home.directory.save_high_watermarks, offsets))
             self._saved[home.path] = offsets
             self._unsaved.discard(home.path)
+            home.high_watermarks.update(offsets)
         except OSError as error:
             if home.path not in self._unsaved:
                 log.warning("High watermarks not saved path=%s error=%s", home.path, error)

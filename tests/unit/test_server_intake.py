@@ -5,7 +5,7 @@ import random
 import pytest
 
 from dlog.errors import ProtocolError
-from dlogd.server.intake import RECEIVE_BYTES, SMALL_FRAME_BYTES, FrameMemory, Intake
+from dlogd.intake import RECEIVE_BYTES, SMALL_FRAME_BYTES, FrameMemory, Intake
 
 SHARED = bytearray(RECEIVE_BYTES)
 

@@ -263,7 +263,7 @@ class FetchWork(Slot):
         _, leader_epoch, offset, _, _, partition_bytes_max = entry
         partition.check_serving(leader_epoch)
         if self._request.replica_id >= 0:
-            raise NotLeaderOrFollowerError("Followers are not served yet")
+            raise NotLeaderOrFollowerError("Nodes replicate over the internal listener")
         watermark = partition.high_watermark
         size = max(0, min(bytes_max, partition_bytes_max))
         if offset >= watermark or (size == 0 and not is_first):

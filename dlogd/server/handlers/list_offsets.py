@@ -72,6 +72,7 @@ async def _find(context: ServerContext, request: Request, topic: str, asked: Any
         return NOTHING  # Nothing is ever moved to remote storage.
     is_consumer = request.body.replica_id == CONSUMER_REPLICA_ID
     if timestamp_ms == LATEST:
+        partition.check_watermark()
         end = partition.high_watermark if is_consumer else log.log_end_offset
         return NO_TIMESTAMP, end, partition.leader_epoch
     return await _search(partition, timestamp_ms, is_consumer)

@@ -107,11 +107,11 @@ class ProduceHandler:
         single.log_start_offset = partition.log.log_start_offset
         single.started_us = connection.received_us
         replies.reserve(single)
-        if end_offset > partition.high_watermark:
-            partition.wait(end_offset, timeout_ms, single)
-        else:
+        if partition.is_safe(end_offset, acks):
             partition.acknowledge(single)
             replies.drain()
+        else:
+            partition.wait(end_offset, acks, timeout_ms, single)
         return True
 
 
@@ -236,10 +236,11 @@ class ProduceWork:
         )
         if acks:
             self._waiting += 1
-        if acks and end_offset <= partition.high_watermark:
+        if acks and partition.is_safe(end_offset, acks):
             partition.acknowledge(self, len(results) - 1)
         elif acks:
-            partition.wait(end_offset, self._request.timeout_ms, self, len(results) - 1)
+            timeout_ms = self._request.timeout_ms
+            partition.wait(end_offset, acks, timeout_ms, self, len(results) - 1)
         return True
 
     def _stall(self, partition: Partition) -> None:

@@ -20,6 +20,8 @@ from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.entries import What
 from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.raft.store import RaftStore
+from tests.simulation.fleet.data_history import FleetHistory
+from tests.simulation.fleet.data_watch import DataWatch
 from tests.simulation.loop import SimLoop
 from tests.simulation.raft_checks import Call, Registry
 
@@ -48,6 +50,8 @@ class FleetRegistry(Registry):
         self.voters: set[int] = set()
         self.voters_asked: set[tuple[str, int]] = set()
         self._versions: dict[tuple[int, int], int] = {}
+        self.history = FleetHistory()
+        self.data = DataWatch(self, self.history)
 
     def count(self, what: str, many: int = 1) -> None:
         """Count something that happened."""
@@ -86,6 +90,7 @@ class FleetRegistry(Registry):
             return longer
 
         with ExitStack() as stack:
+            stack.enter_context(self.data.watching())
             for owner, name, replacement in (
                 (RaftStore, "open", watched_open),
                 (RaftStore, "submit", watched_submit),
@@ -209,6 +214,7 @@ class FleetRegistry(Registry):
             elif entry[0] == wire.VOTERS:
                 self._look_at_voters(entry)
             self._look_at_step(self.newest, image)
+            self.data.on_image(self.newest, image)
             self.newest = image
 
     def _look_at_voters(self, entry: bytes) -> None:

@@ -29,6 +29,7 @@ class FleetHost(Host):
     """One host. `store` is its Raft store, None while none is open."""
 
     plan: FleetPlan
+    history: Any
 
     def __init__(
         self,
@@ -99,13 +100,14 @@ class FleetHost(Host):
         return super()._mark_down(how)
 
     def _note_power_cut(self) -> None:
-        pass
+        self.history.data.on_power_cut()
 
     def wipe(self) -> None:
         """Lose all disks; the next life finds new ones."""
         self.crash()
         self.trace("wipe", self.name)
         self.machine = self._new_machine()
+        self.history.data.on_wipe(self.node_id, "/")
         self.wipes += 1
 
     def wipe_disk(self, mount: str) -> None:
@@ -114,6 +116,7 @@ class FleetHost(Host):
         self.trace("wipe-disk", self.name, mount)
         fresh = self._new_machine()
         self.machine.disks[mount] = fresh.disks[mount]
+        self.history.data.on_wipe(self.node_id, f"{mount}/")
         self.wipes += 1
 
     # -- what the checks look at

@@ -1,8 +1,4 @@
-"""What operators, and leaders in the name of replication, do to a cluster, through its nodes.
-
-`Followers` stands in for the replication of data: where a node leads and others are behind, it lets
-them catch up after a while, as leaders do (AlterPartition).
-"""
+"""What operators do to a cluster, through its nodes."""
 
 import asyncio
 import random
@@ -15,7 +11,6 @@ from dlogd.metadata import machine
 from dlogd.metadata.commands import (
     AllocateProducerIds,
     AlterAssignments,
-    AlterPartition,
     DrainNode,
     ElectionKind,
     ElectLeaders,
@@ -70,6 +65,7 @@ class Operator(Hands):
 
     def __init__(self, around: Any) -> None:
         super().__init__(around, "operator")
+        self._data = {topic.name for topic in around.plan.data.topics}
 
     def begin(self) -> None:
         """Set the first timer."""
@@ -113,6 +109,8 @@ class Operator(Hands):
             return None
         number = self.rng.randrange(len(topic.partitions))
         kind = self.rng.choice((ElectionKind.PREFERRED, ElectionKind.PREFERRED, *ElectionKind))
+        if topic.name in self._data and "unclean" not in self.around.plan.data.actions:
+            kind = ElectionKind.PREFERRED
         return ElectLeaders(
             command_id=self.new_id(), election=kind, partitions=((topic.topic_id, (number,)),)
         )
@@ -160,60 +158,3 @@ class Operator(Hands):
                 command = DrainNode(command_id=self.new_id(), node_id=node_id, drain=Drain.NONE)
                 self.do(host, self.propose(host, command))
 
-
-class Followers(Hands):
-    """Lets replicas come into ISRs, and now and then out of them."""
-
-    def __init__(self, around: Any) -> None:
-        super().__init__(around, "followers")
-
-    def begin(self) -> None:
-        """Set the first timer."""
-        self.around.world.at(100 * MS, self._step)
-
-    def _step(self) -> None:
-        for host in self.around.hosts:
-            if host.is_serving and host.holds_lease():
-                self._lead(host)
-        pause_ms = 100 * self.around.plan.pace
-        self.around.world.at(int(pause_ms * (0.5 + self.rng.random()) * MS), self._step)
-
-    def _lead(self, host: FleetHost) -> None:
-        assert host.broker is not None and host.broker.store is not None
-        image = host.broker.store.image
-        for topic in image.topics.values():
-            for number, partition in enumerate(topic.partitions):
-                if partition.leader != host.node_id:
-                    continue
-                isr = [
-                    n
-                    for n in partition.replicas
-                    if n in partition.isr or (image.nodes[n].active and n not in partition.offline)
-                ]
-                shrinks = self.around.active and self.around.plan.shrinks
-                if shrinks and len(isr) > 1 and self.rng.random() < 0.05:
-                    isr.remove(self.rng.choice([n for n in isr if n != host.node_id]))
-                if set(isr) != set(partition.isr) and self.rng.random() < 0.7:
-                    self._alter(host, image, topic, number, isr)
-
-    def _alter(
-        self,
-        host: FleetHost,
-        image: ClusterImage,
-        topic: TopicImage,
-        number: int,
-        isr: list[NodeId],
-    ) -> None:
-        partition = topic.partitions[number]
-        assert host.broker is not None and host.broker.clustering is not None
-        command = AlterPartition(
-            command_id=self.new_id(),
-            topic_id=topic.topic_id,
-            partition=number,
-            node_id=NodeId(host.node_id),
-            node_epoch=host.broker.clustering.lease.node_epoch,
-            leader_epoch=partition.leader_epoch,
-            partition_epoch=partition.partition_epoch,
-            isr=tuple((n, image.nodes[n].node_epoch) for n in isr),
-        )
-        self.do(host, self.propose(host, command))

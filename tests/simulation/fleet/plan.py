@@ -7,6 +7,7 @@ of faults is data, so that a failing run can be shortened by leaving faults out.
 import random
 from dataclasses import dataclass, field, replace
 
+from tests.simulation.fleet.data_plan import NO_DATA, DataPlan, draw_data
 from tests.simulation.plan import Fault
 
 CLIENT_PORT, RAFT_PORT, INTERNAL_PORT = 9092, 9643, 9645
@@ -40,13 +41,13 @@ class FleetPlan:
     clients: int
     client_interval_ms: int
     operator_interval_ms: int
-    shrinks: bool  # leaders shrink their ISRs now and then
     last_strike: str  # how nodes are taken away when all has healed
     faults: tuple[Fault, ...]
     capacity_bytes: int = 1 << 40
     direct_supported: bool = False
     drift_ppm: int = 0
     dropped: tuple[int, ...] = field(default=())
+    data: DataPlan = NO_DATA
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -97,8 +98,9 @@ class FleetPlan:
         lines.append(
             f"clients {self.clients} every {self.client_interval_ms} ms,"
             f" operator every {self.operator_interval_ms} ms,"
-            f" shrinks {self.shrinks}, last strike {self.last_strike}"
+            f" last strike {self.last_strike}"
         )
+        lines += self.data.describe()
         return lines + [f"fault {number}: {fault}" for number, fault in self.schedule()]
 
 
@@ -158,9 +160,9 @@ def draw(seed: int) -> FleetPlan:
         clients=rng.choice((1, 2, 3)),
         client_interval_ms=int(rng.choice((30, 100, 300)) * pace),
         operator_interval_ms=int(rng.choice((60, 200, 800)) * pace),
-        shrinks=rng.random() < 0.3,
         last_strike=rng.choice(("none", "crash", "crash", "power-cut", "pause")),
         faults=_faults(random.Random(f"{seed}/fleet/faults"), active_ms, pace, data_directories),
+        data=draw_data(seed, nodes, pace),
     )
 
 
@@ -174,7 +176,7 @@ def _config(rng: random.Random) -> dict[str, str]:
         "message.bytes.max": "64KiB",
         "frame.bytes.max": "1MiB",
         "inflight.bytes.max": "1MiB",
-        "retention.check.interval": "30s",
+        "retention.check.interval": rng.choice(("100ms", "30s")),
         "flush.policy": rng.choice(("always", "always", "interval")),
         "topic.replication.default": "1",
         "shutdown.timeout": rng.choice(("2s", "10s")),

@@ -22,12 +22,16 @@ from dlogd.metadata.image import ClusterImage
 from dlogd.metadata.raft import pinned
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.status.pages import ACTIVE
-from tests.simulation.cluster import LogWatch
+from tests.simulation.cluster import LogWatch, _place_of
 from tests.simulation.fleet.checks import FleetRegistry
 from tests.simulation.fleet.clients import FleetClient
+from tests.simulation.fleet.data_admin import DataAdmin
+from tests.simulation.fleet.data_clients import DataClients, DataConsumer, DataProducer
+from tests.simulation.fleet.data_ending import DataEnding
+from tests.simulation.fleet.data_judge import judge
 from tests.simulation.fleet.faults import FleetSaboteur
 from tests.simulation.fleet.host import FleetHost
-from tests.simulation.fleet.operators import Followers, Operator
+from tests.simulation.fleet.operators import Operator
 from tests.simulation.fleet.plan import FleetPlan
 from tests.simulation.fleet.threads import virtual_threads
 from tests.simulation.loop import NS, SimLoop, StalledError, World
@@ -128,8 +132,12 @@ class _FleetRun:
         self.loop = SimLoop(self.world, "clients")
         self.network.attach(self.loop, "10.0.1.1")
         self.clients = [FleetClient(n, plan, self.loop, self) for n in range(plan.clients)]
+        self.history = self.registry.history
+        self.data = DataClients(self)
+        self.data_admin = DataAdmin(self.data)
+        self.producers = [DataProducer(self.data, each) for each in plan.data.producers]
+        self.consumers = [DataConsumer(self.data, each) for each in plan.data.consumers]
         self.operator = Operator(self)
-        self.followers = Followers(self)
         self.saboteur = FleetSaboteur(self)
         self.count = self.registry.count
         self.violate = self.registry.violate
@@ -173,9 +181,9 @@ class _FleetRun:
         rng = random.Random(f"{self.plan.seed}/run")
         for host in self.hosts:
             self.world.at(int(rng.random() * 300) * MS, host.boot)
-        tasks = [self.loop.create_task(each.run(), name="client") for each in self.clients]
+        workers = (*self.clients, self.data_admin, *self.producers, *self.consumers)
+        tasks = [self.loop.create_task(each.run(), name="client") for each in workers]
         self.operator.begin()
-        self.followers.begin()
         self.saboteur.schedule()
         self.world.at(0, self._look)
         try:
@@ -187,8 +195,22 @@ class _FleetRun:
             if self._become_whole(tasks):
                 self._judge(tasks)
                 self._strike_once_more(tasks)
+                self._end_data()
         except StalledError as error:
             self.violate(f"liveness: {error}")
+
+    def _end_data(self) -> None:
+        """Write, read and compare everything, and judge what clients of the data heard."""
+        if self.registry.violations:
+            return
+        task = self.loop.create_task(DataEnding(self.data, self.consumers).run(), name="ending")
+        if self._go(task.done, ENDING_NS) is None:
+            self.violate("liveness: the data cannot be written or read to the end")
+        elif not self.registry.violations and task.exception() is not None:
+            self.violate(f"ending: {task.exception()!r}{_place_of(task.exception())}")
+        if not self.registry.violations:
+            found = judge(self.history, self.registry.stale_max_ns, self.data.lives)
+            self.registry.violations += found
 
     def _become_whole(self, tasks: list[Any]) -> bool:
         if self._go(lambda: self._is_whole(tasks) is None, ENDING_NS) is None:

@@ -1,0 +1,109 @@
+"""Replication as one node of a cluster does it: what it follows, what it feeds, who is in sync.
+
+Part of the composition: `dlogd.broker` makes one beside its `Clustering`.
+"""
+
+import asyncio
+import random
+
+from dlog.types import NO_NODE
+from dlogd.clock import Clock
+from dlogd.clustering import Clustering
+from dlogd.metadata.delta import ImageDelta
+from dlogd.metadata.image import ClusterImage, PartitionImage
+from dlogd.replication.cuts import Cutter
+from dlogd.replication.fetcher import FetchServices
+from dlogd.replication.fetching import Fetching
+from dlogd.replication.following import Following
+from dlogd.replication.isr import IsrKeeper
+from dlogd.replication.link import LinkMemory
+from dlogd.replication.manager import ReplicaManager
+from dlogd.replication.partition import Partition
+from dlogd.replication.reconcile import Key
+from dlogd.replication.taking import FetchCounters
+from dlogd.server.feeds import Feeds
+from dlogd.storage.engine import Engine
+from dlogd.tasks import Tasks
+
+
+class Replicating:
+    """Life: `start` when the node has registered, then `stop` once."""
+
+    def __init__(
+        self,
+        clustering: Clustering,
+        replicas: ReplicaManager,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        engine: Engine,
+        clock: Clock,
+        rng: random.Random,
+        tasks: Tasks,
+    ) -> None:
+        self.counters = FetchCounters()
+        self._clustering = clustering
+        self._replicas = replicas
+        self._tasks = tasks
+        node_id = clustering.node_id
+        self.keeper = IsrKeeper(
+            clustering.store,
+            node_id,
+            replicas.by_id,
+            clock=clock,
+            tasks=tasks,
+            new_id=clustering.new_id,
+            node_epoch=clustering.own_epoch,
+        )
+        self.feeds = Feeds(
+            replicas,
+            self.keeper,
+            node_id=node_id,
+            loop=loop,
+            engine=engine,
+            clock=clock,
+            tasks=tasks,
+        )
+        self.fetching = Fetching(
+            FetchServices(
+                loop=loop,
+                rng=rng,
+                tasks=tasks,
+                memory=LinkMemory(),
+                cutter=Cutter(engine, clock),
+                counters=self.counters,
+                address=clustering.address_of,
+                introduce=clustering.introduce,
+                on_cut=self._on_cut,
+            )
+        )
+        replicas.roles.on_role = self._on_role
+        replicas.on_closed = self.fetching.leave
+        clustering.server.streams = self.feeds
+
+    def start(self, image: ClusterImage) -> None:
+        """Keep ISRs and feed followers from now on."""
+        self.feeds.start(image)
+        self.keeper.start()
+
+    def stop(self) -> None:
+        """Feed nobody any more."""
+        self.feeds.stop()
+
+    def on_image(self, new: ClusterImage, delta: ImageDelta) -> None:
+        """The image has changed; partitions have their roles already."""
+        if delta.nodes_changed:
+            self.feeds.on_image(new)
+            self.fetching.nudge()
+            self.keeper.on_image()
+
+    def _on_role(self, partition: Partition, key: Key, image: PartitionImage) -> None:
+        leader = image.leader
+        if partition.leader is not None or leader == self._clustering.node_id:
+            leader = NO_NODE
+        self.fetching.follow(key, partition, leader, image.leader_epoch)
+        if partition.leader is not None:
+            self.keeper.look_at(key)
+
+    def _on_cut(self, following: Following) -> None:
+        self._replicas.roles.assign(following.partition, following.key[1])
+        self.fetching.on_cut(following)

@@ -1,0 +1,103 @@
+"""Cuts a replica's log, and brings what is known beside it down to the same end.
+
+A follower's log is only cut where its leader's history says so (KIP-101), never at a watermark.
+Producers are read anew: what they sent behind the cut was never there.
+"""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from dlog.types import LeaderEpoch, Offset
+from dlogd.clock import Clock
+from dlogd.replication.partition import Partition
+from dlogd.replication.producer_snapshots import load_producers
+from dlogd.storage.engine import Engine
+from dlogd.storage.log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+
+def divergence(plog: PartitionLog, leader_epoch: int, leader_end: int) -> Offset:
+    """Return where a follower's log has to end to be a beginning of its leader's, perhaps.
+
+    `leader_epoch` is the leader's largest epoch not above that of this log's last batch,
+    `leader_end` where it ends. The log may have to be asked about again afterwards (KIP-279).
+    """
+    start = plog.log_start_offset
+    if leader_epoch < 0:
+        return start  # the leader has nothing of all that is here
+    own_epoch, own_end = plog.end_offset_for_epoch(LeaderEpoch(leader_epoch))
+    if own_epoch < 0:
+        # All epochs here are older: the last of them is asked about next.
+        own_epoch, own_end = plog.last_epoch, plog.log_end_offset
+    if own_epoch == leader_epoch:
+        own_end = Offset(min(own_end, leader_end))
+    return Offset(max(start, min(own_end, plog.log_end_offset)))
+
+
+class Cutter:
+    """Cuts the logs of followers of one node."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    async def truncate_to(self, partition: Partition, offset: Offset) -> None:
+        """Drop what lies at or behind `offset`. Raises WireError or OSError."""
+        plog = partition.log
+        before = plog.log_end_offset
+        async with self._cutting(partition):
+            self._lower_watermark(partition, offset)
+            await plog.truncate_to(offset)
+            await self._read_producers(partition)
+        log.warning(
+            "Truncated log partition=%s from=%d to=%d leader_epoch=%d",
+            partition.topic_partition,
+            before,
+            plog.log_end_offset,
+            partition.leader_epoch,
+        )
+
+    async def start_at(self, partition: Partition, offset: Offset) -> None:
+        """Drop everything and begin anew at `offset`. Raises WireError or OSError."""
+        plog = partition.log
+        before = (plog.log_start_offset, plog.log_end_offset)
+        async with self._cutting(partition):
+            self._lower_watermark(partition, Offset(0))
+            await plog.start_at(offset)
+            partition.high_watermark = offset
+            await self._read_producers(partition)
+        log.warning(
+            "Began log anew partition=%s had=%d..%d begins=%d leader_epoch=%d",
+            partition.topic_partition,
+            *before,
+            offset,
+            partition.leader_epoch,
+        )
+
+    @asynccontextmanager
+    async def _cutting(self, partition: Partition) -> AsyncIterator[None]:
+        partition.is_cutting = True
+        try:
+            async with partition.cutting:
+                yield
+        finally:
+            partition.is_cutting = False
+
+    def _lower_watermark(self, partition: Partition, offset: Offset) -> None:
+        if offset >= partition.high_watermark:
+            return
+        # Only after an unclean election, or below the leader's log start.
+        log.warning(
+            "Cutting below the high watermark partition=%s high_watermark=%d to=%d",
+            partition.topic_partition,
+            partition.high_watermark,
+            offset,
+        )
+        partition.high_watermark = Offset(max(offset, partition.log.log_start_offset))
+
+    async def _read_producers(self, partition: Partition) -> None:
+        partition.producers.clear()
+        await load_producers(self._engine, self._clock, partition.log, partition.producers)
+        partition.unsnapshotted_bytes = partition.log.size_bytes

@@ -1,0 +1,64 @@
+"""Follows the leaders of all partitions that this node does not lead, as the image says.
+
+Owner: the event loop's thread; made by `dlogd.replication.replicating`, told by `Roles`.
+"""
+
+from dlog.types import NO_NODE, LeaderEpoch, NodeId
+from dlogd.replication.fetcher import Fetcher, FetchServices
+from dlogd.replication.following import Following
+from dlogd.replication.partition import Partition
+from dlogd.replication.reconcile import Key
+
+
+class Fetching:
+    """One fetcher for each leader that was ever followed."""
+
+    def __init__(self, services: FetchServices) -> None:
+        self.fetchers: dict[NodeId, Fetcher] = {}
+        self._services = services
+        self._current: dict[Key, Following] = {}
+
+    def follow(
+        self, key: Key, partition: Partition, leader_id: NodeId, leader_epoch: LeaderEpoch
+    ) -> None:
+        """Follow a leader in an epoch; NO_NODE: there is none, or it is this node."""
+        known = self._current.get(key)
+        if known is not None:
+            same = (known.partition, known.leader_id, known.leader_epoch)
+            if same == (partition, leader_id, leader_epoch):
+                return
+            self.leave(key)
+        if leader_id == NO_NODE or partition.is_ended:
+            return
+        fetcher = self._fetcher(leader_id)
+        following = Following(key, partition, leader_id, leader_epoch, fetcher)
+        self._current[key] = following
+        fetcher.add(following)
+
+    def leave(self, key: Key) -> None:
+        """Follow nobody for a partition."""
+        following = self._current.pop(key, None)
+        if following is not None:
+            following.fetcher.remove(following)
+
+    def on_cut(self, following: Following) -> None:
+        """A log has been cut; who follows by now begins with what is left."""
+        current = self._current.get(following.key)
+        if current is not None and current is not following:
+            current.fetcher.subscribe(current)
+
+    def nudge(self) -> None:
+        """Nodes have changed: look at once for those that could not be reached."""
+        for fetcher in self.fetchers.values():
+            fetcher.nudge()
+
+    def current(self, key: Key) -> Following | None:
+        """Return whom a partition follows."""
+        return self._current.get(key)
+
+    def _fetcher(self, leader_id: NodeId) -> Fetcher:
+        fetcher = self.fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = self.fetchers[leader_id] = Fetcher(leader_id, self._services)
+            self._services.tasks.spawn(f"follow node {leader_id}", fetcher.run())
+        return fetcher

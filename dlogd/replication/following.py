@@ -1,0 +1,116 @@
+"""One partition as its follower follows it: which leader, in which epoch, by which handle.
+
+Made by `dlogd.replication.fetching`, moved by `dlogd.replication.fetcher`. A change of leader or
+epoch makes a new one: what was said about the old one then has no handle any more.
+"""
+
+import asyncio
+from typing import Protocol
+
+from dlog.types import LeaderEpoch, NodeId
+from dlogd.replication.partition import Partition
+from dlogd.replication.reconcile import Key
+from dlogd.replication.stream import Progress, Subscription
+
+NO_HANDLE = -1
+REST_S_MIN = 0.05
+REST_S_MAX = 2.0
+
+
+class Follows(Protocol):
+    """The fetcher, as its followings see it."""
+
+    def report(self, following: "Following") -> None:
+        """Tell the leader how far it is, together with others."""
+
+    def subscribe(self, following: "Following") -> None:
+        """Begin, or begin anew."""
+
+    def remove(self, following: "Following") -> None:
+        """Follow it no more."""
+
+
+class Following:
+    """Invariant: `handle` is unique on the connection on which it was sent, NO_HANDLE before."""
+
+    __slots__ = (
+        "fetcher",
+        "handle",
+        "is_ended",
+        "key",
+        "leader_epoch",
+        "leader_id",
+        "partition",
+        "rest_s",
+        "timer",
+        "trimming",
+    )
+
+    def __init__(
+        self,
+        key: Key,
+        partition: Partition,
+        leader_id: NodeId,
+        leader_epoch: LeaderEpoch,
+        fetcher: Follows,
+    ) -> None:
+        self.key = key
+        self.partition = partition
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.fetcher = fetcher
+        self.handle = NO_HANDLE
+        self.is_ended = False
+        self.trimming = False
+        self.rest_s = 0.0
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is still what the partition does."""
+        partition = self.partition
+        return (
+            not self.is_ended
+            and not partition.is_ended
+            and partition.closed is not None
+            and partition.leader_epoch == self.leader_epoch
+        )
+
+    def on_promised(self) -> None:
+        """The log has promised more."""
+        if self.handle != NO_HANDLE:
+            self.fetcher.report(self)
+
+    def subscription(self) -> Subscription:
+        """Return what the leader is told at the beginning."""
+        plog = self.partition.log
+        return Subscription(
+            handle=self.handle,
+            topic_id=self.key[0],
+            partition=self.key[1],
+            leader_epoch=self.leader_epoch,
+            fetch_offset=plog.log_end_offset,
+            last_epoch=plog.last_epoch,
+            log_start_offset=plog.log_start_offset,
+            promised_offset=plog.promised_offset,
+        )
+
+    def progress(self) -> Progress:
+        """Return what the leader is told from then on."""
+        plog = self.partition.log
+        return self.handle, plog.promised_offset, plog.log_end_offset
+
+    def next_rest_s(self) -> float:
+        """Return how long to rest after a refusal; longer with each until something arrives."""
+        self.rest_s = min(max(self.rest_s * 2, REST_S_MIN), REST_S_MAX)
+        return self.rest_s
+
+    def end(self) -> None:
+        """It is over: another leader, another epoch, or no replica any more."""
+        self.is_ended = True
+        self.handle = NO_HANDLE
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        if self.partition.reporter is self:
+            self.partition.reporter = None

@@ -1,0 +1,181 @@
+"""What a leader knows of its followers, and what follows from it: the high watermark, who lags.
+
+Pure: no clock, no I/O. A follower is credited only with what it has said that it *promised* (its
+flushed offset under `flush.policy: always`), in this leader epoch (rules 2.3, 2.4). The watermark
+is the least promised offset of the *maximal* ISR: the members that the metadata have committed and
+the expansions that are still proposed, because each of them may be elected (rules 2.5, 2.6).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dlog.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
+
+UNKNOWN = Offset(-1)
+_FIRST = PartitionEpoch(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leadership:
+    """What the metadata say about a partition to the node that leads it."""
+
+    followers: tuple[NodeId, ...] = ()  # all replicas but this one
+    isr: tuple[NodeId, ...] = ()  # those of them that are in sync
+    min_isr: int = 1
+    partition_epoch: PartitionEpoch = _FIRST
+
+
+ALONE = Leadership()
+
+
+class FollowerProgress:
+    """How far one follower is, as the leader knows; changed in place.
+
+    `caught_up_ms`: when it last held all that the leader had at that time (Kafka's
+    `lastCaughtUpTimeMs`): how long it lags is a time, never a count (rule 2.7, KIP-16).
+    """
+
+    __slots__ = (
+        "_end_at_word",
+        "_word_ms",
+        "caught_up_ms",
+        "log_end_offset",
+        "node_epoch",
+        "node_id",
+        "promised_offset",
+    )
+
+    def __init__(self, node_id: NodeId, now_ms: int) -> None:
+        self.node_id = node_id
+        self.node_epoch = -1
+        """The life of the node that follows; -1: none does."""
+        self.promised_offset = UNKNOWN
+        self.log_end_offset = UNKNOWN
+        self.caught_up_ms = now_ms
+        self._end_at_word = Offset(0)
+        self._word_ms = now_ms
+
+    def begin(self, node_epoch: int) -> None:
+        """It begins to follow, or anew: nothing that it said before counts."""
+        self.node_epoch = node_epoch
+        self.promised_offset = self.log_end_offset = UNKNOWN
+
+    def end(self) -> None:
+        """It follows no more. What it has promised stays promised, in this epoch."""
+        self.node_epoch = -1
+
+    def on_progress(self, promised: int, end: int, leader_end: int, now_ms: int) -> None:
+        """It holds everything below `promised` safely; its log ends at `end`."""
+        self.promised_offset = Offset(promised)
+        self.log_end_offset = Offset(end)
+        if promised >= leader_end:
+            self.caught_up_ms = now_ms
+        elif promised >= self._end_at_word:
+            # What the leader had at the last word, it has now.
+            self.caught_up_ms = max(self.caught_up_ms, self._word_ms)
+        self._end_at_word = Offset(leader_end)
+        self._word_ms = now_ms
+
+    def is_caught_up(self, leader_end: int, now_ms: int, lag_ms_max: int) -> bool:
+        """Return whether it lags less than `lag_ms_max`; with all there is it never does."""
+        if self.promised_offset >= leader_end:
+            self.caught_up_ms = now_ms
+            return True
+        return now_ms - self.caught_up_ms <= lag_ms_max
+
+
+class LeaderState:
+    """One leader epoch of one partition, seen by its leader.
+
+    Invariant: `isr` are members besides the leader, `pending` those proposed and not yet committed.
+    """
+
+    __slots__ = (
+        "_counted",
+        "epoch_start_offset",
+        "followers",
+        "isr",
+        "leader_epoch",
+        "min_isr",
+        "partition_epoch",
+        "pending",
+    )
+
+    def __init__(self, leader_epoch: LeaderEpoch, epoch_start_offset: Offset) -> None:
+        self.leader_epoch = leader_epoch
+        self.epoch_start_offset = epoch_start_offset
+        """The log's end when it began to lead: who lacks what is below has not caught up."""
+        self.partition_epoch = PartitionEpoch(0)
+        self.min_isr = 1
+        self.isr: tuple[NodeId, ...] = ()
+        self.pending: tuple[NodeId, ...] = ()
+        self.followers: dict[NodeId, FollowerProgress] = {}
+        self._counted: list[FollowerProgress] = []
+
+    @property
+    def isr_count(self) -> int:
+        """How many are in sync by the metadata, the leader included."""
+        return 1 + len(self.isr)
+
+    @property
+    def maximal_isr(self) -> tuple[NodeId, ...]:
+        """Return whom the watermark waits for, besides the leader."""
+        return tuple(progress.node_id for progress in self._counted)
+
+    def update(self, facts: Leadership, now_ms: int) -> None:
+        """Take over what the metadata say; a newer partition epoch settles what was proposed."""
+        known = self.followers
+        self.followers = {
+            each: known.get(each) or FollowerProgress(each, now_ms) for each in facts.followers
+        }
+        self.isr = tuple(each for each in facts.isr if each in self.followers)
+        self.min_isr = facts.min_isr
+        if facts.partition_epoch != self.partition_epoch:
+            self.pending = ()
+        self.partition_epoch = facts.partition_epoch
+        self._count()
+
+    def propose(self, joining: Iterable[NodeId]) -> None:
+        """Count on members that are proposed, from before the proposal leaves."""
+        self.pending = tuple(each for each in joining if each in self.followers)
+        self._count()
+
+    def withdraw(self) -> None:
+        """A proposal was refused for good."""
+        self.pending = ()
+        self._count()
+
+    def _count(self) -> None:
+        members = dict.fromkeys((*self.isr, *self.pending))
+        self._counted = [self.followers[each] for each in members if each in self.followers]
+
+    def watermark(self, own_promised: int, present: int) -> Offset:
+        """Return the high watermark, at least `present`.
+
+        It rests while the ISR is smaller than `min_isr` (KIP-966): whoever leaves such an ISR stays
+        eligible, because it has all that was acknowledged.
+        """
+        if 1 + len(self.isr) < self.min_isr:
+            return Offset(present)
+        lowest = own_promised
+        for progress in self._counted:
+            if progress.promised_offset < lowest:
+                lowest = progress.promised_offset
+        return Offset(max(lowest, present))
+
+    def may_join(self, progress: FollowerProgress, high_watermark: int) -> bool:
+        """Return whether a follower may be proposed for the ISR (rule 2.6)."""
+        return (
+            progress.node_id not in self.isr
+            and progress.node_epoch >= 0
+            and progress.promised_offset >= high_watermark
+            and progress.promised_offset >= self.epoch_start_offset
+        )
+
+    def laggards(self, leader_end: int, now_ms: int, lag_ms_max: int) -> list[NodeId]:
+        """Return the members that have lagged for longer than `lag_ms_max`."""
+        return [
+            each
+            for each in self.isr
+            if not self.followers[each].is_caught_up(leader_end, now_ms, lag_ms_max)
+        ]

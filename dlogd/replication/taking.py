@@ -1,0 +1,303 @@
+"""What a leader says, taken into the logs: records, watermarks, log starts, and refusals.
+
+Part of `dlogd.replication.fetcher`. A batch is appended when its checksum fits and it follows on;
+what does not is asked for again after a rest, never skipped (rules 2.1, 2.13). Where the histories
+differ the log is cut and the leader asked again, until they agree (rule 2.2).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from dlog.errors import ERRORS, NONE, OffsetOutOfRangeError, ProtocolError, WireError
+from dlog.types import NodeId, Offset
+from dlogd.replication import stream
+from dlogd.replication.cuts import Cutter, divergence
+from dlogd.replication.following import NO_HANDLE, Following
+from dlogd.replication.link import Link
+from dlogd.replication.stream import Refusal
+from dlogd.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class FetchCounters:
+    """What happened since the start; plain values that metrics read."""
+
+    bytes_total: int = 0
+    connects_total: int = 0
+    failures_total: int = 0
+    refusals_total: int = 0
+    truncations_total: int = 0
+
+
+class _Cursor:
+    """How far a DATA frame is taken; `row_end` is where the present row's records end."""
+
+    __slots__ = ("buffer", "index", "position", "row_end", "rows", "size", "start")
+
+    def __init__(
+        self, buffer: bytearray, start: int, end: int, rows: list[tuple[int, ...]], position: int
+    ) -> None:
+        self.buffer, self.start, self.size = buffer, start, end - start
+        self.rows, self.index = rows, 0
+        self.position = self.row_end = position
+
+    def move(self, buffer: bytearray, start: int) -> None:
+        """The frame lies elsewhere now."""
+        shift = start - self.start
+        self.buffer, self.start = buffer, start
+        self.position += shift
+        self.row_end += shift
+
+
+class Taking:
+    """What comes over one connection at a time. Life: `begin`, `take` any number, `end`; again."""
+
+    def __init__(
+        self,
+        leader_id: NodeId,
+        cutter: Cutter,
+        tasks: Tasks,
+        loop: asyncio.AbstractEventLoop,
+        counters: FetchCounters,
+        *,
+        subscribe: Callable[[Following], None],
+        report: Callable[[Following], None],
+        on_taken: Callable[[int], None],
+        on_cut: Callable[[Following], None],
+    ) -> None:
+        self.by_handle: dict[int, Following] = {}
+        self._leader_id = leader_id
+        self._cutter = cutter
+        self._tasks = tasks
+        self._loop = loop
+        self._counters = counters
+        self._subscribe = subscribe
+        self._report = report
+        self._on_taken = on_taken
+        self._on_cut = on_cut
+        self._link: Link | None = None
+
+    def begin(self, link: Link) -> None:
+        """A connection is ready."""
+        self._link = link
+
+    def end(self) -> None:
+        """It has ended."""
+        self._link = None
+        self.by_handle.clear()
+
+    def forget(self, handle: int) -> bool:
+        """Take nothing more for a handle; return whether the leader knows it."""
+        return self.by_handle.pop(handle, None) is not None
+
+    def take(self, buffer: bytearray, start: int, end: int) -> bool:
+        """Take a frame; False when it is held, to be gone on with later. Raises ProtocolError."""
+        view = memoryview(buffer)
+        kind, count, position = stream.parse_kind(view, start, end)
+        if kind == stream.DATA:
+            rows, records = stream.parse_data(view, position, end, count)
+            return self._take_rows(_Cursor(buffer, start, end, rows, records))
+        if kind != stream.REFUSED:
+            raise ProtocolError(f"a leader sent a frame of kind {kind}")
+        for refusal in stream.parse_refused(view, position, end, count):
+            following = self.by_handle.pop(refusal.handle, None)
+            if following is not None:
+                following.handle = NO_HANDLE
+                self._on_refusal(following, refusal)
+        return True
+
+    # -- records
+
+    def _take_rows(self, cursor: _Cursor) -> bool:
+        rows = cursor.rows
+        while cursor.index < len(rows):
+            row = rows[cursor.index]
+            if cursor.row_end == cursor.position:
+                cursor.row_end = cursor.position + row[4]
+            following = self.by_handle.get(row[0])
+            if (
+                following is not None
+                and following.is_current
+                and not self._take_row(following, row, cursor)
+            ):
+                return False
+            cursor.position = cursor.row_end
+            cursor.index += 1
+        self._on_taken(cursor.size)
+        return True
+
+    def _take_row(self, following: Following, row: tuple[int, ...], cursor: _Cursor) -> bool:
+        _, high_watermark, log_start, base_offset, size, flags = row
+        partition = following.partition
+        plog = partition.log
+        if size:
+            if base_offset < plog.log_end_offset == plog.log_start_offset:
+                # The leader's log begins within a batch; this one has to begin with all of it.
+                self._begin_log(following, Offset(base_offset), cursor)
+                return False
+            try:
+                reached = partition.append_as_follower(
+                    cursor.buffer, cursor.position, cursor.row_end
+                )
+            except WireError as error:
+                self._on_append_error(following, error)
+                return True
+            self._counters.bytes_total += reached - cursor.position
+            cursor.position = reached
+            if reached < cursor.row_end:
+                self._hold(cursor)
+                plog.when_writable(self._resumption(cursor))
+                return False
+        following.rest_s = 0.0
+        partition.on_leader_watermark(high_watermark)
+        if log_start > plog.log_start_offset and not following.trimming:
+            following.trimming = True
+            self._tasks.spawn("trim follower", self._trim(following, log_start))
+        if flags & stream.MORE:
+            self._report(following)
+        return True
+
+    def _hold(self, cursor: _Cursor) -> None:
+        assert self._link is not None
+        cursor.move(*self._link.hold())
+
+    def _resumption(self, cursor: _Cursor) -> Callable[[], None]:
+        """Return what goes on with a held frame, unless its connection has ended by then."""
+        link = self._link
+        assert link is not None
+
+        def resume() -> None:
+            if link is not self._link:
+                return
+            try:
+                is_taken = self._take_rows(cursor)
+            except ProtocolError as error:
+                link.close(error)
+                return
+            if is_taken:
+                link.go_on()
+
+        return resume
+
+    def _begin_log(self, following: Following, offset: Offset, cursor: _Cursor) -> None:
+        self._hold(cursor)
+        resume = self._resumption(cursor)
+
+        async def begin() -> None:
+            partition = following.partition
+            done = await self._cut(following, self._cutter.start_at(partition, offset))
+            if not done and following.handle != NO_HANDLE:
+                self._leave(following)
+            resume()
+
+        self._tasks.spawn("begin follower's log", begin())
+
+    def _on_append_error(self, following: Following, error: WireError) -> None:
+        log.warning(
+            "Cannot take records partition=%s leader=%d leader_epoch=%d log_end_offset=%d error=%s",
+            following.partition.topic_partition,
+            self._leader_id,
+            following.leader_epoch,
+            following.partition.log.log_end_offset,
+            error,
+        )
+        self._leave(following)
+
+    def _leave(self, following: Following) -> None:
+        """Give the present subscription up, and subscribe anew after a rest."""
+        handle, following.handle = following.handle, NO_HANDLE
+        if self.forget(handle) and self._link is not None:
+            self._link.send(stream.encode_unsubscribe((handle,)))
+        self._rest(following)
+
+    async def _trim(self, following: Following, offset: int) -> None:
+        partition = following.partition
+        try:
+            # No further than what is promised here: the rest is told again with the next records.
+            await partition.log.trim_to(Offset(min(offset, partition.log.promised_offset)))
+        except (WireError, OSError) as error:
+            log.info(
+                "Cannot follow the log start partition=%s offset=%d error=%s",
+                partition.topic_partition,
+                offset,
+                error,
+            )
+        finally:
+            following.trimming = False
+
+    # -- refusals
+
+    def _on_refusal(self, following: Following, refusal: Refusal) -> None:
+        if not following.is_current:
+            return
+        self._counters.refusals_total += 1
+        plog = following.partition.log
+        if refusal.error_code == NONE:
+            target = divergence(plog, refusal.epoch, refusal.end_offset)
+            if target < plog.log_end_offset:
+                self._spawn_cut(following, self._cutter.truncate_to(following.partition, target))
+                return
+        elif refusal.error_code == OffsetOutOfRangeError.code:
+            self._on_out_of_range(following, refusal)
+            return
+        else:
+            log.debug(
+                "Leader refused partition=%s leader=%d error=%s",
+                following.partition.topic_partition,
+                self._leader_id,
+                ERRORS[refusal.error_code].name,
+            )
+        self._rest(following)
+
+    def _on_out_of_range(self, following: Following, refusal: Refusal) -> None:
+        partition = following.partition
+        end = partition.log.log_end_offset
+        if end > refusal.log_end_offset >= partition.log.log_start_offset:
+            target = Offset(refusal.log_end_offset)
+            self._spawn_cut(following, self._cutter.truncate_to(partition, target))
+        elif refusal.log_start_offset >= 0:
+            target = Offset(refusal.log_start_offset)
+            self._spawn_cut(following, self._cutter.start_at(partition, target))
+        else:
+            self._rest(following)
+
+    def _spawn_cut(self, following: Following, work: Awaitable[None]) -> None:
+        async def cut() -> None:
+            done = await self._cut(following, work)
+            if not following.is_current:
+                return
+            if done:
+                self._subscribe(following)
+            else:
+                self._rest(following)
+
+        self._tasks.spawn("cut follower's log", cut())
+
+    async def _cut(self, following: Following, work: Awaitable[None]) -> bool:
+        """Do the work; return whether it was done."""
+        self._counters.truncations_total += 1
+        try:
+            await work
+        except (WireError, OSError) as error:
+            log.warning(
+                "Cannot cut log partition=%s error=%s", following.partition.topic_partition, error
+            )
+            return False
+        finally:
+            self._on_cut(following)
+        return True
+
+    def _rest(self, following: Following) -> None:
+        if following.is_ended or following.timer is not None:
+            return
+
+        def go_on() -> None:
+            following.timer = None
+            if following.is_current:
+                self._subscribe(following)
+
+        following.timer = self._loop.call_later(following.next_rest_s(), go_on)

@@ -1,0 +1,188 @@
+"""One partition as it is fed to one follower: what was sent, what the follower has said.
+
+Made by `dlogd.server.feeds` for a `Feed`. Reads are told apart from what is in memory only by what
+they cost; what may be sent is everything appended, flushed here or not: it counts when the follower
+has promised it.
+"""
+
+from typing import NamedTuple, Protocol
+
+from dlog.errors import KafkaStorageError, ProtocolError, WireError
+from dlog.types import Offset
+from dlogd.replication.leader_state import FollowerProgress
+from dlogd.replication.partition import Partition
+from dlogd.replication.reconcile import Key
+from dlogd.replication.stream import MORE, DataRow
+from dlogd.server.slots import Piece, RangePiece
+from dlogd.storage.segment import SegmentRange
+
+LOCATE_ROUNDS_MAX = 20
+"""How often in a row the disk is searched for one offset; once is enough, unless it is damaged."""
+
+
+class Stream(Protocol):
+    """The feed that a partition belongs to."""
+
+    def mark(self, fed: "Fed") -> None:
+        """There is something to send about a partition."""
+
+    def mark_watermark(self, fed: "Fed") -> None:
+        """Its watermark has moved."""
+
+    def refuse(self, fed: "Fed", error: WireError) -> None:
+        """It is not fed any more."""
+
+
+class Taken(NamedTuple):
+    """What of a partition goes into one frame."""
+
+    base_offset: int
+    bytes: int
+    ranges: list[SegmentRange]
+    is_disk: bool
+    before: tuple[int, bool]  # what to go back to when it is not sent after all
+
+    def pieces(self) -> list[Piece]:
+        """Hold the segments and return what is to be sent."""
+        found: list[Piece] = []
+        for each in self.ranges:
+            each.segment.acquire()
+            found.append(RangePiece(each.segment, each.position, each.length))
+        return found
+
+
+class Fed:
+    """Implements `Subscriber`. Invariant: what is below `sent_offset` was sent, in order.
+
+    While `awaits_word` it is not known where the next batch begins: the follower says so when it
+    has taken what was sent.
+    """
+
+    __slots__ = (
+        "_feed",
+        "_locate_rounds",
+        "awaits_word",
+        "handle",
+        "is_locating",
+        "is_marked",
+        "key",
+        "partition",
+        "progress",
+        "sent_offset",
+        "watermark_sent",
+    )
+
+    def __init__(
+        self,
+        feed: Stream,
+        key: Key,
+        handle: int,
+        partition: Partition,
+        progress: FollowerProgress,
+        offset: int,
+    ) -> None:
+        self._feed = feed
+        self.key = key
+        self.handle = handle
+        self.partition = partition
+        self.progress = progress
+        self.sent_offset = offset
+        self.awaits_word = False
+        self.is_marked = False
+        self.is_locating = False
+        self.watermark_sent = -1
+        self._locate_rounds = 0
+
+    # -- what the partition says
+
+    def on_append(self) -> None:
+        """There is more to send."""
+        if not (self.is_marked or self.awaits_word or self.is_locating):
+            self._feed.mark(self)
+
+    def on_watermark(self) -> None:
+        """The high watermark has moved."""
+        self._feed.mark_watermark(self)
+
+    def on_end(self, error: WireError) -> None:
+        """Nothing more comes from this leader epoch."""
+        self.progress.end()
+        self._feed.refuse(self, error)
+
+    def leave(self) -> None:
+        """The follower follows no more, or nobody hears it any more."""
+        self.progress.end()
+        self.partition.unsubscribe(self)
+
+    # -- what is sent
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something to send that can be sent now."""
+        return (
+            not (self.awaits_word or self.is_locating)
+            and self.sent_offset < self.partition.log.log_end_offset
+        )
+
+    def take(self, bytes_max: int, *, is_first: bool) -> Taken | None:
+        """Take what is sent next; None when a disk has to be asked first. Raises WireError."""
+        plog = self.partition.log
+        offset, end = self.sent_offset, plog.log_end_offset
+        before = (offset, self.awaits_word)
+        if not self.has_more:
+            return Taken(offset, 0, [], False, before)
+        read = plog.read(offset, max(bytes_max, 1), end, minimum_one=is_first)
+        if read is None:
+            if self._locate_rounds > LOCATE_ROUNDS_MAX:
+                raise KafkaStorageError(f"Offset {offset} of {plog.topic_partition} is not found")
+            self.is_locating = True
+            return None
+        self._locate_rounds = 0
+        if not read.bytes:
+            return Taken(offset, 0, [], False, before)
+        last = read.ranges[-1]
+        segment, sent_to = last.segment, last.position + last.length
+        if sent_to == segment.tail.end:
+            self.sent_offset = plog.end_offset_of(segment)
+        else:
+            self.awaits_word = True
+        is_disk = not segment.tail.holds(read.ranges[0].position)
+        return Taken(read.base_offset, read.bytes, read.ranges, is_disk, before)
+
+    def put_back(self, taken: Taken) -> None:
+        """It is not sent now."""
+        self.sent_offset, self.awaits_word = taken.before
+
+    def row(self, taken: Taken) -> DataRow:
+        """Return what the follower is told with the records."""
+        watermark = self.watermark_sent = self.partition.high_watermark
+        log_start = self.partition.log.log_start_offset
+        flags = MORE if self.awaits_word and taken.bytes else 0
+        return self.handle, watermark, log_start, taken.base_offset, taken.bytes, flags
+
+    async def locate(self) -> WireError | None:
+        """Search the disk for what is sent next; return what went wrong."""
+        self._locate_rounds += 1
+        try:
+            await self.partition.log.locate(self.sent_offset)
+        except WireError as error:
+            return error
+        finally:
+            self.is_locating = False
+        return None
+
+    # -- what the follower says
+
+    def on_progress(self, promised: int, end: int, now_ms: int) -> None:
+        """Credit the follower with what it has promised. Raises ProtocolError for nonsense."""
+        progress = self.progress
+        if not progress.promised_offset <= promised <= end <= self.partition.log.log_end_offset:
+            raise ProtocolError(
+                f"{self.partition.topic_partition}: promised {promised} of {end} after"
+                f" {progress.promised_offset}, the leader has"
+                f" {self.partition.log.log_end_offset}"
+            )
+        self.partition.on_progress(progress, promised, end, now_ms)
+        if self.awaits_word and end > self.sent_offset:
+            self.awaits_word = False
+            self.sent_offset = Offset(end)

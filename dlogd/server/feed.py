@@ -1,0 +1,373 @@
+"""The leader's side of a replication stream: one connection of one follower.
+
+What is appended leaves at once, at the same time as it goes to this node's disk, as ranges of
+segments from tail memory; what is older is read from the disk, a little at a time, so that it does
+not hold up what is new. A follower has at most WINDOW_BYTES that it has not taken yet.
+Owner: the event loop's thread; made by `dlogd.server.feeds`.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Protocol, cast
+
+from dlog.errors import OffsetOutOfRangeError, ProtocolError, WireError
+from dlog.types import NodeId
+from dlogd.clock import Clock
+from dlogd.intake import FrameMemory, Intake
+from dlogd.replication import stream
+from dlogd.replication.stream import Refusal, Subscription
+from dlogd.server.fed import Fed
+from dlogd.server.loading import HeldReads
+from dlogd.server.outlet import Outlet, SocketOutlet, TransportOutlet, set_up
+from dlogd.server.replies import Replies
+from dlogd.server.slots import Piece
+from dlogd.storage.engine import Engine
+from dlogd.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+WINDOW_BYTES = 8 << 20
+FRAME_BYTES = 512 << 10
+"""A frame has at most so many bytes of records, or one batch."""
+ROWS_MAX = 10_000
+DISK_FRAMES_MAX = 2
+"""Frames that are read from a disk and not taken yet."""
+WATERMARK_DELAY_S = 0.01
+"""How long a follower may not know of a new watermark when nothing else is sent."""
+REQUEST_BYTES_MAX = 16 << 20
+
+
+class FeedOwner(Protocol):
+    """All feeds of a node, as one of them sees them."""
+
+    engine: Engine
+    clock: Clock
+    tasks: Tasks
+    frames: FrameMemory
+    receive: bytearray
+    held: HeldReads
+
+    def accept(self, feed: "Feed", subscription: Subscription) -> Fed | Refusal:
+        """Let a follower begin, or say why not."""
+
+    def on_progress(self, fed: Fed) -> None:
+        """A follower has promised more."""
+
+    def on_close(self, feed: "Feed") -> None:
+        """Forget a feed."""
+
+
+class Feed(asyncio.BufferedProtocol):
+    """One follower's connection, from the end of its introduction to its close."""
+
+    def __init__(
+        self,
+        owner: FeedOwner,
+        loop: asyncio.AbstractEventLoop,
+        node_id: NodeId,
+        node_epoch: int,
+        peer: str,
+    ) -> None:
+        self.node_id = node_id
+        self.node_epoch = node_epoch
+        self.peer = peer
+        self.heard_s = loop.time()
+        self.sent_bytes_total = 0
+        self._owner = owner
+        self._loop = loop
+        self._intake = Intake(owner.receive, owner.frames, REQUEST_BYTES_MAX)
+        self._replies = Replies(owner.engine, owner.held, self._on_send_error, _ignore)
+        self._transport: asyncio.Transport | None = None
+        self._outlet: Outlet | None = None
+        self._fed: dict[int, Fed] = {}
+        self._marked: dict[Fed, None] = {}
+        self._stale: dict[Fed, None] = {}  # they do not know the newest watermark
+        self._stale_timer: asyncio.TimerHandle | None = None
+        self._on_disk: dict[Fed, None] = {}  # they wait until a frame that was read is taken
+        self._is_scheduled = False
+        self._outstanding: deque[tuple[int, bool]] = deque()  # bytes, whether read from a disk
+        self._outstanding_bytes = 0
+        self._disk_frames = 0
+        self._taken = 0
+
+    # -- the connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take over a connection that was introduced."""
+        transport = cast(asyncio.Transport, transport)
+        self._transport = transport
+        try:
+            self._outlet = self._make_outlet(transport)
+        except OSError:
+            self.abort("")
+            return
+        self._replies.attach(self._outlet)
+
+    def _make_outlet(self, transport: asyncio.Transport) -> Outlet:
+        sock = transport.get_extra_info("socket")
+        if sock is None or transport.get_extra_info("sslcontext") is not None:
+            return TransportOutlet(transport, self._replies.on_writable)
+        set_up(sock)
+        return SocketOutlet(self._loop, sock.fileno(), self._replies.on_writable)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The follower has gone."""
+        self.abort("")
+
+    def abort(self, reason: str) -> None:
+        """Close at once; one log line when there is a reason worth it. Idempotent."""
+        transport, self._transport = self._transport, None
+        if transport is None:
+            return
+        if reason:
+            log.warning(
+                "Closed replication stream node=%d peer=%s error=%s",
+                self.node_id,
+                self.peer,
+                reason,
+            )
+        self._replies.close()
+        transport.abort()
+        self._intake.close()
+        if self._stale_timer is not None:
+            self._stale_timer.cancel()
+        for fed in list(self._fed.values()):
+            fed.leave()
+        for each in (self._fed, self._marked, self._stale, self._on_disk):
+            each.clear()
+        self._owner.on_close(self)
+
+    def pause_writing(self) -> None:
+        """Transport's buffer is full."""
+        if self._outlet is not None:
+            self._outlet.on_pause()
+
+    def resume_writing(self) -> None:
+        """Transport's buffer has room."""
+        if self._outlet is not None:
+            self._outlet.on_resume()
+
+    def _on_send_error(self, error: BaseException) -> None:
+        broken = isinstance(error, (BrokenPipeError, ConnectionResetError))
+        self.abort("" if broken else f"a failed send: {error}")
+
+    # -- what the follower says
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the transport reads into."""
+        return self._intake.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle what has arrived; nothing may be raised from here."""
+        self.heard_s = self._loop.time()
+        try:
+            self._intake.received(nbytes)
+            self._process()
+        except ProtocolError as error:
+            self.abort(f"the follower broke the protocol: {error}")
+        except Exception as error:
+            log.exception("A replication stream failed unexpectedly")
+            self.abort(repr(error))
+
+    def _process(self) -> None:
+        intake = self._intake
+        while self._transport is not None:
+            frame = intake.next_frame()
+            if frame is None:
+                if intake.is_starved:
+                    raise ProtocolError("its frames take more memory than there is")
+                return
+            buffer, start, end = frame
+            self._take(memoryview(buffer), start, end)
+            if not intake.has_more:
+                return
+
+    def _take(self, view: memoryview, start: int, end: int) -> None:
+        kind, count, position = stream.parse_kind(view, start, end)
+        if kind == stream.PROGRESS:
+            taken, rows = stream.parse_progress(view, position, end, count)
+            self._on_taken(taken)
+            if not count:
+                self._send_data([], [], 0, is_disk=False)  # to a sign of life, one of ours
+            self._on_progress(rows)
+        elif kind == stream.SUBSCRIBE:
+            self._on_subscribe(stream.parse_subscribe(view, position, end, count))
+        elif kind == stream.UNSUBSCRIBE:
+            for handle in stream.parse_unsubscribe(view, position, end, count):
+                fed = self._fed.pop(handle, None)
+                if fed is not None:
+                    self._forget(fed)
+                    fed.leave()
+        else:
+            raise ProtocolError(f"a frame of kind {kind}")
+
+    def _on_taken(self, taken: int) -> None:
+        if not self._taken <= taken <= self._taken + len(self._outstanding):
+            raise ProtocolError(f"it has taken {taken} frames")
+        disk_frames = self._disk_frames
+        for _ in range(taken - self._taken):
+            size, is_disk = self._outstanding.popleft()
+            self._outstanding_bytes -= size
+            self._disk_frames -= is_disk
+        self._taken = taken
+        if self._disk_frames < disk_frames:
+            waiting, self._on_disk = self._on_disk, {}
+            for fed in waiting:
+                self.mark(fed)
+        if self._marked:
+            self._schedule()
+
+    def _on_progress(self, rows: Iterator[tuple[int, ...]]) -> None:
+        now_ms = self._owner.clock.now_ms()
+        for handle, promised, end in rows:
+            fed = self._fed.get(handle)
+            if fed is None:
+                continue  # said before it heard that this has ended
+            fed.on_progress(promised, end, now_ms)
+            self._owner.on_progress(fed)
+            if fed.has_more and not fed.is_marked:
+                self.mark(fed)
+
+    def _on_subscribe(self, subscriptions: list[Subscription]) -> None:
+        refusals = []
+        for each in subscriptions:
+            if each.handle in self._fed:
+                raise ProtocolError(f"handle {each.handle} was used before")
+            found = self._owner.accept(self, each)
+            if isinstance(found, Refusal):
+                refusals.append(found)
+                continue
+            self._fed[each.handle] = found
+            self.mark(found)  # it hears at least the watermark
+            self._owner.on_progress(found)
+        if refusals:
+            self._send((stream.encode_refused(refusals),))
+
+    # -- what it hears
+
+    def mark(self, fed: Fed) -> None:
+        """There is something to send about a partition."""
+        fed.is_marked = True
+        self._marked[fed] = None
+        if not self._is_scheduled:
+            self._schedule()
+
+    def mark_watermark(self, fed: Fed) -> None:
+        """The watermark of a partition has moved; it leaves with records, or a little later."""
+        self._stale[fed] = None
+        if self._stale_timer is None:
+            self._stale_timer = self._loop.call_later(WATERMARK_DELAY_S, self._tell_watermarks)
+
+    def _tell_watermarks(self) -> None:
+        self._stale_timer = None
+        stale, self._stale = self._stale, {}
+        for fed in stale:
+            if fed.watermark_sent != fed.partition.high_watermark and not fed.is_marked:
+                self.mark(fed)
+
+    def refuse(self, fed: Fed, error: WireError) -> None:
+        """A partition is not fed any more."""
+        if self._fed.pop(fed.handle, None) is None:
+            return
+        self._forget(fed)
+        if self._replies.is_sending:
+            # What is under way may lie where others write soon.
+            self._loop.call_soon(self.abort, "")
+            return
+        refusal = Refusal(fed.handle, error.code, -1, -1, -1, -1)
+        self._send((stream.encode_refused((refusal,)),))
+
+    def _forget(self, fed: Fed) -> None:
+        fed.is_marked = False
+        self._marked.pop(fed, None)
+        self._stale.pop(fed, None)
+        self._on_disk.pop(fed, None)
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._owner.engine.defer(self._run)
+
+    def _run(self) -> None:
+        self._is_scheduled = False
+        try:
+            while self._marked and self._transport and self._outstanding_bytes < WINDOW_BYTES:
+                if not self._send_frame():
+                    return
+        except Exception as error:
+            log.exception("A replication stream failed unexpectedly")
+            self.abort(repr(error))
+
+    def _send_frame(self) -> bool:
+        """Send one frame about what is marked; False when there is nothing to send now."""
+        rows: list[stream.DataRow] = []
+        pieces: list[Piece] = []
+        size, is_disk = 0, False
+        for fed in list(self._marked):
+            if size >= FRAME_BYTES or len(rows) >= ROWS_MAX:
+                break
+            del self._marked[fed]
+            fed.is_marked = False
+            try:
+                taken = fed.take(FRAME_BYTES - size, is_first=not size)
+            except OffsetOutOfRangeError as error:
+                self._refuse_range(fed, error)
+                continue
+            except WireError as error:
+                self.refuse(fed, error)
+                continue
+            if taken is None:
+                self._owner.tasks.spawn("locate for follower", self._locate(fed))
+                continue
+            if taken.is_disk and (is_disk or self._disk_frames >= DISK_FRAMES_MAX):
+                fed.put_back(taken)
+                self._on_disk[fed] = None
+                continue
+            is_disk = is_disk or taken.is_disk
+            rows.append(fed.row(taken))
+            size += taken.bytes
+            pieces += taken.pieces()
+            if fed.has_more:
+                self.mark(fed)
+        if rows:
+            self._send_data(rows, pieces, size, is_disk=is_disk)
+        return bool(rows)
+
+    async def _locate(self, fed: Fed) -> None:
+        error = await fed.locate()
+        if self._fed.get(fed.handle) is not fed:
+            return
+        if error is None:
+            self.mark(fed)
+        elif isinstance(error, OffsetOutOfRangeError):
+            self._refuse_range(fed, error)
+        else:
+            self.refuse(fed, error)
+
+    def _refuse_range(self, fed: Fed, error: WireError) -> None:
+        """The log begins later by now than where the follower is."""
+        plog = fed.partition.log
+        if self._fed.pop(fed.handle, None) is None:
+            return
+        self._forget(fed)
+        fed.leave()
+        ends = (plog.log_start_offset, plog.log_end_offset)
+        self._send((stream.encode_refused((Refusal(fed.handle, error.code, -1, -1, *ends),)),))
+
+    def _send_data(
+        self, rows: list[stream.DataRow], pieces: list[Piece], size: int, *, is_disk: bool
+    ) -> None:
+        self._outstanding.append((size, is_disk))
+        self._outstanding_bytes += size
+        self._disk_frames += is_disk
+        self.sent_bytes_total += size
+        self._send((stream.encode_data(rows, size), *pieces))
+
+    def _send(self, pieces: tuple[Piece, ...]) -> None:
+        self._replies.open().fill(pieces).drain()
+
+
+def _ignore() -> None:
+    """Nothing waits for room: the window bounds what is under way."""

@@ -1,0 +1,193 @@
+"""All followers that this node feeds: lets them in, and judges where each partition may begin.
+
+Owner: the event loop's thread; made by `dlogd.replicating`. A follower's history is compared with
+this log before anything is sent (rule 2.2): the largest epoch that both know has to end where the
+follower's does, or later.
+"""
+
+import asyncio
+import logging
+
+from dlog.errors import (
+    NONE,
+    FencedLeaderEpochError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    UnknownTopicIdError,
+    WireError,
+)
+from dlog.types import LeaderEpoch, NodeId
+from dlog.wire.frame import RequestHeader
+from dlogd.clock import Clock
+from dlogd.controller import heartbeats
+from dlogd.intake import RECEIVE_BYTES, FrameMemory
+from dlogd.metadata.image import ClusterImage
+from dlogd.replication.isr import IsrKeeper
+from dlogd.replication.manager import ReplicaManager
+from dlogd.replication.partition import Partition
+from dlogd.replication.stream import Refusal, Subscription
+from dlogd.server.fed import Fed
+from dlogd.server.feed import Feed
+from dlogd.server.loading import HeldReads
+from dlogd.storage.engine import Engine
+from dlogd.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+FRAMES_BYTES_MAX = 64 << 20
+HELD_READS_MAX = 8
+SWEEP_S = 1.0
+SILENCE_S_MAX = 6.0
+"""A follower says something each second; one that is silent for so long is gone."""
+
+
+class Feeds:
+    """The replication streams of a leader. Life: `start`, then `stop` once."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        keeper: IsrKeeper,
+        *,
+        node_id: NodeId,
+        loop: asyncio.AbstractEventLoop,
+        engine: Engine,
+        clock: Clock,
+        tasks: Tasks,
+    ) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.tasks = tasks
+        self.frames = FrameMemory(FRAMES_BYTES_MAX)
+        self.receive = bytearray(RECEIVE_BYTES)
+        self.held = HeldReads(HELD_READS_MAX)
+        self.feeds: dict[Feed, None] = {}
+        self._image = ClusterImage()
+        self._replicas = replicas
+        self._keeper = keeper
+        self._node_id = node_id
+        self._loop = loop
+        self._sweep: asyncio.TimerHandle | None = None
+        self._ended_bytes_total = 0
+
+    def start(self, image: ClusterImage) -> None:
+        """Look for silent followers from now on."""
+        self._image = image
+        self._sweep = self._loop.call_later(SWEEP_S, self._sweep_silent)
+
+    def stop(self) -> None:
+        """End all streams."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for feed in list(self.feeds):
+            feed.abort("")
+
+    @property
+    def sent_bytes_total(self) -> int:
+        """Bytes of records that followers were sent."""
+        return self._ended_bytes_total + sum(each.sent_bytes_total for each in self.feeds)
+
+    def on_image(self, image: ClusterImage) -> None:
+        """End streams of earlier lives of nodes (KIP-903), and of removed nodes."""
+        self._image = image
+        for feed in list(self.feeds):
+            node = image.nodes.get(feed.node_id)
+            if node is None or node.node_epoch > feed.node_epoch:
+                feed.abort(f"node {feed.node_id} has begun another life")
+
+    def _sweep_silent(self) -> None:
+        self._sweep = self._loop.call_later(SWEEP_S, self._sweep_silent)
+        now_s = self._loop.time()
+        for feed in list(self.feeds):
+            if now_s - feed.heard_s > SILENCE_S_MAX:
+                feed.abort("the follower is silent")
+
+    # -- letting in
+
+    def adopt(
+        self, header: RequestHeader, payload: memoryview, peer: str
+    ) -> tuple[bytes, asyncio.BufferedProtocol | None]:
+        """Turn a connection into a stream. Raises ProtocolError."""
+        request = heartbeats.decode_replicate(payload, header.body_position, len(payload))
+        node = self._image.nodes.get(request.node_id)
+        code = heartbeats.NONE
+        if request.leader_id != self._node_id:
+            code = heartbeats.NOT_LEADER_OR_FOLLOWER
+        elif node is not None and request.node_epoch < node.node_epoch:
+            code = heartbeats.STALE_BROKER_EPOCH
+        answer = heartbeats.encode_replicate_answer(code, header.correlation_id)
+        if code != heartbeats.NONE:
+            return answer, None
+        for earlier in [each for each in self.feeds if each.node_id == request.node_id]:
+            earlier.abort("")
+        feed = Feed(self, self._loop, request.node_id, request.node_epoch, peer)
+        self.feeds[feed] = None
+        log.info("Feeding follower node=%d peer=%s", request.node_id, peer)
+        return answer, feed
+
+    def on_close(self, feed: Feed) -> None:
+        """Forget a stream."""
+        if feed in self.feeds:
+            del self.feeds[feed]
+            self._ended_bytes_total += feed.sent_bytes_total
+
+    def on_progress(self, fed: Fed) -> None:
+        """A follower has promised more: it may have caught up."""
+        partition = fed.partition
+        leader = partition.leader
+        if leader is not None and leader.may_join(fed.progress, partition.high_watermark):
+            self._keeper.may_join(fed.key)
+
+    def accept(self, feed: Feed, subscription: Subscription) -> Fed | Refusal:
+        """Let a follower begin to follow a partition, or say why not."""
+        key = (subscription.topic_id, subscription.partition)
+        handle = subscription.handle
+        self._replicas.roles.check_lease()
+        partition = self._replicas.by_id.get(key)
+        try:
+            if partition is None:
+                raise self._why_absent(key)
+            if subscription.leader_epoch < 0:
+                raise FencedLeaderEpochError("A follower without a leader epoch")
+            partition.check_serving(subscription.leader_epoch)
+            leader = partition.leader
+            progress = None if leader is None else leader.followers.get(feed.node_id)
+            if progress is None:
+                raise NotLeaderOrFollowerError(f"Node {feed.node_id} has no replica of it")
+        except WireError as error:
+            return Refusal(handle, error.code, -1, -1, -1, -1)
+        refusal = difference(partition, subscription)
+        if refusal is not None:
+            return refusal
+        offset = subscription.fetch_offset
+        fed = Fed(feed, key, handle, partition, progress, offset)
+        partition.subscribe(fed)
+        progress.begin(feed.node_epoch)
+        fed.on_progress(min(subscription.promised_offset, offset), offset, self.clock.now_ms())
+        return fed
+
+    def _why_absent(self, key: tuple[object, int]) -> WireError:
+        if key[0] in self._image.topics_by_id:
+            return NotLeaderOrFollowerError("The partition is not open here")
+        return UnknownTopicIdError("This node knows no such topic")
+
+
+def difference(partition: Partition, subscription: Subscription) -> Refusal | None:
+    """Return why a follower cannot go on where it stands; None when its log is a beginning of ours.
+
+    Pure. A follower without a record has no history to differ.
+    """
+    plog = partition.log
+    start, end = plog.log_start_offset, plog.log_end_offset
+    offset, handle = subscription.fetch_offset, subscription.handle
+    last_epoch = subscription.last_epoch
+    if last_epoch >= 0 and offset > subscription.log_start_offset:
+        epoch, epoch_end = plog.end_offset_for_epoch(LeaderEpoch(last_epoch))
+        if epoch < 0:
+            # It has an epoch that is newer than all here: those records never counted.
+            epoch, epoch_end = plog.last_epoch, end
+        if epoch < last_epoch or epoch_end < offset:
+            return Refusal(handle, NONE, epoch, epoch_end, start, end)
+    if not start <= offset <= end:
+        return Refusal(handle, OffsetOutOfRangeError.code, -1, -1, start, end)
+    return None

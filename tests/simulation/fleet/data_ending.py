@@ -1,0 +1,175 @@
+"""The end of a run, as users of its data see it: everything can be written, read, and is the same.
+
+All has healed by now. Each partition takes a record from all its replicas, each log is read once
+from its leader, consumers reach the ends, and all replicas hold the same bytes.
+"""
+
+import asyncio
+import random
+from typing import Any
+
+from dlog.batch.header import iter_headers, verify_crc
+from dlog.batch.records import decode
+from dlog.client.partitions import EARLIEST, LATEST, fetch, list_offsets
+from dlog.client.producer import Producer
+from dlog.errors import CorruptMessageError, DlogError, OffsetOutOfRangeError
+from tests.simulation.clients import make_value, number_of
+from tests.simulation.fleet.data_clients import DataClients, DataConsumer
+from tests.simulation.history import FinalLog, LogKey, Outcome, Seen, Send
+
+READ_BYTES = 1 << 16
+
+
+class DataEnding:
+    """Does it; `run` ends when all is done, or raises what went wrong."""
+
+    def __init__(self, clients: DataClients, consumers: list[DataConsumer]) -> None:
+        self._clients = clients
+        self._around = clients.around
+        self._consumers = consumers
+        self._rng = random.Random(f"{clients.plan.seed}/ending")
+
+    async def run(self) -> None:
+        """Write, read, follow, compare."""
+        logs = [key for life in self._clients.live() for key in life.logs() if self._is_led(key)]
+        cluster = self._clients.cluster("ending", self._rng)
+        await self._write(cluster, logs)
+        finals = self._around.history.finals
+        for key in logs:
+            finals[key] = await self._read(cluster, key)
+        await cluster.close()
+        ends = {key: final.high_watermark for key, final in finals.items()}
+        for consumer in self._consumers:
+            await consumer.catch_up(ends)
+        for key in logs:
+            await self._compare(key)
+
+    def _is_led(self, key: LogKey) -> bool:
+        """Whether there is a leader: without one only where no disk is left (`_is_whole`)."""
+        topic = self._around.registry.newest.topics_by_id[key.topic_id]
+        led: bool = topic.partitions[key.partition].has_leader
+        return led
+
+    async def _write(self, cluster: Any, logs: list[LogKey]) -> None:
+        producer = Producer(
+            cluster,
+            acks="all",
+            rng=random.Random(self._rng.getrandbits(64)),
+            timestamp_ns=lambda: self._clients.timestamp_ms() * 1_000_000,
+            delivery_timeout_ms=int(10_000 * self._clients.plan.pace),
+        )
+        await producer.start()
+        for key in logs:
+            number = next(self._clients.numbers)
+            send = Send("ending", key, (number,), -1, self._clients.now_ns(), (0, 0, 0), 1)
+            self._around.history.sends.append(send)
+            try:
+                value = make_value(number, 50)
+                written = await producer.write(key.topic, value, partition=key.partition)
+            except DlogError as error:
+                self._around.violate(
+                    f"liveness: nothing can be appended: {error!r} {error.__cause__!r} log={key}"
+                )
+                continue
+            send.completed_ns, send.base_offset = self._clients.now_ns(), written.offset
+            send.outcome = Outcome.OK
+        await producer.close()
+
+    async def _read(self, cluster: Any, key: LogKey) -> FinalLog:
+        """Read all of a log from its leader."""
+        while True:
+            try:
+                return await self._read_whole(await cluster.leader(key.topic, key.partition), key)
+            except OffsetOutOfRangeError:
+                pass  # retention was faster
+
+    async def _read_whole(self, node: Any, key: LogKey) -> FinalLog:
+        ends = []
+        for timestamp in (EARLIEST, LATEST):
+            found = await list_offsets(node, key.topic, {key.partition: timestamp})
+            ends.append(found[key.partition][0])
+        records: list[Seen] = []
+        offset = ends[0]
+        while offset < ends[1]:
+            got = await fetch(node, key.topic, key.partition, offset, partition_max_bytes=READ_BYTES)
+            data = got.records
+            for position, _ in iter_headers(data, 0, len(data)):
+                for record in decode(data, position):
+                    number = number_of(record.value)
+                    if number is None:
+                        self._around.violate(f"garbage: {record} log={key}")
+                    elif record.offset >= offset:
+                        records.append(Seen(record.offset, number))
+            if not records or records[-1].offset < offset:
+                self._around.violate(f"liveness: nothing at {offset} of {ends[1]} log={key}")
+                break
+            offset = records[-1].offset + 1
+        return FinalLog(key, ends[0], ends[1], tuple(records))
+
+    async def _compare(self, key: LogKey) -> None:
+        """Compare the bytes of all replicas, from where all of them begin."""
+        found: dict[str, dict[int, bytes]] = {}
+        for host in self._around.hosts:
+            partition = host.broker.replicas.by_id.get((key.topic_id, key.partition))
+            if partition is not None:
+                work = _read_replica(host, partition.log)
+                task = asyncio.Task(work, loop=host.loop, name="compare")
+                while not task.done():
+                    await self._around.sleep_ms(1)
+                found[host.name] = task.result()
+        for name, batches in found.items():
+            for other, others in found.items():
+                if name >= other:
+                    continue
+                first = max(min(batches, default=0), min(others, default=0))
+                mine = {at: data for at, data in batches.items() if at >= first}
+                theirs = {at: data for at, data in others.items() if at >= first}
+                if mine != theirs:
+                    at = min(x for x in {**mine, **theirs} if mine.get(x) != theirs.get(x))
+                    self._around.violate(
+                        f"LogsAgree: {name} and {other} differ at {at} in the end log={key}"
+                    )
+        self._around.trace("replicas", key, {name: len(each) for name, each in found.items()})
+
+
+async def _read_replica(host: Any, log: Any) -> dict[int, bytes]:
+    """Read all batches of a replica, on its node; return their bytes by base offset."""
+    batches: dict[int, bytes] = {}
+    offset, end = log.log_start_offset, log.log_end_offset
+    while offset < end:
+        read = log.read(offset, READ_BYTES, end)
+        if read is None:
+            await log.locate(offset)
+            continue
+        for piece in read.ranges:
+            data = await _bytes_of(host, piece)
+            for position, header in iter_headers(data, 0, len(data)):
+                if not verify_crc(data, position, header.batch_bytes):
+                    raise CorruptMessageError(f"{header} of {log.topic_partition} at {host.name}")
+                batch = bytes(data[position : position + header.batch_bytes])
+                batches[header.base_offset] = batch
+                offset = header.next_offset
+    return batches
+
+
+async def _bytes_of(host: Any, piece: Any) -> bytearray:
+    data = bytearray()
+    piece.segment.acquire()
+    while len(data) < piece.length:
+        position, left = piece.position + len(data), piece.length - len(data)
+        view = piece.segment.memory_view(position, left)
+        if view is not None:
+            data += view
+            continue
+        future = host.loop.create_future()
+        engine = host.process.engine
+        length = min(left, engine.read_length_max)
+        engine.read(piece.segment.file, position, length, future.set_result)
+        found = await future
+        if isinstance(found, OSError):
+            raise found
+        data += found.view
+        found.release()
+    piece.segment.release()
+    return data
+

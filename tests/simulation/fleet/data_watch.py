@@ -1,0 +1,355 @@
+"""What must hold of the data of a cluster, seen from above: all replicas' logs at once.
+
+Each log has a shadow, the heads of its batches as they were appended, cut and recovered. What a
+leader's high watermark has passed is committed: it becomes the one true log of the partition, which
+every later leader must have, and every replica below its own high watermark. Looked at whenever a
+watermark moves, a node begins to lead, and an image is applied for the first time anywhere.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+from dlog.types import NO_NODE
+from dlogd.metadata import delta
+from dlogd.metadata.election import rules_of
+from dlogd.metadata.image import ClusterImage, PartitionImage
+from dlogd.replication.partition import Partition
+from dlogd.storage.log import PartitionLog
+from tests.simulation.fleet.data_history import FleetHistory
+from tests.simulation.loop import SimLoop
+
+LogId = tuple[Any, int]
+"""Topic id and number of a partition."""
+
+
+class Head(NamedTuple):
+    """A batch, as far as replicas must agree on it."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    crc: int
+
+
+class Shadow:
+    """What one node's log of one partition holds."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self.heads: list[Head] = []
+        self.agreed = 0  # everything below is known to be as committed
+        self.is_lost = False  # its disk was wiped
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last batch."""
+        return self.heads[-1].next_offset if self.heads else self.log.log_start_offset
+
+    def cut(self, offset: int) -> None:
+        """Forget the batches that reach beyond `offset`."""
+        heads = self.heads
+        while heads and heads[-1].next_offset > offset:
+            heads.pop()
+        self.agreed = min(self.agreed, self.end)
+
+    def from_offset(self, offset: int) -> Iterator[Head]:
+        """Yield the batches that end after `offset`."""
+        heads = self.heads
+        at = bisect_right(heads, offset, key=lambda head: head.next_offset)
+        while at < len(heads):
+            yield heads[at]
+            at += 1
+
+
+class DataWatch:
+    """All shadows, and what is committed. `registry` takes violations and counts."""
+
+    def __init__(self, registry: Any, history: FleetHistory) -> None:
+        self._registry = registry
+        self._history = history
+        self._shadows: dict[LogId, dict[int, Shadow]] = {}
+        self._committed: dict[LogId, list[Head]] = {}
+        self._names: dict[LogId, str] = {}
+        self._leaders: dict[tuple[Any, int, int], int] = {}
+        self._loose: set[LogId] = set()  # has lost something and is excused
+
+    def _violate(self, name: str, key: LogId, text: str) -> None:
+        self._registry.violate(f"{name}: {text} log={self._names.get(key, key)}")
+
+    def _now_ns(self) -> int:
+        now: int = next(iter(self._registry.hosts.values())).world.now_ns
+        return now
+
+    def _host(self) -> Any:
+        loop = asyncio.events._get_running_loop()
+        if not isinstance(loop, SimLoop):
+            return None
+        return self._registry.hosts.get(loop.address)
+
+    # -- hooks
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """See all appends, starts and watermarks for a while."""
+        watch = self
+        opened, append = PartitionLog.open.__func__, PartitionLog.append  # type: ignore[attr-defined]
+        append_as_leader, lead = Partition.append_as_leader, Partition.lead
+        slot: Any = Partition.__dict__["high_watermark"]
+
+        async def watched_open(cls: Any, *arguments: Any, **options: Any) -> Any:
+            log = await opened(cls, *arguments, **options)
+            watch._on_opened(log)
+            return log
+
+        def watched_append(log: Any, batch: Any, fields: Any, *, leader_epoch: Any) -> Any:
+            base_offset = append(log, batch, fields, leader_epoch=leader_epoch)
+            if base_offset is not None:
+                watch._on_append(log, base_offset, fields, leader_epoch)
+            return base_offset
+
+        def watched_leader(partition: Any, *arguments: Any) -> Any:
+            appended = append_as_leader(partition, *arguments)
+            if appended is not None:
+                watch._on_led(partition)
+            return appended
+
+        def watched_lead(partition: Any, *arguments: Any, **options: Any) -> Any:
+            result = lead(partition, *arguments, **options)
+            watch._on_leading(partition)
+            return result
+
+        def set_watermark(partition: Any, offset: int) -> None:
+            before = slot.__get__(partition) if _has(slot, partition) else None
+            slot.__set__(partition, offset)
+            if before is not None and offset != before:
+                watch._on_watermark(partition, before, offset)
+
+        with ExitStack() as stack:
+            for owner, name, replacement in (
+                (PartitionLog, "open", classmethod(watched_open)),
+                (PartitionLog, "append", watched_append),
+                (Partition, "append_as_leader", watched_leader),
+                (Partition, "lead", watched_lead),
+                (Partition, "high_watermark", property(slot.__get__, set_watermark)),
+            ):
+                stack.enter_context(mock.patch.object(owner, name, replacement))
+            yield
+
+    def _on_opened(self, log: PartitionLog) -> None:
+        host = self._host()
+        if host is None:
+            return
+        key = (log.topic_id, log.topic_partition.partition)
+        self._names[key] = str(log.topic_partition)
+        shadows = self._shadows.setdefault(key, {})
+        shadow = Shadow(log)
+        before = shadows.get(host.node_id)
+        if before is not None:
+            shadow.heads = before.heads
+            shadow.agreed = before.agreed
+        shadow.cut(log.log_end_offset)
+        if shadow.end < log.log_end_offset:
+            self._violate("recovery", key, f"{host.name} recovered more than was appended")
+        shadows[host.node_id] = shadow
+
+    def _shadow(self, log: PartitionLog) -> Shadow | None:
+        host = self._host()
+        if host is None:
+            return None
+        key = (log.topic_id, log.topic_partition.partition)
+        shadow = self._shadows.get(key, {}).get(host.node_id)
+        return shadow if shadow is not None and shadow.log is log else None
+
+    def _on_append(
+        self, log: PartitionLog, base_offset: int, fields: tuple[int, ...], epoch: int
+    ) -> None:
+        shadow = self._shadow(log)
+        if shadow is None:
+            return
+        if base_offset < shadow.end:
+            shadow.cut(base_offset)
+        if base_offset != shadow.end:
+            shadow.heads.clear()  # begun anew at another offset
+            shadow.agreed = base_offset
+        shadow.heads.append(Head(base_offset, base_offset + fields[6] + 1, epoch, fields[4]))
+
+    def _on_led(self, partition: Any) -> None:
+        """One node appends as the leader of an epoch."""
+        host = self._host()
+        key = (partition.topic_id, partition.topic_partition.partition)
+        other = self._leaders.setdefault((*key, partition.leader_epoch), host.node_id)
+        if other != host.node_id:
+            text = f"{other} and {host.node_id} both led epoch {partition.leader_epoch}"
+            self._violate("SingleLeaderPerEpoch", key, text)
+
+    # -- watermarks
+
+    def _on_watermark(self, partition: Any, before: int, offset: int) -> None:
+        host = self._host()
+        if host is None or partition.is_ended:
+            return
+        log = partition.log
+        key = (partition.topic_id, partition.topic_partition.partition)
+        shadow = self._shadow(log)
+        if shadow is None:
+            return
+        leads = partition.closed is None
+        if offset < before and leads:
+            self._violate("MonotonicHighWatermark", key, f"{before} to {offset} at {host.name}")
+        if not (0 <= log.log_start_offset and offset <= log.log_end_offset) or (
+            log.flushed_offset > log.log_end_offset
+        ):
+            text = f"{log.log_start_offset} {offset} {log.flushed_offset} {log.log_end_offset}"
+            self._violate("OffsetsChain", key, f"{text} at {host.name}")
+        if leads:
+            self._commit(key, shadow, offset)
+            self._look_at_isr(host, key, offset)
+        if key not in self._loose:
+            self._compare(host, key, shadow, offset)
+
+    def _commit(self, key: LogId, shadow: Shadow, offset: int) -> None:
+        committed = self._committed.setdefault(key, [])
+        end = committed[-1].next_offset if committed else 0
+        for head in shadow.from_offset(end):
+            if head.next_offset > offset:
+                break
+            committed.append(head)
+
+    def _compare(self, host: Any, key: LogId, shadow: Shadow, offset: int) -> None:
+        """Compare a log with what is committed, from where that was done before."""
+        committed = self._committed.get(key, [])
+        at = bisect_right(committed, shadow.agreed, key=lambda head: head.next_offset)
+        for head in shadow.from_offset(shadow.agreed):
+            if head.next_offset > offset:
+                break
+            while at < len(committed) and committed[at].base_offset < head.base_offset:
+                at += 1
+            if at >= len(committed):
+                break
+            if committed[at] != head:
+                text = f"{host.name} has {head}, committed is {committed[at]}"
+                self._violate("LogsAgreeBelowHighWatermark", key, text)
+                return
+            shadow.agreed = head.next_offset
+            at += 1
+
+    def _look_at_isr(self, host: Any, key: LogId, offset: int) -> None:
+        """A watermark moves with enough replicas in sync, each of which has what is below it."""
+        image = host.broker.store.image if host.broker is not None else None
+        topic = image.topics_by_id.get(key[0]) if image is not None else None
+        if topic is None or key[1] >= len(topic.partitions):
+            return
+        partition: PartitionImage = topic.partitions[key[1]]
+        if partition.leader != host.node_id:
+            return
+        wanted = rules_of(image, topic).min_isr_of(partition)
+        if len(partition.isr) < wanted:
+            text = f"the watermark moves to {offset} with {partition.isr} of {wanted} in sync"
+            self._violate("MinIsrHonoured", key, text)
+        for node_id in partition.isr:
+            member = self._shadows.get(key, {}).get(node_id)
+            if member is None or member.is_lost:
+                continue
+            held = min(member.end, member.log.promised_offset)
+            if held < offset:
+                text = f"{node_id} is in sync and holds {held} of {offset} at {host.name}"
+                self._violate("IsrHoldsCommitted", key, text)
+
+    # -- leaders
+
+    def _on_leading(self, partition: Any) -> None:
+        """A leader has everything that was ever committed."""
+        host = self._host()
+        key = (partition.topic_id, partition.topic_partition.partition)
+        shadow = self._shadow(partition.log)
+        if shadow is None or partition.closed is not None:
+            return
+        committed = self._committed.get(key)
+        if not committed or key in self._loose:
+            return
+        end = committed[-1].next_offset
+        self._compare(host, key, shadow, end)
+        if shadow.agreed < end and shadow.end < end and shadow.log.log_start_offset < end:
+            text = f"{host.name} leads epoch {partition.leader_epoch} up to {shadow.end} of {end}"
+            self._violate("CommittedNeverLost", key, text)
+
+    def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        """An image was applied for the first time: note epochs, and what may be lost by it."""
+        changes = delta.between(old, new)
+        now_ns = self._now_ns()
+        for change in changes.topics_changed:
+            for number, partition in enumerate(change.new.partitions):
+                if number >= len(change.old.partitions):
+                    continue
+                key = (change.new.topic_id, number)
+                if partition.leader_epoch != change.old.partitions[number].leader_epoch:
+                    self._history.epochs_ns.setdefault(key, []).append(now_ns)
+            for number in change.unclean:
+                self._excuse((change.new.topic_id, number), "unclean elections of data")
+            if changes.unclean_elections:
+                self._excuse_alone(change)
+
+    def _excuse_alone(self, change: Any) -> None:
+        """The last leader came back alone, without being eligible: counted as unclean."""
+        for number in change.partitions_changed:
+            old, new = change.old.partitions[number], change.new.partitions[number]
+            if not old.isr and not old.elr and new.leader != NO_NODE:
+                self._excuse((change.new.topic_id, number), "unclean elections of data")
+            elif new.isr == (new.leader,) and old.isr == new.isr and not old.has_leader:
+                self._excuse((change.new.topic_id, number), "unclean elections of data")
+
+    def _excuse(self, key: LogId, why: str) -> None:
+        times = self._history.losses_ns.setdefault(key, [])
+        times.append(self._now_ns())
+        if key not in self._loose and self._shadows.get(key):
+            self._registry.count(why)
+        self._loose.add(key)
+
+    # -- faults
+
+    def on_power_cut(self) -> None:
+        """A power cut may take the end of a log whose flush policy is weak."""
+        for facts_key, facts in self._history.facts.items():
+            if facts.flush_policy != "always":
+                self._excuse((facts_key.topic_id, facts_key.partition), "weak logs cut")
+
+    def on_wipe(self, node_id: int, mount: str) -> None:
+        """A disk is lost: with it what no other replica that may lead has."""
+        for key, shadows in self._shadows.items():
+            shadow = shadows.get(node_id)
+            directory: Any = None if shadow is None else shadow.log.directory
+            if shadow is None or not directory.path.startswith(mount):
+                continue
+            shadow.is_lost = True
+            committed = self._committed.get(key)
+            end = committed[-1].next_offset if committed else 0
+            if not self._others_hold(key, node_id, end):
+                self._excuse(key, "last copies wiped")
+
+    def _others_hold(self, key: LogId, node_id: int, end: int) -> bool:
+        topic = self._registry.newest.topics_by_id.get(key[0])
+        if topic is None or key[1] >= len(topic.partitions):
+            return True
+        partition = topic.partitions[key[1]]
+        for other in (*partition.isr, *partition.elr):
+            shadow = self._shadows[key].get(other)
+            if other != node_id and shadow is not None and not shadow.is_lost and shadow.end >= end:
+                return True
+        return False
+
+    def committed_end(self, key: LogId) -> int:
+        """Return up to where a partition is committed, for all that was seen."""
+        committed = self._committed.get(key)
+        return committed[-1].next_offset if committed else 0
+
+
+def _has(slot: Any, owner: Any) -> bool:
+    try:
+        slot.__get__(owner)
+    except AttributeError:
+        return False
+    return True
