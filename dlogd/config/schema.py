@@ -26,8 +26,8 @@ from dlogd.config.cluster_sections import (
     LeaseConfig,
     MembershipConfig,
     RaftTimingsConfig,
-    ReplicaConfig,
     RefillConfig,
+    ReplicaConfig,
     SerfConfig,
 )
 from dlogd.config.keys import BoundKey, key, keys_of, section
