@@ -6,7 +6,7 @@ Part of the composition: `dlogd.broker` makes one beside its `Clustering`.
 import asyncio
 import random
 
-from dlog.types import NO_NODE
+from dlog.types import NO_NODE, NodeId
 from dlogd.clock import Clock
 from dlogd.clustering import Clustering
 from dlogd.metadata.delta import ImageDelta
@@ -20,6 +20,7 @@ from dlogd.replication.link import LinkMemory
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
+from dlogd.replication.selector import read_replica
 from dlogd.replication.taking import FetchCounters
 from dlogd.server.feeds import Feeds
 from dlogd.storage.engine import Engine
@@ -27,7 +28,7 @@ from dlogd.tasks import Tasks
 
 
 class Replicating:
-    """Life: `start` when the node has registered, then `stop` once."""
+    """Life: `start` when the node has registered; it ends with its tasks and the listener."""
 
     def __init__(
         self,
@@ -85,16 +86,20 @@ class Replicating:
         self.feeds.start(image)
         self.keeper.start()
 
-    def stop(self) -> None:
-        """Feed nobody any more."""
-        self.feeds.stop()
-
     def on_image(self, new: ClusterImage, delta: ImageDelta) -> None:
         """The image has changed; partitions have their roles already."""
         if delta.nodes_changed:
             self.feeds.on_image(new)
             self.fetching.nudge()
             self.keeper.on_image()
+
+    def read_replica(self, partition: Partition, rack: str, offset: int) -> NodeId:
+        """Return the follower that a consumer in a rack should read from, or NO_NODE."""
+        leader = partition.leader
+        if leader is None:
+            return NO_NODE
+        image = self._clustering.store.image
+        return read_replica(image, self._clustering.node_id, leader, rack, offset)
 
     def _on_role(self, partition: Partition, key: Key, image: PartitionImage) -> None:
         leader = image.leader

@@ -161,7 +161,7 @@ class Fetcher:
         chosen = []
         for following in list(self._unsubscribed):
             del self._unsubscribed[following]
-            if following.partition.is_cutting or not following.is_current:
+            if following.partition.is_cutting or not following.can_follow:
                 continue  # asked again when it is cut, or replaced by another
             self._handles += 1
             following.handle = self._handles

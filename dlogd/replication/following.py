@@ -76,6 +76,11 @@ class Following:
             and partition.leader_epoch == self.leader_epoch
         )
 
+    @property
+    def can_follow(self) -> bool:
+        """Whether its log takes records."""
+        return self.is_current and self.partition.log.failed is None
+
     def on_promised(self) -> None:
         """The log has promised more."""
         if self.handle != NO_HANDLE:

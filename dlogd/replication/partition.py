@@ -32,7 +32,7 @@ from dlog.types import (
     TopicPartition,
 )
 from dlogd.clock import Clock
-from dlogd.replication.ack_queue import AckQueue
+from dlogd.replication.acks import Acks
 from dlogd.replication.batch_checks import PartitionSettings, check_produced, check_replicated
 from dlogd.replication.leader_state import ALONE, FollowerProgress, Leadership, LeaderState
 from dlogd.replication.lease import ENDLESS, Lease
@@ -56,11 +56,9 @@ class Partition:
     """
 
     __slots__ = (
-        "_all_acks",
+        "_acks",
         "_clock",
         "_fetches",
-        "_lease",
-        "_own_acks",
         "_subscribers",
         "appended_bytes",
         "appended_records",
@@ -119,9 +117,7 @@ class Partition:
         # Appended since the producer state was written last.
         self.unsnapshotted_bytes = 0
         self._clock = clock
-        self._lease = lease
-        self._own_acks = AckQueue(loop, self._judge, self._late)
-        self._all_acks = AckQueue(loop, self._judge, self._late)
+        self._acks = Acks(loop, clock, lease, self._late)
         self._fetches: dict[FetchWaiter, int] = {}
         self._subscribers: dict[NodeId, Subscriber] = {}
         log.on_promised = self.on_promised
@@ -133,20 +129,20 @@ class Partition:
 
         The epoch comes first, as with Kafka: who has an old one asks for metadata anyway.
         """
-        self.check_in_service()
-        if current_leader_epoch != -1 and current_leader_epoch != self.leader_epoch:
-            if current_leader_epoch < self.leader_epoch:
-                raise FencedLeaderEpochError(f"The leader epoch is {self.leader_epoch}")
-            raise UnknownLeaderEpochError(f"The leader epoch is only {self.leader_epoch}")
+        self.check_readable(current_leader_epoch)
         if self.closed is not None:
             raise self.closed.with_traceback(None)
 
-    def check_in_service(self) -> None:
-        """Raise when this replica is out of service, or for ever gone."""
+    def check_readable(self, current_leader_epoch: int = -1) -> None:
+        """Raise when this replica cannot be read, led here or not (KIP-392)."""
         if self.is_ended or self.log.failed is not None:
             error = self.closed or self.log.failed
             assert error is not None
             raise error.with_traceback(None)
+        if current_leader_epoch != -1 and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise FencedLeaderEpochError(f"The leader epoch is {self.leader_epoch}")
+            raise UnknownLeaderEpochError(f"The leader epoch is only {self.leader_epoch}")
 
     def check_watermark(self) -> None:
         """Raise while nobody knows how far records are committed in this epoch (KIP-207)."""
@@ -183,8 +179,7 @@ class Partition:
             self.wake_fetches()
 
     def _end_epoch(self, error: WireError) -> None:
-        self._own_acks.fail(error)
-        self._all_acks.fail(error)
+        self._acks.fail(error)
         subscribers, self._subscribers = self._subscribers, {}
         for each in subscribers.values():
             each.on_end(error)
@@ -288,20 +283,12 @@ class Partition:
         self, end_offset: int, acks: int, timeout_ms: int, waiter: AckWaiter, index: int = 0
     ) -> None:
         """Call `waiter.on_acked` when all below `end_offset` is as safe as `acks` asks for."""
-        queue = self._all_acks if self._waits_for_all(acks) else self._own_acks
+        queue = self._acks.all if self._waits_for_all(acks) else self._acks.own
         queue.add(end_offset, timeout_ms, waiter, index)
 
     def acknowledge(self, waiter: AckWaiter, index: int = 0) -> None:
         """Call `waiter.on_acked` for what is safe already; its owner drains."""
-        error, now_us = self._judge(None)
-        waiter.on_acked(index, error, now_us)
-
-    def _judge(self, error: WireError | None) -> tuple[WireError | None, int]:
-        now_us = self._clock.now_us()
-        if error is None and now_us >= self._lease.valid_until_us:
-            # Somebody else may lead already (rule 2.10), whatever this node has heard.
-            error = NotLeaderOrFollowerError("The lease of this node has ended")
-        return error, now_us
+        self._acks.acknowledge(waiter, index)
 
     def _late(self) -> WireError:
         leader = self.leader
@@ -321,13 +308,13 @@ class Partition:
             self._end_epoch(error)
             self.wake_fetches()
             return
-        self._own_acks.settle_to(log.promised_offset)
+        self._acks.own.settle_to(log.promised_offset)
         self._advance()
 
     @property
     def waiting_count(self) -> int:
         """How many produce requests wait for their acknowledgement."""
-        return len(self._own_acks) + len(self._all_acks)
+        return len(self._acks)
 
     # -- followers
 
@@ -359,7 +346,7 @@ class Partition:
             return
         assert self.high_watermark < mark <= self.log.promised_offset
         self.high_watermark = mark
-        self._all_acks.settle_to(mark)
+        self._acks.all.settle_to(mark)
         for each in self._subscribers.values():
             each.on_watermark()
         self.wake_fetches()

@@ -329,7 +329,7 @@ def test_nothing_is_acknowledged_after_the_lease(tmp_path: Path) -> None:
         valid_until_us = 1 << 62
 
     async def scenario(front: Front, partition: Partition) -> None:
-        lease = partition._lease = Lease()
+        lease = partition._acks.lease = Lease()
         waiter = Waiter()
         partition.wait(append(partition, batch())[1], -1, 60_000, waiter)
         lease.valid_until_us = front.clock.now_us()
