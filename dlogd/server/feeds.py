@@ -25,6 +25,7 @@ from dlogd.metadata.image import ClusterImage
 from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
+from dlogd.replication.quota import RateLimiter
 from dlogd.replication.stream import Refusal, Subscription
 from dlogd.server.fed import Fed
 from dlogd.server.feed import Feed
@@ -61,6 +62,8 @@ class Feeds:
         self.frames = FrameMemory(FRAMES_BYTES_MAX)
         self.receive = bytearray(RECEIVE_BYTES)
         self.held = HeldReads(HELD_READS_MAX)
+        self.limiter = RateLimiter()
+        """How much throttled followers that catch up may be sent."""
         self.feeds: dict[Feed, None] = {}
         self._image = ClusterImage()
         self._replicas = replicas
@@ -135,6 +138,22 @@ class Feeds:
         """A follower has promised more: it may have caught up."""
         if fed.partition.may_join(fed.progress):
             self._keeper.may_join(fed.key)
+
+    def wait_us(self, fed: Fed, size: int) -> int:
+        """Return how long a follower has to wait for `size` bytes; 0: they are counted.
+
+        Who is in sync never waits: producers would wait for it (KIP-73).
+        """
+        limiter, partition = self.limiter, fed.partition
+        throttled = partition.settings.leader_throttled
+        if not limiter.is_limited or not throttled.holds(fed.key[1], self._node_id):
+            return 0
+        now_us = self.clock.now_us()
+        leader = partition.leader
+        if leader is not None and fed.progress.node_id in leader.isr:
+            limiter.count(size, now_us)
+            return 0
+        return limiter.may_send(size, now_us)
 
     def accept(self, feed: Feed, subscription: Subscription) -> Fed | Refusal:
         """Let a follower begin to follow a partition, or say why not."""
