@@ -96,6 +96,7 @@ class Replicating:
 
     def on_image(self, new: ClusterImage, delta: ImageDelta) -> None:
         """The image has changed; partitions have their roles already."""
+        self.feeds.image = new
         if delta.configs_changed:
             self._set_rates(new)
         if delta.nodes_changed:

@@ -65,7 +65,8 @@ class Feeds:
         self.limiter = RateLimiter()
         """How much throttled followers that catch up may be sent."""
         self.feeds: dict[Feed, None] = {}
-        self._image = ClusterImage()
+        self.image = ClusterImage()
+        """The newest; set by whoever hears of it."""
         self._replicas = replicas
         self._keeper = keeper
         self._node_id = node_id
@@ -75,7 +76,7 @@ class Feeds:
 
     def start(self, image: ClusterImage) -> None:
         """Look for silent followers from now on."""
-        self._image = image
+        self.image = image
         self._sweep = self._loop.call_later(SWEEP_S, self._sweep_silent)
 
     def stop(self) -> None:
@@ -92,7 +93,7 @@ class Feeds:
 
     def on_image(self, image: ClusterImage) -> None:
         """End streams of earlier lives of nodes (KIP-903), and of removed nodes."""
-        self._image = image
+        self.image = image
         for feed in list(self.feeds):
             node = image.nodes.get(feed.node_id)
             if node is None or node.node_epoch > feed.node_epoch:
@@ -112,7 +113,7 @@ class Feeds:
     ) -> tuple[bytes, asyncio.BufferedProtocol | None]:
         """Turn a connection into a stream. Raises ProtocolError."""
         request = heartbeats.decode_replicate(payload, header.body_position, len(payload))
-        node = self._image.nodes.get(request.node_id)
+        node = self.image.nodes.get(request.node_id)
         code = heartbeats.NONE
         if request.leader_id != self._node_id:
             code = heartbeats.NOT_LEADER_OR_FOLLOWER
@@ -186,7 +187,7 @@ class Feeds:
         return fed
 
     def _why_absent(self, key: tuple[object, int]) -> WireError:
-        if key[0] in self._image.topics_by_id:
+        if key[0] in self.image.topics_by_id:
             return NotLeaderOrFollowerError("The partition is not open here")
         return UnknownTopicIdError("This node knows no such topic")
 
