@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from dlog.address import Address
 from dlog.errors import DlogError, ProtocolError
 from dlog.types import NodeId
+from dlogd.clock import Clock
 from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter
 from dlogd.replication.following import NO_HANDLE, Following
 from dlogd.replication.link import Introduction, Link, LinkMemory
+from dlogd.replication.quota import RateLimiter
 from dlogd.replication.taking import FetchCounters, Taking
 from dlogd.tasks import Tasks
 
@@ -40,12 +42,15 @@ SUBSCRIBE_ROWS_MAX = 5_000
 class FetchServices:
     """What all fetchers of a node use."""
 
+    node_id: NodeId
     loop: asyncio.AbstractEventLoop
+    clock: Clock
     rng: random.Random
     tasks: Tasks
     memory: LinkMemory
     cutter: Cutter
     counters: FetchCounters
+    limiter: RateLimiter
     address: Callable[[NodeId], Address | None]
     introduce: Callable[[NodeId], Introduction]
     on_cut: Callable[[Following], None]
@@ -70,7 +75,10 @@ class Fetcher:
             services.cutter,
             services.tasks,
             services.loop,
+            services.clock,
             services.counters,
+            services.limiter,
+            node_id=services.node_id,
             subscribe=self.subscribe,
             report=self.report,
             on_taken=self._on_taken,
@@ -78,7 +86,6 @@ class Fetcher:
         )
         self._unsubscribed: dict[Following, None] = {}
         self._reports: dict[Following, None] = {}
-        self._trimmed: dict[Following, None] = {}
         self._is_scheduled = False
         self._taken = 0  # DATA frames on this connection
         self._taken_bytes = 0  # since the leader was told
@@ -105,7 +112,6 @@ class Fetcher:
         self.followings.pop(following, None)
         self._unsubscribed.pop(following, None)
         self._reports.pop(following, None)
-        self._trimmed.pop(following, None)
         handle = following.handle
         following.end()
         if self._taking.forget(handle) and self._link is not None:
@@ -126,11 +132,6 @@ class Fetcher:
     def report(self, following: Following) -> None:
         """Tell the leader how far a partition is."""
         self._reports[following] = None
-        self._schedule()
-
-    def report_start(self, following: Following) -> None:
-        """Tell the leader where the log of a partition begins."""
-        self._trimmed[following] = None
         self._schedule()
 
     def _on_taken(self, size: int) -> None:
@@ -155,10 +156,6 @@ class Fetcher:
             return
         if self._unsubscribed:
             self._send_subscriptions(link)
-        if self._trimmed:
-            starts = [(each.handle, each.partition.log.log_start_offset) for each in self._trimmed]
-            self._trimmed.clear()
-            link.send(stream.encode_trimmed([row for row in starts if row[0] != NO_HANDLE]))
         if self._reports or self._taken_bytes >= TAKEN_BYTES_MAX:
             rows = [each.progress() for each in self._reports if each.handle != NO_HANDLE]
             self._reports.clear()
@@ -251,7 +248,6 @@ class Fetcher:
         _look_at(link)
         self._taking.end()
         self._reports.clear()
-        self._trimmed.clear()
         for following in self.followings:
             following.handle = NO_HANDLE
 

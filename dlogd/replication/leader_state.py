@@ -6,7 +6,7 @@ is the least promised offset of the *maximal* ISR: the members that the metadata
 the expansions that are still proposed, because each of them may be elected (rules 2.5, 2.6).
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dlog.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
@@ -57,11 +57,10 @@ class FollowerProgress:
         self._end_at_word = Offset(0)
         self._word_ms = now_ms
 
-    def begin(self, node_epoch: int, log_start_offset: Offset = UNKNOWN) -> None:
+    def begin(self, node_epoch: int) -> None:
         """It begins to follow, or anew: nothing that it said before counts."""
         self.node_epoch = node_epoch
-        self.log_start_offset = log_start_offset
-        self.promised_offset = self.log_end_offset = UNKNOWN
+        self.promised_offset = self.log_end_offset = self.log_start_offset = UNKNOWN
 
     def end(self) -> None:
         """It follows no more. What it has promised stays promised, in this epoch."""
@@ -99,7 +98,6 @@ class LeaderState:
         "followers",
         "isr",
         "leader_epoch",
-        "log_start_offset",
         "min_isr",
         "partition_epoch",
         "pending",
@@ -109,8 +107,6 @@ class LeaderState:
         self.leader_epoch = leader_epoch
         self.epoch_start_offset = epoch_start_offset
         """The log's end when it began to lead: who lacks what is below has not caught up."""
-        self.log_start_offset = UNKNOWN
-        """The leader's own; who begins before would bring back what was deleted."""
         self.partition_epoch = PartitionEpoch(0)
         self.min_isr = 1
         self.isr: tuple[NodeId, ...] = ()
@@ -169,23 +165,25 @@ class LeaderState:
                 lowest = progress.promised_offset
         return Offset(max(lowest, present))
 
-    def may_join(self, progress: FollowerProgress, high_watermark: int) -> bool:
-        """Return whether a follower may be proposed for the ISR (rule 2.6)."""
+    def low_watermark(self, own_start: int) -> Offset:
+        """Return where all logs in sync begin or have begun: nobody shows what is below."""
+        starts = [progress.log_start_offset for progress in self._counted]
+        return Offset(min((own_start, *starts)))
+
+    def may_join(
+        self, progress: FollowerProgress, high_watermark: int, log_start_offset: int
+    ) -> bool:
+        """Return whether a follower may be proposed for the ISR (rule 2.6).
+
+        What was deleted must be gone from its log as well: it may lead at once.
+        """
         return (
             progress.node_id not in self.isr
             and progress.node_epoch >= 0
             and progress.promised_offset >= high_watermark
             and progress.promised_offset >= self.epoch_start_offset
-            and progress.log_start_offset >= self.log_start_offset
+            and progress.log_start_offset >= log_start_offset
         )
-
-    def low_watermark(self, live: Container[NodeId]) -> Offset:
-        """Return from where on all of these replicas have records: the least log start (KIP-107).
-
-        A live replica that does not follow now counts with what it said last.
-        """
-        starts = [each.log_start_offset for each in self.followers.values() if each.node_id in live]
-        return Offset(min([self.log_start_offset, *starts]))
 
     def laggards(self, leader_end: int, now_ms: int, lag_ms_max: int) -> list[NodeId]:
         """Return the members that have lagged for longer than `lag_ms_max`."""

@@ -9,8 +9,7 @@ docs/formats/replication.md describes each byte:
     i32 size | u8 kind, 3 zero bytes, u32 count | rows, the same size each | records (DATA only)
 
 Follower to leader: SUBSCRIBE, UNSUBSCRIBE, PROGRESS (its rows follow a u64: DATA frames taken so
-far), TRIMMED. Leader to follower: DATA, REFUSED. A frame without rows says that its sender is
-alive.
+far). Leader to follower: DATA, REFUSED. A frame without rows says that its sender is alive.
 """
 
 import struct
@@ -20,7 +19,7 @@ from uuid import UUID
 
 from dlog.errors import ProtocolError
 
-SUBSCRIBE, UNSUBSCRIBE, PROGRESS, DATA, REFUSED, TRIMMED = range(1, 7)
+SUBSCRIBE, UNSUBSCRIBE, PROGRESS, DATA, REFUSED = range(1, 6)
 
 ROWS_MAX = 200_000
 """More in one frame are refused: each costs memory of ours."""
@@ -33,13 +32,12 @@ _KIND = struct.Struct(">B3xI")
 _TAKEN = struct.Struct(">Q")
 _HANDLE = struct.Struct(">I")
 _SUBSCRIBE = struct.Struct(">I16siiqiqq")
-_PROGRESS = struct.Struct(">Iqq")
-_TRIMMED = struct.Struct(">Iq")
+_PROGRESS = struct.Struct(">Iqqq")
 _DATA = struct.Struct(">IqqqiB")
 _REFUSED = struct.Struct(">Ihiqqq")
 
-Progress = tuple[int, int, int]
-"""Handle, promised offset, log end offset of the follower."""
+Progress = tuple[int, int, int, int]
+"""Handle, promised offset, log end offset, log start offset of the follower."""
 
 DataRow = tuple[int, int, int, int, int, int]
 """Handle, high watermark, log start offset, base offset of the records, their bytes, flags."""
@@ -140,18 +138,6 @@ def parse_progress(
         raise ProtocolError("a progress frame that is too short")
     (taken,) = _TAKEN.unpack_from(buffer, position)
     return taken, _rows(_PROGRESS, buffer, position + _TAKEN.size, end, count)
-
-
-def encode_trimmed(rows: Sequence[tuple[int, int]]) -> bytes:
-    """Return a whole frame; rows are handles and log start offsets."""
-    return _frame(TRIMMED, _TRIMMED, rows)
-
-
-def parse_trimmed(
-    buffer: memoryview, position: int, end: int, count: int
-) -> Iterator[tuple[int, ...]]:
-    """Read the rows; raise ProtocolError."""
-    return _rows(_TRIMMED, buffer, position, end, count)
 
 
 def encode_data(rows: Sequence[DataRow], records_bytes: int) -> bytes:

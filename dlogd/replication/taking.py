@@ -12,14 +12,19 @@ from dataclasses import dataclass
 
 from dlog.errors import ERRORS, NONE, OffsetOutOfRangeError, ProtocolError, WireError
 from dlog.types import NodeId, Offset
+from dlogd.clock import Clock
 from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter, divergence
+from dlogd.replication.follower_append import append_as_follower
 from dlogd.replication.following import NO_HANDLE, Following
 from dlogd.replication.link import Link
+from dlogd.replication.quota import RateLimiter
 from dlogd.replication.stream import Refusal
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
+
+TRIM_AGAIN_S = 1.0
 
 
 @dataclass(slots=True)
@@ -62,8 +67,11 @@ class Taking:
         cutter: Cutter,
         tasks: Tasks,
         loop: asyncio.AbstractEventLoop,
+        clock: Clock,
         counters: FetchCounters,
+        limiter: RateLimiter,
         *,
+        node_id: NodeId,
         subscribe: Callable[[Following], None],
         report: Callable[[Following], None],
         on_taken: Callable[[int], None],
@@ -74,6 +82,9 @@ class Taking:
         self._cutter = cutter
         self._tasks = tasks
         self._loop = loop
+        self._clock = clock
+        self._limiter = limiter
+        self._node_id = node_id
         self._counters = counters
         self._subscribe = subscribe
         self._report = report
@@ -140,8 +151,12 @@ class Taking:
                 self._begin_log(following, Offset(base_offset), cursor)
                 return False
             try:
-                reached = partition.append_as_follower(
-                    cursor.buffer, cursor.position, cursor.row_end
+                reached = append_as_follower(
+                    partition,
+                    cursor.buffer,
+                    cursor.position,
+                    cursor.row_end,
+                    self._clock.timestamp_ms(),
                 )
             except WireError as error:
                 self._on_append_error(following, error)
@@ -158,8 +173,27 @@ class Taking:
         if log_start > plog.log_start_offset and not following.trimming:
             following.trimming = True
             self._tasks.spawn("trim follower", self._trim(following))
-        if flags & stream.MORE:
+        if flags & stream.MORE and not self._is_throttled(following, base_offset, size):
             self._report(following)
+        return True
+
+    def _is_throttled(self, following: Following, base_offset: int, size: int) -> bool:
+        """Whether a follower that catches up has to slow down; then the leader hears later."""
+        limiter = self._limiter
+        throttled = following.partition.settings.follower_throttled
+        if not limiter.is_limited or not throttled.holds(following.key[1], self._node_id):
+            return False
+        wait_us = limiter.may_send(size, self._clock.now_us())
+        if not wait_us:
+            return False
+
+        def go_on() -> None:
+            following.ceiling = None
+            if following.handle != NO_HANDLE:
+                self._report(following)
+
+        following.ceiling = base_offset
+        self._loop.call_later(wait_us / 1e6, go_on)
         return True
 
     def _hold(self, cursor: _Cursor) -> None:
@@ -216,25 +250,31 @@ class Taking:
         self._rest(following)
 
     async def _trim(self, following: Following) -> None:
-        """Follow the leader's log start, as far as this log goes."""
+        """Follow the leader's log start, as far as this log goes: it is not told again."""
         plog = following.partition.log
         try:
             while following.is_current:
                 target = Offset(min(following.leader_start, plog.log_end_offset))
                 if target <= plog.log_start_offset:
-                    return
-                if target > plog.promised_offset:
-                    await plog.flush()
-                await plog.trim_to(target)
-        except (WireError, OSError) as error:
-            log.info(
-                "Cannot follow the log start partition=%s offset=%d error=%s",
-                following.partition.topic_partition,
-                following.leader_start,
-                error,
-            )
+                    break
+                try:
+                    if target > plog.promised_offset:
+                        await plog.flush()
+                    await plog.trim_to(target)
+                except (WireError, OSError) as error:
+                    log.info(
+                        "Cannot follow the log start partition=%s offset=%d error=%s",
+                        plog.topic_partition,
+                        target,
+                        error,
+                    )
+                    if plog.failed is not None:
+                        break
+                    await asyncio.sleep(TRIM_AGAIN_S)
         finally:
             following.trimming = False
+        if following.is_current:
+            self._report(following)
 
     # -- refusals
 

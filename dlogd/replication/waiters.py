@@ -43,9 +43,6 @@ class Subscriber(Protocol):
     def on_watermark(self) -> None:
         """The high watermark has moved."""
 
-    def on_trimmed(self) -> None:
-        """The log start has moved."""
-
     def on_end(self, error: WireError) -> None:
         """Nothing more comes from this leader epoch."""
 
@@ -55,6 +52,3 @@ class Reporter(Protocol):
 
     def on_promised(self) -> None:
         """The log's promise has moved, or the log has failed."""
-
-    def on_trimmed(self) -> None:
-        """The log start has moved."""

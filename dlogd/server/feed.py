@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Protocol, cast
 
 from dlog.errors import OffsetOutOfRangeError, ProtocolError, WireError
-from dlog.types import NodeId, Offset
+from dlog.types import NodeId
 from dlogd.clock import Clock
 from dlogd.intake import FrameMemory, Intake
 from dlogd.replication import stream
@@ -48,6 +48,9 @@ class FeedOwner(Protocol):
     frames: FrameMemory
     receive: bytearray
     held: HeldReads
+
+    def wait_us(self, fed: Fed, size: int) -> int:
+        """Return how long a follower has to wait for so many bytes."""
 
     def accept(self, feed: "Feed", subscription: Subscription) -> Fed | Refusal:
         """Let a follower begin, or say why not."""
@@ -194,9 +197,6 @@ class Feed(asyncio.BufferedProtocol):
             self._on_progress(rows)
         elif kind == stream.SUBSCRIBE:
             self._on_subscribe(stream.parse_subscribe(view, position, end, count))
-        elif kind == stream.TRIMMED:
-            for handle, offset in stream.parse_trimmed(view, position, end, count):
-                self._on_trimmed(handle, offset)
         elif kind == stream.UNSUBSCRIBE:
             for handle in stream.parse_unsubscribe(view, position, end, count):
                 fed = self._fed.pop(handle, None)
@@ -224,20 +224,14 @@ class Feed(asyncio.BufferedProtocol):
 
     def _on_progress(self, rows: Iterator[tuple[int, ...]]) -> None:
         now_ms = self._owner.clock.now_ms()
-        for handle, promised, end in rows:
+        for handle, promised, end, start in rows:
             fed = self._fed.get(handle)
             if fed is None:
                 continue  # said before it heard that this has ended
-            fed.on_progress(promised, end, now_ms)
+            fed.on_progress(promised, end, start, now_ms)
             self._owner.on_progress(fed)
             if fed.has_more and not fed.is_marked:
                 self.mark(fed)
-
-    def _on_trimmed(self, handle: int, offset: int) -> None:
-        fed = self._fed.get(handle)
-        if fed is not None:
-            fed.progress.log_start_offset = Offset(offset)
-            self._owner.on_progress(fed)
 
     def _on_subscribe(self, subscriptions: list[Subscription]) -> None:
         refusals = []
@@ -273,7 +267,7 @@ class Feed(asyncio.BufferedProtocol):
         self._stale_timer = None
         stale, self._stale = self._stale, {}
         for fed in stale:
-            if fed.watermark_sent != fed.partition.high_watermark and not fed.is_marked:
+            if fed.has_news and not fed.is_marked:
                 self.mark(fed)
 
     def refuse(self, fed: Fed, error: WireError) -> None:
@@ -334,6 +328,12 @@ class Feed(asyncio.BufferedProtocol):
                 fed.put_back(taken)
                 self._on_disk[fed] = None
                 continue
+            wait_us = self._owner.wait_us(fed, taken.bytes) if taken.bytes else 0
+            if wait_us:
+                fed.put_back(taken)
+                fed.is_resting = True
+                self._loop.call_later(wait_us / 1e6, self._go_on, fed)
+                continue
             is_disk = is_disk or taken.is_disk
             rows.append(fed.row(taken))
             size += taken.bytes
@@ -343,6 +343,12 @@ class Feed(asyncio.BufferedProtocol):
         if rows:
             self._send_data(rows, pieces, size, is_disk=is_disk)
         return bool(rows)
+
+    def _go_on(self, fed: Fed) -> None:
+        """A follower has waited for its share of what may be sent."""
+        fed.is_resting = False
+        if self._fed.get(fed.handle) is fed:
+            self.mark(fed)
 
     async def _locate(self, fed: Fed) -> None:
         error = await fed.locate()

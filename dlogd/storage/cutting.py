@@ -238,7 +238,6 @@ class Cutter:
         state.check_chain()
         if state.epochs.trim_to(Offset(offset)):
             self._maintenance.note_epoch()
-        state.on_trimmed(state)
         while len(state.segments) > 1 and state.bases[1] <= offset:
             if is_sealed_only and state.segments[0].state is not SegmentState.SEALED:
                 break

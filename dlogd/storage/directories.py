@@ -54,6 +54,12 @@ def parse_log_name(name: str) -> LogKey | None:
     return (UUID(found[3]), PartitionId(int(found[2]))) if found else None
 
 
+def parse_stray_name(name: str) -> LogKey | None:
+    """Do the same for a name in `stray/`, which may have got a number."""
+    front, _, number = name.rpartition(".")
+    return parse_log_name(front if number.isdecimal() else name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What was found when a directory was locked."""
@@ -261,6 +267,17 @@ class DataDirectory:
             self.topics.move(name, self._stray, new_name)
         self._stray.sync()
         self.topics.sync()
+
+    def strays(self) -> dict[str, LogKey]:
+        """Return what was set aside and whose logs it is, by names."""
+        assert self._stray is not None
+        found = {name: parse_stray_name(name) for name in self._stray.names()}
+        return {name: key for name, key in found.items() if key is not None}
+
+    def remove_stray(self, name: str) -> None:
+        """Remove a log that was set aside."""
+        assert self._stray is not None
+        self._stray.remove_tree(name)
 
     # -- logs
 

@@ -71,7 +71,6 @@ class LogState:
         "on_cut",
         "on_failure",
         "on_promised",
-        "on_trimmed",
         "promised_offset",
         "refusal",
         "segments",
@@ -112,7 +111,6 @@ class LogState:
         self.refusal: WireError | None = None
         self.closed = False
         self.on_promised: Callable[[Any], None] = _ignore
-        self.on_trimmed: Callable[[Any], None] = _ignore
         self.on_failure: Callable[[Any, OSError], None] = _ignore_failure
         # Awaited before the end is cut back, while `cut_ceiling` says how far: nothing on disk may
         # go on saying that there was more.
@@ -276,7 +274,7 @@ class LogState:
 
 
 def _ignore(_: LogState) -> None:
-    """Nobody asked to be told."""
+    """Nobody waits for promises."""
 
 
 async def _no_notes(_: LogState) -> None:

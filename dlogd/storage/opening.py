@@ -170,7 +170,7 @@ class Opening:
         if survey.strays:
             log.warning(
                 "Set stray logs aside path=%s/stray count=%d first=%s; no topic of this node "
-                "claims them, they are never deleted by dlogd",
+                "claims them, those that are not needed are deleted after stray.retention",
                 home.path,
                 len(survey.strays),
                 survey.strays[0],
