@@ -41,6 +41,7 @@ class Following:
         "key",
         "leader_epoch",
         "leader_id",
+        "leader_start",
         "partition",
         "rest_s",
         "timer",
@@ -63,6 +64,7 @@ class Following:
         self.handle = NO_HANDLE
         self.is_ended = False
         self.trimming = False
+        self.leader_start = 0
         self.ceiling: int | None = None
         """The leader is not told of more for now: it would send on (KIP-73)."""
         self.rest_s = 0.0
