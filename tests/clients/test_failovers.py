@@ -25,7 +25,7 @@ from tests.clients.failovers.load import Load
 from tests.clients.failovers.play import Result, play, table
 from tests.clients.tools import MissingError, program
 
-ROUNDS = int(os.environ.get("DLOG_FAILOVERS", "2"))
+ROUNDS = int(os.environ.get("DLOG_FAILOVERS", "3"))
 SERVER = os.environ.get("DLOG_FAILOVER_SERVER", "dlogd")
 OWN: tuple[type[Load], ...] = (
     DlogLoad,

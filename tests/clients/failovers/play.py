@@ -107,12 +107,13 @@ def _unsettled(found: Mapping[str, "object"], topics: Sequence[str]) -> list[str
     return wrong
 
 
-def choose(view: View, last: int) -> int:
-    """Return the node that leads partitions of the most topics; not the last one if it can be."""
+def choose(view: View, killed: Sequence[int]) -> int:
+    """Return the node that leads partitions of the most topics; of these who was spared longest."""
     leads: Counter[int] = Counter()
     for partitions in view.values():
         leads.update({each.leader for each in partitions})
-    return max(leads, key=lambda node: (leads[node], node != last, -node))
+    last = {node: index for index, node in enumerate(killed)}
+    return max(leads, key=lambda node: (leads[node], -last.get(node, -1), -node))
 
 
 def _until(what: str, is_done: Callable[[], bool], loads: Sequence[Load]) -> None:
@@ -133,11 +134,11 @@ def _unanswered(loads: Sequence[Load], kill: Kill) -> list[str]:
     return missing
 
 
-def fail_over(cluster: TestedCluster, loads: Sequence[Load], last: int) -> Kill:
+def fail_over(cluster: TestedCluster, loads: Sequence[Load], killed: Sequence[int]) -> Kill:
     """Kill a leader; when all clients have written on, start it again; wait until it is in sync."""
     topics = [each.topic for each in loads]
     view = asyncio.run(settle(cluster, topics))
-    node = choose(view, last)
+    node = choose(view, killed)
     led = {
         name: [each.partition for each in partitions if each.leader == node]
         for name, partitions in view.items()
@@ -189,7 +190,7 @@ def play(
     try:
         _until("some never wrote", lambda: all(each.acks for each in loads), loads)
         for number in range(rounds):
-            kill = fail_over(cluster, loads, kills[-1].node if kills else 0)
+            kill = fail_over(cluster, loads, [each.node for each in kills])
             kills.append(kill)
             say(
                 f"failover {number + 1}: node {kill.node}, all clients wrote on after"
