@@ -162,6 +162,7 @@ class Opening:
         home.names.update(survey.names)
         home.clean_ends.update(survey.clean_ends)
         home.high_watermarks.update(survey.high_watermarks)
+        home.promised_offsets.update(survey.promised_offsets)
         home.life, home.was_clean = survey.life, survey.was_clean
         home.has_checkpoint = survey.has_checkpoint
         for complaint in survey.complaints:
@@ -207,7 +208,8 @@ class Opening:
                 continue
             name = log_name(topic_partition, key[0])
             for home in homes:
-                marks = home.high_watermarks.pop(name, 0), home.clean_ends.pop(name, 0)
+                kept = (home.high_watermarks, home.promised_offsets, home.clean_ends)
+                marks = [offsets.pop(name, 0) for offsets in kept]
                 if any(marks):
                     home.gone[key] = None
                     log.error(

@@ -56,6 +56,7 @@ class FleetSaboteur(Hands):
             host.machine.heal()
             for disk in host.machine.disks.values():
                 disk.capacity_bytes = self.around.plan.capacity_bytes
+            host.set_clock(-host.wall_offset_ms)
             if host.loop is not None:
                 host.loop.resume()
             if host.disturbed:
