@@ -6,7 +6,7 @@ Part of the composition: `dlogd.broker` makes one beside its `Clustering`.
 import asyncio
 import random
 
-from dlog.types import NO_NODE
+from dlog.types import NO_NODE, NodeId
 from dlogd.clock import Clock
 from dlogd.clustering import Clustering
 from dlogd.metadata.delta import ImageDelta
@@ -20,6 +20,7 @@ from dlogd.replication.link import LinkMemory
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
+from dlogd.replication.selector import read_replica
 from dlogd.replication.taking import FetchCounters
 from dlogd.server.feeds import Feeds
 from dlogd.storage.engine import Engine
@@ -66,6 +67,7 @@ class Replicating:
         self.fetching = Fetching(
             FetchServices(
                 loop=loop,
+                clock=clock,
                 rng=rng,
                 tasks=tasks,
                 memory=LinkMemory(),
@@ -91,6 +93,14 @@ class Replicating:
             self.feeds.on_image(new)
             self.fetching.nudge()
             self.keeper.on_image()
+
+    def read_replica(self, partition: Partition, rack: str, offset: int) -> NodeId:
+        """Return the follower that a consumer in a rack should read from, or NO_NODE."""
+        leader = partition.leader
+        if leader is None:
+            return NO_NODE
+        image = self._clustering.store.image
+        return read_replica(image, self._clustering.node_id, leader, rack, offset)
 
     def _on_role(self, partition: Partition, key: Key, image: PartitionImage) -> None:
         leader = image.leader

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from dlog.address import Address
 from dlog.errors import DlogError, ProtocolError
 from dlog.types import NodeId
+from dlogd.clock import Clock
 from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter
 from dlogd.replication.following import NO_HANDLE, Following
@@ -41,6 +42,7 @@ class FetchServices:
     """What all fetchers of a node use."""
 
     loop: asyncio.AbstractEventLoop
+    clock: Clock
     rng: random.Random
     tasks: Tasks
     memory: LinkMemory
@@ -70,6 +72,7 @@ class Fetcher:
             services.cutter,
             services.tasks,
             services.loop,
+            services.clock,
             services.counters,
             subscribe=self.subscribe,
             report=self.report,
@@ -161,7 +164,7 @@ class Fetcher:
         chosen = []
         for following in list(self._unsubscribed):
             del self._unsubscribed[following]
-            if following.partition.is_cutting or not following.is_current:
+            if following.partition.is_cutting or not following.can_follow:
                 continue  # asked again when it is cut, or replaced by another
             self._handles += 1
             following.handle = self._handles

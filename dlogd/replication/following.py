@@ -76,6 +76,11 @@ class Following:
             and partition.leader_epoch == self.leader_epoch
         )
 
+    @property
+    def can_follow(self) -> bool:
+        """Whether its log takes records."""
+        return self.is_current and self.partition.log.failed is None
+
     def on_promised(self) -> None:
         """The log has promised more."""
         if self.handle != NO_HANDLE:
@@ -98,7 +103,7 @@ class Following:
     def progress(self) -> Progress:
         """Return what the leader is told from then on."""
         plog = self.partition.log
-        return self.handle, plog.promised_offset, plog.log_end_offset
+        return self.handle, plog.promised_offset, plog.log_end_offset, plog.log_start_offset
 
     def next_rest_s(self) -> float:
         """Return how long to rest after a refusal; longer with each until something arrives."""

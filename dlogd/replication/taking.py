@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from dlog.errors import ERRORS, NONE, OffsetOutOfRangeError, ProtocolError, WireError
 from dlog.types import NodeId, Offset
+from dlogd.clock import Clock
 from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter, divergence
+from dlogd.replication.follower_append import append_as_follower
 from dlogd.replication.following import NO_HANDLE, Following
 from dlogd.replication.link import Link
 from dlogd.replication.stream import Refusal
@@ -62,6 +64,7 @@ class Taking:
         cutter: Cutter,
         tasks: Tasks,
         loop: asyncio.AbstractEventLoop,
+        clock: Clock,
         counters: FetchCounters,
         *,
         subscribe: Callable[[Following], None],
@@ -74,6 +77,7 @@ class Taking:
         self._cutter = cutter
         self._tasks = tasks
         self._loop = loop
+        self._clock = clock
         self._counters = counters
         self._subscribe = subscribe
         self._report = report
@@ -140,8 +144,12 @@ class Taking:
                 self._begin_log(following, Offset(base_offset), cursor)
                 return False
             try:
-                reached = partition.append_as_follower(
-                    cursor.buffer, cursor.position, cursor.row_end
+                reached = append_as_follower(
+                    partition,
+                    cursor.buffer,
+                    cursor.position,
+                    cursor.row_end,
+                    self._clock.timestamp_ms(),
                 )
             except WireError as error:
                 self._on_append_error(following, error)
@@ -228,6 +236,8 @@ class Taking:
             )
         finally:
             following.trimming = False
+        if following.is_current:
+            self._report(following)
 
     # -- refusals
 

@@ -66,6 +66,7 @@ class Fed:
         "is_locating",
         "is_marked",
         "key",
+        "log_start_sent",
         "partition",
         "progress",
         "sent_offset",
@@ -90,7 +91,7 @@ class Fed:
         self.awaits_word = False
         self.is_marked = False
         self.is_locating = False
-        self.watermark_sent = -1
+        self.watermark_sent = self.log_start_sent = -1
         self._locate_rounds = 0
 
     # -- what the partition says
@@ -122,6 +123,15 @@ class Fed:
         return (
             not (self.awaits_word or self.is_locating)
             and self.sent_offset < self.partition.log.log_end_offset
+        )
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the follower does not know of the newest watermark or log start."""
+        partition = self.partition
+        return (self.watermark_sent, self.log_start_sent) != (
+            partition.high_watermark,
+            partition.log.log_start_offset,
         )
 
     def take(self, bytes_max: int, *, is_first: bool) -> Taken | None:
@@ -156,7 +166,7 @@ class Fed:
     def row(self, taken: Taken) -> DataRow:
         """Return what the follower is told with the records."""
         watermark = self.watermark_sent = self.partition.high_watermark
-        log_start = self.partition.log.log_start_offset
+        log_start = self.log_start_sent = self.partition.log.log_start_offset
         flags = MORE if self.awaits_word and taken.bytes else 0
         return self.handle, watermark, log_start, taken.base_offset, taken.bytes, flags
 
@@ -173,7 +183,7 @@ class Fed:
 
     # -- what the follower says
 
-    def on_progress(self, promised: int, end: int, now_ms: int) -> None:
+    def on_progress(self, promised: int, end: int, start: int, now_ms: int) -> None:
         """Credit the follower with what it has promised. Raises ProtocolError for nonsense."""
         progress = self.progress
         if not progress.promised_offset <= promised <= end <= self.partition.log.log_end_offset:
@@ -182,6 +192,7 @@ class Fed:
                 f" {progress.promised_offset}, the leader has"
                 f" {self.partition.log.log_end_offset}"
             )
+        progress.log_start_offset = Offset(start)
         self.partition.on_progress(progress, promised, end, now_ms)
         if self.awaits_word and end > self.sent_offset:
             self.awaits_word = False

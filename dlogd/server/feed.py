@@ -221,11 +221,11 @@ class Feed(asyncio.BufferedProtocol):
 
     def _on_progress(self, rows: Iterator[tuple[int, ...]]) -> None:
         now_ms = self._owner.clock.now_ms()
-        for handle, promised, end in rows:
+        for handle, promised, end, start in rows:
             fed = self._fed.get(handle)
             if fed is None:
                 continue  # said before it heard that this has ended
-            fed.on_progress(promised, end, now_ms)
+            fed.on_progress(promised, end, start, now_ms)
             self._owner.on_progress(fed)
             if fed.has_more and not fed.is_marked:
                 self.mark(fed)
@@ -264,7 +264,7 @@ class Feed(asyncio.BufferedProtocol):
         self._stale_timer = None
         stale, self._stale = self._stale, {}
         for fed in stale:
-            if fed.watermark_sent != fed.partition.high_watermark and not fed.is_marked:
+            if fed.has_news and not fed.is_marked:
                 self.mark(fed)
 
     def refuse(self, fed: Fed, error: WireError) -> None:

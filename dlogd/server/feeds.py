@@ -133,9 +133,7 @@ class Feeds:
 
     def on_progress(self, fed: Fed) -> None:
         """A follower has promised more: it may have caught up."""
-        partition = fed.partition
-        leader = partition.leader
-        if leader is not None and leader.may_join(fed.progress, partition.high_watermark):
+        if fed.partition.may_join(fed.progress):
             self._keeper.may_join(fed.key)
 
     def accept(self, feed: Feed, subscription: Subscription) -> Fed | Refusal:
@@ -163,7 +161,9 @@ class Feeds:
         fed = Fed(feed, key, handle, partition, progress, offset)
         partition.subscribe(fed)
         progress.begin(feed.node_epoch)
-        fed.on_progress(min(subscription.promised_offset, offset), offset, self.clock.now_ms())
+        promised = min(subscription.promised_offset, offset)
+        start = subscription.log_start_offset
+        fed.on_progress(promised, offset, start, self.clock.now_ms())
         return fed
 
     def _why_absent(self, key: tuple[object, int]) -> WireError:
@@ -186,6 +186,9 @@ def difference(partition: Partition, subscription: Subscription) -> Refusal | No
         if epoch < 0:
             # It has an epoch that is newer than all here: those records never counted.
             epoch, epoch_end = plog.last_epoch, end
+        if plog.epochs.entries and last_epoch < plog.epochs.entries[0][0]:
+            # All that was of its epochs is gone here: nobody can say where they part.
+            return Refusal(handle, OffsetOutOfRangeError.code, -1, -1, start, end)
         if epoch < last_epoch or epoch_end < offset:
             return Refusal(handle, NONE, epoch, epoch_end, start, end)
     if not start <= offset <= end:
