@@ -126,6 +126,7 @@ class Broker:
             rng=self._rng,
             clients=client_address(self.config, self.bound[0]),
             enter=self._enter,
+            tasks=self._tasks,
         )
         if self.clustering is None:
             await starting.alone(store, self._on_image)
@@ -368,22 +369,22 @@ class Broker:
             await self.clustering.stop()
         if self.logs is not None:
             self.hanging += await self.logs.close(timeout_s=left_s(LOGS_SHARE))
-        if not await self._close_store(left_s(1.0)):
-            self.hanging.append("metadata")
+        await self._close_store(left_s(1.0), is_last=True)
         await self._tasks.close()
         self.phase = "stopped"
         judge_stop(self.hanging, self._unflushed(), self.config.shutdown.timeout_ms)
 
-    async def _close_store(self, timeout_s: float) -> bool:
-        """Close the metadata; return whether they are closed in time. May be called again."""
+    async def _close_store(self, timeout_s: float, *, is_last: bool = False) -> None:
+        """Close the metadata; wait so long for that, the last time or not."""
         if self.store is None:
-            return True
+            return
         if self._closing is None:
             self._closing = self._tasks.spawn("close metadata", self.store.close())
         await asyncio.wait((self._closing,), timeout=timeout_s)
         if self._closing.done():
             self._closing.result()
-        return self._closing.done()
+        elif is_last:
+            self.hanging.append("metadata")
 
     def _unflushed(self) -> list[str]:
         """Return partitions in service whose end is not on stable storage."""

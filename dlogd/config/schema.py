@@ -60,6 +60,7 @@ from dlogd.config.storage_sections import (
     RetentionConfig,
     ScrubConfig,
     SegmentConfig,
+    StrayConfig,
 )
 from dlogd.config.units import Address, DiskReserve, NodeAt
 
@@ -128,6 +129,7 @@ class Config:
     append: AppendConfig = section(AppendConfig)
     read: ReadConfig = section(ReadConfig)
     retention: RetentionConfig = section(RetentionConfig)
+    stray: StrayConfig = section(StrayConfig)
     disk: DiskConfig = section(DiskConfig)
     recovery: RecoveryConfig = section(RecoveryConfig)
     scrub: ScrubConfig = section(ScrubConfig)

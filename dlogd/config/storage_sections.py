@@ -204,6 +204,21 @@ class RetentionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StrayConfig:
+    """Logs that no topic claims."""
+
+    retention_ms: int = key(
+        "stray.retention",
+        keys.DURATION_OR_UNLIMITED,
+        "1d",
+        "How long a start keeps what it found of topics that were deleted, or of replicas that "
+        "went to other nodes, while it was down; counted from the start. Until then it can be "
+        "brought back from `stray/`.",
+        low=1_000,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DiskConfig:
     """Care for the space of disks."""
 

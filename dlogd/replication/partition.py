@@ -11,10 +11,9 @@ Owner: the event loop's thread; made by `dlogd.replication.manager`.
 import asyncio
 from collections.abc import Iterable
 
-from dlog.batch.header import BATCH_STRUCT, LENGTH_OVERHEAD_BYTES, patch_log_append_time
+from dlog.batch.header import BATCH_STRUCT, patch_log_append_time
 from dlog.errors import (
     FencedLeaderEpochError,
-    InvalidRecordError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
@@ -33,10 +32,11 @@ from dlog.types import (
 )
 from dlogd.clock import Clock
 from dlogd.replication.acks import Acks
-from dlogd.replication.batch_checks import PartitionSettings, check_produced, check_replicated
+from dlogd.replication.batch_checks import PartitionSettings, check_produced
 from dlogd.replication.leader_state import ALONE, FollowerProgress, Leadership, LeaderState
 from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.producers import ProducerStates
+from dlogd.replication.trims import Trims
 from dlogd.replication.waiters import AckWaiter, FetchWaiter, Reporter, Subscriber
 from dlogd.storage.log import PartitionLog
 
@@ -45,7 +45,6 @@ Appended = tuple[int, int, int]
 
 ALL = -1
 """acks=all."""
-_APPEND_TIME_BIT = 0x08
 
 
 class Partition:
@@ -75,6 +74,7 @@ class Partition:
         "settings",
         "topic_id",
         "topic_partition",
+        "trims",
         "unsnapshotted_bytes",
     )
 
@@ -118,6 +118,7 @@ class Partition:
         self.unsnapshotted_bytes = 0
         self._clock = clock
         self._acks = Acks(loop, clock, lease, self._late)
+        self.trims = Trims(loop)
         self._fetches: dict[FetchWaiter, int] = {}
         self._subscribers: dict[NodeId, Subscriber] = {}
         log.on_promised = self.on_promised
@@ -167,6 +168,7 @@ class Partition:
             gone = self._subscribers.pop(node_id)
             gone.on_end(NotLeaderOrFollowerError("The node has no replica of the partition"))
         self._advance()
+        self.settle_trims()
 
     def follow(self, leader_epoch: LeaderEpoch, why: WireError) -> None:
         """Serve nobody until `lead`; whoever waits hears `why`."""
@@ -180,6 +182,7 @@ class Partition:
 
     def _end_epoch(self, error: WireError) -> None:
         self._acks.fail(error)
+        self.trims.fail(error)
         subscribers, self._subscribers = self._subscribers, {}
         for each in subscribers.values():
             each.on_end(error)
@@ -234,39 +237,6 @@ class Partition:
             for each in self._subscribers.values():
                 each.on_append()
         return base_offset, end_offset, append_time_ms
-
-    def append_as_follower(self, buffer: bytearray, start: int, end: int) -> int:
-        """Append the batches that the leader sent, verbatim; return the position after the last.
-
-        That is before `end` when there is no append memory now: go on from there by
-        `log.when_writable`. Raises WireError; what came before the offending batch is appended.
-        """
-        log = self.log
-        view = memoryview(buffer)
-        position = start
-        while position < end:
-            fields = check_replicated(view, position, end, log.log_end_offset)
-            epoch = LeaderEpoch(fields[2])
-            if not log.last_epoch <= epoch <= self.leader_epoch:
-                raise InvalidRecordError(
-                    f"The leader sent a batch of epoch {epoch} after {log.last_epoch}"
-                )
-            following = position + fields[1] + LENGTH_OVERHEAD_BYTES
-            if log.append(view[position:following], fields, leader_epoch=epoch) is None:
-                break
-            if fields[9] >= 0:
-                self._note_producer(fields)
-            self.unsnapshotted_bytes += following - position
-            position = following
-        return position
-
-    def _note_producer(self, fields: tuple[int, ...]) -> None:
-        stamped = fields[5] & _APPEND_TIME_BIT
-        self.producers.update(
-            fields[9], fields[10], fields[11], fields[6] + 1,
-            fields[0], fields[0] + fields[6], fields[8] if stamped else -1,
-            self._clock.timestamp_ms(),
-        )  # fmt: skip
 
     # -- acknowledging
 
@@ -336,6 +306,22 @@ class Partition:
         """A follower that is subscribed holds everything below `promised` safely."""
         progress.on_progress(promised, end, self.log.log_end_offset, now_ms)
         self._advance()
+        self.settle_trims()
+
+    def settle_trims(self) -> None:
+        """Log starts have moved, here or at a follower: let those be answered who wait for it."""
+        if self.trims and self.leader is not None:
+            self.trims.settle_to(self.leader.low_watermark(self.log.log_start_offset))
+
+    def may_join(self, progress: FollowerProgress) -> bool:
+        """Return whether a follower may be proposed for the ISR now."""
+        leader, start = self.leader, self.log.log_start_offset
+        return leader is not None and leader.may_join(progress, self.high_watermark, start)
+
+    def announce(self) -> None:
+        """Tell followers what has changed beside records: where the log begins."""
+        for each in self._subscribers.values():
+            each.on_watermark()
 
     def _advance(self) -> None:
         leader = self.leader

@@ -1,4 +1,4 @@
-"""The end of all logs of a node: high watermarks, logs, clean-shutdown markers, locks.
+"""The end of all logs of a node: what is kept beside them, logs, clean-shutdown markers, locks.
 
 Each data directory ends by itself, so that one that hangs does not keep the others from their
 markers. Owner: the event loop's thread; made by `dlogd.storage.manager`.
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 CLOSING_COUNT_MAX = 32
 SAVE_SHARE = 0.25
-"""Part of the time in which nothing but the high watermarks is saved; then logs are closed."""
+"""Part of the time in which nothing but the offsets of logs is saved; then logs are closed."""
 
 
 class Closing:
@@ -82,7 +82,7 @@ class Closing:
 
     async def _save(self, home: Home) -> None:
         if home.failure is None and home.confirmed:
-            await self._await(f"high watermarks of {home.path}", self._upkeep.save(home))
+            await self._await(f"offsets of logs in {home.path}", self._upkeep.marks.save(home))
 
     async def _close(self, home: Home, *, clean: bool) -> None:
         ends: dict[str, Offset] = {}

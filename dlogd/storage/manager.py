@@ -183,7 +183,7 @@ class LogManager:
             home.weak[key] = None
         # What is promised under `always` is on stable storage; of the others nobody knows.
         is_proof = config.durable and not was_weak
-        stored_end = home.high_watermarks.get(name, 0) if is_proof else 0
+        stored_end = home.promised_offsets.get(name, 0) if is_proof else 0
         opened = await PartitionLog.open(
             topic_partition,
             key[0],
@@ -197,7 +197,7 @@ class LogManager:
         if home.failure is not None:
             opened.fail(home.failure)
         opened.on_failure = partial(self._on_log_failure, home)
-        opened.on_cut = partial(self._upkeep.save_cut, home)
+        opened.on_cut = partial(self._upkeep.marks.save_cut, home)
         home.add(key, opened)
         self.logs[key] = opened
         self.failures.pop(key, None)
@@ -262,7 +262,7 @@ class LogManager:
                 self._absent.check(key)
             home = self._roomiest()
             home.names[key] = log_name(topic_partition, key[0])
-            home.high_watermarks.pop(home.names[key], None)
+            home.forget_marks(home.names[key])
         elif home.failure is not None:
             raise KafkaStorageError(
                 f"{home.path} is out of service: {home.failure}. Check it, then restart the node"

@@ -180,6 +180,8 @@ class Chaos:
         observers = [Observer(node) for node in self.cluster.nodes]
         if self._load is not None:
             await self._load.start()
+            self.operator.logs = tuple((key.topic, key.partition) for key in self._load.keys)
+            self.operator.replicas = self._plan.replicas
         try:
             async with asyncio.TaskGroup() as tasks:
                 striker = self._striker(tasks)
@@ -281,7 +283,7 @@ class Chaos:
             assert code == 0, f"node {node.node_id} ended with {code}:\n{node.tail()}"
         load.compare_replicas({each.node_id: self._data_of(each) for each in self.cluster.nodes})
         self.summary.load = found = load.judge()
-        assert not found.texts, "\n".join((*found.lines(), *found.texts[:40]))
+        assert not found.texts, "\n".join((*self.summary.lines(), *found.first_texts()))
 
     def _data_of(self, node: Node) -> list[Path]:
         if self._disks is None:

@@ -34,6 +34,7 @@ MANNERS = (
     (Rdk, Manner(idempotent=True)),
     (Rdk, Manner(idempotent=False)),
 )
+SHOWN_MAX = 8
 WHOLE_S = 120.0
 READERS_S = 120.0
 
@@ -51,6 +52,14 @@ class LoadSummary:
     reasons: dict[str, int] = field(default_factory=dict)
     breaches: dict[str, int] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
+
+    def first_texts(self) -> list[str]:
+        """Return the first breaches of each kind."""
+        return [
+            text
+            for name in self.breaches
+            for text in [each for each in self.texts if each.startswith(name)][:SHOWN_MAX]
+        ]
 
     def lines(self) -> list[str]:
         """Return it for people."""

@@ -20,6 +20,7 @@ from tests.cluster.operators import Operator
 
 HEAL_S = 90.0
 PAUSE_S = (0.3, 6.0)  # shorter and longer than a lease
+AHEAD_S = (0.1, 2.0)
 CUT_S = (0.2, 8.0)
 DISK_S = (1.0, 6.0)
 
@@ -67,6 +68,8 @@ class Striker:
             self._strikes |= {
                 "kill leader": self._kill_leader,
                 "pause leader": self._pause_leader,
+                "kill leader ahead": self._kill_leader_ahead,
+                "pause leader ahead": self._pause_leader_ahead,
                 "rolling restart": self._roll,
             }
         if targets.hosts is not None:
@@ -180,6 +183,32 @@ class Striker:
         await asyncio.sleep(self._rng.uniform(*PAUSE_S))
         node.signal(signal.SIGCONT)
 
+    async def _kill_leader_ahead(self) -> None:
+        """Kill a leader that has what nobody else has: the others stood still."""
+        leader = await self._leader()
+        others = await self._run_ahead(leader)
+        await self._kill_one(leader)
+        for each in others:
+            each.signal(signal.SIGCONT)
+        self._restart(leader)
+
+    async def _pause_leader_ahead(self) -> None:
+        """Let such a leader stand still, too, and come back when somebody else may lead."""
+        leader = await self._leader()
+        others = await self._run_ahead(leader)
+        leader.signal(signal.SIGSTOP)
+        for each in others:
+            each.signal(signal.SIGCONT)
+        await asyncio.sleep(self._rng.uniform(*PAUSE_S))
+        leader.signal(signal.SIGCONT)
+
+    async def _run_ahead(self, leader: Node) -> list[Node]:
+        others = [each for each in self._nodes if each is not leader]
+        for each in others:
+            each.signal(signal.SIGSTOP)
+        await asyncio.sleep(self._rng.uniform(*AHEAD_S))
+        return others
+
     async def _stop_controller(self) -> None:
         node = await self._controller()
         if node.runs:
@@ -238,7 +267,16 @@ class Striker:
         if self._on.load is not None:
             cuts["cut leader off"] = cutting(self._leader, lambda first, _: hosts.cut(first))
             cuts["cut leader one way"] = cutting(self._leader, one_way)
+            cuts["cut leader off, kill it"] = lambda: self._cut_and_kill(hosts)
         return cuts
+
+    async def _cut_and_kill(self, hosts: Hosts) -> None:
+        leader = await self._leader()
+        hosts.cut(leader.node_id)
+        await asyncio.sleep(self._rng.uniform(*AHEAD_S))
+        await self._kill_one(leader)
+        hosts.heal()
+        self._restart(leader)
 
     # -- disks
 

@@ -59,4 +59,4 @@ def test_nothing_acknowledged_is_lost_by_cuts(tmp_path: Path, hosts: Hosts) -> N
     plan = Plan(seed=seed, duration_s=0, only="cut")
     summary = asyncio.run(run_chaos(tmp_path, plan, hosts=hosts))
     print("\n".join(summary.lines()))
-    assert len(summary.struck.strikes) == 7
+    assert len(summary.struck.strikes) == 8

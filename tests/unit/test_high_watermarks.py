@@ -32,7 +32,7 @@ async def host_with(*values: bytes) -> ManagerHost:
     for value in values:
         append(plog, value)
     await plog.flush()
-    await host.manager._upkeep.save(host.home_of(0))
+    await host.manager._upkeep.marks.save(host.home_of(0))
     assert host.manager.stored_high_watermark(plog) == len(values)
     return host
 
@@ -58,7 +58,7 @@ def test_no_more_is_saved_than_what_is_promised(said: int) -> None:
         host = await host_with(b"a", b"b", b"c")
         host.manager.high_watermark_of = lambda _: Offset(said)
         append(host.manager.logs[KEY], b"not flushed")
-        await host.manager._upkeep.save(host.home_of(0))
+        await host.manager._upkeep.marks.save(host.home_of(0))
         await host.crash(power_cut=True)
         manager = await restart(host)
         assert not manager.failures
@@ -71,7 +71,7 @@ def test_it_is_within_what_the_log_holds() -> None:
     async def scenario() -> None:
         host = await host_with(b"a", b"b", b"c", b"d")
         host.manager.high_watermark_of = lambda _: Offset(1)
-        await host.manager._upkeep.save(host.home_of(0))
+        await host.manager._upkeep.marks.save(host.home_of(0))
         await host.manager.logs[KEY].trim_to(3)
         assert host.manager.stored_high_watermark(host.manager.logs[KEY]) == 3
         await host.crash()
@@ -95,6 +95,26 @@ def _spoil(root: Directory) -> None:
     file = root.open(HIGH_WATERMARKS)
     file.pwrite(b"9", file.size() - 60)
     file.close()
+
+
+def test_what_was_promised_and_is_gone_is_missed() -> None:
+    """The watermark was low, as that of a follower is: what the disk had is known all the same."""
+
+    async def scenario() -> None:
+        host = ManagerHost(1, settings=SELDOM)
+        await host.start()
+        host.manager.high_watermark_of = lambda _: Offset(0)
+        await host.create_with(0, b"a", b"b", b"c")
+        await host.manager._upkeep.marks.save(host.home_of(0))
+        name = next(iter(host.home_of(0).names.values()))
+        await host.crash()
+        log = root_of(host).directory("topics").directory(name)
+        for each in log.names():
+            log.unlink(each)
+        manager = await restart(host)
+        assert "lost" in str(manager.failures[KEY]) or "ends at" in str(manager.failures[KEY])
+
+    run(scenario)
 
 
 @pytest.mark.parametrize("harm", [_lose, _tear, _spoil])
@@ -192,7 +212,7 @@ def test_what_was_promised_weakly_proves_nothing() -> None:
             if plog.promised_offset == 1:
                 break
             await asyncio.sleep(0.01)
-        await host.manager._upkeep.save(host.home_of(0))
+        await host.manager._upkeep.marks.save(host.home_of(0))
         await host.crash(power_cut=True)
         host.config = CONFIG
         manager = await restart(host)

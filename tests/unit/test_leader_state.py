@@ -96,9 +96,12 @@ def test_h3_only_who_has_all_that_counts_may_join(
 ) -> None:
     state = led(isr=(TWO,), start=start)
     says(state, THREE, promised)
-    assert state.may_join(state.followers[THREE], watermark) is may
-    state.followers[THREE].end()
-    assert not state.may_join(state.followers[THREE], watermark)  # nobody follows any more
+    follower = state.followers[THREE]
+    follower.log_start_offset = Offset(2)
+    assert state.may_join(follower, watermark, 2) is may
+    assert not state.may_join(follower, watermark, 3)  # it would show what was deleted
+    follower.end()
+    assert not state.may_join(follower, watermark, 2)  # nobody follows any more
 
 
 def test_h9_a_node_without_a_replica_is_no_follower() -> None:

@@ -36,8 +36,8 @@ def test_unsubscriptions(handles: list[int]) -> None:
     assert stream.parse_unsubscribe(*opened(frame, stream.UNSUBSCRIBE)) == handles
 
 
-@given(st.integers(0, 2**64 - 1), st.lists(st.tuples(U32, I64, I64)))
-def test_progress(taken: int, rows: list[tuple[int, int, int]]) -> None:
+@given(st.integers(0, 2**64 - 1), st.lists(st.tuples(U32, I64, I64, I64)))
+def test_progress(taken: int, rows: list[tuple[int, int, int, int]]) -> None:
     frame = stream.encode_progress(taken, rows)
     found, read = stream.parse_progress(*opened(frame, stream.PROGRESS))
     assert (found, list(read)) == (taken, rows)
@@ -98,9 +98,9 @@ def test_golden_bytes() -> None:
         "0000000000000028" "00000003" "000000000000000a" "0000000000000027"
     )  # fmt: skip
     assert stream.encode_unsubscribe([7]).hex() == "0000000c020000000000000100000007"
-    assert stream.encode_progress(5, [(7, 39, 40)]).hex() == (
-        "00000024" "03000000" "00000001" "0000000000000005"
-        "00000007" "0000000000000027" "0000000000000028"
+    assert stream.encode_progress(5, [(7, 39, 40, 10)]).hex() == (
+        "0000002c" "03000000" "00000001" "0000000000000005"
+        "00000007" "0000000000000027" "0000000000000028" "000000000000000a"
     )  # fmt: skip
     assert stream.encode_data([(7, 30, 10, 40, 2, 1)], 2).hex() == (
         "0000002b" "04000000" "00000001"

@@ -79,9 +79,14 @@ class DataEnding:
         """Read all of a log from its leader."""
         while True:
             try:
-                return await self._read_whole(await cluster.leader(key.topic, key.partition), key)
+                final: FinalLog = await cluster.run(
+                    lambda: cluster.leader(key.topic, key.partition),
+                    lambda node: self._read_whole(node, key),
+                    topic=key.topic,
+                )
             except OffsetOutOfRangeError:
-                pass  # retention was faster
+                continue  # retention was faster
+            return final
 
     async def _read_whole(self, node: Any, key: LogKey) -> FinalLog:
         ends = []

@@ -14,6 +14,8 @@ from tests.simulation.fleet.data_clients import Life
 from tests.simulation.fleet.data_history import EndSeen, FleetHistory
 
 LEADER, ALL = 1, -1
+TRIMS_OUTLIVE_LEADERS = False
+"""Whether DeleteRecords waits for followers."""
 
 
 class FleetView(checkers._View):
@@ -92,6 +94,8 @@ def _trims(view: FleetView, key: LogKey) -> Iterator[str]:
     for trim in trims:
         low, done_ns = trim.low_watermark, trim.completed_ns
         if view.history.cut_between(key, trim.invoked_ns, 1 << 62):
+            continue
+        if not TRIMS_OUTLIVE_LEADERS and view.history.led_anew_since(key, trim.invoked_ns):
             continue
         if final is not None and final.log_start_offset < low:
             yield f"resurrected: the log starts at {final.log_start_offset}, trimmed to {low}"

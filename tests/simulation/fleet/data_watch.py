@@ -56,6 +56,14 @@ class Shadow:
             heads.pop()
         self.agreed = min(self.agreed, self.end)
 
+    def look_at_log(self) -> None:
+        """Follow a log that was cut, trimmed or begun anew."""
+        log = self.log
+        self.cut(log.log_end_offset)
+        if self.heads and self.heads[-1].next_offset <= log.log_start_offset:
+            self.heads.clear()
+        self.agreed = max(self.agreed, log.log_start_offset)
+
     def from_offset(self, offset: int) -> Iterator[Head]:
         """Yield the batches that end after `offset`."""
         heads = self.heads
@@ -197,6 +205,7 @@ class DataWatch:
         shadow = self._shadow(log)
         if shadow is None:
             return
+        shadow.look_at_log()
         leads = partition.closed is None
         if offset < before and leads:
             self._violate("MonotonicHighWatermark", key, f"{before} to {offset} at {host.name}")
@@ -268,6 +277,7 @@ class DataWatch:
         shadow = self._shadow(partition.log)
         if shadow is None or partition.closed is not None:
             return
+        shadow.look_at_log()
         committed = self._committed.get(key)
         if not committed or key in self._loose:
             return

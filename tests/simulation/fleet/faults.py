@@ -30,6 +30,7 @@ class FleetSaboteur(Hands):
         self._hosts: list[FleetHost] = around.hosts
         self._over = False
         self._voters_changed_ns = -(10**12)
+        self._added_ns: dict[int, int] = {}
 
     def schedule(self) -> None:
         """Set a timer for each fault."""
@@ -55,6 +56,7 @@ class FleetSaboteur(Hands):
             host.machine.heal()
             for disk in host.machine.disks.values():
                 disk.capacity_bytes = self.around.plan.capacity_bytes
+            host.set_clock(-host.wall_offset_ms)
             if host.loop is not None:
                 host.loop.resume()
             if host.disturbed:
@@ -236,9 +238,11 @@ class FleetSaboteur(Hands):
             return False
         log = leader.store.log
         members = log.voters.members
+        long_ns = 6000 * self.around.plan.pace * MS
         if log.voters.get(host.node_id) is None:
-            return True
-        calm = self._world.now_ns - self._voters_changed_ns > 6000 * self.around.plan.pace * MS
+            # Nor one that is about to become a voter, with the directory that it has now.
+            return self._world.now_ns - self._added_ns.get(host.node_id, -(10**12)) > long_ns
+        calm = self._world.now_ns - self._voters_changed_ns > long_ns
         settled = log.voters_index <= leader.store.core.commit_index
         bound = all(voter.directory_id.int for voter in members)
         return len(members) >= 3 and bound and calm and settled
@@ -278,6 +282,8 @@ class FleetSaboteur(Hands):
         host = self.some_host()
         if host is not None:
             self._voters_changed_ns = self._world.now_ns
+            if operation is Operation.ADD:
+                self._added_ns[node_id] = self._world.now_ns
             self.around.registry.voters_asked.add((operation, node_id))
             self.do(host, self._change_at(host, operation, node_id))
 
