@@ -6,11 +6,12 @@ import pytest
 
 from dlog.errors import CorruptMessageError, KafkaStorageError
 from dlogd.storage.damage import Place
+from dlogd.storage.files import Directory
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.mending import Mending
 from dlogd.storage.segment import SegmentState, file_name
-from tests.fakes.logs import LogHost, append_waiting, batch_of, read_batches, run, values_of
+from tests.fakes.logs import LogHost, append_waiting, batch_of, read_batches, run, values_in, values_of
 from tests.fakes.small_fleet import SmallFleet, tell
 
 CONFIG = LogConfig(segment_bytes=4000, preallocate_bytes=0, index_interval_bytes=1000)
@@ -133,6 +134,23 @@ def _harm(fleet: SmallFleet, node_id: int, *batches: int) -> None:
     file.close()
 
 
+def _root(fleet: SmallFleet, node_id: int) -> Directory:
+    process = fleet.host(node_id).process
+    assert process is not None
+    return process.open_directory("/data0")
+
+
+def _on_disk(fleet: SmallFleet, node_id: int) -> list[bytes]:
+    """Return the values of all records that the files of a replica hold."""
+    plog = fleet.replica(node_id, "t").log
+    found = []
+    for segment in plog.segments:
+        file = plog.directory.open(file_name(segment.base_offset), read_only=True)
+        found += [value for _, value in values_in(file.pread(segment.written_position, 0))]
+        file.close()
+    return found
+
+
 @pytest.mark.parametrize("role", ["leader", "follower"])
 def test_what_the_scrub_finds_is_mended_from_another_replica(role: str) -> None:
     async def story(fleet: SmallFleet) -> None:
@@ -152,7 +170,7 @@ def test_what_the_scrub_finds_is_mended_from_another_replica(role: str) -> None:
         assert not fleet.replica(victim, "t").log.damage.places
         assert broker.telemetry.storage.scrub_damages_total == 2
         assert fleet.state("t") == before, "no ISR, no leader, no epoch has changed"
-        assert [v for _, v in await values_of(fleet.replica(victim, "t").log)] == VALUES
+        assert _on_disk(fleet, victim) == VALUES
         assert not broker.report.status()["problems"]
 
     tell(story, config=SCRUBBED)
@@ -182,3 +200,55 @@ def test_damage_that_all_replicas_share_stays_damage() -> None:
         assert len(fleet.state("t").isr) == 2
 
     tell(story, config=SCRUBBED)
+
+
+def test_a_replica_that_a_start_finds_damaged_is_fetched_anew() -> None:
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t", segment_bytes="1000000")
+        await fleet.produce("t", *VALUES)
+        await fleet.until_in_sync("t")
+        victim = fleet.followers("t")[0]
+        name = fleet.replica(victim, "t").log.directory.path.rsplit("/", 1)[1]
+        host = fleet.host(victim)
+        host.is_held_down = True
+        host.crash()
+        await fleet.until(lambda: victim not in fleet.state("t").isr)
+        root = host.machine.boot().open_directory("/data0")
+        file = root.directory("topics").directory(name).open(file_name(0))
+        file.pwrite(b"\xee" * 8, (COUNT - 8) * BATCH_BYTES + 70)  # below the flushed mark
+        file.sync()
+        file.close()
+        host.machine.crash()
+        host.is_held_down = False
+        host.boot()
+        await fleet.until_in_sync("t", seconds=120)
+        assert _on_disk(fleet, victim) == VALUES
+        assert _root(fleet, victim).directory("stray").exists(name), "an operator may look at it"
+
+    tell(story)
+
+
+def test_a_damaged_log_that_the_cluster_counts_on_is_left_as_it_is() -> None:
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t", replicas=1, segment_bytes="1000000")
+        await fleet.produce("t", *VALUES)
+        victim = fleet.leader("t")
+        name = fleet.replica(victim, "t").log.directory.path.rsplit("/", 1)[1]
+        host = fleet.host(victim)
+        host.is_held_down = True
+        host.crash()
+        root = host.machine.boot().open_directory("/data0")
+        file = root.directory("topics").directory(name).open(file_name(0))
+        file.pwrite(b"\xee" * 8, (COUNT - 8) * BATCH_BYTES + 70)
+        file.sync()
+        file.close()
+        host.machine.crash()
+        host.is_held_down = False
+        host.boot()
+        await fleet.until(lambda: fleet.is_up(victim))
+        await fleet.sleep(20)
+        assert not _root(fleet, victim).directory("stray").exists(name)
+        assert _root(fleet, victim).directory("topics").exists(name)
+        assert fleet.leader("t") == -1
+
+    tell(story)
