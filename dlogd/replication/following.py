@@ -65,6 +65,7 @@ class Following:
         self.is_ended = False
         self.trimming = False
         self.leader_start = 0
+        """Where the leader's log begins."""
         self.ceiling: int | None = None
         """The leader is not told of more for now: it would send on (KIP-73)."""
         self.rest_s = 0.0
