@@ -1,5 +1,5 @@
 # Every verb of the project; the work is in scripts/ and in the entry points.
-.PHONY: install demo test check bench sim soak mutants chaos crash fuzz man clean
+.PHONY: install demo test check bench sim soak mutants chaos failovers crash fuzz man clean
 
 install:
 	@scripts/install
@@ -29,10 +29,15 @@ soak: install
 mutants: install
 	@.venv/bin/python -m tests.simulation.every_mutant
 
-# Real nodes killed and paused at random: make chaos MINUTES=15 SEED=7 NODES=3.
+# Real nodes killed, paused, cut off, without disk: make chaos MINUTES=15 SEED=7 NODES=3 ONLY=kill.
 chaos: install
 	@.venv/bin/python -m tests.cluster --minutes $(or $(MINUTES),15) \
-		--nodes $(or $(NODES),3) $(if $(SEED),--seed $(SEED))
+		--nodes $(or $(NODES),3) $(if $(SEED),--seed $(SEED)) --only "$(ONLY)"
+
+# Every client through so many failovers, all at once: make failovers DLOG_FAILOVERS=10.
+failovers: export DLOG_FAILOVERS ?= 10
+failovers: install
+	@scripts/run-tests -n0 -s --timeout $$(($$DLOG_FAILOVERS * 60 + 300)) tests/clients/test_failovers.py
 
 # The long forms of tests/crash and tests/fuzz, as long as the environment says.
 crash: export DLOG_KILL_ROUNDS ?= 50

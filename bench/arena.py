@@ -16,7 +16,7 @@ from typing import NamedTuple
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from bench.peers.cluster import DlogCluster, KafkaCluster
+from bench.peers.cluster import DlogCluster, KafkaCluster, NatsCluster
 from bench.peers.dlog import DlogServer
 from bench.peers.kafka import KafkaServer
 from bench.peers.nats import NatsServer
@@ -33,6 +33,7 @@ CONTENDERS: dict[str, Callable[[Path], Server]] = {
     "kafka-cluster": KafkaCluster,
     "nats": NatsServer,
     "nats-always": lambda folder: NatsServer(folder, sync="always"),
+    "nats-cluster": lambda folder: NatsCluster(folder, sync="always"),
 }
 DESCRIPTIONS = {
     "dlog": "dlogd at its defaults: on stable storage before the answer",
@@ -43,6 +44,7 @@ DESCRIPTIONS = {
     "kafka-cluster": "three Apache Kafka 4.3 at their defaults, each broker and controller",
     "nats": "NATS JetStream, file store, flushed every two minutes (its default)",
     "nats-always": "NATS JetStream, file store, `sync_interval: always`",
+    "nats-cluster": "three of these, three replicas of each message",
 }
 
 
@@ -84,12 +86,31 @@ class Cost:
 
     server_cpu_s: float
     machine_cpu_s: float
+    kernel_cpu_s: float  # of the kernel's own workers, which write for whoever does not wait
 
 
 def _machine_cpu_s() -> float:
     """Return the busy time of all cores since the machine started (user, system, interrupts)."""
     fields = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     return (sum(fields[:3]) + sum(fields[5:7])) / TICKS_PER_SECOND
+
+
+KERNEL_PARENT = 2
+KERNEL_WORKERS = ("kworker", "ksoftirqd", "jbd2", "kswapd")
+
+
+def _kernel_cpu_s() -> float:
+    """Return what the kernel's workers that are there now have used since they began."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, rest = path.read_text(encoding="ascii", errors="replace").rpartition(")")
+        except OSError:
+            continue  # it has just ended
+        fields = rest.split()
+        if int(fields[1]) == KERNEL_PARENT and head.partition("(")[2].startswith(KERNEL_WORKERS):
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / TICKS_PER_SECOND
 
 
 class Arena:
@@ -168,12 +189,15 @@ class Arena:
             self._admins[server.bootstrap] = AdminClient(settings)
         return self._admins[server.bootstrap]
 
-    def create_topic(self, server: Server, partitions: int) -> str:
+    def create_topic(self, server: Server, partitions: int, replicas: int | None = None) -> str:
         """Create a topic; its name is as long as every other one's."""
         name = f"bench-{next(self._numbers):05}"
         # Kafka keeps the files of a deleted topic for a minute unless told otherwise.
         config = {"file.delete.delay.ms": "1000"} if server.name == "kafka" else {}
-        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
+        replicas = replicas or server.replicas
+        # Of one replica, two in sync would be too many to ask for.
+        config |= server.topic_configs if replicas > 1 else {}
+        new = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config)
         self._admin(server).create_topics([new])[name].result(120)
         return name
 
@@ -194,9 +218,9 @@ class Arena:
         return int(ends - starts)
 
     @contextlib.contextmanager
-    def topic(self, server: Server, partitions: int) -> Iterator[str]:
+    def topic(self, server: Server, partitions: int, replicas: int | None = None) -> Iterator[str]:
         """Create a topic and delete it at the end."""
-        name = self.create_topic(server, partitions)
+        name = self.create_topic(server, partitions, replicas)
         try:
             yield name
         finally:
@@ -209,8 +233,14 @@ class Arena:
         os.sync()
         time.sleep(0.5)
         costs: list[Cost] = []
-        machine, own = _machine_cpu_s(), server.usage().cpu_seconds
+        machine, own, kernel = _machine_cpu_s(), server.usage().cpu_seconds, _kernel_cpu_s()
         yield costs
         # Work that the answers did not wait for still belongs to the run.
         time.sleep(0.3)
-        costs.append(Cost(server.usage().cpu_seconds - own, _machine_cpu_s() - machine))
+        costs.append(
+            Cost(
+                server.usage().cpu_seconds - own,
+                _machine_cpu_s() - machine,
+                max(0.0, _kernel_cpu_s() - kernel),
+            )
+        )

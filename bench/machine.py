@@ -37,7 +37,9 @@ def _file_system(folder: Path) -> str:
 def facts(folder: Path) -> dict[str, str]:
     """Describe the machine, the software, the commit."""
     nats = CACHE / "go" / "bin" / "nats-server"
-    dirty = "" if not _output("git", "status", "--porcelain", "-uno") else " with local changes"
+    # The results of rows that were measured just before are no change of what is measured.
+    changed = _output("git", "status", "--porcelain", "-uno", "--", ".", ":!bench/results")
+    dirty = " with local changes" if changed else ""
     return {
         "processor": f"{os.cpu_count()} x {_proc('cpuinfo', 'model name')}",
         "memory": _proc("meminfo", "MemTotal"),

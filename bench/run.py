@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.arena import Arena
 from bench.peers.server import StartError
-from bench.rows import clients, cluster, codec, produce, read, scale, start
+from bench.rows import clients, cluster, codec, failover, produce, read, replicated, scale, start
 from bench.rows.row import Numbers, Row, medians_of
 
 RUNS = 5
@@ -25,6 +25,8 @@ def all_rows() -> list[Row]:
         *clients.rows(),
         *codec.rows(),
         *cluster.rows(),
+        *replicated.rows(),
+        *failover.rows(),
     ]
 
 

@@ -15,7 +15,12 @@ from dlogd.config.units import (
     parse_bytes,
     parse_duration_ms,
 )
-from dlogd.metadata.topic_configs import CLUSTER_CONFIGS, TOPIC_CONFIGS, TopicConfigKey
+from dlogd.metadata.topic_configs import (
+    CLUSTER_CONFIGS,
+    NODE_CONFIGS,
+    TOPIC_CONFIGS,
+    TopicConfigKey,
+)
 
 _WITH_UNIT = re.compile(r"[0-9]+(\.[0-9]+)?\s*[A-Za-z]+")
 _NUMBER = re.compile(r"[0-9]{1,19}")
@@ -44,7 +49,7 @@ class Meaning:
 
 def _of_topics(key: TopicConfigKey) -> Meaning:
     return Meaning(
-        topic_name=key.name,
+        topic_name=None if key.name in NODE_CONFIGS else key.name,
         cluster_name=key.cluster_name,
         file_name=key.node_key,
         meaning=key.doc,
@@ -96,6 +101,7 @@ def names(*, of_topics: bool) -> list[str]:
 def every_meaning() -> list[Meaning]:
     """Return all configs: those of topics and the cluster, then those only of files."""
     shown = [_of_topics(TOPIC_CONFIGS[name]) for name in sorted(TOPIC_CONFIGS)]
+    shown += [_of_topics(key) for key in NODE_CONFIGS.values()]
     taken = {each.file_name for each in shown}
     return shown + [_of_files(name) for name in KEYS if name not in taken]
 
@@ -113,7 +119,7 @@ def is_duration(name: str) -> bool:
 
 def is_size(name: str) -> bool:
     """Return whether the config counts bytes."""
-    return name.endswith((".bytes", ".bytes.max"))
+    return name.endswith((".bytes", ".bytes.max", ".throttled.rate"))
 
 
 def plain_value(name: str, text: str) -> str:

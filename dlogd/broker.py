@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dlog.errors import ConfigError, KafkaStorageError
+from dlog.errors import ConfigError
 from dlog.types import NodeId
 from dlogd.clock import Clock
 from dlogd.clustering import WAITING, Clustering, OpenQuorum
@@ -36,6 +36,7 @@ from dlogd.server.router import RequestRouter
 from dlogd.starting import Starting
 from dlogd.status.node import NodeReport
 from dlogd.status.pages import ACTIVE
+from dlogd.stop_verdict import judge_stop, unflushed
 from dlogd.storage.engine import Engine
 from dlogd.storage.files import Directory
 from dlogd.storage.homes import Home
@@ -45,8 +46,6 @@ from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import Source, Telemetry
 
 log = logging.getLogger(__name__)
-
-NAMES_SHOWN = 20
 
 # How much of the shutdown time-out has passed at most when ...
 LEAVE_SHARE = 0.3  # ... others lead what this node led
@@ -98,6 +97,7 @@ class Broker:
         self._tasks = Tasks()
         self._context: ServerContext | None = None
         self._fetch: FetchHandler | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     # -- start
 
@@ -126,6 +126,7 @@ class Broker:
             rng=self._rng,
             clients=client_address(self.config, self.bound[0]),
             enter=self._enter,
+            tasks=self._tasks,
         )
         if self.clustering is None:
             await starting.alone(store, self._on_image)
@@ -222,7 +223,6 @@ class Broker:
             self.replicating = Replicating(
                 clustering,
                 replicas,
-                logs,
                 loop=self._loop,
                 engine=self._engine,
                 clock=self._clock,
@@ -237,6 +237,8 @@ class Broker:
         fetch = self._fetch = FetchHandler(
             replicas, self._loop, self._clock, self._tasks, self.telemetry
         )
+        if self.replicating is not None:
+            fetch.read_replica = self.replicating.read_replica
         router = RequestRouter(
             ProduceHandler(replicas, self._clock, self.telemetry),
             fetch,
@@ -363,45 +365,27 @@ class Broker:
                     "Stop waited in vain for producer snapshots partitions=%s",
                     ",".join(self._unflushed()) or "none unflushed",
                 )
-        if self.replicating is not None:
-            self.replicating.stop()
         if self.clustering is not None:
             await self.clustering.stop()
         if self.logs is not None:
             self.hanging += await self.logs.close(timeout_s=left_s(LOGS_SHARE))
-        await self._close_store(left_s(1.0))
+        await self._close_store(left_s(1.0), is_last=True)
         await self._tasks.close()
         self.phase = "stopped"
-        self._judge_stop()
+        judge_stop(self.hanging, self._unflushed(), self.config.shutdown.timeout_ms)
 
-    async def _close_store(self, timeout_s: float) -> None:
-        if self.store is not None and "metadata" not in self.hanging:
-            try:
-                await asyncio.wait_for(self.store.close(), timeout_s)
-            except TimeoutError:
-                self.hanging.append("metadata")
-
-    def _judge_stop(self) -> None:
-        problems = []
-        if self.hanging:
-            timeout_ms = self.config.shutdown.timeout_ms
-            hanging = _some(self.hanging)
-            problems.append(f"after shutdown.timeout={timeout_ms}ms still not ended: {hanging}")
-        if unflushed := self._unflushed():
-            problems.append(f"not all is on the disk of {_some(unflushed)}")
-        if problems:
-            raise KafkaStorageError("; ".join(problems))
+    async def _close_store(self, timeout_s: float, *, is_last: bool = False) -> None:
+        """Close the metadata; wait so long for that, the last time or not."""
+        if self.store is None:
+            return
+        if self._closing is None:
+            self._closing = self._tasks.spawn("close metadata", self.store.close())
+        await asyncio.wait((self._closing,), timeout=timeout_s)
+        if self._closing.done():
+            self._closing.result()
+        elif is_last:
+            self.hanging.append("metadata")
 
     def _unflushed(self) -> list[str]:
         """Return partitions in service whose end is not on stable storage."""
-        logs = self.logs.logs.values() if self.logs is not None else ()
-        return [
-            str(each.topic_partition)
-            for each in logs
-            if each.failed is None and each.flushed_offset < each.log_end_offset
-        ]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        return unflushed(self.logs.logs.values()) if self.logs is not None else []

@@ -3,6 +3,7 @@
 Part of the composition: `dlogd.clustering` and `dlogd.__main__` call it.
 """
 
+import logging
 import os.path
 from collections.abc import Callable
 
@@ -14,20 +15,38 @@ from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.storage.files import Directory
 
+log = logging.getLogger(__name__)
+
 SECRET_BYTES_MAX = 4096
+NOT_ITS_OWNER = 0o077
 
 
 def read_key(path: str, open_directory: Callable[[str], Directory], key: str) -> bytes:
-    """Return the content of a small file that the configuration names; raise ConfigError."""
+    """Return what a file holds that is secret, by its key; raise ConfigError. Blocking.
+
+    Other users who may read it, or write to it, are a warning: what for is not known here.
+    """
     folder, name = os.path.split(os.path.abspath(path))
     try:
-        file = open_directory(folder).open(name, read_only=True)
+        directory = open_directory(folder)
+        file = directory.open(name, read_only=True)
         try:
-            return file.pread(min(file.size(), SECRET_BYTES_MAX), 0).strip()
+            content = file.pread(min(file.size(), SECRET_BYTES_MAX), 0).strip()
         finally:
             file.close()
+        mode = directory.mode(name)
     except OSError as error:
         raise ConfigError(f"{key} {path} cannot be read: {error}") from error
+    if mode & NOT_ITS_OWNER:
+        log.warning(
+            "A secret is open to other users key=%s path=%s mode=%04o cure='chmod 600 %s, as a file"
+            " of the user that runs the daemon'",
+            key,
+            path,
+            mode,
+            path,
+        )
+    return content
 
 
 def read_secret(path: str, open_directory: Callable[[str], Directory]) -> bytes:

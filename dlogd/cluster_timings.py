@@ -1,8 +1,13 @@
-"""The times of Raft and of leases by the configuration, and whether they go together. Pure."""
+"""The times of a cluster by the configuration, and whether they go together. Pure.
+
+Those of Raft, of leases, and of what the controller does without haste.
+"""
 
 import re
 
-from dlogd.config.schema import Config
+from dlogd.config.schema import KEYS, Config
+from dlogd.config.units import UNLIMITED
+from dlogd.controller.planner import PlannerSettings
 from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.raft.timings import RaftTimings
 
@@ -15,6 +20,7 @@ _KEYS = {
     "clock_drift_ppm": "lease.clock_drift.ppm",
     "election_ms_max": "raft.election.max",
 }
+_NEVER_MS = 1 << 60
 _NAME = re.compile(r"\b[a-z_]+_(?:ms|ms_max|ppm)\b")
 
 
@@ -47,12 +53,58 @@ def lease_timings(config: Config) -> LeaseTimings:
     )
 
 
+def planner_settings(config: Config) -> PlannerSettings:
+    """Return how gently the controller goes about what is not urgent."""
+    after_ms = config.refill.after_ms
+    return PlannerSettings(
+        settled_ms=config.election.preferred_after_ms,
+        unclean_after_ms=config.election.unclean_after_ms,
+        refill_after_ms=_NEVER_MS if after_ms == UNLIMITED else after_ms,
+        reassignments_max=config.refill.reassignments_max,
+    )
+
+
 def problems(config: Config) -> list[str]:
     """Return which timings do not go together, in sentences."""
     if config.controllers is None:
         return []
     found = [f"raft: {each}" for each in raft_timings(config).problems()]
-    return found + [_in_keys(each) for each in lease_timings(config).problems()]
+    found += [_in_keys(each) for each in lease_timings(config).problems()]
+    return found or _planner_problems(config)
+
+
+def _planner_problems(config: Config) -> list[str]:
+    lease, election, refill = config.lease, config.election, config.refill
+    takeover_ms = lease.authority_ms + lease.duration_ms
+    rules = [
+        (
+            "election.preferred.after",
+            election.preferred_after_ms,
+            lease.duration_ms,
+            "lease.duration",
+            "a node that comes and goes would get its leaders back each time",
+        ),
+        (
+            "election.unclean.after",
+            election.unclean_after_ms,
+            takeover_ms,
+            "lease.authority and lease.duration together",
+            "a new controller knows no sooner who is there, and records would be lost for nothing",
+        ),
+        (
+            "refill.after",
+            _NEVER_MS if refill.after_ms == UNLIMITED else refill.after_ms,
+            max(takeover_ms, election.preferred_after_ms),
+            "election.preferred.after, and lease.authority and lease.duration together",
+            "a node that is only restarted would lose its replicas",
+        ),
+    ]
+    return [
+        f"{name}: {KEYS[name].key.format(value)} must be at least {KEYS[name].key.format(least)},"
+        f" as long as {than}: {why}; raise {name}"
+        for name, value, least, than, why in rules
+        if value < least
+    ]
 
 
 def _in_keys(problem: str) -> str:

@@ -16,7 +16,7 @@ from dlog.transport import ConnectionOptions
 from dlog.types import NodeId
 from dlogd.clock import Clock
 from dlogd.cluster_settings import raft_config, read_key, read_secret
-from dlogd.cluster_timings import lease_timings
+from dlogd.cluster_timings import lease_timings, planner_settings
 from dlogd.config.schema import Config
 from dlogd.controller import heartbeats
 from dlogd.controller.channel import Dialler, StreamIntroduction
@@ -184,6 +184,7 @@ class Clustering:
             new_id=self.new_id,
             node_epoch=self.own_epoch,
             make_watch=self._make_watch,
+            settings=planner_settings(config),
         )
 
     def _make_service(self) -> LivenessService:

@@ -6,7 +6,7 @@ Part of the composition: `dlogd.broker` calls it.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from dlog.errors import NotControllerError
@@ -62,14 +62,8 @@ def registration(
     )
     if proof is None:
         return command
-    return RegisterNode(
-        command_id=command_id,
-        cluster_id=command.cluster_id,
-        node_id=command.node_id,
-        directory_ids=command.directory_ids,
-        addresses=command.addresses,
-        rack=command.rack,
-        version=command.version,
+    return replace(
+        command,
         proof=proof.proof,
         previous_epoch=proof.previous_epoch,
         failed_directory_ids=tuple(lost),

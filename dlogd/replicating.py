@@ -6,10 +6,11 @@ Part of the composition: `dlogd.broker` makes one beside its `Clustering`.
 import asyncio
 import random
 
-from dlog.types import NO_NODE
+from dlog.types import NO_NODE, NodeId
 from dlogd.clock import Clock
 from dlogd.clustering import Clustering
 from dlogd.metadata.delta import ImageDelta
+from dlogd.metadata.effective import throttled_rates
 from dlogd.metadata.image import ClusterImage, PartitionImage
 from dlogd.replication.cuts import Cutter
 from dlogd.replication.fetcher import FetchServices
@@ -19,22 +20,22 @@ from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.link import LinkMemory
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
+from dlogd.replication.quota import RateLimiter
 from dlogd.replication.reconcile import Key
+from dlogd.replication.selector import read_replica
 from dlogd.replication.taking import FetchCounters
 from dlogd.server.feeds import Feeds
 from dlogd.storage.engine import Engine
-from dlogd.storage.manager import LogManager
 from dlogd.tasks import Tasks
 
 
 class Replicating:
-    """Life: `start` when the node has registered, then `stop` once."""
+    """Life: `start` when the node has registered; it ends with its tasks and the listener."""
 
     def __init__(
         self,
         clustering: Clustering,
         replicas: ReplicaManager,
-        logs: LogManager,
         *,
         loop: asyncio.AbstractEventLoop,
         engine: Engine,
@@ -43,6 +44,8 @@ class Replicating:
         tasks: Tasks,
     ) -> None:
         self.counters = FetchCounters()
+        self._limiter = RateLimiter()
+        self._clock = clock
         self._clustering = clustering
         self._replicas = replicas
         self._tasks = tasks
@@ -67,12 +70,15 @@ class Replicating:
         )
         self.fetching = Fetching(
             FetchServices(
+                node_id=node_id,
                 loop=loop,
+                clock=clock,
                 rng=rng,
                 tasks=tasks,
                 memory=LinkMemory(),
-                cutter=Cutter(engine, clock, logs.save_watermark),
+                cutter=Cutter(engine, clock),
                 counters=self.counters,
+                limiter=self._limiter,
                 address=clustering.address_of,
                 introduce=clustering.introduce,
                 on_cut=self._on_cut,
@@ -85,18 +91,32 @@ class Replicating:
     def start(self, image: ClusterImage) -> None:
         """Keep ISRs and feed followers from now on."""
         self.feeds.start(image)
+        self._set_rates(image)
         self.keeper.start()
-
-    def stop(self) -> None:
-        """Feed nobody any more."""
-        self.feeds.stop()
 
     def on_image(self, new: ClusterImage, delta: ImageDelta) -> None:
         """The image has changed; partitions have their roles already."""
+        self.feeds.image = new
+        if delta.configs_changed:
+            self._set_rates(new)
         if delta.nodes_changed:
             self.feeds.on_image(new)
             self.fetching.nudge()
             self.keeper.on_image()
+
+    def _set_rates(self, image: ClusterImage) -> None:
+        rates = throttled_rates(image.configs, self._clustering.node_id)
+        now_us = self._clock.now_us()
+        self.feeds.limiter.set_rate(rates.leader, now_us)
+        self._limiter.set_rate(rates.follower, now_us)
+
+    def read_replica(self, partition: Partition, rack: str, offset: int) -> NodeId:
+        """Return the follower that a consumer in a rack should read from, or NO_NODE."""
+        leader = partition.leader
+        if leader is None:
+            return NO_NODE
+        image = self._clustering.store.image
+        return read_replica(image, self._clustering.node_id, leader, rack, offset)
 
     def _on_role(self, partition: Partition, key: Key, image: PartitionImage) -> None:
         leader = image.leader

@@ -19,6 +19,8 @@ from dlogd.registration import NodeFacts, await_end_of_earlier_life, register, r
 from dlogd.replication.manager import ReplicaManager
 from dlogd.start_proof import StartProof, start_proof
 from dlogd.storage.manager import LogManager
+from dlogd.strays import StrayRemoval
+from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +40,9 @@ class Starting:
         rng: random.Random,
         clients: NodeAddress,
         enter: Callable[[str], None],
+        tasks: Tasks,
     ) -> None:
-        """`enter(phase)` tells how far it is."""
+        """`enter(phase)` tells how far it is; `tasks` are those of the node's whole life."""
         self._config = config
         self._logs = logs
         self._replicas = replicas
@@ -47,6 +50,7 @@ class Starting:
         self._rng = rng
         self._clients = clients
         self._enter = enter
+        self._tasks = tasks
         self._node_id = NodeId(config.node.id)
 
     async def alone(self, store: Metadata, on_image: OnImage) -> None:
@@ -61,6 +65,7 @@ class Starting:
         await self._replicas.recover(store.image, known.directory_ids if known is not None else ())
         await self._logs.begin()
         await self._replicas.start(store.image)
+        self._watch_strays(store)
 
     async def join(
         self,
@@ -98,6 +103,13 @@ class Starting:
         store.subscribe(on_image)
         await replicas.start(store.image)
         await clustering.begin(outcome.value)
+        self._watch_strays(store)
+
+    def _watch_strays(self, store: Metadata) -> None:
+        retention_ms = self._config.stray.retention_ms
+        homes = self._logs.homes
+        removal = StrayRemoval(homes, retention_ms, self._node_id, lambda: store.image)
+        removal.start(self._tasks)
 
     def _prove(self, image: ClusterImage) -> StartProof:
         known = image.nodes.get(self._node_id)

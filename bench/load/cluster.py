@@ -5,7 +5,8 @@ Versions before compact types, but for DescribeQuorum, which has no other. Block
 
 import socket
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from bench.load.wire import CREATE_TOPICS, METADATA, LoadError, connect, frame, response
@@ -17,12 +18,14 @@ __all__ = [
     "controller_id",
     "create_topics",
     "delete_topic",
+    "leaders_of",
     "open_topics",
     "picture",
 ]
 
 LIST_OFFSETS, DELETE_TOPICS, DESCRIBE_QUORUM = 2, 20, 55
 METADATA_TOPIC = b"__cluster_metadata"
+NO_LEADERS_TRIES, NO_LEADERS_WAIT_S = 300, 0.1
 _I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
 
 
@@ -31,6 +34,8 @@ class Picture(NamedTuple):
 
     nodes: tuple[int, ...]  # that are up
     leaders: tuple[int, ...]  # of all partitions, -1 for those without one
+    isrs: tuple[tuple[int, ...], ...]  # of all partitions
+    addresses: dict[int, str]  # of the nodes
 
 
 class _Reader:
@@ -73,25 +78,41 @@ def picture(connection: socket.socket, topics: Sequence[str] | None = ()) -> Pic
     count = -1 if topics is None else len(topics)
     connection.sendall(frame(METADATA, 4, _I32.pack(count) + names + b"\0"))
     reader = _Reader(response(connection), 4 + 4)
-    nodes = []
+    addresses = {}
     for _ in range(reader.i32()):
-        nodes.append(reader.i32())
-        reader.skip_text()
-        reader.i32()
+        node, host = reader.i32(), reader.text()
+        addresses[node] = f"{host}:{reader.i32()}"
         reader.skip_text()
     reader.skip_text()
     reader.i32()
-    leaders: list[int] = []
+    partitions: list[tuple[int, int, tuple[int, ...]]] = []
     for _ in range(reader.i32()):
         reader.i16()
         reader.skip_text()
         reader.skip(1)
-        for _ in range(reader.i32()):
-            reader.skip(2 + 4)
-            leaders.append(reader.i32())
-            reader.skip(4 * reader.i32())
-            reader.skip(4 * reader.i32())
-    return Picture(tuple(sorted(nodes)), tuple(leaders))
+        partitions += sorted(_partition(reader) for _ in range(reader.i32()))
+    leaders = tuple(leader for _, leader, _ in partitions)
+    isrs = tuple(isr for _, _, isr in partitions)
+    return Picture(tuple(sorted(addresses)), leaders, isrs, addresses)
+
+
+def _partition(reader: _Reader) -> tuple[int, int, tuple[int, ...]]:
+    """Read one partition: number, leader, ISR."""
+    reader.i16()
+    number, leader = reader.i32(), reader.i32()
+    reader.skip(4 * reader.i32())
+    return number, leader, tuple(reader.i32() for _ in range(reader.i32()))
+
+
+def leaders_of(address: str, topic: str) -> list[str]:
+    """Return where the leader of each partition listens, once all have one."""
+    for _ in range(NO_LEADERS_TRIES):
+        with connect(address) as connection:
+            found = picture(connection, [topic])
+        if found.leaders and all(leader in found.addresses for leader in found.leaders):
+            return [found.addresses[leader] for leader in found.leaders]
+        time.sleep(NO_LEADERS_WAIT_S)
+    raise LoadError(f"{topic} has no leaders")
 
 
 def controller_id(connection: socket.socket) -> int:
@@ -142,9 +163,11 @@ def create_topics(
     partitions: int,
     replicas: int,
     timeout_ms: int = 30_000,
+    configs: Mapping[str, str] | None = None,
 ) -> list[int]:
     """Send CreateTopics v4 and return the error codes."""
-    counts = struct.pack(">ihii", partitions, replicas, 0, 0)
+    counts = struct.pack(">ihii", partitions, replicas, 0, len(configs or {}))
+    counts += b"".join(_text(key) + _text(value) for key, value in (configs or {}).items())
     body = b"".join(_text(name) + counts for name in names)
     body = _I32.pack(len(names)) + body + struct.pack(">i?", timeout_ms, False)
     connection.sendall(frame(CREATE_TOPICS, 4, body))

@@ -1,4 +1,4 @@
-"""A user's producer at full speed: librdkafka through confluent-kafka's `produce_batch`, acks=1.
+"""A user's producer at full speed: librdkafka through confluent-kafka's `produce_batch`.
 
 After the flush the ends of all partitions are compared with what was sent, since a delivery report
 per record would make Python the thing that is measured.

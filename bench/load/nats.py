@@ -13,6 +13,7 @@ from collections import deque
 
 from bench.load import latency, wire
 
+CREATE_TRIES, CREATE_WAIT_S, ANSWER_S = 40, 1, 60
 SUBJECT, STREAM, INBOX = b"bench", b"BENCH", b"_INBOX.bench"
 
 
@@ -74,21 +75,33 @@ def _publish(value_bytes: int) -> bytes:
     return b"PUB %b %b %d\r\n%b\r\n" % (SUBJECT, INBOX, value_bytes, value)
 
 
-def create_stream(connection: Connection) -> None:
-    """Create the stream that keeps the subject on disk; an existing one is kept."""
+def create_stream(connection: Connection, replicas: int) -> None:
+    """Create the stream that keeps the subject on disk; an existing one is kept.
+
+    Servers that have just met are given time until they have elected who decides.
+    """
     config = {
         "name": STREAM.decode(),
         "subjects": [SUBJECT.decode()],
         "storage": "file",
         "retention": "limits",
-        "num_replicas": 1,
+        "num_replicas": replicas,
     }
     body = json.dumps(config).encode()
     subject = b"$JS.API.STREAM.CREATE." + STREAM
-    connection.socket.sendall(b"PUB %b %b %d\r\n%b\r\n" % (subject, INBOX, len(body), body))
-    found = json.loads(connection.answer())
-    if "error" in found:
-        raise wire.LoadError(found["error"])
+    connection.socket.settimeout(CREATE_WAIT_S)
+    found = {"error": "no answer"}
+    for _ in range(CREATE_TRIES):
+        connection.socket.sendall(b"PUB %b %b %d\r\n%b\r\n" % (subject, INBOX, len(body), body))
+        try:
+            found = json.loads(connection.answer())
+        except TimeoutError:
+            continue
+        if "error" not in found:
+            connection.socket.settimeout(ANSWER_S)
+            return
+        time.sleep(CREATE_WAIT_S)
+    raise wire.LoadError(found["error"])
 
 
 def run(connection: Connection, in_flight: int, total: int, value_bytes: int) -> list[int]:
@@ -128,9 +141,10 @@ def main() -> int:
     parser.add_argument("--in-flight", type=int, default=1)
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--requests", type=int, required=True)
+    parser.add_argument("--replicas", type=int, default=1)
     options = parser.parse_args()
     connection = Connection(options.bootstrap)
-    create_stream(connection)
+    create_stream(connection, options.replicas)
     run(connection, options.in_flight, min(300, options.requests), options.value_bytes)
     started = time.perf_counter()
     latencies = run(connection, options.in_flight, options.requests, options.value_bytes)

@@ -6,29 +6,30 @@ the server is felt by everything that was due in it.
 
 import argparse
 import json
+import math
 import select
 import struct
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 
-from bench.load import latency, wire
+from bench.load import cluster, latency, wire
 
 
 class Lane:
     """One connection and when its unanswered requests were due."""
 
-    def __init__(self, address: str, frame: bytes, topic: str) -> None:
+    def __init__(self, address: str, topic: str) -> None:
         self.socket = wire.connect(address)
-        self._frame = frame
         self._error_at = wire.produce_error_at(topic)
         self._data = b""
         self.due: deque[int] = deque()
 
-    def send(self, due: int) -> None:
+    def send(self, frame: bytes, due: int) -> None:
         """Send one request that was due at `due`."""
         self.due.append(due)
-        self.socket.sendall(self._frame)
+        self.socket.sendall(frame)
 
     def receive(self, latencies: list[int]) -> None:
         """Take the answers that arrived."""
@@ -48,10 +49,10 @@ class Lane:
             latencies.append(now - self.due.popleft())
 
 
-def run(lanes: list[Lane], rate: float, total: int) -> list[int]:
-    """Send `total` requests at `rate` per second; return the latencies."""
+def run(turns: Sequence[tuple[Lane, bytes]], rate: float, total: int) -> list[int]:
+    """Send `total` requests at `rate` per second, in turn by `turns`; return the latencies."""
     poll = select.epoll()
-    by_descriptor = {lane.socket.fileno(): lane for lane in lanes}
+    by_descriptor = {lane.socket.fileno(): lane for lane, _ in turns}
     for descriptor in by_descriptor:
         poll.register(descriptor, select.EPOLLIN)
     latencies: list[int] = []
@@ -62,7 +63,8 @@ def run(lanes: list[Lane], rate: float, total: int) -> list[int]:
         due = started + sent * step
         now = time.perf_counter_ns()
         if sent < total and now >= due:
-            lanes[sent % len(lanes)].send(due)
+            lane, frame = turns[sent % len(turns)]
+            lane.send(frame, due)
             sent += 1
             continue
         for descriptor, _ in poll.poll(max(0.0, (due - now) / 1e9) if sent < total else 30):
@@ -70,24 +72,41 @@ def run(lanes: list[Lane], rate: float, total: int) -> list[int]:
     return latencies
 
 
+def _turns(options: argparse.Namespace) -> list[tuple[Lane, bytes]]:
+    """Return what is sent where, one after the other: all partitions, over all connections."""
+    records = wire.batch(1, options.value_bytes)
+    topics = options.topic.split(",")  # whose names are equally long
+    partitions = [
+        (topic, number, leader)
+        for topic in topics
+        for number, leader in enumerate(cluster.leaders_of(options.bootstrap, topic))
+    ]
+    lanes: dict[tuple[str, int], Lane] = {}
+    turns = []
+    for index in range(math.lcm(len(partitions), options.connections)):
+        topic, number, leader = partitions[index % len(partitions)]
+        where = (leader, index % options.connections)
+        if where not in lanes:
+            lanes[where] = Lane(leader, topic)
+        turns.append((lanes[where], wire.produce(topic, number, records, options.acks)))
+    return turns
+
+
 def main() -> int:
     """Run the load that the arguments describe and print its result."""
     parser = argparse.ArgumentParser(prog="python -m bench.load.paced")
     parser.add_argument("--bootstrap", required=True)
-    parser.add_argument("--topic", required=True)
+    parser.add_argument("--topic", required=True, help="or several, with commas between")
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--value-bytes", type=int, default=1024)
     parser.add_argument("--rate", type=float, required=True, help="requests per second, in all")
     parser.add_argument("--requests", type=int, required=True)
+    parser.add_argument("--acks", type=int, default=1)
     options = parser.parse_args()
-    records = wire.batch(1, options.value_bytes)
-    lanes = []
-    for index in range(options.connections):
-        frame = wire.produce(options.topic, index % options.partitions, records)
-        lanes.append(Lane(options.bootstrap, frame, options.topic))
-    run(lanes, options.rate, min(options.requests, 100))
-    latencies = run(lanes, options.rate, options.requests)
+    turns = _turns(options)
+    run(turns, options.rate, min(options.requests, max(100, len(turns))))
+    latencies = run(turns, options.rate, options.requests)
     result = {"requests": options.requests, "rate": options.rate, **latency.summary(latencies)}
     print(json.dumps(result))
     return 0

@@ -13,21 +13,20 @@ import sys
 import time
 from collections import deque
 
-from bench.load import latency, wire
+from bench.load import cluster, latency, wire
 
 RECEIVE_BYTES = 1 << 18
 
 
 class Lane:
-    """One connection: requests out in rounds over its frames, answers counted."""
+    """One connection: the same request again and again, answers counted."""
 
-    def __init__(self, address: str, frames: list[bytes], topic: str) -> None:
+    def __init__(self, address: str, frame: bytes, topic: str) -> None:
         self.socket = wire.connect(address)
         self._error_at = wire.produce_error_at(topic)
-        self._answer_bytes = self._first_answer(frames[0])
+        self._answer_bytes = self._first_answer(frame)
         self.socket.setblocking(False)
-        self._frames = frames
-        self._next = 0
+        self._frame = frame
         self._unsent: deque[memoryview] = deque()
         self._cut = b""
         # (when, how many): requests that went out together share a time.
@@ -45,13 +44,7 @@ class Lane:
     def send(self, count: int) -> None:
         """Put `count` more requests on the wire."""
         self._sent.append([time.perf_counter_ns(), count])
-        frames = self._frames
-        if len(frames) == 1:
-            data = frames[0] * count if count > 1 else frames[0]
-        else:
-            at = self._next
-            data = b"".join(frames[(at + i) % len(frames)] for i in range(count))
-            self._next = (at + count) % len(frames)
+        data = self._frame * count if count > 1 else self._frame
         self._unsent.append(memoryview(data))
         if len(self._unsent) == 1:
             self.flush()
@@ -164,15 +157,18 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=1, help="records in each request")
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--requests", type=int, required=True)
-    parser.add_argument("--spread", action="store_true", help="every connection to all partitions")
+    parser.add_argument("--acks", type=int, default=1)
     options = parser.parse_args()
     records = wire.batch(options.records, options.value_bytes)
-    frames = [wire.produce(options.topic, p, records) for p in range(options.partitions)]
+    frames = [
+        wire.produce(options.topic, partition, records, options.acks)
+        for partition in range(options.partitions)
+    ]
+    leaders = cluster.leaders_of(options.bootstrap, options.topic)
     lanes = []
     for index in range(options.connections):
-        shift = index * len(frames) // options.connections
-        own = frames[shift:] + frames[:shift] if options.spread else [frames[index % len(frames)]]
-        lanes.append(Lane(options.bootstrap, own, options.topic))
+        partition = index % len(frames)
+        lanes.append(Lane(leaders[partition], frames[partition], options.topic))
     loop = Loop(lanes, options.in_flight, options.requests)
     seconds = loop.run()
     value_bytes = options.requests * options.records * options.value_bytes

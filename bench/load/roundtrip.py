@@ -7,7 +7,7 @@ import struct
 import sys
 import time
 
-from bench.load import latency, wire
+from bench.load import cluster, latency, wire
 
 
 def _exchange(connection: socket.socket, frame: bytes, error_at: int) -> None:
@@ -24,21 +24,22 @@ def main() -> int:
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, default=1)
+    parser.add_argument("--acks", type=int, default=1)
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--requests", type=int, required=True)
     parser.add_argument("--warm", type=int, default=300, help="requests before those that count")
     options = parser.parse_args()
     records = wire.batch(1, options.value_bytes)
-    frames = [wire.produce(options.topic, p, records) for p in range(options.partitions)]
-    connection = wire.connect(options.bootstrap)
+    frame = wire.produce(options.topic, 0, records, options.acks)
+    connection = wire.connect(cluster.leaders_of(options.bootstrap, options.topic)[0])
     error_at = wire.produce_error_at(options.topic)
-    for index in range(options.warm):
-        _exchange(connection, frames[index % len(frames)], error_at)
+    for _ in range(options.warm):
+        _exchange(connection, frame, error_at)
     latencies = []
     started = time.perf_counter_ns()
-    for index in range(options.requests):
+    for _ in range(options.requests):
         begin = time.perf_counter_ns()
-        _exchange(connection, frames[index % len(frames)], error_at)
+        _exchange(connection, frame, error_at)
         latencies.append(time.perf_counter_ns() - begin)
     seconds = (time.perf_counter_ns() - started) / 1e9
     result = {"requests": options.requests, "seconds": seconds, **latency.summary(latencies)}

@@ -1,12 +1,13 @@
 """Several servers that are one cluster: started and killed together, or one by one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from bench.load import cluster as wire
 from bench.peers.dlog import DLOGD
 from bench.peers.kafka import KafkaServer
+from bench.peers.nats import NatsRoutes, NatsServer
 from bench.peers.server import HOST, Server, StartError, Usage, free_port
 from dlogctl.sandbox.layout import NodeLayout, free_ports, plan_nodes
 
@@ -36,6 +37,9 @@ class DlogNode(Server):
 class Cluster(Server):
     """Nodes in the order of their ids, which begin with 1. Clients are given the first one."""
 
+    replicas = NODES
+    topic_configs: Mapping[str, str] = {"min.insync.replicas": "2"}
+
     def __init__(self, folder: Path, nodes: Sequence[Server]) -> None:
         super().__init__(folder, nodes[0].port)
         self.nodes = nodes
@@ -54,9 +58,18 @@ class Cluster(Server):
         for node in self.nodes:
             node.wait(partial(self._is_formed, node), timeout_s)
 
+    @property
+    def all_nodes(self) -> str:
+        """The addresses of all nodes, for clients that outlive some of them."""
+        return ",".join(node.bootstrap for node in self.nodes)
+
     def restart(self, node: Server) -> None:
         """Start a node that was killed; return when all know each other again."""
         node.launch()
+        self.wait_formed()
+
+    def wait_formed(self) -> None:
+        """Wait until all nodes know all of them."""
         for each in self.nodes:
             each.wait(partial(self._is_formed, each), FORM_TIMEOUT_S)
 
@@ -124,3 +137,22 @@ class KafkaCluster(Cluster):
             }
             nodes.append(KafkaServer(folder / f"node-{number}", port, own))
         super().__init__(folder, nodes)
+
+
+class NatsCluster(Cluster):
+    """Three NATS servers that keep each message three times; `sync` is their `sync_interval`."""
+
+    name = "nats"
+
+    def __init__(self, folder: Path, sync: str | None = None) -> None:
+        ports = [(free_port(), free_port()) for _ in range(NODES)]
+        routes = [f"nats://{HOST}:{route}" for _, route in ports]
+        nodes = [
+            NatsServer(folder / f"node-{number}", port, sync, NatsRoutes(number, route, routes))
+            for number, (port, route) in enumerate(ports, 1)
+        ]
+        super().__init__(folder, nodes)
+
+    def _is_formed(self, node: Server) -> bool:
+        # There is nothing to ask for without a client of an account: load programs repeat.
+        return node.ready()

@@ -6,10 +6,19 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.peers.server import CACHE, HOST, Server, StartError
 
 PACKAGE = "github.com/nats-io/nats-server/v2@latest"
+
+
+class NatsRoutes(NamedTuple):
+    """A server's place among several: its number, where it meets others, and where all do."""
+
+    number: int
+    port: int
+    routes: Sequence[str]
 
 
 class NatsServer(Server):
@@ -17,9 +26,16 @@ class NatsServer(Server):
 
     name = "nats"
 
-    def __init__(self, folder: Path, port: int | None = None, sync: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        sync: str | None = None,
+        routes: NatsRoutes | None = None,
+    ) -> None:
         super().__init__(folder, port)
         self._sync = sync
+        self._routes = routes
         self._program = CACHE / "go" / "bin" / "nats-server"
 
     def install(self) -> None:
@@ -42,6 +58,13 @@ class NatsServer(Server):
             f'jetstream {{\n  store_dir: "{self.folder / "data"}"\n'
             f"  max_file_store: 200GB\n{sync}}}\n"
         )
+        if self._routes is not None:
+            urls = ", ".join(f'"{route}"' for route in self._routes.routes)
+            text += (
+                f'server_name: "node-{self._routes.number}"\n'
+                f'cluster {{\n  name: "bench"\n  listen: "{HOST}:{self._routes.port}"\n'
+                f"  routes: [{urls}]\n}}\n"
+            )
         (self.folder / "nats.conf").write_text(text)
 
     def command(self) -> Sequence[str]:

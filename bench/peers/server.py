@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +72,9 @@ class Server:
     """One process, its folder and its port. Life: `start`, then `stop` or `kill`, then again."""
 
     name = "server"
+    # How topics are made for load programs.
+    replicas = 1
+    topic_configs: Mapping[str, str] = {}
 
     def __init__(self, folder: Path, port: int | None = None) -> None:
         self.folder = folder

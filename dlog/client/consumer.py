@@ -82,6 +82,7 @@ class Consumer:
         max_prefetch_bytes: int = PREFETCH_BYTES_MAX,
         max_partition_bytes: int = PARTITION_BYTES_MAX,
         max_wait_ms: int = MAX_WAIT_MS,
+        rack: str | None = None,
         connection: ConnectionOptions | None = None,
         policy: RetryPolicy | None = None,
         rng: random.Random | None = None,
@@ -92,6 +93,7 @@ class Consumer:
         and reading goes on; without it `poll` raises GapError and the partition stays there until
         it is sought: the other partitions go on, and each poll that finds nothing raises it again.
         With READ_COMMITTED records of aborted transactions are left out, and open ones waited for.
+        With a `rack`, partitions are read from in-sync followers there, where leaders name them.
 
         A consumer has connections of its own: others would wait behind its waiting fetches.
         """
@@ -107,6 +109,7 @@ class Consumer:
                 partition_bytes_max=max_partition_bytes,
                 max_wait_ms=max_wait_ms,
                 isolation=Isolation(isolation),
+                rack=rack or "",
             ),
             on_gap=on_gap,
             connection=connection,
@@ -319,7 +322,7 @@ class Consumer:
         return await self._reading.finder.place(by_key)
 
     async def lag(self) -> dict[TopicPartition, int]:
-        """Return how many offsets each partition is behind its end, as its leader told last."""
+        """Return how many offsets each partition is behind its end, as told last."""
         cursors = self._reading.fetcher.cursors
         is_committed_only = self._settings.limits.isolation is Isolation.READ_COMMITTED
         ends = {

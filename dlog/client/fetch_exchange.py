@@ -88,7 +88,7 @@ def _request(plan: FetchPlan, asked: _AskedByKey, limits: FetchLimits) -> FetchR
         session_epoch=-1,
         topics=list(topics.items()),
         forgotten=[],
-        rack_id="",
+        rack_id=plan.rack,
     )
 
 

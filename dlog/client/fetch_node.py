@@ -1,23 +1,20 @@
 """Fetches from one node, one request at a time, for all partitions that it leads.
 
 The next request leaves as soon as the last answer has been looked at, as long as there is room;
-it names every partition that has room. `dlog.client.fetch_plan` decides, this carries out, and
+it names every partition that has room. A partition is with its leader, or with the follower that
+this one has named. `dlog.client.fetch_plan` decides, this carries out, and
 `dlog.client.fetcher` says who leads what.
 """
 
-import asyncio
 import logging
-import random
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from dlog.client.admin import Admin, Resource
 from dlog.client.chunks import Hole, scan
-from dlog.client.cluster import Cluster
-from dlog.client.consumer_counters import ConsumerCounters
+from dlog.client.fetch_around import Around, report_gap
 from dlog.client.fetch_exchange import Answer, exchange
-from dlog.client.fetch_plan import Asked, FetchLimits, FetchPlan, plan_fetch
-from dlog.client.gaps import Gap, GapReason
+from dlog.client.fetch_plan import Asked, FetchPlan, plan_fetch
+from dlog.client.gaps import GapReason
 from dlog.client.log_lines import error_name, log_event
 from dlog.client.node import NodeClient
 from dlog.client.offsets import FoundOffset, Isolation, ask_offsets
@@ -29,6 +26,8 @@ from dlog.errors import (
     BrokerNotAvailableError,
     CorruptMessageError,
     DlogError,
+    FencedLeaderEpochError,
+    OffsetNotAvailableError,
     OffsetOutOfRangeError,
     ProtocolError,
     TransportError,
@@ -42,25 +41,11 @@ from dlog.wire.leaders import NodeEndpoint
 CORRUPT_TRIES_MAX = 3
 """Damage on the way is mended by fetching again; what is damaged that often is so on the disk."""
 
+FOLLOWER_AVOIDED_S = 30.0
+"""How long a leader is asked itself after a follower that it named has failed: it may take as long
+to hear of that, and would name the same one again."""
+
 _FOREVER_S = float("inf")
-
-
-@dataclass(slots=True, kw_only=True)
-class Around:
-    """What the fetchers of all nodes share."""
-
-    cluster: Cluster
-    loop: asyncio.AbstractEventLoop
-    rng: random.Random
-    limits: FetchLimits
-    counters: ConsumerCounters
-    node_bytes_max: int
-    # Topic -> whether offsets may be missing, as far as anybody asked.
-    sparse_topics: dict[str, bool]
-    on_arrival: Callable[[Cursor], None]
-    """There are records to take, a gap or a failure."""
-    on_lost: Callable[[Cursor], None]
-    """Nobody fetches for this one any more: find its leader."""
 
 
 class NodeFetcher:
@@ -73,7 +58,7 @@ class NodeFetcher:
         self._around = around
 
     def add(self, cursor: Cursor) -> None:
-        """Fetch for a partition whose leader this node is."""
+        """Fetch for a partition that this node leads, or is to be read from."""
         self.cursors[cursor.topic_partition] = cursor
         self.signal.set()
 
@@ -86,6 +71,8 @@ class NodeFetcher:
         around = self._around
         while True:
             now_s = around.loop.time()
+            if around.limits.rack:
+                self._leave_old(now_s)
             plan = plan_fetch(
                 list(self.cursors.values()),
                 now_s=now_s,
@@ -119,6 +106,8 @@ class NodeFetcher:
                 strayed += await self._on_partition(each.cursor, fetched, data, answer)
             else:
                 counters.bytes_dropped += len(data)
+            if each.generation == each.cursor.generation:
+                self._follow(each.cursor, fetched)
         if strayed:
             await self._find_range(node, strayed)
 
@@ -133,6 +122,7 @@ class NodeFetcher:
         attempt = min(cursor.attempt for cursor in cursors)
         wait_s = around.cluster.policy.backoff_s(attempt, around.rng)
         for cursor in cursors:
+            self._avoid_follower(cursor)
             self._fail(cursor, error, wait_s, self._patience_s(error))
             self._lose(cursor)
 
@@ -150,10 +140,15 @@ class NodeFetcher:
             error = error_for(fetched.error_code, str(cursor.topic_partition))
             self._around.counters.partition_errors += 1
             if isinstance(error, OffsetOutOfRangeError):
-                return [cursor]
+                if not cursor.is_at_follower:
+                    return [cursor]
+                error = _lags(cursor)
             self._on_error(cursor, fetched, error, answer.endpoints)
             return []
         if fetched.diverging_epoch is not None:
+            if cursor.is_at_follower:
+                self._on_error(cursor, fetched, _lags(cursor), answer.endpoints)
+                return []
             self._cut_back(cursor, max(0, fetched.diverging_epoch[1]))
             return []
         cursor.high_watermark = fetched.high_watermark
@@ -210,6 +205,8 @@ class NodeFetcher:
             leader=fetched.current_leader,
             endpoints=endpoints,
         )
+        if not isinstance(error, FencedLeaderEpochError):
+            self._avoid_follower(cursor)
         wait_s = around.cluster.policy.backoff_s(cursor.attempt, around.rng)
         self._fail(cursor, error, wait_s, self._patience_s(error))
         self._lose(cursor)
@@ -254,6 +251,37 @@ class NodeFetcher:
         self.remove(cursor)
         cursor.lose_leader()
         self._around.on_lost(cursor)
+
+    # Followers (KIP-392)
+
+    def _follow(self, cursor: Cursor, fetched: FetchedPartition) -> None:
+        """Fetch from the node that the leader has named, as long as metadata is believed."""
+        around, node_id = self._around, fetched.preferred_read_replica
+        if node_id in (UNKNOWN, self.node_id) or fetched.error_code or cursor.leader is None:
+            return
+        around.counters.follower_moves += 1
+        self.remove(cursor)
+        cursor.replica_id = node_id
+        cursor.replica_until_s = around.loop.time() + around.cluster.policy.metadata_age_s_max
+        log_event(
+            logging.INFO,
+            "Reads from a follower",
+            partition=cursor.topic_partition,
+            follower=node_id,
+            leader=self.node_id,
+        )
+        around.on_follower(cursor)
+
+    def _leave_old(self, now_s: float) -> None:
+        """Ask the leaders again who named this follower long ago."""
+        for cursor in list(self.cursors.values()):
+            if cursor.is_at_follower and cursor.replica_until_s <= now_s:
+                self._lose(cursor)
+
+    def _avoid_follower(self, cursor: Cursor) -> None:
+        """After an error at a follower: what the leader itself says counts."""
+        if cursor.is_at_follower:
+            cursor.leader_only_until_s = self._around.loop.time() + FOLLOWER_AVOIDED_S
 
     # Gaps
 
@@ -342,20 +370,9 @@ class NodeFetcher:
         return is_sparse
 
 
-def report_gap(around: Around, cursor: Cursor, reason: GapReason, offset: int, resume: int) -> None:
-    """Stop a cursor before a gap, count it and log it."""
-    gap = Gap(
-        topic_partition=cursor.topic_partition, reason=reason, offset=offset, resume_offset=resume
-    )
-    cursor.gap = gap
-    cursor.succeed()
-    around.counters.gaps += 1
-    log_event(
-        logging.WARNING,
-        "Met a gap",
-        partition=cursor.topic_partition,
-        reason=reason.value,
-        offset=offset,
-        resume_offset=resume,
-    )
-    around.on_arrival(cursor)
+def _lags(cursor: Cursor) -> WireError:
+    """Return the error of a follower that does not have what was read before.
+
+    It cannot tell its own end from that of the log, or of an epoch: the leader can.
+    """
+    return OffsetNotAvailableError(f"{cursor.topic_partition}: the follower lags behind")

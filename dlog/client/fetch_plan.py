@@ -37,6 +37,8 @@ class FetchLimits:
     """How long a node may wait for the first data."""
     min_bytes: int = 1
     isolation: Isolation = Isolation.READ_UNCOMMITTED
+    rack: str = ""
+    """Where the reader is: a leader may name a follower in the same rack to read from (KIP-392)."""
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -69,12 +71,14 @@ class FetchPlan:
     due_s: float | None = None
     released_bytes: int = 0
     """What was at hand of paused partitions and is not any more."""
+    rack: str = ""
+    """What to say about the reader's place; nothing where no follower may be named."""
 
 
 def plan_fetch(
     cursors: Sequence[Cursor], *, now_s: float, node_bytes_max: int, limits: FetchLimits
 ) -> FetchPlan:
-    """Return what to ask the leader of `cursors` for, which are in the order of their turn.
+    """Return what to ask the node of `cursors` for, which are in the order of their turn.
 
     `node_bytes_max` is the part of `prefetch_bytes_max` for this node. Forgets what is at hand of
     paused partitions when they leave too little room for the others.
@@ -105,7 +109,15 @@ def plan_fetch(
         max_wait_ms=_wait_ms(limits, is_held_back, due_s, now_s),
         due_s=due_s,
         released_bytes=released_bytes,
+        rack=_rack(limits, asked, now_s),
     )
+
+
+def _rack(limits: FetchLimits, asked: Sequence[Asked], now_s: float) -> str:
+    """Return the rack to tell: none while the leader itself must serve one of the partitions."""
+    if limits.rack and any(each.cursor.leader_only_until_s > now_s for each in asked):
+        return ""
+    return limits.rack
 
 
 def _wait_ms(limits: FetchLimits, is_held_back: bool, due_s: float | None, now_s: float) -> int:

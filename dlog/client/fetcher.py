@@ -1,6 +1,7 @@
-"""Everything that reads ahead for a consumer: who leads what, one `NodeFetcher` per leader.
+"""Everything that reads ahead for a consumer: who leads what, one `NodeFetcher` per node.
 
-A partition is either with the fetcher of its leader or homeless: then its leader is looked up,
+A partition is either with the fetcher of its leader (or of the follower that this one has named,
+KIP-392) or homeless: then its leader is looked up,
 again and again with growing waits, until it is found. Nothing here ends by itself; errors that do
 not pass are put at the partition, where the consumer finds them.
 """
@@ -12,7 +13,8 @@ from typing import Any
 
 from dlog.client.cluster import Cluster
 from dlog.client.consumer_counters import ConsumerCounters
-from dlog.client.fetch_node import Around, NodeFetcher, report_gap
+from dlog.client.fetch_around import Around, report_gap
+from dlog.client.fetch_node import NodeFetcher
 from dlog.client.fetch_plan import FetchLimits
 from dlog.client.gaps import GapReason
 from dlog.client.positions import Cursor
@@ -56,6 +58,7 @@ class Fetcher:
             sparse_topics={},
             on_arrival=self._on_arrival,
             on_lost=self._on_lost,
+            on_follower=self._on_follower,
         )
 
     def start(self) -> None:
@@ -105,7 +108,7 @@ class Fetcher:
         if cursor.leader is None:
             self._lost.set()
         else:
-            self._nodes[cursor.leader.node_id].signal.set()
+            self._nodes[cursor.source_id].signal.set()
 
     def pause(self, cursor: Cursor) -> None:
         """Hand out and fetch no more of a partition for now; what is at hand may stay so."""
@@ -188,13 +191,23 @@ class Fetcher:
             self._cluster.forget_leader(key.topic)
             return error if error.retriable else LeaderNotAvailableError(str(error))
         del self._homeless[key]
-        node_id = cursor.leader.node_id
+        self._place(cursor)
+        return None
+
+    def _on_follower(self, cursor: Cursor) -> None:
+        """Read a partition from the follower that its leader has named."""
+        if self.cursors.get(cursor.topic_partition) is cursor:
+            self._place(cursor)
+            self._share_room()
+
+    def _place(self, cursor: Cursor) -> None:
+        """Give a cursor to the fetcher of its node."""
+        node_id = cursor.source_id
         node = self._nodes.get(node_id)
         if node is None:
             node = self._nodes[node_id] = NodeFetcher(node_id, self._around)
             self.spawn(node.run(), f"dlog-consumer-fetch-{node_id}")
         node.add(cursor)
-        return None
 
     def _share_room(self) -> None:
         """Give each node with partitions its part of the bytes that may be at hand."""

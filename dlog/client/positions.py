@@ -45,9 +45,12 @@ class Cursor:
         "is_paused",
         "last_stable_offset",
         "leader",
+        "leader_only_until_s",
         "log_start_offset",
         "position",
         "position_epoch",
+        "replica_id",
+        "replica_until_s",
         "retry_at_s",
         "topic_id",
         "topic_partition",
@@ -57,6 +60,11 @@ class Cursor:
         self.topic_partition = topic_partition
         self.topic_id: UUID = ZERO_TOPIC_ID
         self.leader: PartitionLeader | None = None
+        # Of the follower to read from, as the leader said (KIP-392), and for how long.
+        self.replica_id = UNKNOWN
+        self.replica_until_s = 0.0
+        # A follower failed: until then the leader is not to name one.
+        self.leader_only_until_s = 0.0
         self.is_paused = False
         # Of the next record to hand out, and the epoch of the batch before it.
         self.position = position
@@ -91,6 +99,18 @@ class Cursor:
     def has_decoded(self) -> bool:
         """Whether records can be taken without decoding any."""
         return self._next_decoded < len(self._decoded)
+
+    @property
+    def is_at_follower(self) -> bool:
+        """Whether this is read from another node than the leader."""
+        return self.replica_id != UNKNOWN
+
+    @property
+    def source_id(self) -> int:
+        """The node to fetch from, UNKNOWN while nobody is known to lead."""
+        if self.leader is None or self.replica_id != UNKNOWN:
+            return self.replica_id
+        return self.leader.node_id
 
     def is_fetchable(self, now_s: float) -> bool:
         """Whether more may be asked for now, leaving aside how much is at hand."""
@@ -164,8 +184,9 @@ class Cursor:
         self.fetch_epoch = self.position_epoch
 
     def lose_leader(self) -> None:
-        """Forget who leads; an answer of the old leader is useless now."""
+        """Forget who leads, and whom it named; an answer of either is useless now."""
         self.leader = None
+        self.replica_id = UNKNOWN
         self.generation += 1
 
     def _forget_decoded(self) -> None:

@@ -10,7 +10,12 @@ from dlog.client.blocking import BlockingClient
 from dlog.errors import InvalidConfigError, InvalidRequestError
 from dlogctl import exit_codes
 from dlogctl.commands.config_show import row_of
-from dlogctl.completing import complete_configs, complete_pairs, complete_topics
+from dlogctl.completing import (
+    complete_configs,
+    complete_nodes,
+    complete_pairs,
+    complete_topics,
+)
 from dlogctl.config_meaning import meaning_of, nearest, plain_value, readable
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
@@ -162,16 +167,26 @@ def show_changes(settings: Settings, target: Target, rows: list[dict[str, Any]])
         ("dlogctl config set retention.ms=3d --topic events", "Keep a topic's data three days."),
         ("dlogctl config set log.retention.ms=30d", "The default of all topics."),
         ("dlogctl config set flush.policy=interval --topic events --dry-run", "Would it do?"),
+        (
+            "dlogctl config set follower.replication.throttled.rate=20MiB --node 3",
+            "What node 3 fetches at most for its throttled replicas, per second.",
+        ),
     ),
 )
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...",
                 shell_complete=complete_pairs)  # fmt: skip
 @click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="Of a topic.")
+@click.option("--node", type=click.IntRange(min=0), metavar="ID", shell_complete=complete_nodes,
+              help="Of a node: throttles of its replication.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Let the cluster check it, change nothing.")
 @common_options
 @click.pass_context
 def set_configs(
-    context: click.Context, pairs: tuple[str, ...], topic: str | None, dry_run: bool
+    context: click.Context,
+    pairs: tuple[str, ...],
+    topic: str | None,
+    node: int | None,
+    dry_run: bool,
 ) -> int:
     """Set configs of a topic or, without --topic, of the whole cluster.
 
@@ -181,7 +196,7 @@ def set_configs(
         command = f"{context.command_path} {pairs[0]}={pairs[1]}"
         raise click.UsageError(f"KEY=VALUE is one word: {command}", context)
     change = Change(set_values=parse_pairs(pairs))
-    return _carry_out(context, target_of(context, topic), change, dry_run=dry_run)
+    return _carry_out(context, target_of(context, topic, node), change, dry_run=dry_run)
 
 
 @click.command(
@@ -193,13 +208,21 @@ def set_configs(
 )
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...", shell_complete=complete_configs)
 @click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="Of a topic.")
+@click.option("--node", type=click.IntRange(min=0), metavar="ID", shell_complete=complete_nodes,
+              help="Of a node: throttles of its replication.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Let the cluster check it, change nothing.")
 @common_options
 @click.pass_context
-def unset(context: click.Context, keys: tuple[str, ...], topic: str | None, dry_run: bool) -> int:
+def unset(
+    context: click.Context,
+    keys: tuple[str, ...],
+    topic: str | None,
+    node: int | None,
+    dry_run: bool,
+) -> int:
     """Bring configs of a topic or, without --topic, of the cluster back to their defaults."""
     change = Change(set_values={}, unset=tuple(dict.fromkeys(keys)))
-    return _carry_out(context, target_of(context, topic), change, dry_run=dry_run)
+    return _carry_out(context, target_of(context, topic, node), change, dry_run=dry_run)
 
 
 def _carry_out(context: click.Context, target: Target, change: Change, *, dry_run: bool) -> int:

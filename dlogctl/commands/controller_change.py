@@ -93,11 +93,9 @@ def add(context: click.Context, node_id: int, address: Address | None, dry_run: 
     with connected(settings) as client:
         cluster = client.run(lambda: look(client))
         quorum = known_quorum(cluster)
-        if cluster.voter(node_id) is not None:
-            raise click.ClickException(
-                f"node {node_id} votes already; see: dlogctl controller list"
-            )
         observers = [each.node_id for each in quorum.observers]
+        if cluster.voter(node_id) is not None:
+            raise click.ClickException(_votes_already(node_id, has_new_disk=node_id in observers))
         if node_id not in observers:
             raise click.ClickException(
                 f"node {node_id} does not follow the metadata; those that do are"
@@ -119,6 +117,17 @@ def add(context: click.Context, node_id: int, address: Address | None, dry_run: 
     )
     settings.suggest("dlogctl controller list")
     return exit_codes.OK
+
+
+def _votes_already(node_id: int, *, has_new_disk: bool) -> str:
+    """Say why a voter is not added; one that came back with another directory follows as well."""
+    if not has_new_disk:
+        return f"node {node_id} votes already; see: dlogctl controller list"
+    return (
+        f"node {node_id} votes with the metadata directory that it had before; it came back with"
+        f" another one (a new disk). Remove that vote first: dlogctl controller remove {node_id},"
+        f" then: dlogctl controller add {node_id}"
+    )
 
 
 def with_cure(client: BlockingClient, work: Any, cure: str) -> None:

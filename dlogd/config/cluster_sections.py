@@ -12,6 +12,7 @@ from dlogd.config.keys import key
 from dlogd.config.units import Address, NodeAt
 
 MINUTE_MS = 60_000
+DAY_MS = 24 * 60 * MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +133,56 @@ class LeaseConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionConfig:
+    """When other replicas lead; those of leaders that went are elected at once."""
+
+    preferred_after_ms: int = key(
+        "election.preferred.after",
+        keys.DURATION,
+        "30s",
+        "How long a node has been up when it leads again what it is the first replica of. Not less "
+        "than a lease.",
+        low=100,
+        high=DAY_MS,
+    )
+    unclean_after_ms: int = key(
+        "election.unclean.after",
+        keys.DURATION,
+        "30s",
+        "How long a partition has had no leader when its topic's `unclean.leader.election.enable` "
+        "lets a replica lead that may lack records; longer than a new controller takes to know who "
+        "is there.",
+        low=100,
+        high=DAY_MS,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefillConfig:
+    """When the replicas of a node that is gone are made anew on others."""
+
+    after_ms: int = key(
+        "refill.after",
+        keys.DURATION_OR_UNLIMITED,
+        "30min",
+        "How long a node has been down when its replicas are made anew on others; longer than a "
+        "restart of a host, whose data would be copied for nothing. A node that is added meanwhile "
+        "takes them sooner, and without a limit only that. A new controller counts anew.",
+        low=1_000,
+        high=30 * DAY_MS,
+    )
+    reassignments_max: int = key(
+        "refill.reassignments.max",
+        keys.INTEGER,
+        "20",
+        "Partitions that are copied at a time for that and for drained nodes; those that operators "
+        "reassign count too.",
+        low=1,
+        high=100_000,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipConfig:
     """Who says which nodes are there; it decides nothing."""
 
@@ -165,4 +216,20 @@ class SerfConfig:
         keys.PATH,
         None,
         "File with the agent's `rpc_auth` key, when it has one.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaConfig:
+    """What is expected of replicas."""
+
+    lag_time_max_ms: int = key(
+        "replica.lag.time.max",
+        keys.DURATION,
+        "10s",
+        "A follower that has not had all that its leader has for so long leaves the ISR, and is "
+        "not waited for any more. A node that is down is given up sooner, when its lease ends. "
+        "Default of the topic config `replica.lag.time.max.ms`.",
+        low=100,
+        reloadable=True,
     )

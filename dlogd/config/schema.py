@@ -21,10 +21,13 @@ from dlogd.config.choices import (
     MembershipKind,
 )
 from dlogd.config.cluster_sections import (
+    ElectionConfig,
     InternalConfig,
     LeaseConfig,
     MembershipConfig,
     RaftTimingsConfig,
+    RefillConfig,
+    ReplicaConfig,
     SerfConfig,
 )
 from dlogd.config.keys import BoundKey, key, keys_of, section
@@ -55,7 +58,9 @@ from dlogd.config.storage_sections import (
     ReadConfig,
     RecoveryConfig,
     RetentionConfig,
+    ScrubConfig,
     SegmentConfig,
+    StrayConfig,
 )
 from dlogd.config.units import Address, DiskReserve, NodeAt
 
@@ -104,8 +109,11 @@ class Config:
     metadata: MetadataConfig = section(MetadataConfig)
     raft: RaftTimingsConfig = section(RaftTimingsConfig)
     lease: LeaseConfig = section(LeaseConfig)
+    election: ElectionConfig = section(ElectionConfig)
+    refill: RefillConfig = section(RefillConfig)
     membership: MembershipConfig = section(MembershipConfig)
     serf: SerfConfig = section(SerfConfig)
+    replica: ReplicaConfig = section(ReplicaConfig)
     segment: SegmentConfig = section(SegmentConfig)
     index: IndexConfig = section(IndexConfig)
     preallocate: PreallocateConfig = section(PreallocateConfig)
@@ -121,8 +129,10 @@ class Config:
     append: AppendConfig = section(AppendConfig)
     read: ReadConfig = section(ReadConfig)
     retention: RetentionConfig = section(RetentionConfig)
+    stray: StrayConfig = section(StrayConfig)
     disk: DiskConfig = section(DiskConfig)
     recovery: RecoveryConfig = section(RecoveryConfig)
+    scrub: ScrubConfig = section(ScrubConfig)
     ack: AckConfig = section(AckConfig)
     message: MessageConfig = section(MessageConfig)
     topic: TopicConfig = section(TopicConfig)

@@ -204,6 +204,21 @@ class RetentionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StrayConfig:
+    """Logs that no topic claims."""
+
+    retention_ms: int = key(
+        "stray.retention",
+        keys.DURATION_OR_UNLIMITED,
+        "1d",
+        "How long a start keeps what it found of topics that were deleted, or of replicas that "
+        "went to other nodes, while it was down; counted from the start. Until then it can be "
+        "brought back from `stray/`.",
+        low=1_000,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DiskConfig:
     """Care for the space of disks."""
 
@@ -228,4 +243,29 @@ class RecoveryConfig:
         "Partitions recovered at once in each data directory.",
         low=1,
         high=64,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubConfig:
+    """Care for data that nobody reads."""
+
+    interval_ms: int = key(
+        "scrub.interval",
+        keys.DURATION_OR_UNLIMITED,
+        "7d",
+        "How often the checksums of all closed segments are verified, from the begin of one round "
+        "to that of the next; -1: never. What has rotted is found while other replicas are good.",
+        low=1_000,
+        reloadable=True,
+    )
+    rate: int = key(
+        "scrub.rate",
+        keys.BYTES,
+        "10MiB",
+        "Bytes per second that the scrub reads from each data directory, at most: 10MiB are 6 TiB "
+        "in a week. It waits behind all other reads and writes.",
+        low=4 * KIB,
+        high=INT32_MAX,
+        reloadable=True,
     )

@@ -15,7 +15,7 @@ from dlogd.clock import Clock
 from dlogd.controller import leases
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import LeaseTable
-from dlogd.controller.planner import NodeLiveness, Planner
+from dlogd.controller.planner import NodeLiveness, Planner, PlannerSettings
 from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.commands import ClaimController, Command
 from dlogd.metadata.delta import ImageDelta
@@ -63,6 +63,7 @@ class ControllerDriver:
         new_id: Callable[[], UUID],
         node_epoch: Callable[[], int],
         make_watch: MakeWatch,
+        settings: PlannerSettings,
     ) -> None:
         """`node_epoch()` is that of this life, -1 before it has registered."""
         self.plans_total = 0
@@ -77,6 +78,7 @@ class ControllerDriver:
         self._new_id = new_id
         self._node_epoch = node_epoch
         self._make_watch = make_watch
+        self._settings = settings
         self._leads = False
         self._watch: LeaseWatch | None = None
         self._wake = asyncio.Event()
@@ -157,7 +159,7 @@ class ControllerDriver:
         self.table, self._watch = table, watch
         log.info("Acting as controller controller_epoch=%d nodes=%d", epoch, len(image.nodes))
         try:
-            await self._plan_on(table, Planner(epoch, self._new_id))
+            await self._plan_on(table, Planner(epoch, self._new_id, self._settings))
         finally:
             self.table = self._watch = None
             await watch.stop()

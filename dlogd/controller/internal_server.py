@@ -68,6 +68,9 @@ class Streams(Protocol):
     ) -> tuple[bytes, asyncio.BufferedProtocol | None]:
         """Return an answer's frame and who goes on with the connection. Raises ProtocolError."""
 
+    def stop(self) -> None:
+        """Close all of them."""
+
 
 class InternalServer:
     """One listening address. Life: `start`, then `stop` once."""
@@ -112,6 +115,8 @@ class InternalServer:
             self._server.close()
         for connection in list(self._connections):
             connection.abort(None)
+        if self.streams is not None:
+            self.streams.stop()
 
     def on_open(self, connection: "InternalConnection") -> bool:
         """Account for a connection; False refuses it."""

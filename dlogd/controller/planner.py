@@ -78,7 +78,10 @@ def observed(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerSettings:
-    """How gently the controller goes about what is not urgent."""
+    """How gently the controller goes about what is not urgent.
+
+    What operators may want otherwise is in the configuration (`dlogd.cluster_timings`).
+    """
 
     scan_interval_ms: int = 1_000  # partitions are looked at no more often
     elections_max: int = 100  # preferred leaders that are moved in one plan

@@ -31,7 +31,7 @@ def admit(command: Command) -> Refused | None:
         elif isinstance(command, AlterConfigs):
             values = {c.key: c.value for c in command.changes if c.value is not None}
             if command.topic_id is None:
-                topic_configs.validate_cluster(values)
+                topic_configs.validate_stored(values)
             else:
                 topic_configs.validate_topic(values)
     except WireError as error:

@@ -43,6 +43,7 @@ class CommandKind(IntEnum):
     CLAIM_CONTROLLER = 17
     SET_FEATURE_LEVEL = 18
     GUARDED = 19
+    DELETE_TOPICS = 20
 
 
 def write_addresses(writer: Writer, addresses: tuple[NodeAddress, ...]) -> None:

@@ -49,6 +49,7 @@ from dlogd.metadata.topic_commands import (
     CreateTopic,
     CreateTopics,
     DeleteTopic,
+    DeleteTopics,
     NewTopic,
 )
 
@@ -68,6 +69,7 @@ __all__ = [
     "CreateTopic",
     "CreateTopics",
     "DeleteTopic",
+    "DeleteTopics",
     "DrainNode",
     "ElectLeaders",
     "ElectionKind",
@@ -112,6 +114,7 @@ PlainCommand = (
     | AlterAssignments
     | ClaimController
     | SetFeatureLevel
+    | DeleteTopics
 )
 
 
@@ -180,6 +183,7 @@ _READERS: dict[tuple[int, int], Callable[[UUID, Reader], PlainCommand]] = {
     (CommandKind.ALTER_ASSIGNMENTS, 1): AlterAssignments.read,
     (CommandKind.CLAIM_CONTROLLER, 1): ClaimController.read,
     (CommandKind.SET_FEATURE_LEVEL, 1): SetFeatureLevel.read,
+    (CommandKind.DELETE_TOPICS, 1): DeleteTopics.read,
 }
 """By kind and version; a version stays readable for ever."""
 
@@ -199,6 +203,7 @@ LEVELS: dict[tuple[int, int], int] = {
     # These bring a cluster to a level, so the machine itself says when they are allowed.
     (CommandKind.REGISTER_NODE, 2): 1,
     (CommandKind.SET_FEATURE_LEVEL, 1): 1,
+    (CommandKind.DELETE_TOPICS, 1): 3,
 }
 """From which feature level on a command of this kind and version is applied."""
 

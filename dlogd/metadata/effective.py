@@ -8,11 +8,19 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from dlog.types import NodeId
 from dlogd.config.bounds import FRAME_OVERHEAD_BYTES
 from dlogd.config.choices import AckMode, FlushPolicy
 from dlogd.config.schema import KEYS, Config
 from dlogd.metadata.config_values import ConfigSource, ConfigType
-from dlogd.metadata.topic_configs import CLUSTER_CONFIGS, TOPIC_CONFIGS, TopicConfigKey
+from dlogd.metadata.throttled_replicas import ThrottledReplicas, throttled
+from dlogd.metadata.topic_configs import (
+    CLUSTER_CONFIGS,
+    NODE_CONFIGS,
+    TOPIC_CONFIGS,
+    TopicConfigKey,
+    name_for_node,
+)
 
 
 class TimestampType(Enum):
@@ -42,6 +50,9 @@ class EffectiveTopicConfig:
     timestamp_type: TimestampType
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
+    replica_lag_time_max_ms: int
+    leader_throttled: ThrottledReplicas
+    follower_throttled: ThrottledReplicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +140,36 @@ def resolve(
         timestamp_type=TimestampType(value("message.timestamp.type")),
         timestamp_before_max_ms=value("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=value("message.timestamp.after.max.ms"),
+        replica_lag_time_max_ms=value("replica.lag.time.max.ms"),
+        leader_throttled=throttled(value("leader.replication.throttled.replicas")),
+        follower_throttled=throttled(value("follower.replication.throttled.replicas")),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThrottledRates:
+    """Bytes per second that a node replicates at most, of throttled replicas."""
+
+    leader: int
+    follower: int
+
+
+def throttled_rates(cluster: Mapping[str, str], node_id: NodeId) -> ThrottledRates:
+    """Return the rates that hold on a node; INT64_MAX: no limit."""
+
+    def value(name: str) -> int:
+        key = NODE_CONFIGS[name]
+        for text in (cluster.get(name_for_node(name, node_id)), cluster.get(name)):
+            try:
+                if text is not None:
+                    return int(key.kind.parse(text))
+            except ValueError:
+                continue
+        return int(key.kind.parse(key.default))
+
+    return ThrottledRates(
+        leader=value("leader.replication.throttled.rate"),
+        follower=value("follower.replication.throttled.rate"),
     )
 
 
@@ -193,11 +234,30 @@ def describe_cluster(cluster: Mapping[str, str]) -> list[ConfigEntry]:
     ]
 
 
+def describe_throttles(
+    cluster: Mapping[str, str], node_id: NodeId, *, set_only: bool = False
+) -> list[ConfigEntry]:
+    """Return what a node has of NODE_CONFIGS; with `set_only` what is set for it alone."""
+    entries = []
+    for name, key in sorted(NODE_CONFIGS.items()):
+        found = []
+        if (value := cluster.get(name_for_node(name, node_id))) is not None:
+            found.append(ConfigSynonym(name=name, value=value, source=ConfigSource.NODE))
+        elif set_only:
+            continue
+        if (value := cluster.get(name)) is not None:
+            found.append(ConfigSynonym(name=name, value=value, source=ConfigSource.CLUSTER))
+        found.append(ConfigSynonym(name=name, value=key.default, source=ConfigSource.DEFAULT))
+        entries.append(_entry(name, key, found))
+    return entries
+
+
 def describe_node(cluster: Mapping[str, str], node: Config) -> list[ConfigEntry]:
     """Return a node's configs, ordered by name: defaults of topics, and its file (read only)."""
     entries = {
         name: _entry(name, key, _synonyms(key, {}, cluster, node))
         for name, key in CLUSTER_CONFIGS.items()
+        if name not in NODE_CONFIGS
     }
     for name in KEYS:
         if name not in entries:

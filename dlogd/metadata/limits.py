@@ -18,7 +18,7 @@ INT63_MAX = (1 << 63) - 1
 LEVEL_OLDEST = 1
 """The feature level of a cluster of single nodes: what the first commands can say."""
 
-LEVEL_NEWEST = 2
+LEVEL_NEWEST = 3
 """The highest feature level that this software knows (docs/formats/commands.md)."""
 
 OUTCOMES_REMEMBERED = 1_000

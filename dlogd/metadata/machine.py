@@ -26,6 +26,7 @@ from dlogd.metadata.commands import (
     CreateTopic,
     CreateTopics,
     DeleteTopic,
+    DeleteTopics,
     DrainNode,
     ElectLeaders,
     FenceNodes,
@@ -137,4 +138,5 @@ _STEPS: dict[type[Any], Callable[[ClusterImage, Any], Step]] = {
     AlterAssignments: partition_steps.alter_assignments,
     ClaimController: cluster_steps.claim_controller,
     SetFeatureLevel: cluster_steps.set_feature_level,
+    DeleteTopics: topic_steps.delete_topics,
 }

@@ -106,6 +106,31 @@ class DeleteTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopics:
+    """Delete one life of each of many topics, all or none.
+
+    The outcome's value is how many partitions they had.
+    """
+
+    KIND: ClassVar = CommandKind.DELETE_TOPICS
+
+    command_id: UUID
+    topic_ids: tuple[TopicId, ...]
+
+    def write(self, writer: Writer) -> None:
+        """Write the body."""
+        writer.u32(len(self.topic_ids))
+        for topic_id in self.topic_ids:
+            writer.uuid(topic_id)
+
+    @classmethod
+    def read(cls, command_id: UUID, reader: Reader) -> Self:
+        """Read the body."""
+        topic_ids = tuple(reader.uuid() for _ in range(reader.count(16)))
+        return cls(command_id=command_id, topic_ids=topic_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitions:
     """Add partitions to a topic that has `partition_count` of them now (compare-and-set)."""
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlog.errors import InvalidConfigError
+from dlog.types import NodeId
 from dlogd.config.choices import AckMode, FlushPolicy
 from dlogd.config.schema import KEYS, Config
+from dlogd.metadata import throttled_replicas
 from dlogd.metadata.config_values import (
     BOOLEAN,
     INT64_MAX,
@@ -76,16 +78,15 @@ def _accept_cleanup(words: tuple[str, ...]) -> None:
         raise ValueError("compaction is not available in this version, only delete")
 
 
-def _accept_any(words: tuple[str, ...]) -> None:
-    """Accept every list."""
-
-
 _CHOICES_OF_FLUSH = choice(*(policy.value for policy in FlushPolicy))
 _CHOICES_OF_ACK = choice(*(mode.value for mode in AckMode))
 _CODECS = choice("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 _OPAQUE = "batches are kept as the producer compressed them"
 _NO_TIERS = "there is no remote storage"
-_NO_THROTTLE = "replication is not throttled per replica"
+_THROTTLED = (
+    "Replicas as `partition:node,...`, or `*`, that {}"
+    " at no more than `{}.replication.throttled.rate`; who is in sync never waits."
+)
 _NOT_COMPACTED = "Kept for compaction, which is not available in this version; no effect yet."
 
 _KEYS = (
@@ -165,6 +166,10 @@ _KEYS = (
         "ack.floor", "ack.floor", _CHOICES_OF_ACK, "ack.floor",
         "Weaker produce requests are raised to this.",
     ),
+    _from_node(
+        "replica.lag.time.max.ms", "replica.lag.time.max.ms", long(1), "replica.lag.time.max",
+        "A follower that has not had all that its leader has for so long leaves the ISR.",
+    ),
     # Batches.
     _from_node(
         "max.message.bytes", "message.max.bytes", integer(0), "message.bytes.max",
@@ -207,13 +212,15 @@ _KEYS = (
         double(0, 1), "0.5", _NOT_COMPACTED,
     ),
     # Replication quotas and tiers.
-    _inert(
+    TopicConfigKey(
         "leader.replication.throttled.replicas", "leader.replication.throttled.replicas",
-        word_list(_accept_any), "", _NO_THROTTLE,
+        word_list(throttled_replicas.accept), "",
+        _THROTTLED.format("send to followers while they lead", "leader"),
     ),
-    _inert(
+    TopicConfigKey(
         "follower.replication.throttled.replicas", "follower.replication.throttled.replicas",
-        word_list(_accept_any), "", _NO_THROTTLE,
+        word_list(throttled_replicas.accept), "",
+        _THROTTLED.format("fetch from their leader", "follower"),
     ),
     _inert(
         "remote.storage.enable", "remote.storage.enable", BOOLEAN, "false", _NO_TIERS
@@ -231,8 +238,39 @@ _KEYS = (
 TOPIC_CONFIGS: dict[str, TopicConfigKey] = {key.name: key for key in _KEYS}
 """Every config by the name that it has for a topic."""
 
-CLUSTER_CONFIGS: dict[str, TopicConfigKey] = {key.cluster_name: key for key in _KEYS}
+_NODE_KEYS = (
+    TopicConfigKey(
+        "leader.replication.throttled.rate", "leader.replication.throttled.rate",
+        long(0), str(INT64_MAX),
+        "Bytes per second that a node sends at most to followers of the replicas in"
+        " `leader.replication.throttled.replicas`.",
+    ),
+    TopicConfigKey(
+        "follower.replication.throttled.rate", "follower.replication.throttled.rate",
+        long(0), str(INT64_MAX),
+        "Bytes per second that a node fetches at most for its replicas in"
+        " `follower.replication.throttled.replicas`.",
+    ),
+)  # fmt: skip
+
+NODE_CONFIGS: dict[str, TopicConfigKey] = {key.name: key for key in _NODE_KEYS}
+"""What single nodes can have at run time, and the whole cluster for all of them; no topic."""
+
+CLUSTER_CONFIGS: dict[str, TopicConfigKey] = {
+    **{key.cluster_name: key for key in _KEYS},
+    **NODE_CONFIGS,
+}
 """Every config by the name that it has for the whole cluster."""
+
+
+def name_for_node(name: str, node_id: NodeId) -> str:
+    """Return the name under which the metadata keeps what a single node has of NODE_CONFIGS."""
+    return f"{name}@{node_id}"
+
+
+def is_of_a_node(name: str) -> bool:
+    """Whether `name_for_node` made this name, of which the cluster itself has none."""
+    return "@" in name
 
 
 def validate_topic(configs: Mapping[str, str]) -> None:
@@ -245,6 +283,14 @@ def validate_cluster(configs: Mapping[str, str]) -> None:
     """Raise InvalidConfigError for the first config that no cluster can have."""
     for name, value in configs.items():
         _validate(name, value, CLUSTER_CONFIGS, "cluster")
+
+
+def validate_stored(configs: Mapping[str, str]) -> None:
+    """Do as `validate_cluster`, also for what the metadata keeps for single nodes."""
+    for name, value in configs.items():
+        of_node, _, node_id = name.partition("@")
+        is_of_node = node_id.isdecimal() and of_node in NODE_CONFIGS
+        _validate(of_node if is_of_node else name, value, CLUSTER_CONFIGS, "cluster")
 
 
 def _validate(name: str, value: str, table: Mapping[str, TopicConfigKey], scope: str) -> None:

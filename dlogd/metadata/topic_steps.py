@@ -4,7 +4,7 @@ Pure. Each step returns the next image and a value, or raises the WireError of i
 `dlogd.metadata.machine` calls them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -30,6 +30,7 @@ from dlogd.metadata.commands import (
     CreateTopic,
     CreateTopics,
     DeleteTopic,
+    DeleteTopics,
     NewTopic,
 )
 from dlogd.metadata.election import MIN_ISR, NO_CHANGE, Change
@@ -155,15 +156,30 @@ def _new_partition(
 def delete_topic(image: ClusterImage, command: DeleteTopic) -> Step:
     """Delete one life of a topic."""
     doomed = topic_of(image, command.topic_id)
+    return _without(image, [doomed]), len(doomed.partitions)
+
+
+def delete_topics(image: ClusterImage, command: DeleteTopics) -> Step:
+    """Delete one life of each of many topics, all or none."""
+    if not command.topic_ids:
+        raise InvalidRequestError("There is no topic to delete")
+    if len(set(command.topic_ids)) != len(command.topic_ids):
+        raise InvalidRequestError("A topic id is there twice")
+    doomed = [topic_of(image, topic_id) for topic_id in command.topic_ids]
+    return _without(image, doomed), sum(len(topic.partitions) for topic in doomed)
+
+
+def _without(image: ClusterImage, doomed: Sequence[TopicImage]) -> ClusterImage:
     changed = replace(
         image,
-        topics=chunked(image.topics).without([doomed.name]),
-        topics_by_id=chunked(image.topics_by_id).without([doomed.topic_id]),
+        topics=chunked(image.topics).without([topic.name for topic in doomed]),
+        topics_by_id=chunked(image.topics_by_id).without([topic.topic_id for topic in doomed]),
     )
-    if topic_names.can_collide(doomed.name):
-        alike = topic_names.unified(doomed.name)
-        changed = replace(changed, unified_names=chunked(image.unified_names).without([alike]))
-    return changed, len(doomed.partitions)
+    names = [topic.name for topic in doomed if topic_names.can_collide(topic.name)]
+    if not names:
+        return changed
+    alike = [topic_names.unified(name) for name in names]
+    return replace(changed, unified_names=chunked(image.unified_names).without(alike))
 
 
 def create_partitions(image: ClusterImage, command: CreatePartitions) -> Step:

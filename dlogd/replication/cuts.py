@@ -5,7 +5,7 @@ Producers are read anew: what they sent behind the cut was never there.
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from dlog.types import LeaderEpoch, Offset
@@ -16,9 +16,6 @@ from dlogd.storage.engine import Engine
 from dlogd.storage.log import PartitionLog
 
 log = logging.getLogger(__name__)
-
-SaveWatermark = Callable[[PartitionLog], Awaitable[None]]
-"""Writes the high watermark of a log down before its log ends below the one on disk."""
 
 
 def divergence(plog: PartitionLog, leader_epoch: int, leader_end: int) -> Offset:
@@ -42,17 +39,16 @@ def divergence(plog: PartitionLog, leader_epoch: int, leader_end: int) -> Offset
 class Cutter:
     """Cuts the logs of followers of one node."""
 
-    def __init__(self, engine: Engine, clock: Clock, save_watermark: SaveWatermark) -> None:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
-        self._save_watermark = save_watermark
 
     async def truncate_to(self, partition: Partition, offset: Offset) -> None:
         """Drop what lies at or behind `offset`. Raises WireError or OSError."""
         plog = partition.log
         before = plog.log_end_offset
         async with self._cutting(partition):
-            await self._lower_watermark(partition, offset)
+            self._lower_watermark(partition, offset)
             await plog.truncate_to(offset)
             await self._read_producers(partition)
         log.warning(
@@ -68,7 +64,7 @@ class Cutter:
         plog = partition.log
         before = (plog.log_start_offset, plog.log_end_offset)
         async with self._cutting(partition):
-            await self._lower_watermark(partition, Offset(0))
+            self._lower_watermark(partition, Offset(0))
             await plog.start_at(offset)
             partition.high_watermark = offset
             await self._read_producers(partition)
@@ -89,7 +85,7 @@ class Cutter:
         finally:
             partition.is_cutting = False
 
-    async def _lower_watermark(self, partition: Partition, offset: Offset) -> None:
+    def _lower_watermark(self, partition: Partition, offset: Offset) -> None:
         if offset >= partition.high_watermark:
             return
         # Only after an unclean election, or below the leader's log start.
@@ -100,7 +96,6 @@ class Cutter:
             offset,
         )
         partition.high_watermark = Offset(max(offset, partition.log.log_start_offset))
-        await self._save_watermark(partition.log)
 
     async def _read_producers(self, partition: Partition) -> None:
         partition.producers.clear()

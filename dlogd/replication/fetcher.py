@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from dlog.address import Address
 from dlog.errors import DlogError, ProtocolError
 from dlog.types import NodeId
+from dlogd.clock import Clock
 from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter
 from dlogd.replication.following import NO_HANDLE, Following
 from dlogd.replication.link import Introduction, Link, LinkMemory
+from dlogd.replication.quota import RateLimiter
 from dlogd.replication.taking import FetchCounters, Taking
 from dlogd.tasks import Tasks
 
@@ -40,12 +42,15 @@ SUBSCRIBE_ROWS_MAX = 5_000
 class FetchServices:
     """What all fetchers of a node use."""
 
+    node_id: NodeId
     loop: asyncio.AbstractEventLoop
+    clock: Clock
     rng: random.Random
     tasks: Tasks
     memory: LinkMemory
     cutter: Cutter
     counters: FetchCounters
+    limiter: RateLimiter
     address: Callable[[NodeId], Address | None]
     introduce: Callable[[NodeId], Introduction]
     on_cut: Callable[[Following], None]
@@ -70,7 +75,10 @@ class Fetcher:
             services.cutter,
             services.tasks,
             services.loop,
+            services.clock,
             services.counters,
+            services.limiter,
+            node_id=services.node_id,
             subscribe=self.subscribe,
             report=self.report,
             on_taken=self._on_taken,
@@ -161,7 +169,7 @@ class Fetcher:
         chosen = []
         for following in list(self._unsubscribed):
             del self._unsubscribed[following]
-            if following.partition.is_cutting or not following.is_current:
+            if following.partition.is_cutting or not following.can_follow:
                 continue  # asked again when it is cut, or replaced by another
             self._handles += 1
             following.handle = self._handles

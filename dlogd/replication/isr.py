@@ -123,7 +123,7 @@ class IsrKeeper:
         for progress in leader.followers.values():
             node = nodes.get(progress.node_id)
             if (
-                leader.may_join(progress, partition.high_watermark)
+                partition.may_join(progress)
                 and node is not None
                 and node.active
                 and node.node_epoch == progress.node_epoch
@@ -243,8 +243,7 @@ class IsrKeeper:
         leader = None if partition is None else partition.leader
         if partition is None or leader is None:
             return
-        mark = partition.high_watermark
-        if any(leader.may_join(each, mark) for each in leader.followers.values()):
+        if any(partition.may_join(each) for each in leader.followers.values()):
             self.may_join(key)
 
     def on_image(self) -> None:

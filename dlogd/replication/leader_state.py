@@ -40,6 +40,7 @@ class FollowerProgress:
         "_word_ms",
         "caught_up_ms",
         "log_end_offset",
+        "log_start_offset",
         "node_epoch",
         "node_id",
         "promised_offset",
@@ -51,6 +52,7 @@ class FollowerProgress:
         """The life of the node that follows; -1: none does."""
         self.promised_offset = UNKNOWN
         self.log_end_offset = UNKNOWN
+        self.log_start_offset = UNKNOWN
         self.caught_up_ms = now_ms
         self._end_at_word = Offset(0)
         self._word_ms = now_ms
@@ -58,7 +60,7 @@ class FollowerProgress:
     def begin(self, node_epoch: int) -> None:
         """It begins to follow, or anew: nothing that it said before counts."""
         self.node_epoch = node_epoch
-        self.promised_offset = self.log_end_offset = UNKNOWN
+        self.promised_offset = self.log_end_offset = self.log_start_offset = UNKNOWN
 
     def end(self) -> None:
         """It follows no more. What it has promised stays promised, in this epoch."""
@@ -163,13 +165,24 @@ class LeaderState:
                 lowest = progress.promised_offset
         return Offset(max(lowest, present))
 
-    def may_join(self, progress: FollowerProgress, high_watermark: int) -> bool:
-        """Return whether a follower may be proposed for the ISR (rule 2.6)."""
+    def low_watermark(self, own_start: int) -> Offset:
+        """Return where all logs in sync begin or have begun: nobody shows what is below."""
+        starts = [progress.log_start_offset for progress in self._counted]
+        return Offset(min((own_start, *starts)))
+
+    def may_join(
+        self, progress: FollowerProgress, high_watermark: int, log_start_offset: int
+    ) -> bool:
+        """Return whether a follower may be proposed for the ISR (rule 2.6).
+
+        What was deleted must be gone from its log as well: it may lead at once.
+        """
         return (
             progress.node_id not in self.isr
             and progress.node_epoch >= 0
             and progress.promised_offset >= high_watermark
             and progress.promised_offset >= self.epoch_start_offset
+            and progress.log_start_offset >= log_start_offset
         )
 
     def laggards(self, leader_end: int, now_ms: int, lag_ms_max: int) -> list[NodeId]:

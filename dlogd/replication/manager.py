@@ -86,8 +86,8 @@ class ReplicaManager:
         self._snapshotting = Snapshotting(self.by_id, placement.clock, placement.engine)
         self.on_closed: Callable[[Key], None] = _ignore
         """Called when a replica is closed for ever."""
-        logs.high_watermark_of = self._watermark_of
         self.roles = Roles(self.by_id, placement.node_id, placement.lease, placement.clock)
+        logs.high_watermark_of = self._high_watermark_of
 
     async def recover(self, image: ClusterImage, known_directories: Sequence[UUID] = ()) -> None:
         """Recover the log of every partition that the image places here.
@@ -340,7 +340,7 @@ class ReplicaManager:
             producers=producers,
             settings=settings_of(effective),
             lease=place.lease,
-            high_watermark=self._logs.recovered_high_watermark((topic.topic_id, name.partition)),
+            high_watermark=self._logs.stored_high_watermark(plog),
         )
         partition.closed = NotLeaderOrFollowerError(f"{name} is being opened")
         partition.leader = None
@@ -367,14 +367,10 @@ class ReplicaManager:
                 name = topic.topic_partition(index)
                 log.error("Cannot delete log, trying again partition=%s error=%s", name, error)
 
-    def _watermark_of(self, plog: PartitionLog) -> Offset:
-        """Return what to write down: what is below is committed, and safe in this log."""
-        partition = self.by_id.get((plog.topic_id, plog.topic_partition.partition))
-        if partition is None or partition.log is not plog:
-            return self._logs.recovered_high_watermark(
-                (plog.topic_id, plog.topic_partition.partition)
-            )
-        return Offset(min(partition.high_watermark, plog.promised_offset))
+    def _high_watermark_of(self, plog: PartitionLog) -> Offset:
+        """Return what storage keeps of a watermark, and never drops by retention before it."""
+        partition = self.by_id.get(plog.key)
+        return partition.high_watermark if partition else self._logs.stored_high_watermark(plog)
 
     def logs(self) -> list[PartitionLog]:
         """Return the logs of all open partitions."""

@@ -11,10 +11,9 @@ Owner: the event loop's thread; made by `dlogd.replication.manager`.
 import asyncio
 from collections.abc import Iterable
 
-from dlog.batch.header import BATCH_STRUCT, LENGTH_OVERHEAD_BYTES, patch_log_append_time
+from dlog.batch.header import BATCH_STRUCT, patch_log_append_time
 from dlog.errors import (
     FencedLeaderEpochError,
-    InvalidRecordError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
@@ -32,11 +31,12 @@ from dlog.types import (
     TopicPartition,
 )
 from dlogd.clock import Clock
-from dlogd.replication.ack_queue import AckQueue
-from dlogd.replication.batch_checks import PartitionSettings, check_produced, check_replicated
+from dlogd.replication.acks import Acks
+from dlogd.replication.batch_checks import PartitionSettings, check_produced
 from dlogd.replication.leader_state import ALONE, FollowerProgress, Leadership, LeaderState
 from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.producers import ProducerStates
+from dlogd.replication.trims import Trims
 from dlogd.replication.waiters import AckWaiter, FetchWaiter, Reporter, Subscriber
 from dlogd.storage.log import PartitionLog
 
@@ -45,7 +45,6 @@ Appended = tuple[int, int, int]
 
 ALL = -1
 """acks=all."""
-_APPEND_TIME_BIT = 0x08
 
 
 class Partition:
@@ -56,11 +55,9 @@ class Partition:
     """
 
     __slots__ = (
-        "_all_acks",
+        "_acks",
         "_clock",
         "_fetches",
-        "_lease",
-        "_own_acks",
         "_subscribers",
         "appended_bytes",
         "appended_records",
@@ -77,6 +74,7 @@ class Partition:
         "settings",
         "topic_id",
         "topic_partition",
+        "trims",
         "unsnapshotted_bytes",
     )
 
@@ -119,9 +117,8 @@ class Partition:
         # Appended since the producer state was written last.
         self.unsnapshotted_bytes = 0
         self._clock = clock
-        self._lease = lease
-        self._own_acks = AckQueue(loop, self._judge, self._late)
-        self._all_acks = AckQueue(loop, self._judge, self._late)
+        self._acks = Acks(loop, clock, lease, self._late)
+        self.trims = Trims(loop)
         self._fetches: dict[FetchWaiter, int] = {}
         self._subscribers: dict[NodeId, Subscriber] = {}
         log.on_promised = self.on_promised
@@ -133,20 +130,20 @@ class Partition:
 
         The epoch comes first, as with Kafka: who has an old one asks for metadata anyway.
         """
-        self.check_in_service()
-        if current_leader_epoch != -1 and current_leader_epoch != self.leader_epoch:
-            if current_leader_epoch < self.leader_epoch:
-                raise FencedLeaderEpochError(f"The leader epoch is {self.leader_epoch}")
-            raise UnknownLeaderEpochError(f"The leader epoch is only {self.leader_epoch}")
+        self.check_readable(current_leader_epoch)
         if self.closed is not None:
             raise self.closed.with_traceback(None)
 
-    def check_in_service(self) -> None:
-        """Raise when this replica is out of service, or for ever gone."""
+    def check_readable(self, current_leader_epoch: int = -1) -> None:
+        """Raise when this replica cannot be read, led here or not (KIP-392)."""
         if self.is_ended or self.log.failed is not None:
             error = self.closed or self.log.failed
             assert error is not None
             raise error.with_traceback(None)
+        if current_leader_epoch != -1 and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise FencedLeaderEpochError(f"The leader epoch is {self.leader_epoch}")
+            raise UnknownLeaderEpochError(f"The leader epoch is only {self.leader_epoch}")
 
     def check_watermark(self) -> None:
         """Raise while nobody knows how far records are committed in this epoch (KIP-207)."""
@@ -171,6 +168,7 @@ class Partition:
             gone = self._subscribers.pop(node_id)
             gone.on_end(NotLeaderOrFollowerError("The node has no replica of the partition"))
         self._advance()
+        self.settle_trims()
 
     def follow(self, leader_epoch: LeaderEpoch, why: WireError) -> None:
         """Serve nobody until `lead`; whoever waits hears `why`."""
@@ -183,8 +181,8 @@ class Partition:
             self.wake_fetches()
 
     def _end_epoch(self, error: WireError) -> None:
-        self._own_acks.fail(error)
-        self._all_acks.fail(error)
+        self._acks.fail(error)
+        self.trims.fail(error)
         subscribers, self._subscribers = self._subscribers, {}
         for each in subscribers.values():
             each.on_end(error)
@@ -240,39 +238,6 @@ class Partition:
                 each.on_append()
         return base_offset, end_offset, append_time_ms
 
-    def append_as_follower(self, buffer: bytearray, start: int, end: int) -> int:
-        """Append the batches that the leader sent, verbatim; return the position after the last.
-
-        That is before `end` when there is no append memory now: go on from there by
-        `log.when_writable`. Raises WireError; what came before the offending batch is appended.
-        """
-        log = self.log
-        view = memoryview(buffer)
-        position = start
-        while position < end:
-            fields = check_replicated(view, position, end, log.log_end_offset)
-            epoch = LeaderEpoch(fields[2])
-            if not log.last_epoch <= epoch <= self.leader_epoch:
-                raise InvalidRecordError(
-                    f"The leader sent a batch of epoch {epoch} after {log.last_epoch}"
-                )
-            following = position + fields[1] + LENGTH_OVERHEAD_BYTES
-            if log.append(view[position:following], fields, leader_epoch=epoch) is None:
-                break
-            if fields[9] >= 0:
-                self._note_producer(fields)
-            self.unsnapshotted_bytes += following - position
-            position = following
-        return position
-
-    def _note_producer(self, fields: tuple[int, ...]) -> None:
-        stamped = fields[5] & _APPEND_TIME_BIT
-        self.producers.update(
-            fields[9], fields[10], fields[11], fields[6] + 1,
-            fields[0], fields[0] + fields[6], fields[8] if stamped else -1,
-            self._clock.timestamp_ms(),
-        )  # fmt: skip
-
     # -- acknowledging
 
     def is_safe(self, end_offset: int, acks: int) -> bool:
@@ -288,20 +253,12 @@ class Partition:
         self, end_offset: int, acks: int, timeout_ms: int, waiter: AckWaiter, index: int = 0
     ) -> None:
         """Call `waiter.on_acked` when all below `end_offset` is as safe as `acks` asks for."""
-        queue = self._all_acks if self._waits_for_all(acks) else self._own_acks
+        queue = self._acks.all if self._waits_for_all(acks) else self._acks.own
         queue.add(end_offset, timeout_ms, waiter, index)
 
     def acknowledge(self, waiter: AckWaiter, index: int = 0) -> None:
         """Call `waiter.on_acked` for what is safe already; its owner drains."""
-        error, now_us = self._judge(None)
-        waiter.on_acked(index, error, now_us)
-
-    def _judge(self, error: WireError | None) -> tuple[WireError | None, int]:
-        now_us = self._clock.now_us()
-        if error is None and now_us >= self._lease.valid_until_us:
-            # Somebody else may lead already (rule 2.10), whatever this node has heard.
-            error = NotLeaderOrFollowerError("The lease of this node has ended")
-        return error, now_us
+        self._acks.acknowledge(waiter, index)
 
     def _late(self) -> WireError:
         leader = self.leader
@@ -321,13 +278,13 @@ class Partition:
             self._end_epoch(error)
             self.wake_fetches()
             return
-        self._own_acks.settle_to(log.promised_offset)
+        self._acks.own.settle_to(log.promised_offset)
         self._advance()
 
     @property
     def waiting_count(self) -> int:
         """How many produce requests wait for their acknowledgement."""
-        return len(self._own_acks) + len(self._all_acks)
+        return len(self._acks)
 
     # -- followers
 
@@ -349,6 +306,22 @@ class Partition:
         """A follower that is subscribed holds everything below `promised` safely."""
         progress.on_progress(promised, end, self.log.log_end_offset, now_ms)
         self._advance()
+        self.settle_trims()
+
+    def settle_trims(self) -> None:
+        """Log starts have moved, here or at a follower: let those be answered who wait for it."""
+        if self.trims and self.leader is not None:
+            self.trims.settle_to(self.leader.low_watermark(self.log.log_start_offset))
+
+    def may_join(self, progress: FollowerProgress) -> bool:
+        """Return whether a follower may be proposed for the ISR now."""
+        leader, start = self.leader, self.log.log_start_offset
+        return leader is not None and leader.may_join(progress, self.high_watermark, start)
+
+    def announce(self) -> None:
+        """Tell followers what has changed beside records: where the log begins."""
+        for each in self._subscribers.values():
+            each.on_watermark()
 
     def _advance(self) -> None:
         leader = self.leader
@@ -359,7 +332,7 @@ class Partition:
             return
         assert self.high_watermark < mark <= self.log.promised_offset
         self.high_watermark = mark
-        self._all_acks.settle_to(mark)
+        self._acks.all.settle_to(mark)
         for each in self._subscribers.values():
             each.on_watermark()
         self.wake_fetches()

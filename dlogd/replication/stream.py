@@ -32,12 +32,12 @@ _KIND = struct.Struct(">B3xI")
 _TAKEN = struct.Struct(">Q")
 _HANDLE = struct.Struct(">I")
 _SUBSCRIBE = struct.Struct(">I16siiqiqq")
-_PROGRESS = struct.Struct(">Iqq")
+_PROGRESS = struct.Struct(">Iqqq")
 _DATA = struct.Struct(">IqqqiB")
 _REFUSED = struct.Struct(">Ihiqqq")
 
-Progress = tuple[int, int, int]
-"""Handle, promised offset, log end offset of the follower."""
+Progress = tuple[int, int, int, int]
+"""Handle, promised offset, log end offset, log start offset of the follower."""
 
 DataRow = tuple[int, int, int, int, int, int]
 """Handle, high watermark, log start offset, base offset of the records, their bytes, flags."""

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 
 from dlog.errors import ERRORS, NONE, OffsetOutOfRangeError, ProtocolError, WireError
 from dlog.types import NodeId, Offset
+from dlogd.clock import Clock
 from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter, divergence
+from dlogd.replication.follower_append import append_as_follower
 from dlogd.replication.following import NO_HANDLE, Following
 from dlogd.replication.link import Link
+from dlogd.replication.quota import RateLimiter
 from dlogd.replication.stream import Refusal
 from dlogd.tasks import Tasks
 
@@ -62,8 +65,11 @@ class Taking:
         cutter: Cutter,
         tasks: Tasks,
         loop: asyncio.AbstractEventLoop,
+        clock: Clock,
         counters: FetchCounters,
+        limiter: RateLimiter,
         *,
+        node_id: NodeId,
         subscribe: Callable[[Following], None],
         report: Callable[[Following], None],
         on_taken: Callable[[int], None],
@@ -74,6 +80,9 @@ class Taking:
         self._cutter = cutter
         self._tasks = tasks
         self._loop = loop
+        self._clock = clock
+        self._limiter = limiter
+        self._node_id = node_id
         self._counters = counters
         self._subscribe = subscribe
         self._report = report
@@ -140,8 +149,12 @@ class Taking:
                 self._begin_log(following, Offset(base_offset), cursor)
                 return False
             try:
-                reached = partition.append_as_follower(
-                    cursor.buffer, cursor.position, cursor.row_end
+                reached = append_as_follower(
+                    partition,
+                    cursor.buffer,
+                    cursor.position,
+                    cursor.row_end,
+                    self._clock.timestamp_ms(),
                 )
             except WireError as error:
                 self._on_append_error(following, error)
@@ -157,8 +170,27 @@ class Taking:
         if log_start > plog.log_start_offset and not following.trimming:
             following.trimming = True
             self._tasks.spawn("trim follower", self._trim(following, log_start))
-        if flags & stream.MORE:
+        if flags & stream.MORE and not self._is_throttled(following, base_offset, size):
             self._report(following)
+        return True
+
+    def _is_throttled(self, following: Following, base_offset: int, size: int) -> bool:
+        """Whether a follower that catches up has to slow down; then the leader hears later."""
+        limiter = self._limiter
+        throttled = following.partition.settings.follower_throttled
+        if not limiter.is_limited or not throttled.holds(following.key[1], self._node_id):
+            return False
+        wait_us = limiter.may_send(size, self._clock.now_us())
+        if not wait_us:
+            return False
+
+        def go_on() -> None:
+            following.ceiling = None
+            if following.handle != NO_HANDLE:
+                self._report(following)
+
+        following.ceiling = base_offset
+        self._loop.call_later(wait_us / 1e6, go_on)
         return True
 
     def _hold(self, cursor: _Cursor) -> None:
@@ -228,6 +260,8 @@ class Taking:
             )
         finally:
             following.trimming = False
+        if following.is_current:
+            self._report(following)
 
     # -- refusals
 

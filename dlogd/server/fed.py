@@ -63,9 +63,10 @@ class Fed:
         "_locate_rounds",
         "awaits_word",
         "handle",
-        "is_locating",
+        "is_resting",
         "is_marked",
         "key",
+        "log_start_sent",
         "partition",
         "progress",
         "sent_offset",
@@ -89,15 +90,15 @@ class Fed:
         self.sent_offset = offset
         self.awaits_word = False
         self.is_marked = False
-        self.is_locating = False
-        self.watermark_sent = -1
+        self.is_resting = False
+        self.watermark_sent = self.log_start_sent = -1
         self._locate_rounds = 0
 
     # -- what the partition says
 
     def on_append(self) -> None:
         """There is more to send."""
-        if not (self.is_marked or self.awaits_word or self.is_locating):
+        if not (self.is_marked or self.awaits_word or self.is_resting):
             self._feed.mark(self)
 
     def on_watermark(self) -> None:
@@ -120,8 +121,17 @@ class Fed:
     def has_more(self) -> bool:
         """Whether there is something to send that can be sent now."""
         return (
-            not (self.awaits_word or self.is_locating)
+            not (self.awaits_word or self.is_resting)
             and self.sent_offset < self.partition.log.log_end_offset
+        )
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the follower does not know of the newest watermark or log start."""
+        partition = self.partition
+        return (self.watermark_sent, self.log_start_sent) != (
+            partition.high_watermark,
+            partition.log.log_start_offset,
         )
 
     def take(self, bytes_max: int, *, is_first: bool) -> Taken | None:
@@ -135,7 +145,7 @@ class Fed:
         if read is None:
             if self._locate_rounds > LOCATE_ROUNDS_MAX:
                 raise KafkaStorageError(f"Offset {offset} of {plog.topic_partition} is not found")
-            self.is_locating = True
+            self.is_resting = True
             return None
         self._locate_rounds = 0
         if not read.bytes:
@@ -156,7 +166,7 @@ class Fed:
     def row(self, taken: Taken) -> DataRow:
         """Return what the follower is told with the records."""
         watermark = self.watermark_sent = self.partition.high_watermark
-        log_start = self.partition.log.log_start_offset
+        log_start = self.log_start_sent = self.partition.log.log_start_offset
         flags = MORE if self.awaits_word and taken.bytes else 0
         return self.handle, watermark, log_start, taken.base_offset, taken.bytes, flags
 
@@ -168,12 +178,12 @@ class Fed:
         except WireError as error:
             return error
         finally:
-            self.is_locating = False
+            self.is_resting = False
         return None
 
     # -- what the follower says
 
-    def on_progress(self, promised: int, end: int, now_ms: int) -> None:
+    def on_progress(self, promised: int, end: int, start: int, now_ms: int) -> None:
         """Credit the follower with what it has promised. Raises ProtocolError for nonsense."""
         progress = self.progress
         if not progress.promised_offset <= promised <= end <= self.partition.log.log_end_offset:
@@ -182,6 +192,7 @@ class Fed:
                 f" {progress.promised_offset}, the leader has"
                 f" {self.partition.log.log_end_offset}"
             )
+        progress.log_start_offset = Offset(start)
         self.partition.on_progress(progress, promised, end, now_ms)
         if self.awaits_word and end > self.sent_offset:
             self.awaits_word = False

@@ -20,6 +20,7 @@ from dlogd.storage.files import Directory
 IDENTITY = "identity"
 CLEAN_SHUTDOWN = "clean-shutdown"
 HIGH_WATERMARKS = "high-watermarks"
+PROMISED_OFFSETS = "promised-offsets"
 METADATA_VERSION = "metadata-version"
 LIFE = "life"
 VERSION = 1

@@ -1,4 +1,4 @@
-"""The end of all logs of a node: high watermarks, logs, clean-shutdown markers, locks.
+"""The end of all logs of a node: what is kept beside them, logs, clean-shutdown markers, locks.
 
 Each data directory ends by itself, so that one that hangs does not keep the others from their
 markers. Owner: the event loop's thread; made by `dlogd.storage.manager`.
@@ -6,7 +6,7 @@ markers. Owner: the event loop's thread; made by `dlogd.storage.manager`.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 
 from dlog.errors import WireError
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 CLOSING_COUNT_MAX = 32
 SAVE_SHARE = 0.25
-"""Part of the time that saving the high watermarks may take, before any log is closed."""
+"""Part of the time in which nothing but the offsets of logs is saved; then logs are closed."""
 
 
 class Closing:
@@ -42,19 +42,36 @@ class Closing:
 
     async def run(self, *, clean: bool, timeout_s: float | None) -> list[str]:
         """End everything, for at most `timeout_s`; return what hangs."""
-        loop = self._services.loop
-        begin = loop.time()
-        if clean:
-            await self._each(self._save, None if timeout_s is None else timeout_s * SAVE_SHARE)
-        await self._tasks.close()
-        left_s = None if timeout_s is None else max(0.0, timeout_s - (loop.time() - begin))
-        await self._each(partial(self._close, clean=clean), left_s)
-        return list(self.awaited)
+        begin = self._services.loop.time()
 
-    async def _each(self, end: Callable[[Home], Awaitable[None]], timeout_s: float | None) -> None:
+        def left_s(share: float) -> float | None:
+            if timeout_s is None:
+                return None
+            return max(0.0, begin + timeout_s * share - self._services.loop.time())
+
+        saving = asyncio.gather(*map(self._save, self._homes if clean else ()))
+        ending = [saving]
         try:
-            await asyncio.wait_for(asyncio.gather(*map(end, self._homes)), timeout_s)
-        except TimeoutError:
+            await self._wait(ending, left_s(SAVE_SHARE))
+            await self._tasks.close()
+            ending.append(asyncio.gather(*(self._close(home, clean=clean) for home in self._homes)))
+            # What was slow to be saved has as much time as the rest.
+            await self._wait(ending, left_s(1.0))
+            return list(self.awaited)
+        finally:
+            for each in ending:
+                each.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
+
+    async def _wait(
+        self, ending: Sequence[asyncio.Future[list[None]]], timeout_s: float | None
+    ) -> None:
+        """Wait for ends, which go on when that takes longer; raise what they raise."""
+        _, late = await asyncio.wait(ending, timeout=timeout_s)
+        for each in ending:
+            if each.done():
+                each.result()
+        if late:
             log.warning("Storage does not end in time awaited=%s", ", ".join(self.awaited))
 
     async def _await(self, name: str, work: Awaitable[None]) -> None:
@@ -65,7 +82,7 @@ class Closing:
 
     async def _save(self, home: Home) -> None:
         if home.failure is None and home.confirmed:
-            await self._await(f"high watermarks of {home.path}", self._upkeep.save(home))
+            await self._await(f"offsets of logs in {home.path}", self._upkeep.marks.save(home))
 
     async def _close(self, home: Home, *, clean: bool) -> None:
         ends: dict[str, Offset] = {}

@@ -67,9 +67,20 @@ class Cutter:
                 raise KafkaStorageError(f"Nobody located offset {offset} before the truncation")
             if place[1] < state.log_start_offset:
                 # Of that batch only the second half counts, and it goes: nothing is left.
-                await self._with_frozen_flushes(self._start_at(state.log_start_offset))
+                start = state.log_start_offset
+                await self._cut(start, lambda: self._start_at(start))
             else:
-                await self._with_frozen_flushes(self._truncate(*place))
+                await self._cut(place[1], partial(self._truncate, *place))
+
+    async def _cut(self, ceiling: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do `work`, which may leave no more than what is below `ceiling`."""
+        state = self._state
+        state.cut_ceiling = Offset(ceiling)
+        try:
+            await state.on_cut(state)
+            await self._with_frozen_flushes(work())
+        finally:
+            state.cut_ceiling = None
 
     async def _with_frozen_flushes(self, work: Coroutine[Any, Any, None]) -> None:
         state = self._state
@@ -154,7 +165,8 @@ class Cutter:
         """Drop everything; the log is empty then and begins at `offset`."""
         async with self._maintenance.lock:
             self._check()
-            await self._with_frozen_flushes(self._start_at(offset))
+            ceiling = min(offset, self._state.log_start_offset)
+            await self._cut(ceiling, partial(self._start_at, offset))
 
     async def _start_at(self, offset: int) -> None:
         state = self._state

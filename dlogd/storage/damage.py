@@ -6,6 +6,7 @@ Owner: the event loop's thread.
 """
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from dlog.errors import CorruptMessageError
@@ -19,23 +20,44 @@ REPEATS_MAX = 2
 OFFSETS_MAX = 32
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
+    """Where a segment has no batch that could be served. What ends is exclusive."""
+
+    path: str
+    position: int
+    end_position: int
     first_offset: int
     next_offset: int
     error: CorruptMessageError
 
 
+def _ignore() -> None:
+    """Nobody asked to be told."""
+
+
 class Damage:
     """The damaged places of one log."""
 
-    __slots__ = ("_places", "_sent")
+    __slots__ = ("_places", "_sent", "on_note")
 
     def __init__(self) -> None:
-        self._places: dict[tuple[str, int], _Place] = {}
+        self._places: dict[tuple[str, int], Place] = {}
         self._sent: dict[int, int] = {}
+        self.on_note: Callable[[], None] = _ignore
+        """Called when a place was noted that was not known."""
 
-    def note(self, path: str, position: int, first_offset: int, next_offset: int) -> None:
-        """There is no batch at `position`: offsets in [first, next) cannot be found."""
+    @property
+    def places(self) -> list[Place]:
+        """All that is known, in the order in which it was found."""
+        return list(self._places.values())
+
+    def note(
+        self, path: str, position: int, first_offset: int, next_offset: int, end_position: int
+    ) -> None:
+        """There is no batch at `position`: offsets in [first, next) cannot be found.
+
+        The next good one is at `end_position`, or the segment ends there.
+        """
         key = (path, position)
         if key in self._places:
             return
@@ -46,10 +68,13 @@ class Damage:
         log.error("Damaged log file=%s position=%d error=%s", path, position, error)
         while len(self._places) >= PLACES_MAX:
             del self._places[next(iter(self._places))]
-        self._places[key] = _Place(first_offset, next_offset, error)
+        self._places[key] = Place(path, position, end_position, first_offset, next_offset, error)
+        self.on_note()
 
     def check(self, offset: int) -> None:
         """Raise CorruptMessageError when `offset` lies in a damaged place."""
+        if not self._places:
+            return
         for place in self._places.values():
             if place.first_offset <= offset < place.next_offset:
                 raise place.error.with_traceback(None)

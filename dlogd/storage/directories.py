@@ -1,6 +1,6 @@
 """One data directory of a node: whose it is, which logs it holds, whether it is in service.
 
-    <data_dir>/identity, life, clean-shutdown, high-watermarks  dlogd.storage.checkpoint
+    <data_dir>/identity, life, clean-shutdown, ...  dlogd.storage.checkpoint
     <data_dir>/lock                                    held by flock while a daemon runs
     <data_dir>/topics/<topic>-<partition>.<topic id>/  one log; `.deleted` behind it: going
     <data_dir>/spare                                   dlogd.storage.spare
@@ -54,6 +54,12 @@ def parse_log_name(name: str) -> LogKey | None:
     return (UUID(found[3]), PartitionId(int(found[2]))) if found else None
 
 
+def parse_stray_name(name: str) -> LogKey | None:
+    """Do the same for a name in `stray/`, which may have got a number."""
+    front, _, number = name.rpartition(".")
+    return parse_log_name(front if number.isdecimal() else name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What was found when a directory was locked."""
@@ -71,12 +77,13 @@ class Survey:
     # Log end offsets of an orderly stop; empty after a crash.
     clean_ends: Mapping[str, Offset]
     high_watermarks: Mapping[str, Offset]
+    promised_offsets: Mapping[str, Offset]
     strays: Sequence[str]
     deleted: Sequence[str]
     # Small files that were there but could not be used.
     complaints: Sequence[str]
     life: Life
-    has_checkpoint: bool  # the high watermarks could be read
+    has_checkpoint: bool  # the promised offsets could be read
     was_clean: bool  # an orderly stop has left its marker
 
 
@@ -94,6 +101,11 @@ class DataDirectory:
     def path(self) -> str:
         """Path for messages."""
         return self._root.path
+
+    @property
+    def root(self) -> Directory:
+        """The directory itself."""
+        return self._root
 
     @property
     def topics(self) -> Directory:
@@ -169,6 +181,7 @@ class DataDirectory:
         self.topics.sync()
         clean_ends = self._load_offsets(checkpoint.CLEAN_SHUTDOWN, complaints)
         high_watermarks = self._load_offsets(checkpoint.HIGH_WATERMARKS, complaints)
+        promised_offsets = self._load_offsets(checkpoint.PROMISED_OFFSETS, complaints)
         life = self._load_life(complaints)
         checkpoint.remove_file(self._root, checkpoint.CLEAN_SHUTDOWN)
         names: dict[LogKey, str] = {}
@@ -188,7 +201,8 @@ class DataDirectory:
             names=names,
             clean_ends=clean_ends or {},
             high_watermarks=high_watermarks or {},
-            has_checkpoint=high_watermarks is not None,
+            promised_offsets=promised_offsets or {},
+            has_checkpoint=promised_offsets is not None,
             strays=strays,
             deleted=deleted,
             complaints=complaints,
@@ -254,6 +268,17 @@ class DataDirectory:
         self._stray.sync()
         self.topics.sync()
 
+    def strays(self) -> dict[str, LogKey]:
+        """Return what was set aside and whose logs it is, by names."""
+        assert self._stray is not None
+        found = {name: parse_stray_name(name) for name in self._stray.names()}
+        return {name: key for name, key in found.items() if key is not None}
+
+    def remove_stray(self, name: str) -> None:
+        """Remove a log that was set aside."""
+        assert self._stray is not None
+        self._stray.remove_tree(name)
+
     # -- logs
 
     def make_log_directories(self, names: Sequence[str]) -> None:
@@ -283,9 +308,8 @@ class DataDirectory:
 
     # -- small files, space
 
-    def save_high_watermarks(self, offsets: Mapping[str, Offset]) -> None:
-        """Replace the file of high watermarks, by names of log directories."""
-        kind = checkpoint.HIGH_WATERMARKS
+    def save_offsets(self, kind: str, offsets: Mapping[str, Offset]) -> None:
+        """Replace the file of high watermarks or promised offsets, by names of log directories."""
         checkpoint.replace_file(self._root, kind, checkpoint.encode_offsets(kind, offsets))
 
     def save_life(self, life: Life) -> None:

@@ -73,6 +73,9 @@ class Directory(Protocol):
     def exists(self, name: str) -> bool:
         """Return whether `name` is there."""
 
+    def mode(self, name: str) -> int:
+        """Return the permission bits of a file, those of its target when it is a link."""
+
     def open(
         self, name: str, *, create: bool = False, direct: bool = False, read_only: bool = False
     ) -> File:

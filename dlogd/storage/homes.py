@@ -4,6 +4,7 @@ The blocking half is `dlogd.storage.directories`; what happens to homes is decid
 `dlogd.storage.manager`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -34,6 +35,8 @@ class StorageSettings:
     retention_check_interval_ms: int = 30_000
     high_watermark_interval_ms: int = 5_000
     direct_required: bool = False
+    scrub_interval_ms: int = 7 * 86_400_000  # -1: never
+    scrub_rate: int = 10 << 20  # bytes per second of each directory
 
 
 class Home:
@@ -58,6 +61,7 @@ class Home:
         # From the last run of the daemon, by names of log directories.
         self.clean_ends: dict[str, Offset] = {}
         self.high_watermarks: dict[str, Offset] = {}
+        self.promised_offsets: dict[str, Offset] = {}
         self.life = Life()  # which life of the node used it last
         self.has_checkpoint = False  # what it had on stable storage is known
         self.was_clean = False  # that life ended in order
@@ -67,6 +71,7 @@ class Home:
         self.gone: dict[LogKey, None] = {}  # logs that had records and are not there
         self.confirmed = False
         """Whether what this start found may be forgotten: the cluster knows it, or need not."""
+        self.scrub_status: Callable[[], dict[str, Any]] | None = None
         self.space = DiskSpace(settings.reserve)
         self.services = replace(services, spare=directory.spare)
         self.creations = GroupedWork(
@@ -89,6 +94,11 @@ class Home:
         self.logs[key] = opened
         if self._refusal is not None:
             opened.refusal = self._refusal
+
+    def forget_marks(self, name: str) -> None:
+        """What an earlier log of this name had says nothing about the one that begins."""
+        self.high_watermarks.pop(name, None)
+        self.promised_offsets.pop(name, None)
 
     # -- space
 
@@ -146,4 +156,5 @@ class Home:
             "free_bytes": self.space.free_bytes,
             "reserve_bytes": self.space.reserve_bytes,
             "appends_refused": self.space.is_low,
+            "scrub": None if self.scrub_status is None else self.scrub_status(),
         }

@@ -7,12 +7,12 @@ reading each get it as their first argument.
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from dlog.errors import KafkaStorageError, WireError
-from dlog.types import LeaderEpoch, Offset, TopicId, TopicPartition
+from dlog.types import LeaderEpoch, Offset, PartitionId, TopicId, TopicPartition
 from dlogd.clock import Clock
 from dlogd.storage.damage import Damage
 from dlogd.storage.engine import Engine
@@ -58,6 +58,7 @@ class LogState:
         "blocked",
         "closed",
         "config",
+        "cut_ceiling",
         "damage",
         "directory",
         "epochs",
@@ -67,6 +68,7 @@ class LogState:
         "last_epoch",
         "log_end_offset",
         "log_start_offset",
+        "on_cut",
         "on_failure",
         "on_promised",
         "promised_offset",
@@ -110,10 +112,19 @@ class LogState:
         self.closed = False
         self.on_promised: Callable[[Any], None] = _ignore
         self.on_failure: Callable[[Any, OSError], None] = _ignore_failure
+        # Awaited before the end is cut back, while `cut_ceiling` says how far: nothing on disk may
+        # go on saying that there was more.
+        self.on_cut: Callable[[Any], Awaitable[None]] = _no_notes
+        self.cut_ceiling: Offset | None = None
         self.flush_waiters: list[tuple[Offset, asyncio.Future[None]]] = []
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.topic_partition}>"
+
+    @property
+    def key(self) -> tuple[TopicId, PartitionId]:
+        """What tells logs apart, whatever becomes of their topics' names."""
+        return self.topic_id, self.topic_partition.partition
 
     # -- segments
 
@@ -264,6 +275,10 @@ class LogState:
 
 def _ignore(_: LogState) -> None:
     """Nobody waits for promises."""
+
+
+async def _no_notes(_: LogState) -> None:
+    """Nobody keeps notes about this log."""
 
 
 def _ignore_failure(_: LogState, __: OSError) -> None:

@@ -56,13 +56,12 @@ class LogManager:
         settings: StorageSettings,
     ) -> None:
         self.logs: dict[LogKey, PartitionLog] = {}
-        # Logs that could not be opened, and why; not tried again before the next start.
-        self.failures: dict[LogKey, WireError] = {}
+        self.failures: dict[LogKey, WireError] = {}  # why logs could not be opened at the start
         self.log_failures_total = 0  # of logs that were in service
         self.cluster_id = ""
         self.progress = OpenProgress()
         self.on_directory_failed: Callable[[Home, OSError], None] = _ignore
-        # What high watermark to save for a log; replication knows better than this default.
+        # What high watermark to save for a log: replication knows better.
         self.high_watermark_of: Callable[[PartitionLog], Offset] = _promised
         self._services = services
         self._settings = settings
@@ -105,16 +104,11 @@ class LogManager:
         """Identities of directories that have failed; the same object until that changes."""
         return self._failed_ids
 
-    def recovered_high_watermark(self, key: LogKey) -> Offset:
-        """Return the high watermark that was saved last before this start; 0 when unknown."""
-        home = self._home_of(key)
-        return Offset(0) if home is None else home.high_watermarks.get(home.names[key], Offset(0))
-
-    async def save_watermark(self, opened: PartitionLog) -> None:
-        """Write the high watermark of a log down now: it is about to be lower than on disk."""
-        home = self._home_of((opened.topic_id, opened.topic_partition.partition))
-        if home is not None:
-            await self._upkeep.save(home)
+    def stored_high_watermark(self, opened: PartitionLog) -> Offset:
+        """Return the high watermark that was saved last, within what the log holds."""
+        home = self._home_of(opened.key)
+        stored = home.high_watermarks.get(home.names[opened.key], 0) if home else 0
+        return Offset(min(max(stored, opened.log_start_offset), opened.log_end_offset))
 
     def reconfigure(self, settings: StorageSettings) -> None:
         """Take over reloaded settings."""
@@ -182,13 +176,14 @@ class LogManager:
     ) -> PartitionLog:
         """Open the log that is or belongs in `home`; raise WireError or OSError."""
         name = home.names[key]
-        # What is promised under `always` is on stable storage; of the others nobody knows.
-        stored_end = home.high_watermarks.get(name, 0) if config.durable else 0
         directory, was_weak = await self._services.engine.run(
             partial(home.directory.open_log, name, durable=config.durable)
         )
         if was_weak:
             home.weak[key] = None
+        # What is promised under `always` is on stable storage; of the others nobody knows.
+        is_proof = config.durable and not was_weak
+        stored_end = home.promised_offsets.get(name, 0) if is_proof else 0
         opened = await PartitionLog.open(
             topic_partition,
             key[0],
@@ -202,6 +197,7 @@ class LogManager:
         if home.failure is not None:
             opened.fail(home.failure)
         opened.on_failure = partial(self._on_log_failure, home)
+        opened.on_cut = partial(self._upkeep.marks.save_cut, home)
         home.add(key, opened)
         self.logs[key] = opened
         self.failures.pop(key, None)
@@ -209,13 +205,12 @@ class LogManager:
 
     async def note_weak(self, opened: PartitionLog) -> None:
         """Note on disk that a log promises before all is on stable storage, from now on."""
-        key = (opened.topic_id, opened.topic_partition.partition)
-        home = self._home_of(key)
+        home = self._home_of(opened.key)
         if home is None or home.failure is not None:
             return
         try:
             await self._services.engine.run(partial(note_weak, opened.directory))
-            home.weak[key] = None
+            home.weak[opened.key] = None
         except OSError as error:
             opened.fail(error)
             self.on_home_error(home, error)
@@ -267,7 +262,7 @@ class LogManager:
                 self._absent.check(key)
             home = self._roomiest()
             home.names[key] = log_name(topic_partition, key[0])
-            home.high_watermarks.pop(home.names[key], None)
+            home.forget_marks(home.names[key])
         elif home.failure is not None:
             raise KafkaStorageError(
                 f"{home.path} is out of service: {home.failure}. Check it, then restart the node"

@@ -162,6 +162,7 @@ class Opening:
         home.names.update(survey.names)
         home.clean_ends.update(survey.clean_ends)
         home.high_watermarks.update(survey.high_watermarks)
+        home.promised_offsets.update(survey.promised_offsets)
         home.life, home.was_clean = survey.life, survey.was_clean
         home.has_checkpoint = survey.has_checkpoint
         for complaint in survey.complaints:
@@ -169,7 +170,7 @@ class Opening:
         if survey.strays:
             log.warning(
                 "Set stray logs aside path=%s/stray count=%d first=%s; no topic of this node "
-                "claims them, they are never deleted by dlogd",
+                "claims them, those that are not needed are deleted after stray.retention",
                 home.path,
                 len(survey.strays),
                 survey.strays[0],
@@ -207,7 +208,8 @@ class Opening:
                 continue
             name = log_name(topic_partition, key[0])
             for home in homes:
-                marks = home.high_watermarks.pop(name, 0), home.clean_ends.pop(name, 0)
+                kept = (home.high_watermarks, home.promised_offsets, home.clean_ends)
+                marks = [offsets.pop(name, 0) for offsets in kept]
                 if any(marks):
                     home.gone[key] = None
                     log.error(

@@ -195,6 +195,9 @@ class PosixDirectory:
     def exists(self, name: str) -> bool:
         return os.path.lexists(self._path_of(name))
 
+    def mode(self, name: str) -> int:
+        return stat.S_IMODE(os.stat(self._path_of(name)).st_mode)
+
     def open(
         self, name: str, *, create: bool = False, direct: bool = False, read_only: bool = False
     ) -> PosixFile:

@@ -71,13 +71,13 @@ class LogReader:
             )
         if offset >= end_offset:
             return Read([], offset, 0)
+        state.damage.check(offset)
         segment = state.segment_of(offset)
         if segment.file is None and segment.state is not SegmentState.CREATING:
             return None
         try:
             cursor = self._known(segment, offset) or self._look_up(segment, offset)
             if cursor is None:
-                state.damage.check(offset)
                 return None
             start = cursor.position
             end = self._end(segment, cursor, start + max_bytes, end_offset, minimum_one)
@@ -262,7 +262,7 @@ class LogReader:
             if segment.file is None or end > segment.written_position or not state.is_working:
                 raise self._changed(segment, bad_position)
             first_offset = batches[-1][0] + batches[-1][6] + 1 if batches else place[0]
-            state.damage.note(segment.path, bad_position, first_offset, next_offset)
+            state.damage.note(segment.path, bad_position, first_offset, next_offset, end)
         cursor = cursor_of(segment, place[1], batches, offset)
         if cursor is not None:
             self._add(offset, cursor)

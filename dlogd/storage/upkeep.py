@@ -1,4 +1,4 @@
-"""What a node does for its logs by the clock: free space, retention, saved high watermarks.
+"""What a node does for its logs by the clock: free space, retention, scrub, saved offsets.
 
 Owner: the event loop's thread; started by `dlogd.storage.manager`. The plans are pure
 (`dlogd.storage.retention`, `dlogd.storage.reserve`).
@@ -15,7 +15,9 @@ from dlog.types import Offset
 from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_state import LogServices
+from dlogd.storage.marks import Marks
 from dlogd.storage.retention import plan_retention
+from dlogd.storage.scrub import Scrub
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -51,10 +53,9 @@ class Upkeep:
         self._owner = owner
         self._services = services
         self._tasks = tasks
-        self._saved: dict[str, dict[str, Offset]] = {}  # by directory: high watermarks on disk
-        self._unsaved: set[str] = set()  # directories where saving fails, said once
-        # By directory: two at once would take the temporary file away from each other.
-        self._saving: dict[str, asyncio.Lock] = {}
+        self.marks = Marks(
+            services, lambda opened: owner.high_watermark_of(opened), owner.on_home_error
+        )
 
     async def start(self) -> None:
         """Measure all directories, then go on by timers."""
@@ -62,9 +63,13 @@ class Upkeep:
         # A log that is gone must not be missed again when it has begun anew.
         await self._save_all()
         for home in self._working():
+            on_error = partial(self._owner.on_home_error, home)
+            scrub = Scrub(home, self._services, lambda: self._owner.settings, on_error)
+            home.scrub_status = scrub.status
             self._tasks.spawn(f"measure {home.path}", self._measure_often(home))
+            self._tasks.spawn(f"scrub {home.path}", scrub.run())
         self._tasks.spawn("retention", self._retain_often())
-        self._tasks.spawn("save high watermarks", self._save_often())
+        self._tasks.spawn("save offsets of logs", self._save_often())
 
     def _working(self) -> list[Home]:
         return [home for home in self._owner.homes if home.failure is None]
@@ -128,7 +133,7 @@ class Upkeep:
             opened.segment_infos(),
             retention_ms=config.retention_ms,
             retention_bytes=config.retention_bytes,
-            end_limit=self._owner.high_watermark_of(opened),
+            end_limit=self.marks.high_watermark(opened),
             timestamp_ms=timestamp_ms,
         )
         if plan is None:
@@ -145,7 +150,7 @@ class Upkeep:
             plan.trim_to,
         )
 
-    # -- high watermarks
+    # -- marks
 
     async def _save_often(self) -> None:
         while True:
@@ -153,34 +158,7 @@ class Upkeep:
             await self._save_all()
 
     async def _save_all(self) -> None:
-        await asyncio.gather(*(self.save(home) for home in self._working()))
-
-    async def save(self, home: Home) -> None:
-        """Bring the high watermarks of a directory to its disk, unless they are there."""
-        async with self._saving.setdefault(home.path, asyncio.Lock()):
-            await self._save(home)
-
-    async def _save(self, home: Home) -> None:
-        # A log that is out of service keeps what was known of it.
-        offsets = {
-            name: home.high_watermarks[name]
-            for name in home.names.values()
-            if name in home.high_watermarks
-        }
-        for key, opened in home.logs.items():
-            if opened.failed is None:
-                offsets[home.names[key]] = self._owner.high_watermark_of(opened)
-        if offsets == self._saved.get(home.path):
-            return
-        try:
-            await self._services.engine.run(partial(home.directory.save_high_watermarks, offsets))
-            self._saved[home.path] = offsets
-            self._unsaved.discard(home.path)
-        except OSError as error:
-            if home.path not in self._unsaved:
-                log.warning("High watermarks not saved path=%s error=%s", home.path, error)
-                self._unsaved.add(home.path)
-            self._owner.on_home_error(home, error)
+        await asyncio.gather(*(self.marks.save(home) for home in self._working()))
 
 
 def _seconds_to_next_measurement(home: Home) -> float:

@@ -174,6 +174,15 @@ class StorageMetrics:
     recovered_bytes_total: int = _counter(
         "dlog_storage_recovered_bytes_total", "Bytes scanned after an unclean stop."
     )
+    scrub_bytes_total: int = _counter(
+        "dlog_storage_scrub_bytes_total", "Bytes of closed segments whose checksums were verified."
+    )
+    scrub_segments_total: int = _counter(
+        "dlog_storage_scrub_segments_total", "Closed segments that were verified."
+    )
+    scrub_damages_total: int = _counter(
+        "dlog_storage_scrub_damages_total", "Damaged places that the scrub has found."
+    )
     append_memory_bytes: int = _gauge(
         "dlog_storage_append_memory_bytes", "Append memory in use, bytes."
     )

@@ -14,6 +14,11 @@ NODES = (1, 2, 3)
 _LAST_WORDS_MAX = 2_000
 
 
+def rack_of(node: int) -> str:
+    """Return the rack of a node, where nodes have one each."""
+    return f"rack-{node}"
+
+
 class TestedCluster(ABC):
     """Three nodes. Life: `start`, then `close`."""
 
@@ -32,6 +37,10 @@ class TestedCluster(ABC):
     @abstractmethod
     def kill(self, node: int) -> None:
         """End a node with SIGKILL."""
+
+    @abstractmethod
+    def restart(self, node: int) -> None:
+        """Start a node again that was killed; return when it serves."""
 
     def close(self) -> None:
         """End everything."""
@@ -66,6 +75,9 @@ class DlogdCluster(TestedCluster):
     def kill(self, node: int) -> None:
         os.kill(self._sandbox.pids[node], signal.SIGKILL)
 
+    def restart(self, node: int) -> None:
+        self._sandbox.restart(node)
+
 
 class _Node(KafkaServer):
     """One of the nodes, small and quick to start: nobody measures it here."""
@@ -84,6 +96,9 @@ class _Node(KafkaServer):
             "controller.quorum.voters": voters,
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{own}",
             "auto.create.topics.enable": "false",
+            # Readers in a node's rack may be sent to it.
+            "broker.rack": rack_of(node),
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
             # A node that is dead is soon called so.
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",
@@ -116,6 +131,10 @@ class KafkaCluster(TestedCluster):
 
     def kill(self, node: int) -> None:
         self._nodes[node].kill()
+
+    def restart(self, node: int) -> None:
+        self._nodes[node].launch()
+        self._nodes[node].wait(self._nodes[node].ready, 90)
 
 
 CLUSTERS: dict[str, type[TestedCluster]] = {

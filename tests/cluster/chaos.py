@@ -1,17 +1,18 @@
-"""A cluster of real processes under kill -9 and SIGSTOP, with clients, and the verdict.
+"""A cluster of real processes that is harmed in all ways, with clients, and the verdict.
 
     python -m tests.cluster --minutes 15 --seed 7
 
-What is checked: nothing acknowledged is lost, nothing refused has an effect, nothing is done twice
-(`ledger`); all images are equal; epochs only grow, as clients and logs see them; one leader per
-term; all nodes are unfenced in the end; no log has a traceback.
+What is checked of the metadata: nothing acknowledged is lost, nothing refused has an effect,
+nothing is done twice (`ledger`); all images are equal; epochs only grow, as clients and logs see
+them; one leader per term; all nodes are unfenced in the end; no log has a traceback. Of the records
+(`load`): what `tests.histories.checkers` judges, that all replicas come back into every ISR, and
+that their files are the same.
 """
 
 import asyncio
 import random
-import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -24,26 +25,33 @@ from dlog.transport import ConnectionOptions
 from tests.cluster.clients import Changer, Librdkafka, OwnClient, Witness
 from tests.cluster.hosts import Hosts
 from tests.cluster.ledger import TopicState
+from tests.cluster.load import TOPICS, Load, LoadSummary
+from tests.cluster.node_disks import SAYS_SO, NodeDisks
 from tests.cluster.nodes import Cluster, Node, cluster_of
 from tests.cluster.operators import Operator
+from tests.cluster.strikes import HEAL_S, StrikeCounts, Striker, Targets
 
-KINDS = (
-    "kill follower",
-    "kill controller",
-    "kill most",
-    "kill all",
-    "pause controller",
-    "kill starting",
-    "stop in order",
-)
-CUTS = ("cut controller off", "cut follower off", "cut one way", "cut pair", "cut all off")
-"""Only where nodes have hosts of their own."""
 TOPIC_SOURCE = 1  # of DescribeConfigs: set on the topic itself
-HEAL_S = 90.0
-PAUSE_S = (0.3, 6.0)  # shorter and longer than a lease
-CUT_S = (0.2, 8.0)
 SEEN_EVERY_S = 0.3
 LOG_BYTES = 50_000  # snapshots of the metadata come all the time
+CALM_S = 1.0
+CALM_PAUSE_S = (0.1, 0.5)  # of clients that change the metadata, beside those that write records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run is to be."""
+
+    seed: int
+    duration_s: float
+    nodes: int = 3
+    replicas: int = 3
+    """Of the records' topics; 0: no records."""
+    min_isr: int = 2
+    only: str = ""
+    """Only strikes with this in their names."""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Of every node's configuration."""
 
 
 @dataclass(slots=True)
@@ -51,22 +59,21 @@ class Summary:
     """What a run did and saw."""
 
     seed: int
-    strikes: dict[str, int] = field(default_factory=dict)
-    kills: int = 0
+    struck: StrikeCounts = field(default_factory=StrikeCounts)
     acknowledged: dict[str, int] = field(default_factory=dict)
     operations: dict[str, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
-    without_controller_s: list[float] = field(default_factory=list)
     duration_s: float = 0.0
     version: int = 0
     snapshots: int = 0
     installed: int = 0
+    load: LoadSummary | None = None
 
     def lines(self) -> list[str]:
         """Return it for people."""
-        gaps = sorted(self.without_controller_s)
+        gaps = sorted(self.struck.without_controller_s)
         told = (
             f"p50={median(gaps):.2f} s p99={gaps[int(len(gaps) * 0.99)]:.2f} s"
             f" max={gaps[-1]:.2f} s of {len(gaps)}"
@@ -74,12 +81,13 @@ class Summary:
             else "never"
         )
         return [
-            f"seed={self.seed} duration={self.duration_s:.0f} s kills={self.kills}",
-            f"strikes: {_counts(self.strikes)}",
-            f"acknowledged={sum(self.acknowledged.values())}: {_counts(self.acknowledged)}",
+            f"seed={self.seed} duration={self.duration_s:.0f} s kills={self.struck.kills}",
+            f"strikes: {_counts(self.struck.strikes)}",
+            *(self.load.lines() if self.load is not None else ()),
+            f"changes acknowledged={sum(self.acknowledged.values())}: {_counts(self.acknowledged)}",
             f"an operator's: {_counts(self.operations)}",
-            f"refused={sum(self.refused.values())}: {_counts(self.refused)}",
-            f"unknown={sum(self.unknown.values())}: {_counts(self.unknown)}",
+            f"changes refused={sum(self.refused.values())}: {_counts(self.refused)}",
+            f"changes unknown={sum(self.unknown.values())}: {_counts(self.unknown)}",
             f"reasons: {_counts(self.reasons)}",
             "kill of the controller, all others alive, to the next change that was asked for"
             f" and acknowledged: {told}",
@@ -145,37 +153,57 @@ class Observer:
 class Chaos:
     """One run over a cluster. Life: `run` once."""
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        plan: Plan,
+        *,
+        history: Path,
+        disks: NodeDisks | None = None,
+    ) -> None:
         self.cluster = cluster
-        self.summary = Summary(seed)
+        self.summary = Summary(plan.seed)
         self.witness = Witness()
-        self._rng = random.Random(seed)
-        self._restarts: set[asyncio.Task[None]] = set()
-        self._tasks: asyncio.TaskGroup | None = None
+        self._plan = plan
+        self._rng = random.Random(plan.seed)
+        self._disks = disks
         self.operator = Operator(cluster, random.Random(self._rng.getrandbits(64)))
-        self._kinds = KINDS if cluster.hosts is None else (*KINDS, *CUTS)
+        self._load: Load | None = None
+        if plan.replicas:
+            rng = random.Random(self._rng.getrandbits(64))
+            self._load = Load(cluster, rng, history, replicas=plan.replicas, min_isr=plan.min_isr)
 
-    async def run(self, *, duration_s: float) -> Summary:
+    async def run(self) -> Summary:
         """Strike for so long, each kind once at least, then heal and judge."""
         begun_s = time.monotonic()
         clients = self._clients()
         observers = [Observer(node) for node in self.cluster.nodes]
-        async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
-            changing = [tasks.create_task(each.run()) for each in clients]
-            operating = tasks.create_task(self.operator.run())
-            watching = [tasks.create_task(each.run()) for each in observers]
-            await self._strike_for(begun_s + duration_s)
-            for client in clients:
-                client.stop()
-            self.operator.stop()
-            await asyncio.wait((*changing, operating))
-            for task in watching:
-                task.cancel()
-        await asyncio.gather(*(each.close() for each in clients))
-        assert all(each.answers for each in observers)
-        await self.operator.finish()
-        await self._judge()
+        if self._load is not None:
+            await self._load.start()
+            self.operator.logs = tuple((key.topic, key.partition) for key in self._load.keys)
+            self.operator.replicas = self._plan.replicas
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                striker = self._striker(tasks)
+                changing = [tasks.create_task(each.run()) for each in clients]
+                changing.append(tasks.create_task(self.operator.run()))
+                if self._load is not None:
+                    changing.append(tasks.create_task(self._load.run()))
+                watching = [tasks.create_task(each.run()) for each in observers]
+                await self._strike_until(striker, begun_s + self._plan.duration_s)
+                for each in (*clients, self.operator, *([self._load] if self._load else ())):
+                    each.stop()
+                await asyncio.wait(changing)
+                for task in watching:
+                    task.cancel()
+            await asyncio.gather(*(each.close() for each in clients))
+            assert all(each.answers for each in observers)
+            await self.operator.finish()
+            await striker.healed_quietly()
+            await self._judge()
+        finally:
+            if self._load is not None:
+                await self._load.close()
         self.summary.operations = self.operator.counts
         self.summary.duration_s = time.monotonic() - begun_s
         return self.summary
@@ -184,166 +212,83 @@ class Chaos:
         bootstrap = self.cluster.bootstrap
         seeds = [random.Random(self._rng.getrandbits(64)) for _ in range(4)]
         own = [OwnClient(f"own{n}-", self.witness, seeds[n], bootstrap) for n in range(3)]
-        return [*own, Librdkafka("rdk-", self.witness, seeds[3], bootstrap)]
+        clients: list[Changer] = [*own, Librdkafka("rdk-", self.witness, seeds[3], bootstrap)]
+        if self._load is not None:
+            clients = clients[2:]
+            for each in clients:
+                each.pause_s = CALM_PAUSE_S
+        return clients
 
-    async def _strike_for(self, end_s: float) -> None:
+    def _striker(self, tasks: asyncio.TaskGroup) -> Striker:
+        targets = Targets(
+            cluster=self.cluster,
+            witness=self.witness,
+            operator=self.operator,
+            hosts=self.cluster.hosts,
+            disks=self._disks,
+            load=self._load,
+        )
+        striker = Striker(targets, self._rng, tasks)
+        self.summary.struck = striker.counts
+        return striker
+
+    async def _strike_until(self, striker: Striker, end_s: float) -> None:
         order: list[str] = []
+        kinds = [each for each in striker.kinds if self._plan.only in each]
         done = 0
-        while done < len(self._kinds) or time.monotonic() < end_s:
+        # Before the first one there is something to lose.
+        await striker.healed()
+        await asyncio.sleep(CALM_S)
+        while done < len(kinds) or time.monotonic() < end_s:
             if not order:
-                order = self._rng.sample(self._kinds, len(self._kinds))
+                order = self._rng.sample(kinds, len(kinds))
             kind = order.pop()
             print(f"{time.strftime('%H:%M:%S')} {kind}", flush=True)
-            await self._strike(kind)
-            self.summary.strikes[kind] = self.summary.strikes.get(kind, 0) + 1
+            await striker.strike(kind)
             done += 1
             # Often the next one comes while the cluster still heals.
             if self._rng.random() < 0.6:
                 since_s = time.monotonic()
-                await self._healed()
+                await striker.healed()
                 await self.witness.until_acknowledged(since_s, 3, HEAL_S)
-        await self._healed()
-
-    async def _healed(self) -> None:
-        if self._restarts:
-            await asyncio.wait(set(self._restarts))
-        await self.cluster.until_well(patience_s=HEAL_S)
-
-    async def _strike(self, kind: str) -> None:
-        controller = await self.cluster.controller()
-        if controller is None and kind not in ("kill most", "kill all", "kill starting"):
-            # What counts is a strike at one that is there.
-            controller = await self._controller_healed()
-        nodes = self.cluster.nodes
-        if kind == "kill controller":
-            assert controller is not None
-            await self._kill_controller(controller)
-        elif kind == "kill follower":
-            others = [each for each in nodes if each is not controller]
-            await self._kill([self._rng.choice(others)])
-        elif kind == "kill most":
-            await self._kill(self._rng.sample(nodes, len(nodes) // 2 + 1))
-        elif kind == "kill all":
-            await self._kill(nodes)
-        elif kind == "pause controller":
-            assert controller is not None
-            await self._pause(controller)
-        elif kind == "stop in order":
-            assert controller is not None
-            await self._stop(controller)
-        elif kind in CUTS:
-            await self._cut(kind, controller)
-        else:
-            await self._kill_starting(self._rng.choice(nodes))
-
-    async def _cut(self, kind: str, controller: Node | None) -> None:
-        hosts = self.cluster.hosts
-        assert hosts is not None and controller is not None
-        first = controller.node_id
-        others = [each.node_id for each in self.cluster.nodes if each is not controller]
-        other = self._rng.choice(others)
-        if kind == "cut controller off":
-            hosts.cut(first)
-        elif kind == "cut follower off":
-            hosts.cut(other)
-        elif kind == "cut one way":
-            hosts.cut_way(*self._rng.sample((first, other), 2))
-        elif kind == "cut pair":
-            hosts.cut_pair(first, other)
-        else:
-            for each in self.cluster.nodes:
-                hosts.cut(each.node_id)
-        await asyncio.sleep(self._rng.uniform(*CUT_S))
-        hosts.heal()
-
-    async def _controller_healed(self) -> Node:
-        while True:
-            await self._healed()
-            found = await self.cluster.controller()
-            if found is not None:
-                return found
-
-    async def _kill(self, victims: Sequence[Node]) -> None:
-        await asyncio.gather(*(self._kill_one(each) for each in victims))
-        for each in victims:
-            await self._apart()
-            self._restart(each)
-
-    async def _kill_one(self, node: Node) -> None:
-        self.summary.kills += int(node.runs)
-        await node.kill()
-
-    async def _kill_controller(self, controller: Node) -> None:
-        async with self.operator.voters_complete:
-            await self._measure_death(controller)
-        self._restart(controller)
-
-    async def _measure_death(self, controller: Node) -> None:
-        others = [each for each in self.cluster.nodes if each is not controller]
-        statuses = await self.cluster.statuses(others)
-        complete = all(each is not None and each["state"] == "active" for each in statuses)
-        begun_s = time.monotonic()
-        await self._kill_one(controller)
-        if complete:
-            await self.witness.until_acknowledged(begun_s, 1, HEAL_S)
-            first = min(
-                each.answered_s for each in self.witness.acknowledgements if each.asked_s >= begun_s
-            )
-            self.summary.without_controller_s.append(first - begun_s)
-
-    async def _pause(self, node: Node) -> None:
-        node.signal(signal.SIGSTOP)
-        await asyncio.sleep(self._rng.uniform(*PAUSE_S))
-        node.signal(signal.SIGCONT)
-
-    async def _stop(self, node: Node) -> None:
-        if node.runs:
-            await node.stop()
-        self._restart(node)
-
-    async def _kill_starting(self, node: Node) -> None:
-        """Kill a node several times while it starts, each time a bit later."""
-        for _ in range(3):
-            await self._kill_one(node)
-            if not node.runs:
-                await node.start()
-            await asyncio.sleep(self._rng.uniform(0.2, 2.0))
-        await self._kill_one(node)
-        self._restart(node)
-
-    async def _apart(self) -> None:
-        await asyncio.sleep(self._rng.choice((0.0, 0.1, 1.0)) * self._rng.random())
-
-    def _restart(self, node: Node) -> None:
-        async def restart() -> None:
-            if not node.runs:
-                await node.start()
-
-        assert self._tasks is not None
-        task = self._tasks.create_task(restart())
-        self._restarts.add(task)
-        task.add_done_callback(self._restarts.discard)
+        await striker.healed()
 
     # -- the verdict
 
     async def _judge(self) -> None:
         ledger, summary = self.witness.ledger, self.summary
-        await self._healed()
         # What was proposed and given up may still be on its way; there are no new proposals.
         summary.version = (await self.cluster.until_equal())["version"]
         breaches = []
         for node in self.cluster.nodes:
             found = await topics_at(node)
+            found = {name: state for name, state in found.items() if name not in TOPICS}
             breaches += [f"node {node.node_id}: {each}" for each in ledger.breaches(found)]
         breaches += breaches_of_logs(self.cluster.nodes)
         assert not breaches, "\n".join(breaches[:40])
-        self.cluster.expect_no_complaints()
+        self.cluster.expect_no_complaints(allowed=SAYS_SO if self._disks is not None else ())
         summary.snapshots = self._count_said("(Compacted the Raft log)")
         summary.installed = self._count_said("(Installed metadata snapshot)")
         counts = ledger.counts
         summary.acknowledged, summary.refused = counts.acknowledged, counts.refused
         summary.unknown, summary.reasons = counts.unknown, counts.reasons
         assert not [each for each in counts.reasons if "UnknownServerError" in each], counts.reasons
+        if self._load is not None:
+            await self._judge_records(self._load)
+
+    async def _judge_records(self, load: Load) -> None:
+        await load.finish()
+        for node in self.cluster.nodes:
+            code = await node.stop()
+            assert code == 0, f"node {node.node_id} ended with {code}:\n{node.tail()}"
+        load.compare_replicas({each.node_id: self._data_of(each) for each in self.cluster.nodes})
+        self.summary.load = found = load.judge()
+        assert not found.texts, "\n".join((*self.summary.lines(), *found.first_texts()))
+
+    def _data_of(self, node: Node) -> list[Path]:
+        if self._disks is None:
+            return [node.data]
+        return self._disks.data_of(node.node_id)
 
     def _count_said(self, pattern: str) -> int:
         return sum(len(each.said(pattern)) for each in self.cluster.nodes)
@@ -390,14 +335,25 @@ def _shared(nodes: Sequence[Node], pattern: str, what: str) -> list[str]:
 
 
 async def run_chaos(
-    directory: Path, *, seed: int, duration_s: float, nodes: int = 3, hosts: Hosts | None = None
+    directory: Path,
+    plan: Plan,
+    *,
+    hosts: Hosts | None = None,
+    disks: NodeDisks | None = None,
+    history: Path | None = None,
 ) -> Summary:
     """Make a cluster, harm it, judge it. With an even number of nodes one is no voter."""
-    async with cluster_of(directory, nodes, start=False, hosts=hosts) as cluster:
+    async with cluster_of(
+        directory, plan.nodes, plan.overrides, start=False, hosts=hosts
+    ) as cluster:
         for node in cluster.nodes:
             node.log_bytes = LOG_BYTES
+            if disks is not None:
+                overrides = cluster.overrides_of(node)
+                node.write_config({**overrides, **disks.overrides(node.node_id)})
         await cluster.start()
-        return await Chaos(cluster, seed).run(duration_s=duration_s)
+        chaos = Chaos(cluster, plan, history=history or directory / "history.jsonl", disks=disks)
+        return await chaos.run()
 
 
 def log_ends(directory: Path) -> str:

@@ -23,6 +23,7 @@ from dlog.transport import Address, ConnectionOptions
 from tests.cluster.ledger import ABSENT, Ledger, TopicState, with_configs
 
 TIMEOUT_MS = 4_000
+PAUSE_S = (0.005, 0.05)
 TOPICS_MAX = 30  # of one client; then it deletes
 PARTITIONS_MAX = 12
 # A definite refusal of librdkafka's; everything else may have happened.
@@ -80,6 +81,7 @@ class Changer:
 
     def __init__(self, name: str, witness: Witness, rng: random.Random) -> None:
         self.name = name
+        self.pause_s = PAUSE_S
         self._witness = witness
         self._ledger = witness.ledger
         self._rng = rng
@@ -119,7 +121,7 @@ class Changer:
         """Make one change after the other."""
         while not self._stopping:
             await self._one()
-            await asyncio.sleep(self._rng.uniform(0.005, 0.05))
+            await asyncio.sleep(self._rng.uniform(*self.pause_s))
 
     async def _one(self) -> None:
         topics = self._ledger.settled(self.name)

@@ -27,6 +27,9 @@ class Operator:
         self._rng = rng
         self._stopping = False
         self._voters = cluster.voter_ids
+        self.logs: tuple[tuple[str, int], ...] = ()
+        """Partitions whose replicas are to be moved now and then; each has the same number."""
+        self.replicas = 0
 
     def _admin(self) -> Admin:
         return Admin(
@@ -42,7 +45,9 @@ class Operator:
 
     async def run(self) -> None:
         """Do one thing after the other."""
-        works = (self._transfer, self._elect, self._drain, self._replace_voter)
+        works = [self._transfer, self._elect, self._drain, self._replace_voter]
+        if self.logs:
+            works += [self._move_replicas] * 2
         async with self._admin() as admin:
             while not self._stopping:
                 await self._rng.choice(works)(admin)
@@ -68,6 +73,16 @@ class Operator:
         node_id = self._rng.choice(self._cluster.nodes).node_id
         for drain in (Drain.LEADERS, Drain.NONE):
             await self._try("drain", lambda drain=drain: admin.drain_node(node_id, drain))
+
+    async def _move_replicas(self, admin: Admin) -> None:
+        """Move some to other nodes, or into another order; sometimes think better of it."""
+        logs = self._rng.sample(self.logs, self._rng.randint(1, len(self.logs)))
+        ids = [each.node_id for each in self._cluster.nodes]
+        targets = {each: self._rng.sample(ids, self.replicas) for each in logs}
+        await self._try("reassign", lambda: admin.alter_reassignments(targets))
+        if self._rng.random() < 0.3:
+            await asyncio.sleep(self._rng.uniform(0, 1))
+            await self._try("cancel", lambda: admin.alter_reassignments(dict.fromkeys(logs)))
 
     async def _replace_voter(self, admin: Admin) -> None:
         if len(self._voters) == 1:
@@ -104,6 +119,8 @@ class Operator:
                     "drain", lambda node=node: admin.drain_node(node.node_id, Drain.NONE)
                 ):
                     await asyncio.sleep(LOOK_S)
+            while await admin.list_reassignments(self.logs):
+                await asyncio.sleep(LOOK_S)
             assert sorted(await self._voters_now(admin)) == sorted(self._voters)
             drains = {each.drain for each in (await admin.describe_nodes()).values()}
             assert drains == {Drain.NONE}, drains

@@ -8,7 +8,7 @@ import os
 import random
 from pathlib import Path
 
-from tests.cluster.chaos import KINDS, run_chaos
+from tests.cluster.chaos import Plan, run_chaos
 
 SECONDS = float(os.environ.get("DLOG_CHAOS_SECONDS", "45"))
 
@@ -16,7 +16,7 @@ SECONDS = float(os.environ.get("DLOG_CHAOS_SECONDS", "45"))
 def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     seed = int(os.environ.get("DLOG_CHAOS_SEED") or random.randrange(1 << 32))
     print(f"DLOG_CHAOS_SEED={seed}")
-    summary = asyncio.run(run_chaos(tmp_path, seed=seed, duration_s=SECONDS))
+    summary = asyncio.run(run_chaos(tmp_path, Plan(seed=seed, duration_s=SECONDS)))
     print("\n".join(summary.lines()))
-    assert set(summary.strikes) == set(KINDS)
-    assert sum(summary.acknowledged.values()) > 100
+    assert sum(summary.acknowledged.values()) > 20
+    assert summary.load is not None and summary.load.acknowledged > 1000

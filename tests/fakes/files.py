@@ -151,6 +151,11 @@ class MemoryDirectory:
         self._step("exists", name)
         return name in self._node.entries
 
+    def mode(self, name: str) -> int:
+        if name not in self._node.entries:
+            raise self._error(errno.ENOENT, name)
+        return 0o600  # these disks know one user
+
     def open(
         self, name: str, *, create: bool = False, direct: bool = False, read_only: bool = False
     ) -> MemoryFile:

@@ -20,9 +20,9 @@ from dlog.types import LeaderEpoch, NodeId, PartitionId, TopicPartition
 from dlog.wire import fetch, fetch_client, produce_client
 from dlog.wire.frame import RequestHeader
 from dlogd.clock import SystemClock
+from dlogd.replication.batch_checks import PartitionSettings
 from dlogd.replication.lease import ENDLESS
 from dlogd.replication.manager import ReplicaManager
-from dlogd.replication.batch_checks import PartitionSettings
 from dlogd.replication.partition import Partition
 from dlogd.replication.producers import ProducerStates
 from dlogd.replication.roles import Roles

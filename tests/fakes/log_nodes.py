@@ -46,6 +46,9 @@ class FakeLog:
     errors: list[type[WireError]] = field(default_factory=list)  # one per fetch, then none
     damaged_reads: int = 0  # so many fetches bring a flipped bit
     diverging: tuple[int, int] | None = None  # (epoch, end): told once to who has read batches
+    follower: int = -1  # named to who tells a rack, and may be read
+    follower_errors: list[type[WireError]] = field(default_factory=list)  # of that one
+    follower_end: int | None = None  # where that one ends, if not where the leader does
 
     def append(self, data: bytes) -> None:
         """Add a batch where its head says that it belongs; holes may be made so."""
@@ -95,6 +98,7 @@ class LogNodes:
         ]
         self.addresses: dict[int, Address] = dict.fromkeys(range(nodes), Address("127.0.0.1", 1))
         self.requests: list[fetch.FetchRequest] = []
+        self.asked_nodes: list[int] = []  # for each of these
         self.versions: dict[int, tuple[int, int]] = {int(api): (0, 20) for api in ApiKey}
         self.changed = asyncio.Event()
         self.open_fetches = asyncio.Event()
@@ -173,6 +177,7 @@ class LogNodes:
             if api == ApiKey.FETCH:
                 request = fetch.parse_request(frame, header.body_position, len(frame), version)
                 self.requests.append(request)
+                self.asked_nodes.append(node)
                 writer.write(await self._fetch(node, version, header.correlation_id, request))
                 continue
             asked = messages.parse_request(api, version, frame, header.body_position)
@@ -225,6 +230,14 @@ class LogNodes:
                     )
                     continue
                 assert log is not None
+                end = log.end if node == log.leader else log.follower_end or log.end
+                if node == log.leader and log.follower >= 0 and request.rack_id:
+                    found.append(b"")
+                    named = fetch.FetchedPartition(
+                        entry[0], 0, end, end, log.start, 0, preferred_read_replica=log.follower
+                    )
+                    row.append(named)
+                    continue
                 if log.diverging is not None and entry[3] >= 0:
                     told, log.diverging = log.diverging, None
                     found.append(b"")
@@ -239,7 +252,7 @@ class LogNodes:
                     found.append(data)
                 row.append(
                     fetch.FetchedPartition(
-                        entry[0], 0, log.end, stable, log.start, len(data),
+                        entry[0], 0, end, stable, log.start, len(data),
                         aborted=log.aborted or None,
                     )
                 )  # fmt: skip
@@ -261,10 +274,15 @@ class LogNodes:
             raise UnknownTopicOrPartitionError
         if log.errors:
             raise log.errors.pop(0)
-        if log.leader != node:
+        if node == log.follower and log.follower_errors:
+            raise log.follower_errors.pop(0)
+        if node != log.leader and log.follower < 0:
             raise NotLeaderOrFollowerError
         if 0 <= entry[1] < log.leader_epoch:
             raise FencedLeaderEpochError
+        end = None if node == log.leader else log.follower_end
+        if end is not None and entry[2] > end:
+            raise OffsetOutOfRangeError
         return log.read(entry[2], min(left, entry[5]), at_least_one=at_least_one)
 
     # The rest

@@ -5,6 +5,7 @@ import random
 from uuid import UUID
 
 from dlog.types import NodeId, PartitionId, TopicId, TopicPartition
+from dlogd.clock import Clock
 from dlogd.config.units import DiskReserve
 from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.log import PartitionLog
@@ -47,6 +48,7 @@ class ManagerHost:
         self.settings = settings
         self.config = CONFIG
         self.rng = random.Random(5)
+        self.clock: Clock | None = None
         self.failed: list[tuple[str, OSError]] = []
         self.process: Process
         self.services: LogServices
@@ -55,7 +57,7 @@ class ManagerHost:
     def boot(self) -> LogManager:
         """Start a process with a manager that has not claimed anything yet."""
         self.process = self.machine.boot(asyncio.get_running_loop())
-        self.services = services_for(self.process.engine)
+        self.services = services_for(self.process.engine, clock=self.clock)
         roots = [self.process.open_directory(f"{mount}/dlog") for mount in self.mounts]
         self.manager = LogManager(
             roots, services=self.services, rng=self.rng, settings=self.settings

@@ -1,7 +1,7 @@
 """A slow and plain model of the metadata machine, to compare it with.
 
 Written from the rules (KIP-497, 841, 858, 903, 966; docs/decisions), not from the machine: sets and
-dictionaries that are changed in place, everything looked at each time. Level 2 only. `apply`
+dictionaries that are changed in place, everything looked at each time. From level 2 on. `apply`
 returns the value of an applied command, or the name of the error.
 """
 
@@ -311,6 +311,12 @@ class Model:
     def delete_topic(self, command: c.DeleteTopic) -> int:
         refuse_if(command.topic_id not in self.topics, "UNKNOWN_TOPIC_ID")
         return len(self.topics.pop(command.topic_id)["parts"])
+
+    def delete_topics(self, command: c.DeleteTopics) -> int:
+        refuse_if(not command.topic_ids, "INVALID_REQUEST")
+        refuse_if(len(set(command.topic_ids)) < len(command.topic_ids), "INVALID_REQUEST")
+        refuse_if(any(each not in self.topics for each in command.topic_ids), "UNKNOWN_TOPIC_ID")
+        return sum(len(self.topics.pop(each)["parts"]) for each in command.topic_ids)
 
     def alter_configs(self, command: c.AlterConfigs) -> int:
         refuse_if(command.topic_id not in (None, *self.topics), "UNKNOWN_TOPIC_ID")

@@ -1,4 +1,4 @@
-"""Golden bytes of the commands and the snapshot of feature level 2 (docs/formats)."""
+"""Golden bytes of the commands from feature level 2 on, and of its snapshot (docs/formats)."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,6 +15,7 @@ from dlogd.metadata.commands import (
     Command,
     CommandKind,
     CreateTopics,
+    DeleteTopics,
     DrainNode,
     ElectionKind,
     ElectLeaders,
@@ -162,6 +163,10 @@ COMMANDS: list[tuple[Any, str]] = [
             command=UnfenceNode(command_id=UUID(int=14), node_id=ONE, node_epoch=7),
         ),
         head(19, 14) + "000000000000012c ffffffffffffffff 09 01 00000001 0000000000000007",
+    ),
+    (
+        DeleteTopics(command_id=UUID(int=16), topic_ids=(TOPIC_ID, UUID(int=0xBB))),
+        head(20, 16) + f"00000002 {TOPIC} {0xBB:032x}",
     ),
     (
         Guarded(version_max=1, controller_epoch=2, command=registration(15, ONE)),

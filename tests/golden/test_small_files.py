@@ -10,6 +10,7 @@ from dlogd.storage.checkpoint import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
     LIFE,
+    PROMISED_OFFSETS,
     Identity,
     Life,
     MalformedFileError,
@@ -23,6 +24,9 @@ from dlogd.storage.checkpoint import (
     encode_metadata_version,
     encode_offsets,
 )
+from dlogd.storage.scrub_round import Round
+from dlogd.storage.scrub_round import decode as decode_scrub
+from dlogd.storage.scrub_round import encode as encode_scrub
 
 IDENTITY_BYTES = (
     b"dlog identity 1 94 0754ad1d\n"
@@ -35,10 +39,19 @@ CLEAN_SHUTDOWN_BYTES = b"dlog clean-shutdown 1 50 5da81327\n" + f"42 {LOG_NAME}\
 HIGH_WATERMARKS_BYTES = b"dlog high-watermarks 1 34 2fc29653\n" + (
     b"9223372036854775807 a-0.x\n0 b-0.x\n"
 )
+PROMISED_BYTES = b"dlog promised-offsets 1 50 fccbd917\n" + f"42 {LOG_NAME}\n".encode()
 METADATA_VERSION_BYTES = b"dlog metadata-version 1 5 020e95a5\n1234\n"
 LIFE_BYTES = (
     b"dlog life 1 65 953da6e4\nnode_epoch=1207\nregistering=00112233-4455-4677-8899-aabbccddeeff\n"
 )
+SCRUB_BYTES = (
+    b"dlog scrub 1 131 01ba7f1c\n"
+    b"started_ms=1795000000000\n"
+    b"ended_ms=0\n"
+    b"read_bytes=1073741824\n"
+    b"damages=0\n"
+    b"offset=1500\n"
+) + f"log={LOG_NAME}\n".encode()
 DOCUMENT = Path(__file__).parents[2] / "docs" / "formats" / "small-files.md"
 
 
@@ -75,6 +88,25 @@ def test_high_watermarks() -> None:
     assert decode_offsets(HIGH_WATERMARKS, HIGH_WATERMARKS_BYTES) == offsets
 
 
+def test_promised_offsets() -> None:
+    offsets = {LOG_NAME: Offset(42)}
+    assert encode_offsets(PROMISED_OFFSETS, offsets) == PROMISED_BYTES
+    assert decode_offsets(PROMISED_OFFSETS, PROMISED_BYTES) == offsets
+    with pytest.raises(MalformedFileError):
+        decode_offsets(HIGH_WATERMARKS, PROMISED_BYTES)
+
+
+def test_scrub() -> None:
+    found = Round(
+        started_ms=1795000000000, log=LOG_NAME, offset=1500, read_bytes=1 << 30, damages=0
+    )
+    assert encode_scrub(found) == SCRUB_BYTES
+    assert decode_scrub(SCRUB_BYTES) == found
+    for text in ("started_ms=x\n", "ended_ms=1\n", "what=1\nstarted_ms=1\n"):
+        with pytest.raises(MalformedFileError):
+            decode_scrub(encode("scrub", text))
+
+
 def test_metadata_version() -> None:
     assert encode_metadata_version(1234) == METADATA_VERSION_BYTES
     assert decode_metadata_version(METADATA_VERSION_BYTES) == 1234
@@ -82,5 +114,6 @@ def test_metadata_version() -> None:
 
 def test_the_document_shows_these_bytes() -> None:
     text = DOCUMENT.read_text()
-    for data in (IDENTITY_BYTES, LIFE_BYTES, CLEAN_SHUTDOWN_BYTES, METADATA_VERSION_BYTES):
+    shown = (IDENTITY_BYTES, LIFE_BYTES, CLEAN_SHUTDOWN_BYTES, METADATA_VERSION_BYTES, SCRUB_BYTES)
+    for data in shown:
         assert f"```\n{data.decode()}```" in text

@@ -267,6 +267,14 @@ class MetadataMachine(RuleBasedStateMachine):
         topic, _, _ = self.pick(number)
         self.do(c.DeleteTopic(command_id=self.new_id(), topic_id=topic.topic_id))
 
+    @precondition(lambda self: len(self.image.topics) > 1)
+    @rule(numbers=st.lists(picks, max_size=3), knows=st.sampled_from([True, True, True, False]))
+    def delete_topics(self, numbers: list[int], knows: bool) -> None:
+        chosen = [self.pick(number)[0].topic_id for number in numbers]
+        if not knows:
+            chosen.append(self.new_id())
+        self.do(c.DeleteTopics(command_id=self.new_id(), topic_ids=tuple(chosen)))
+
     @precondition(has_topics)
     @rule(
         number=picks,

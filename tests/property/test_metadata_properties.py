@@ -16,6 +16,7 @@ from dlogd.metadata.commands import (
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
+    DeleteTopics,
     MalformedCommandError,
     RegisterNode,
     decode,
@@ -88,6 +89,7 @@ commands: st.SearchStrategy[Command] = st.one_of(
     creations(good_names),
     creations(texts),
     st.builds(DeleteTopic, command_id=command_ids, topic_id=ids),
+    st.builds(DeleteTopics, command_id=command_ids, topic_ids=st.lists(ids, max_size=3).map(tuple)),
     st.builds(
         CreatePartitions,
         command_id=command_ids,

@@ -19,8 +19,8 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from dlog.transport import ConnectionOptions
+from tests.histories.history import EpochSeen, LogFacts, LogKey, Trim
 from tests.simulation.clients import NODE, Surroundings, Topic
-from tests.simulation.history import EpochSeen, LogFacts, LogKey, Trim
 from tests.simulation.loop import SimLoop
 from tests.simulation.plan import NODE_ADDRESS, PORT, TopicPlan
 

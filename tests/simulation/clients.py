@@ -13,7 +13,7 @@ from uuid import UUID
 from dlog.client.node import NodeClient, open_node
 from dlog.transport import Address, ConnectionOptions
 from dlog.wire.topics import TopicKey
-from tests.simulation.history import History, LogKey
+from tests.histories.history import History, LogKey
 from tests.simulation.loop import EPOCH_MS, SimLoop
 from tests.simulation.plan import NODE_ADDRESS, PORT, Plan
 from tests.simulation.trace import Trace

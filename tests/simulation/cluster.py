@@ -280,9 +280,13 @@ class Host:
         if loop is not self.loop or self.state != "stopping":
             return
         error = task.exception()
-        if error is not None and not self.disturbed:
+        if error is not None and not self.disturbed and not self._may_hang():
             self.history.violations.append(f"stop: {self.name} did not stop cleanly: {error!r}")
         self.world.at(0, self._after_stop, loop, downtime_ns)
+
+    def _may_hang(self) -> bool:
+        """Whether a stop may end without all that it waits for."""
+        return False
 
     def _after_stop(self, loop: SimLoop, downtime_ns: int | None) -> None:
         if loop is not self.loop or self.state != "stopping":

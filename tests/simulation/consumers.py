@@ -22,8 +22,8 @@ from dlog.errors import (
 from dlog.wire.apis import ApiKey
 from dlog.wire.fetch import TOPIC_ID_VERSION, FetchedPartition, FetchRequest
 from dlog.wire.fetch_client import encode_request, parse_response
+from tests.histories.history import FinalLog, LogKey, Poll, Seen, TimeSeen
 from tests.simulation.clients import Link, Surroundings, number_of
-from tests.simulation.history import FinalLog, LogKey, Poll, Seen, TimeSeen
 from tests.simulation.loop import SimLoop
 from tests.simulation.plan import ConsumerPlan
 

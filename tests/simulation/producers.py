@@ -18,8 +18,8 @@ from dlog.transport import Encode
 from dlog.wire.apis import ApiKey
 from dlog.wire.produce import TOPIC_ID_VERSION
 from dlog.wire.produce_client import encode_request, parse_response
+from tests.histories.history import LogKey, Outcome, Send
 from tests.simulation.clients import Link, Surroundings, make_value
-from tests.simulation.history import LogKey, Outcome, Send
 from tests.simulation.loop import SimLoop
 from tests.simulation.plan import ProducerPlan
 

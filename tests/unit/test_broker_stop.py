@@ -4,7 +4,8 @@ import asyncio
 import errno
 import logging
 import random
-from typing import Any
+from typing import Any, cast
+from unittest import mock
 from uuid import UUID
 
 import pytest
@@ -206,6 +207,56 @@ def test_a_disk_that_hangs_does_not_hold_up_the_stop(before: bool, stuck: str) -
         for number, disk in where.items():
             assert host.partition(number).log.log_end_offset >= (1 if disk == stuck else 2)
         assert (await host.stop())[1] == ""
+
+    run_virtual(scenario)
+
+
+def test_a_disk_that_goes_on_in_time_ends_in_order() -> None:
+    async def scenario() -> None:
+        host = Host()
+        await host.start()
+        await host.create(4)
+        disk = host.machine.disks["/data0"]
+        disk.stick()
+        asyncio.get_running_loop().call_later(TIMEOUT_S * 0.8, disk.unstick)
+        took, problem = await host.stop()
+        assert TIMEOUT_S * 0.8 <= took < TIMEOUT_S * 0.9
+        assert (problem, host.broker.hanging) == ("", [])
+        assert {"data0/clean-shutdown", "data1/clean-shutdown"} <= host.files()
+
+    run_virtual(scenario)
+
+
+class Lonely:
+    """What a node of a cluster has whose quorum went away while it took its leave."""
+
+    async def take_leave(self, timeout_s: float) -> None:
+        await asyncio.sleep(timeout_s)
+
+    def has_lease(self) -> bool:
+        return False
+
+    async def stop(self) -> None:
+        pass
+
+
+def test_metadata_that_close_late_are_closed() -> None:
+    async def scenario() -> Any:
+        host = Host()
+        await host.start()
+        host.broker.clustering = cast("Any", Lonely())
+        store = host.broker.store
+        assert store is not None
+        close = store.close
+
+        async def close_slowly() -> None:
+            await asyncio.sleep(TIMEOUT_S / 4)
+            await close()
+
+        with mock.patch.object(store, "close", close_slowly):
+            took, problem = await host.stop()
+        assert took < TIMEOUT_S * 0.6
+        assert (problem, host.broker.hanging) == ("", [])
 
     run_virtual(scenario)
 

@@ -13,6 +13,7 @@ from dlogd.config.load import load_config
 from dlogd.controller import leases
 from dlogd.controller.driver import node_liveness
 from dlogd.controller.leases import Condemned
+from dlogd.controller.planner import PlannerSettings
 from dlogd.metadata.commands import Proof
 from dlogd.metadata.image import ClusterImage
 from dlogd.registration import NodeFacts, registration
@@ -65,6 +66,15 @@ def test_a_node_of_a_cluster() -> None:
         ("lease.duration: 1s", "lease.duration must be at least 5 times lease.heartbeat"),
         ("raft.election.max: 2s", "lease.duration must be more than twice raft.election.max"),
         ("lease.authority: 4s", "lease.authority must be at most lease.duration"),
+        ("election.preferred.after: 1s", "election.preferred.after: 1s must be at least 3s, as"),
+        ("election.unclean.after: 4s", "election.unclean.after: 4s must be at least 4500ms"),
+        ("refill.after: 29s", "refill.after: 29s must be at least 30s, as long as election.pref"),
+        (
+            "election.preferred.after: 3s\nrefill.after: 4s",
+            "must be at least 4500ms, as long as election.preferred.after, and lease.authority and"
+            " lease.duration together: a node that is only restarted would lose its replicas;"
+            " raise refill.after",
+        ),
     ],
 )
 def test_timings_that_do_not_go_together(text: str, found: str) -> None:
@@ -73,6 +83,24 @@ def test_timings_that_do_not_go_together(text: str, found: str) -> None:
         cluster_settings.raft_config(config, SECRET)
     assert any(found in each for each in raised.value.problems), raised.value.problems
     assert cluster_timings.problems(load_config(text)) == []  # a node alone has no use for them
+
+
+def test_what_the_controller_does_without_haste() -> None:
+    assert cluster_timings.planner_settings(load_config(CLUSTER)) == PlannerSettings()
+    text = """
+election.preferred.after: 1min
+election.unclean.after: 5s
+refill.after: 2h
+refill.reassignments.max: 3
+"""
+    config = load_config(CLUSTER + text)
+    assert cluster_timings.problems(config) == []
+    made = cluster_timings.planner_settings(config)
+    assert (made.settled_ms, made.unclean_after_ms) == (60_000, 5_000)
+    assert (made.refill_after_ms, made.reassignments_max) == (7_200_000, 3)
+    never = load_config(CLUSTER + "refill.after: -1")
+    assert cluster_timings.problems(never) == []
+    assert cluster_timings.planner_settings(never).refill_after_ms > 1 << 50
 
 
 def test_the_secret(tmp_path: Path) -> None:
@@ -84,6 +112,28 @@ def test_the_secret(tmp_path: Path) -> None:
         cluster_settings.read_secret(str(path), open_directory)
     path.write_bytes(SECRET + b"\n")
     assert cluster_settings.read_secret(str(path), open_directory) == SECRET
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o644, 0o602])
+def test_a_secret_that_others_may_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
+) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(SECRET)
+    path.chmod(mode)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    for each in (path, link):
+        caplog.clear()
+        assert cluster_settings.read_secret(str(each), open_directory) == SECRET
+        found = [line for line in caplog.messages if "open to other users" in line]
+        assert len(found) == (mode & 0o077 != 0)
+        for line in found:
+            assert f"key=cluster.secret.file path={each} mode={mode:04o}" in line
+            assert f"chmod 600 {each}" in line
+    caplog.clear()
+    assert cluster_settings.read_key(str(path), open_directory, "serf.key.file") == SECRET
+    assert ("key=serf.key.file" in caplog.text) == (mode & 0o077 != 0)
 
 
 def test_a_registration_in_a_cluster_names_what_is_out_of_service() -> None:

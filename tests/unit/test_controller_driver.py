@@ -10,6 +10,7 @@ import pytest
 from dlog.types import NodeId
 from dlogd.controller.driver import ControllerDriver
 from dlogd.controller.leases import Beat, LeaseTable
+from dlogd.controller.planner import PlannerSettings
 from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata import machine
 from dlogd.metadata.commands import (
@@ -123,6 +124,7 @@ class World:
             new_id=self.cluster.new_id,
             node_epoch=lambda: self.node_epoch,
             make_watch=self.make_watch,  # type: ignore[arg-type]
+            settings=PlannerSettings(),
         )
         self.driver.start()
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 from scripts import flights
-from scripts.demo import Ledger, Verdict, judge
+from scripts.ledger import Ledger, Verdict, judge
 
 
 def ledger(partition: int, *numbers: int) -> Ledger:

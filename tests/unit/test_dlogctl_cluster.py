@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 import click
 import pytest
@@ -425,6 +426,22 @@ def test_voters_come_and_go(ctl: Ctl, world: World) -> None:
     world.quorum.state = replace(state, voters=state.voters[:1])
     assert "is the only voter" in ctl("controller remove 1 --yes").err
     assert not world.quorum.changes
+
+
+def test_a_voter_with_a_new_disk_is_removed_first(ctl: Ctl, world: World) -> None:
+    assert ctl("controller add 2").err == (
+        "dlogctl: node 2 votes already; see: dlogctl controller list\n"
+    )
+    state = world.quorum.state
+    new_disk = replace(replica_state(2), directory_id=UUID(int=77))
+    world.quorum.state = replace(state, observers=(*state.observers, new_disk))
+    refused = ctl("controller add 2")
+    assert refused.code == 1
+    assert "a new disk" in refused.err
+    assert refused.err.endswith(
+        "first: dlogctl controller remove 2, then: dlogctl controller add 2\n"
+    )
+    assert ctl("controller remove 2 --yes").code == 0
 
 
 def test_a_lost_quorum_is_told(ctl: Ctl, world: World) -> None:

@@ -31,6 +31,8 @@ from dlog.errors import (
 from dlog.types import NodeId
 from dlog.wire.apis import ApiKey
 from dlogd.metadata.commands import ClaimController, CreateTopics
+from dlogd.metadata.config_values import INT64_MAX
+from dlogd.metadata.effective import ThrottledRates, throttled_rates
 from dlogd.metadata.image import Drain, Refused, Unknown
 from dlogd.metadata.raft.membership import Operation
 from dlogd.server.handlers import topic_creation
@@ -533,6 +535,15 @@ def test_voters_are_added_and_removed() -> None:
         assert quorum.changes[-1] == (Operation.REMOVE, 3, "", 0)
         before = len(quorum.changes)
         assert await add(node, 2) == DuplicateVoterError.code
+        state = quorum.state
+        quorum.state = replace(state, observers=(*state.observers, state.voters[1]))
+        known = {"cluster_id": CLUSTER_ID, "timeout": 1000, "voter_directory_id": UUID(int=0)}
+        listeners = [{"name": "CONTROLLER", "host": "h2", "port": 9093}]
+        response = await node.ask(
+            ApiKey.ADD_RAFT_VOTER, 1, voter_id=2, listeners=listeners, **known
+        )
+        assert "remove it first, then add it" in response.error_message
+        quorum.state = state
         assert await add(node, 4, cluster_id="another") == InconsistentClusterIdError.code
         assert await add(node, 4, voter_directory_id=UUID(int=9)) == VoterNotFoundError.code
         assert await add(node, 4, listeners=[]) == InvalidRequestError.code
@@ -647,8 +658,8 @@ def test_a_node_is_drained_by_a_config_of_it() -> None:
 def test_what_a_node_cannot_have_may_be_taken_back() -> None:
     async def test() -> None:
         node, _ = cluster()
-        # As kafka-reassign-partitions.sh --verify does.
-        key = "leader.replication.throttled.rate"
+        # As kafka-reassign-partitions.sh --verify does, of other throttles than ours.
+        key = "replica.alter.log.dirs.io.max.bytes.per.second"
         assert await configure(node, "2", key, None, operation=1) == (0, "")
         assert (await configure(node, "2", key, "1"))[0] == InvalidRequestError.code
         assert (await configure(node, "9", key, None, operation=1))[0] == InvalidRequestError.code
@@ -657,6 +668,42 @@ def test_what_a_node_cannot_have_may_be_taken_back() -> None:
         assert not node.commands
 
     run(test())
+
+
+def test_replication_is_throttled_for_one_node_or_for_all() -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        leader, follower = (f"{each}.replication.throttled.rate" for each in ("leader", "follower"))
+        both = [(follower, "7")]
+        assert await configure(node, "2", leader, "5000", and_=both) == (0, "")
+        assert await configure(node, "", leader, "9") == (0, "")
+        assert throttled_rates(node.image.configs, NodeId(2)) == rates(5000, 7)
+        assert throttled_rates(node.image.configs, NodeId(1)) == rates(9, INT64_MAX)
+        told = await settings(node, "2")
+        assert (told[leader], told[follower]) == ("5000", "7")
+        assert (await settings(node, "1"))[leader] == "9"
+        assert await settings(node, "") == {leader: "9"}
+
+        assert await configure(node, "2", follower, None, operation=1) == (0, "")
+        count = len(node.commands)
+        assert await configure(node, "2", follower, None, operation=1) == (0, ""), "as --verify"
+        assert len(node.commands) == count, "what is not set need not be taken back"
+        assert throttled_rates(node.image.configs, NodeId(2)) == rates(5000, INT64_MAX)
+
+        for bad in ("-1", "fast", None):
+            code, _ = await configure(node, "2", leader, bad)
+            assert code in (InvalidConfigError.code, InvalidRequestError.code)
+        assert (await configure(node, "9", leader, "1"))[0] == InvalidRequestError.code
+        mixed = [("log.retention.ms", "1")]
+        assert (await configure(node, "2", leader, "1", and_=mixed))[0] != 0
+        assert (await configure(node, "", f"{leader}@1", "1"))[0] == InvalidConfigError.code
+
+    run(test())
+
+
+def rates(leader: int, follower: int) -> ThrottledRates:
+    """Return rates as a node has them."""
+    return ThrottledRates(leader=leader, follower=follower)
 
 
 def test_the_controller_hands_its_office_over() -> None:

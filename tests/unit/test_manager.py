@@ -127,7 +127,7 @@ def test_high_watermarks_of_logs_out_of_service_are_kept() -> None:
         manager.logs[key(0)].fail(OSError(errno.EMFILE, "Too many open files"))
         await host.stop()
         manager = await host.start(0, 1)
-        assert manager.recovered_high_watermark(key(0)) == 2
+        assert manager.stored_high_watermark(manager.logs[key(0)]) == 2
         await host.stop()
 
     run(scenario)
@@ -703,8 +703,7 @@ def test_high_watermarks_are_saved_and_found_again() -> None:
         await asyncio.sleep(0.05)
         await host.crash(power_cut=True)
         manager = await host.start(0)
-        assert manager.recovered_high_watermark(key(0)) == 3
-        assert manager.recovered_high_watermark(key(1)) == 0
+        assert manager.stored_high_watermark(manager.logs[key(0)]) == 3
         await host.stop()
 
     run(scenario)

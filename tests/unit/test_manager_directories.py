@@ -10,7 +10,7 @@ import pytest
 
 from dlog.errors import ConfigError
 from dlog.types import NodeId, Offset, PartitionId, TopicPartition
-from dlogd.storage.checkpoint import Identity
+from dlogd.storage.checkpoint import HIGH_WATERMARKS, Identity
 from dlogd.storage.directories import (
     Claim,
     DataDirectory,
@@ -213,7 +213,7 @@ def test_deletion_is_marked_first_and_found_again(tmp_path: Path) -> None:
 
 def test_small_files_of_the_last_run(tmp_path: Path) -> None:
     directory = adopted(tmp_path)
-    directory.save_high_watermarks({name_of(0): Offset(5)})
+    directory.save_offsets(HIGH_WATERMARKS, {name_of(0): Offset(5)})
     directory.save_clean_shutdown({name_of(0): Offset(7)})
     survey = directory.survey(lambda key: True)
     assert survey.clean_ends == {name_of(0): 7} and survey.high_watermarks == {name_of(0): 5}

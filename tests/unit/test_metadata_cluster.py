@@ -21,10 +21,11 @@ from dlog.errors import (
     RequestTimedOutError,
     StaleBrokerEpochError,
     TopicAlreadyExistsError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from dlog.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
+from dlog.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch, TopicId
 from dlogd.metadata import machine, snapshot
 from dlogd.metadata.commands import (
     AlterAssignments,
@@ -33,6 +34,7 @@ from dlogd.metadata.commands import (
     ConfigChange,
     CreateTopics,
     DeleteTopic,
+    DeleteTopics,
     DrainNode,
     ElectionKind,
     ElectLeaders,
@@ -83,7 +85,9 @@ def set_config(cluster: FakeCluster, key: str, value: str | None, *, whole: bool
 
 
 def test_the_first_node_sets_the_level_and_others_must_know_it() -> None:
-    cluster = FakeCluster(2)
+    cluster = FakeCluster()
+    for number in (1, 2):
+        cluster.register(number, level_max=2)
     assert cluster.image.feature_level == 2
     old = cluster.registration(3, proof=None)
     cluster.refused(old, UnsupportedVersionError)
@@ -121,7 +125,7 @@ def test_a_single_node_of_level_1_goes_to_level_2_with_what_it_has() -> None:
     data = snapshot.encode(cluster.image)
     assert data[8:10] == b"\x00\x01"
     cluster.image = snapshot.decode(data)
-    cluster.register(1, previous_epoch=-1, proof=Proof.NONE)
+    cluster.register(1, previous_epoch=-1, proof=Proof.NONE, level_max=2)
     assert cluster.image.feature_level == 2
     assert leader_isr_elr(cluster) == (NO_NODE, (1,), ())
     cluster.unfence(1)
@@ -494,6 +498,37 @@ def test_many_topics_at_once_or_none() -> None:
     cluster.refused(creation(topic("a_7", 500)), InvalidTopicError)
     cluster.apply(DeleteTopic(command_id=cluster.new_id(), topic_id=UUID(int=7)))
     cluster.apply(creation(topic("a_7", 500)))
+
+
+def test_many_topics_go_at_once_or_none_does() -> None:
+    cluster = FakeCluster(2)
+    for name in ("a.b", "c", "d"):
+        cluster.create(name, (1, 2), (2, 1))
+    a, c, d = (cluster.image.topics[name].topic_id for name in ("a.b", "c", "d"))
+
+    def deletion(*topic_ids: TopicId) -> DeleteTopics:
+        return DeleteTopics(command_id=cluster.new_id(), topic_ids=topic_ids)
+
+    cluster.refused(deletion(), InvalidRequestError)
+    cluster.refused(deletion(a, a), InvalidRequestError)
+    cluster.refused(deletion(a, TopicId(int=99)), UnknownTopicIdError)
+    assert cluster.apply(deletion(a, c)) == 4
+    assert list(cluster.image.topics) == ["d"]
+    assert list(cluster.image.topics_by_id) == [d]
+    cluster.create("a_b", (1,))  # the name that it would collide with is free
+
+
+def test_software_of_level_2_never_sees_many_topics_go_at_once() -> None:
+    cluster = FakeCluster()
+    cluster.register(1, level_max=2)
+    cluster.unfence(1)
+    cluster.create("a", (1,))
+    topic_ids = (cluster.image.topics["a"].topic_id,)
+    command = DeleteTopics(command_id=cluster.new_id(), topic_ids=topic_ids)
+    after, outcome = machine.apply(cluster.image, encode(command))
+    assert isinstance(outcome, Refused)
+    assert outcome.code == UnsupportedVersionError.code
+    assert after.outcomes == cluster.image.outcomes
 
 
 def test_a_controller_that_is_one_no_longer_changes_nothing() -> None:

@@ -29,13 +29,13 @@ from dlogd.metadata.effective import (
     resolve,
 )
 from dlogd.metadata.image import EMPTY_IMAGE, Refused
-from dlogd.metadata.topic_configs import CLUSTER_CONFIGS, TOPIC_CONFIGS
+from dlogd.metadata.topic_configs import CLUSTER_CONFIGS, NODE_CONFIGS, TOPIC_CONFIGS
 
 NODE = Config()
 
 
 def test_every_default_is_a_value_of_its_key() -> None:
-    assert len(TOPIC_CONFIGS) == len(CLUSTER_CONFIGS)
+    assert len(TOPIC_CONFIGS) + len(NODE_CONFIGS) == len(CLUSTER_CONFIGS)
     for key in TOPIC_CONFIGS.values():
         assert key.kind.canonical(key.default) == key.default, key.name
         assert key.doc.rstrip(".") != key.doc or key.doc.startswith("Fixed:"), key.name
@@ -92,7 +92,8 @@ def test_defaults_are_those_of_kafka() -> None:
         ("flush.messages", "1", "`flush.policy` says"),
         ("ack.floor", "-1", "must be one of: none, leader, all"),
         ("remote.storage.enable", "true", "there is no remote storage"),
-        ("leader.replication.throttled.replicas", "*", "Only an empty list is possible"),
+        ("leader.replication.throttled.replicas", "1", "partition:node"),
+        ("replica.lag.time.max.ms", "0", "at least 1"),
     ],
 )
 def test_refused_values(name: str, value: str, reason: str) -> None:

@@ -20,7 +20,6 @@ from dlog.errors import (
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     OutOfOrderSequenceNumberError,
-    PolicyViolationError,
     RecordTooLargeError,
     RequestTimedOutError,
     TransactionalIdAuthorizationFailedError,
@@ -29,6 +28,7 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import LeaderEpoch
+from dlogd.replication.leader_state import Leadership
 from dlogd.replication.partition import Partition
 from tests.fakes.front import SETTINGS, Front, run_on, until
 from tests.fakes.logs import values_of
@@ -197,37 +197,13 @@ def test_too_few_replicas_refuse_who_asks_for_all(
 ) -> None:
     async def scenario(front: Front, partition: Partition) -> None:
         partition.settings = dataclasses.replace(SETTINGS, acks_floor=floor)
-        partition.lead(partition.leader_epoch, isr_count=1, min_isr=2)
+        partition.lead(partition.leader_epoch, Leadership(min_isr=2))
         if not refused:
             assert append(partition, batch(), acks)[0] == 0
             return
         with pytest.raises(NotEnoughReplicasError):
             append(partition, batch(), acks)
         assert partition.log.log_end_offset == 0
-
-    check(scenario, tmp_path)
-
-
-@pytest.mark.parametrize("acks", [-1, 1, 0])
-def test_an_isr_that_would_lead_without_the_records_is_not_written_to(
-    tmp_path: Path, acks: int
-) -> None:
-    async def scenario(front: Front, partition: Partition) -> None:
-        partition.lead(partition.leader_epoch, isr_count=2, min_isr=1)
-        with pytest.raises(PolicyViolationError, match="replication factor 1"):
-            append(partition, batch(), acks)
-        assert partition.log.log_end_offset == 0
-
-        class Ended:
-            valid_until_us = 0
-
-        # Who leads no longer says so: another one may serve by now.
-        partition._lease, lease = Ended(), partition._lease
-        with pytest.raises(NotLeaderOrFollowerError):
-            append(partition, batch(), acks)
-        partition._lease = lease
-        partition.lead(partition.leader_epoch, isr_count=1, min_isr=1)
-        assert append(partition, batch(), acks)[0] == 0
 
     check(scenario, tmp_path)
 
@@ -283,7 +259,7 @@ def test_who_waits_hears_of_the_end(tmp_path: Path, by: str) -> None:
     async def scenario(front: Front, partition: Partition) -> None:
         await partition.log._flusher.freeze()
         waiter = Waiter()
-        partition.wait(append(partition, batch())[1], 5000, waiter, 7)
+        partition.wait(append(partition, batch())[1], -1, 5000, waiter, 7)
         if by == "close":
             partition.close(UnknownTopicOrPartitionError("deleted"))
         else:
@@ -314,7 +290,7 @@ def test_who_waits_hears_at_once_that_the_leadership_is_lost(tmp_path: Path) -> 
     async def scenario(front: Front, partition: Partition) -> None:
         await partition.log._flusher.freeze()
         waiter, fetching = Waiter(), Fetching()
-        partition.wait(append(partition, batch())[1], 60_000, waiter, 7)
+        partition.wait(append(partition, batch())[1], -1, 60_000, waiter, 7)
         partition.add_fetch(fetching, 3)
         why = NotLeaderOrFollowerError("somebody else leads")
         partition.follow(LeaderEpoch(4), why)
@@ -328,7 +304,7 @@ def test_who_waits_hears_at_once_that_the_leadership_is_lost(tmp_path: Path) -> 
             partition.check_serving(4)
         partition.follow(LeaderEpoch(5), why)
         assert fetching.calls == [3]  # nothing is new for it
-        partition.lead(LeaderEpoch(6), isr_count=1, min_isr=1)
+        partition.lead(LeaderEpoch(6))
         partition.check_serving(6)
         assert append(partition, batch())[0] == 1
 
@@ -339,10 +315,10 @@ def test_a_new_epoch_of_the_same_leader_ends_what_waits(tmp_path: Path) -> None:
     async def scenario(front: Front, partition: Partition) -> None:
         await partition.log._flusher.freeze()
         waiter = Waiter()
-        partition.wait(append(partition, batch())[1], 60_000, waiter)
-        partition.lead(LeaderEpoch(3), isr_count=1, min_isr=1)
+        partition.wait(append(partition, batch())[1], -1, 60_000, waiter)
+        partition.lead(LeaderEpoch(3))
         assert not waiter.settled  # the same epoch
-        partition.lead(LeaderEpoch(4), isr_count=1, min_isr=1)
+        partition.lead(LeaderEpoch(4))
         assert isinstance(waiter.settled[0][1], NotLeaderOrFollowerError)
 
     check(scenario, tmp_path)
@@ -353,9 +329,9 @@ def test_nothing_is_acknowledged_after_the_lease(tmp_path: Path) -> None:
         valid_until_us = 1 << 62
 
     async def scenario(front: Front, partition: Partition) -> None:
-        lease = partition._lease = Lease()
+        lease = partition._acks.lease = Lease()
         waiter = Waiter()
-        partition.wait(append(partition, batch())[1], 60_000, waiter)
+        partition.wait(append(partition, batch())[1], -1, 60_000, waiter)
         lease.valid_until_us = front.clock.now_us()
         await partition.log.flush()
         assert isinstance(waiter.settled[0][1], NotLeaderOrFollowerError)

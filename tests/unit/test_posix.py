@@ -24,6 +24,15 @@ def file(request: pytest.FixtureRequest, directory: PosixDirectory) -> Iterator[
     opened.close()
 
 
+def test_permission_bits(directory: PosixDirectory, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "file").chmod(0o4640)
+    (tmp_path / "link").symlink_to("file")
+    assert directory.mode("file") == directory.mode("link") == 0o4640
+    with pytest.raises(FileNotFoundError):
+        directory.mode("nothing")
+
+
 def test_unaligned_reads_and_writes_work_on_every_file(file: PosixFile) -> None:
     file.pwrite(b"hello", 3)
     assert file.pread(100, 0) == b"\0\0\0hello"

@@ -218,7 +218,7 @@ def test_an_answer_that_does_not_come_in_time_says_so(tmp_path: Path) -> None:
                 produce_frame("t", batch_of(b"1"), timeout_ms=60_000),
                 produce_frame("t", batch_of(b"2"), timeout_ms=50),
             )
-            await until(lambda: len(front.partition("t")._acks) == 1)
+            await until(lambda: front.partition("t").waiting_count == 1)
             front.partition("t").log._flusher.thaw()
             assert await codes(client) == [("t", 0, 0)]
             assert await codes(client) == [("t", RequestTimedOutError.code, -1)]

@@ -255,7 +255,9 @@ def test_configs_reach_open_partitions(tmp_path: Path) -> None:
             assert (t.settings.batch_bytes_max, u.settings.batch_bytes_max) == (6000, 1048588)
             host.alter(None, "min.insync.replicas", "2")
             await host.follow()
-            assert t.min_isr == u.min_isr == 1  # no more than there are replicas
+            assert t.leader is not None and u.leader is not None
+            # No more than there are replicas.
+            assert t.leader.min_isr == u.leader.min_isr == 1
             manager.reconfigure(build({"message.bytes.max": 7000}, host.config))
             await until(lambda: u.settings.batch_bytes_max == 7000)
             assert t.settings.batch_bytes_max == 6000

@@ -203,7 +203,7 @@ def test_what_an_old_copy_lacks_is_missing_and_does_not_begin_anew_as_the_last_l
         # As if the disk were a copy from before the last life.
         root = lives.root()
         root.directory("topics").remove_tree(f"t-1.{TOPIC_ID}")
-        for name in ("life", "high-watermarks", "clean-shutdown"):
+        for name in ("life", "high-watermarks", "promised-offsets", "clean-shutdown"):
             root.unlink(name)
         file = root.open("life", create=True)
         file.pwrite(life, 0)

@@ -2,11 +2,14 @@
 
 Configs of a topic and of the whole cluster (a broker resource without a name) are metadata. A
 single node's own configuration is its file, so a broker resource with a name is refused, unless it
-is about what operators want of the node (`dlogd.server.handlers.node_settings`).
+is about what operators want of the node (`dlogd.server.handlers.node_settings`), or about throttles
+of its replication, which the metadata keeps under names of their own.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dlog.errors import (
@@ -14,10 +17,12 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
     WireError,
 )
+from dlog.types import NodeId
 from dlogd.metadata import config_changes, topic_names
 from dlogd.metadata.commands import AlterConfigs, ConfigChange
 from dlogd.metadata.config_changes import ConfigOperation, ConfigScope
 from dlogd.metadata.image import TopicImage
+from dlogd.metadata.topic_configs import NODE_CONFIGS, is_of_a_node, name_for_node
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import Handler, Request, error_fields
@@ -46,7 +51,30 @@ def _plan_replacement(
     scope: ConfigScope, current: Mapping[str, str], resource: Any
 ) -> tuple[ConfigChange, ...]:
     configs = [(config.name, config.value) for config in resource.configs]
-    return config_changes.plan_replacement(scope, current, configs)
+    own = {key: value for key, value in current.items() if not is_of_a_node(key)}
+    return config_changes.plan_replacement(scope, own, configs)
+
+
+def _plan_for_node(
+    node_id: NodeId, scope: ConfigScope, current: Mapping[str, str], resource: Any
+) -> tuple[ConfigChange, ...]:
+    stored = {name: name_for_node(name, node_id) for name in NODE_CONFIGS}
+    own = {name: current[key] for name, key in stored.items() if key in current}
+    return tuple(
+        replace(change, key=stored[change.key])
+        for change in _plan_incremental(scope, own, resource)
+        if change.value is not None or change.key in own
+    )
+
+
+def _throttled_node(context: ServerContext, resource: Any) -> NodeId | None:
+    """Return the node whose throttles alone a resource changes, None for all others."""
+    if resource.resource_type != ResourceType.BROKER or not resource.configs:
+        return None
+    if not all(each.name in NODE_CONFIGS for each in resource.configs):
+        return None
+    node = node_settings.node_of(context.image(), resource.resource_name)
+    return None if node is None else node.node_id
 
 
 async def answer_incremental(context: ServerContext, request: Request) -> Fields:
@@ -71,8 +99,10 @@ async def _answer(context: ServerContext, request: Request, plan: Plan) -> Field
             if plan is _plan_incremental and await _is_settled(context, request, resource):
                 responses.append(_response(resource, None))
                 continue
-            scope = _scope_of(context, resource)
-            await _alter(context, request, resource, scope, plan, deadline_ms)
+            node_id = _throttled_node(context, resource) if plan is _plan_incremental else None
+            scope = ConfigScope.CLUSTER if node_id is not None else _scope_of(context, resource)
+            planned = plan if node_id is None else partial(_plan_for_node, node_id)
+            await _alter(context, request, resource, scope, planned, deadline_ms)
         except WireError as error:
             responses.append(_response(resource, error))
         else:
@@ -83,6 +113,8 @@ async def _answer(context: ServerContext, request: Request, plan: Plan) -> Field
 async def _is_settled(context: ServerContext, request: Request, resource: Any) -> bool:
     """Change what is no config but a setting of nodes; return whether the resource is one."""
     if resource.resource_type != ResourceType.BROKER:
+        return False
+    if _throttled_node(context, resource) is not None:
         return False
     if not node_settings.is_about_settings(resource):
         refusal = node_settings.refusal_of_mixture(resource)

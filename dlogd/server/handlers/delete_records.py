@@ -1,15 +1,18 @@
 """DeleteRecords: partitions forget what is below an offset (KIP-107)."""
 
+import asyncio
 from typing import Any
 
 from dlog.errors import (
     NONE,
     OffsetOutOfRangeError,
+    RequestTimedOutError,
     WireError,
 )
 from dlog.types import NO_OFFSET, Offset
+from dlogd.replication.partition import Partition
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
+from dlogd.server.entities import Fields, milliseconds
 from dlogd.server.exchange import Handler, Request
 
 HIGH_WATERMARK = -1
@@ -17,22 +20,38 @@ HIGH_WATERMARK = -1
 
 
 async def answer(context: ServerContext, request: Request) -> Fields:
-    """Trim each partition; durable when answered, and never beyond the high watermark."""
-    topics: list[Fields] = []
-    for topic in request.body.topics:
-        partitions: list[Fields] = []
-        for asked in topic.partitions:
-            try:
-                low_watermark = await _trim(context, topic.name, asked)
-            except WireError as error:
-                partitions.append(_result(asked, NO_OFFSET, error.code))
-            else:
-                partitions.append(_result(asked, low_watermark, NONE))
-        topics.append({"name": topic.name, "partitions": partitions})
-    return {"topics": topics}
+    """Trim each partition; durable when answered, and never beyond the high watermark.
+
+    All replicas in sync have trimmed by then: no later leader shows what was deleted.
+    """
+    body = request.body
+    found = iter(
+        await asyncio.gather(
+            *(
+                _result_of(context, topic.name, asked, body.timeout)
+                for topic in body.topics
+                for asked in topic.partitions
+            )
+        )
+    )
+    return {
+        "topics": [
+            {"name": topic.name, "partitions": [next(found) for _ in topic.partitions]}
+            for topic in body.topics
+        ]
+    }
 
 
-async def _trim(context: ServerContext, topic: str, asked: Any) -> Offset:
+async def _result_of(context: ServerContext, topic: str, asked: Any, timeout: Any) -> Fields:
+    try:
+        return _result(
+            asked, await _trim(context, topic, asked, milliseconds(timeout) / 1000), NONE
+        )
+    except WireError as error:
+        return _result(asked, NO_OFFSET, error.code)
+
+
+async def _trim(context: ServerContext, topic: str, asked: Any, timeout_s: float) -> Offset:
     partition = context.partition(topic, asked.partition_index)
     partition.check_serving()
     high_watermark = partition.high_watermark
@@ -45,6 +64,22 @@ async def _trim(context: ServerContext, topic: str, asked: Any) -> Offset:
     if offset > partition.log.log_start_offset:
         # Without the client's time-out: a trim that is cut short leaves its work half done.
         await partition.log.trim_to(offset)
+        partition.announce()
+    return await _low_watermark(partition, offset, timeout_s)
+
+
+async def _low_watermark(partition: Partition, offset: Offset, timeout_s: float) -> Offset:
+    """Return where all replicas in sync begin, once that is not below `offset`."""
+    partition.check_serving()  # it may have been lost meanwhile
+    reached = partition.trims.add(offset)
+    partition.settle_trims()
+    try:
+        async with asyncio.timeout(timeout_s):
+            await reached
+    except TimeoutError:
+        raise RequestTimedOutError(
+            f"Not all replicas of {partition.topic_partition} in sync begin at {offset} yet"
+        ) from None
     return partition.log.log_start_offset
 
 

@@ -1,15 +1,20 @@
-"""DeleteTopics: by name, and from version 6 on by id as well."""
+"""DeleteTopics: by name, and from version 6 on by id as well.
 
+Many are one round of the metadata where the cluster's feature level allows it.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlog.errors import (
     InvalidRequestError,
+    RequestTimedOutError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     WireError,
 )
 from dlog.types import ZERO_TOPIC_ID, TopicId
-from dlogd.metadata.commands import DeleteTopic
+from dlogd.metadata.commands import DeleteTopic, DeleteTopics
 from dlogd.metadata.image import ClusterImage, TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields, milliseconds
@@ -17,6 +22,10 @@ from dlogd.server.exchange import Handler, Request, error_fields
 from dlogd.server.handlers import topic_creation
 
 IDS_SINCE_VERSION = 6
+LEVEL_TOGETHER = 3
+"""The feature level from which one command may delete many topics."""
+COMMAND_TOPICS_MAX = 5_000
+"""That one command deletes together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +53,43 @@ async def answer(context: ServerContext, request: Request) -> Fields:
             results[doomed] = _result(doomed, error)
         else:
             results[doomed] = _result(_Doomed(found[doomed].name, found[doomed].topic_id), None)
-    commands = [
-        DeleteTopic(command_id=context.new_id(), topic_id=topic.topic_id)
-        for topic in found.values()
-    ]
-    outcomes = await context.propose_all(commands, deadline_ms)
-    for doomed, outcome in zip(found, outcomes, strict=True):
-        if isinstance(outcome, WireError):
-            results[doomed] = _result(doomed, outcome)
+    failed = await _delete(context, [topic.topic_id for topic in found.values()], deadline_ms)
+    for doomed, topic in found.items():
+        if topic.topic_id in failed:
+            results[doomed] = _result(doomed, failed[topic.topic_id])
     return {"responses": list(results.values())}
+
+
+async def _delete(
+    context: ServerContext, topic_ids: Sequence[TopicId], deadline_ms: int
+) -> dict[TopicId, WireError]:
+    """Delete topics, in one round where possible; return what was refused, by id."""
+    if len(topic_ids) < 2 or context.image().feature_level < LEVEL_TOGETHER:
+        return await _delete_each(context, topic_ids, deadline_ms)
+    failed: dict[TopicId, WireError] = {}
+    for begin in range(0, len(topic_ids), COMMAND_TOPICS_MAX):
+        group = tuple(topic_ids[begin : begin + COMMAND_TOPICS_MAX])
+        try:
+            command = DeleteTopics(command_id=context.new_id(), topic_ids=group)
+            await context.propose(command, deadline_ms)
+        except RequestTimedOutError as error:
+            failed.update(dict.fromkeys(group, error))
+        except WireError:
+            # One of them is not there any more: somebody else was faster.
+            failed |= await _delete_each(context, group, deadline_ms)
+    return failed
+
+
+async def _delete_each(
+    context: ServerContext, topic_ids: Sequence[TopicId], deadline_ms: int
+) -> dict[TopicId, WireError]:
+    commands = [DeleteTopic(command_id=context.new_id(), topic_id=each) for each in topic_ids]
+    outcomes = await context.propose_all(commands, deadline_ms)
+    return {
+        topic_id: outcome
+        for topic_id, outcome in zip(topic_ids, outcomes, strict=True)
+        if isinstance(outcome, WireError)
+    }
 
 
 def _asked(request: Request) -> list[_Doomed]:

@@ -75,7 +75,10 @@ def _of_node(
 
     def describe() -> list[ConfigEntry]:
         entries = [] if node is None else node_settings.describe_node(node)
-        if node is None or node.node_id == context.node_id:
+        is_own = node is None or node.node_id == context.node_id
+        node_id = context.node_id if node is None else node.node_id
+        entries += effective.describe_throttles(image.configs, node_id, set_only=not is_own)
+        if is_own:
             entries += effective.describe_node(image.configs, context.config)
         return sorted(entries, key=lambda entry: entry.name)
 

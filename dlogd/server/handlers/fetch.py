@@ -6,6 +6,7 @@ high watermarks have advanced far enough. Sessions are declined (KIP-227): the i
 """
 
 import asyncio
+from collections.abc import Callable
 
 from dlog.errors import (
     ERRORS,
@@ -13,9 +14,10 @@ from dlog.errors import (
     FetchSessionIdNotFoundError,
     KafkaStorageError,
     NotLeaderOrFollowerError,
+    OffsetNotAvailableError,
     WireError,
 )
-from dlog.types import TopicId
+from dlog.types import NO_NODE, NodeId, TopicId
 from dlog.wire import fetch
 from dlogd.clock import Clock
 from dlogd.replication.manager import ReplicaManager
@@ -33,6 +35,14 @@ LOCATE_COUNT_MAX = 64
 """Disk searches of one request at a time."""
 MAX_WAIT_MS_MAX = 5 * 60 * 1000
 """Longer waits are cut: a client that asks for more is answered empty and asks again."""
+
+
+ReadReplica = Callable[[Partition, str, int], NodeId]
+"""Says which follower a consumer in a rack should read an offset from; NO_NODE: the leader."""
+
+
+def _leader_only(_: Partition, __: str, ___: int) -> NodeId:
+    return NO_NODE
 
 
 class FetchHandler:
@@ -55,6 +65,7 @@ class FetchHandler:
         # In order of arrival, so that stopping answers them in a fixed order.
         self.parked: dict[FetchWork, None] = {}
         self.is_stopping = False
+        self.read_replica: ReadReplica = _leader_only
         self.check_lease = replicas.roles.check_lease
         self.api = telemetry.api("FETCH")
         self.server = telemetry.server
@@ -241,10 +252,17 @@ class FetchWork(Slot):
                 if read is None:
                     unknown.append((partition, entry[2]))
                     continue
+                elsewhere = NO_NODE
+                if request.rack_id and partition.leader is not None:
+                    elsewhere = handler.read_replica(partition, request.rack_id, entry[2])
+                watermark = partition.high_watermark
+                if elsewhere != NO_NODE:
+                    is_enough = True
+                    row.append(_referral(partition, entry[0], elsewhere))
+                    continue
                 total += read.bytes
                 ranges += read.ranges
                 is_enough = is_enough or _has_more(partition, entry, read)
-                watermark = partition.high_watermark
                 log_start = partition.log.log_start_offset
                 row.append(
                     fetch.FetchedPartition(entry[0], 0, watermark, watermark, log_start, read.bytes)
@@ -261,9 +279,14 @@ class FetchWork(Slot):
     ) -> Read | None:
         """Find what one partition has to send; None when the disk must be asked where it is."""
         _, leader_epoch, offset, _, _, partition_bytes_max = entry
-        partition.check_serving(leader_epoch)
         if self._request.replica_id >= 0:
             raise NotLeaderOrFollowerError("Nodes replicate over the internal listener")
+        if self._request.rack_id and partition.reporter is not None:
+            partition.check_readable(leader_epoch)
+            if offset > partition.log.log_end_offset:
+                raise OffsetNotAvailableError(f"This follower has no offset {offset} yet")
+        else:
+            partition.check_serving(leader_epoch)
         watermark = partition.high_watermark
         size = max(0, min(bytes_max, partition_bytes_max))
         if offset >= watermark or (size == 0 and not is_first):
@@ -343,6 +366,14 @@ class FetchWork(Slot):
         handler = self._handler
         handler.api.seconds.observe((handler.clock.now_us() - self._started_us) / 1e6)
         self.fill(pieces).drain()
+
+
+def _referral(partition: Partition, index: int, node_id: NodeId) -> fetch.FetchedPartition:
+    """Send a consumer to the follower in its own rack (KIP-392)."""
+    watermark, log_start = partition.high_watermark, partition.log.log_start_offset
+    return fetch.FetchedPartition(
+        index, 0, watermark, watermark, log_start, 0, preferred_read_replica=node_id
+    )
 
 
 def _has_more(partition: Partition, entry: fetch.FetchPartition, read: Read) -> bool:

@@ -47,7 +47,10 @@ async def answer_add(context: ServerContext, request: Request) -> Fields:
         raise InvalidRequestError("A voter needs an id and a listener")
     state = await quorum.known_by(office)
     if any(each.node_id == body.voter_id for each in state.voters):
-        raise DuplicateVoterError(f"Node {body.voter_id} is a voter already")
+        message = f"Node {body.voter_id} is a voter already"
+        if any(each.node_id == body.voter_id for each in state.observers):
+            message += ", with another metadata directory: remove it first, then add it"
+        raise DuplicateVoterError(message)
     wanted_id = body.voter_directory_id or ZERO_TOPIC_ID
     for each in state.observers:
         if each.node_id == body.voter_id and wanted_id not in (ZERO_TOPIC_ID, each.directory_id):

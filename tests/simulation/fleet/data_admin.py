@@ -16,9 +16,9 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from dlogd.metadata.topic_configs import TOPIC_CONFIGS
+from tests.histories.history import LogFacts, LogKey, Trim
 from tests.simulation.fleet.data_clients import ALWAYS_NS, DataClients, Life
 from tests.simulation.fleet.data_plan import REPLICAS_MAX, DataTopicPlan
-from tests.simulation.history import LogFacts, LogKey, Trim
 
 GONE = (UnknownTopicOrPartitionError, UnknownTopicIdError)
 
@@ -184,6 +184,4 @@ class DataAdmin:
         )
 
     async def _elect(self, key: LogKey) -> None:
-        await self._admin.elect_leaders(
-            [(key.topic, key.partition)], timeout_ms=self._timeout_ms
-        )
+        await self._admin.elect_leaders([(key.topic, key.partition)], timeout_ms=self._timeout_ms)

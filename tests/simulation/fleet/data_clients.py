@@ -1,6 +1,6 @@
 """Simulated users of a cluster's data: the real `Producer` and `Consumer`, and what they heard.
 
-Every record is a `Send` in the history before it is handed over, and ends as ok, refused or unknown.
+Every record is a `Send` in the history before it is handed over; it ends ok, refused or unknown.
 What is read is checked to the last byte and becomes a `Poll`. Nothing here judges the history.
 """
 
@@ -23,10 +23,10 @@ from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import ZERO_TOPIC_ID, PartitionId, TopicPartition
+from tests.histories.history import LogKey, Outcome, Poll, Seen, Send
 from tests.simulation.clients import make_value, number_of
 from tests.simulation.fleet.data_plan import DataConsumerPlan, DataProducerPlan
 from tests.simulation.fleet.plan import CLIENT_PORT, FleetPlan, address_of
-from tests.simulation.history import LogKey, Outcome, Poll, Seen, Send
 from tests.simulation.loop import EPOCH_MS, SimLoop
 
 ALWAYS_NS = 1 << 62

@@ -13,9 +13,9 @@ from dlog.batch.records import decode
 from dlog.client.partitions import EARLIEST, LATEST, fetch, list_offsets
 from dlog.client.producer import Producer
 from dlog.errors import CorruptMessageError, DlogError, OffsetOutOfRangeError
+from tests.histories.history import FinalLog, LogKey, Outcome, Seen, Send
 from tests.simulation.clients import make_value, number_of
 from tests.simulation.fleet.data_clients import DataClients, DataConsumer
-from tests.simulation.history import FinalLog, LogKey, Outcome, Seen, Send
 
 READ_BYTES = 1 << 16
 
@@ -96,7 +96,9 @@ class DataEnding:
         records: list[Seen] = []
         offset = ends[0]
         while offset < ends[1]:
-            got = await fetch(node, key.topic, key.partition, offset, partition_max_bytes=READ_BYTES)
+            got = await fetch(
+                node, key.topic, key.partition, offset, partition_max_bytes=READ_BYTES
+            )
             data = got.records
             for position, _ in iter_headers(data, 0, len(data)):
                 for record in decode(data, position):
@@ -177,4 +179,3 @@ async def _bytes_of(host: Any, piece: Any) -> bytearray:
         found.release()
     piece.segment.release()
     return data
-

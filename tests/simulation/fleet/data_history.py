@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from dlog.client.gaps import Gap
-from tests.simulation.history import History, LogKey
+from tests.histories.history import History, LogKey
 
 
 class GapSeen(NamedTuple):

@@ -1,20 +1,20 @@
 """Judges of what clients of a cluster did and heard, by Jepsen's names; pure.
 
-Most are those of one node (`tests.simulation.checkers`). Here a log may lose what only its leader
+Most are those of one node (`tests.histories.checkers`). Here a log may lose what only its leader
 had acknowledged when the leadership changes, and anything where the history excuses it.
 """
 
 from collections.abc import Iterable, Iterator
 
 from dlog.client.gaps import GapReason
-from tests.simulation import checkers
-from tests.simulation.checkers import Checker
+from tests.histories import checkers
+from tests.histories.checkers import Checker
+from tests.histories.history import LogKey, Outcome, Send
 from tests.simulation.fleet.data_clients import Life
 from tests.simulation.fleet.data_history import EndSeen, FleetHistory
-from tests.simulation.history import LogKey, Outcome, Send
 
 LEADER, ALL = 1, -1
-TRIMS_OUTLIVE_LEADERS = False
+TRIMS_OUTLIVE_LEADERS = True
 """Whether DeleteRecords waits for followers."""
 
 

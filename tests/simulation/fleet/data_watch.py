@@ -209,7 +209,7 @@ class DataWatch:
         leads = partition.closed is None
         if offset < before and leads:
             self._violate("MonotonicHighWatermark", key, f"{before} to {offset} at {host.name}")
-        if not (0 <= log.log_start_offset and offset <= log.log_end_offset) or (
+        if not (log.log_start_offset >= 0 and offset <= log.log_end_offset) or (
             log.flushed_offset > log.log_end_offset
         ):
             text = f"{log.log_start_offset} {offset} {log.flushed_offset} {log.log_end_offset}"
@@ -307,9 +307,9 @@ class DataWatch:
         """The last leader came back alone, without being eligible: counted as unclean."""
         for number in change.partitions_changed:
             old, new = change.old.partitions[number], change.new.partitions[number]
-            if not old.isr and not old.elr and new.leader != NO_NODE:
-                self._excuse((change.new.topic_id, number), "unclean elections of data")
-            elif new.isr == (new.leader,) and old.isr == new.isr and not old.has_leader:
+            if (not old.isr and not old.elr and new.leader != NO_NODE) or (
+                new.isr == (new.leader,) and old.isr == new.isr and not old.has_leader
+            ):
                 self._excuse((change.new.topic_id, number), "unclean elections of data")
 
     def _excuse(self, key: LogId, why: str) -> None:

@@ -30,6 +30,7 @@ class FleetSaboteur(Hands):
         self._hosts: list[FleetHost] = around.hosts
         self._over = False
         self._voters_changed_ns = -(10**12)
+        self._added_ns: dict[int, int] = {}
 
     def schedule(self) -> None:
         """Set a timer for each fault."""
@@ -59,6 +60,8 @@ class FleetSaboteur(Hands):
         self._network.config.slow_probability = 0.0
         for host in self._hosts:
             host.machine.spare()
+            if any(disk.stuck for disk in host.machine.disks.values()):
+                host.unstuck_ns = self._world.now_ns
             host.machine.heal()
             for disk in host.machine.disks.values():
                 disk.capacity_bytes = self.around.plan.capacity_bytes
@@ -197,9 +200,15 @@ class FleetSaboteur(Hands):
         self._later(fault, restore)
 
     def _stuck_disk(self, fault: Fault) -> None:
-        _, disk = self._disk(fault)
+        host, disk = self._disk(fault)
+
+        def unstick() -> None:
+            if disk.stuck:
+                disk.unstick()
+                host.unstuck_ns = self._world.now_ns
+
         disk.stick()
-        self._later(fault, disk.unstick)
+        self._later(fault, unstick)
 
     def _disk_errors(self, fault: Fault) -> None:
         host, disk = self._disk(fault)
@@ -249,9 +258,11 @@ class FleetSaboteur(Hands):
             return False
         log = leader.store.log
         members = log.voters.members
+        long_ns = 6000 * self.around.plan.pace * MS
         if log.voters.get(host.node_id) is None:
-            return True
-        calm = self._world.now_ns - self._voters_changed_ns > 6000 * self.around.plan.pace * MS
+            # Nor one that is about to become a voter, with the directory that it has now.
+            return self._world.now_ns - self._added_ns.get(host.node_id, -(10**12)) > long_ns
+        calm = self._world.now_ns - self._voters_changed_ns > long_ns
         settled = log.voters_index <= leader.store.core.commit_index
         bound = all(voter.directory_id.int for voter in members)
         return len(members) >= 3 and bound and calm and settled
@@ -291,6 +302,8 @@ class FleetSaboteur(Hands):
         host = self.some_host()
         if host is not None:
             self._voters_changed_ns = self._world.now_ns
+            if operation is Operation.ADD:
+                self._added_ns[node_id] = self._world.now_ns
             self.around.registry.voters_asked.add((operation, node_id))
             self.do(host, self._change_at(host, operation, node_id))
 

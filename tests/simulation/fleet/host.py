@@ -54,6 +54,7 @@ class FleetHost(Host):
         self.store: RaftStore | None = None
         self.is_wiped = False  # a voter whose directory is not replaced yet
         self.wipes = 0
+        self.unstuck_ns = -NS * 1_000  # when a disk that had hung went on
 
     # -- life
 
@@ -86,6 +87,12 @@ class FleetHost(Host):
 
     def _is_excused(self, error: BaseException) -> bool:
         return super()._is_excused(error) or isinstance(error, NO_QUORUM)
+
+    def _may_hang(self) -> bool:
+        # What is not closed is said when the disks go on no earlier than just before the time-out.
+        just_before_ns = self.config.shutdown.timeout_ms * NS // 1_000 // 10
+        stuck = any(disk.stuck for disk in self.machine.disks.values())
+        return stuck or self.world.now_ns - self.unstuck_ns < just_before_ns
 
     def _mark_down(self, how: str) -> SimLoop:
         self._graveyard.append(self.store)

@@ -157,4 +157,3 @@ class Operator(Hands):
             if node.drain != Drain.NONE:
                 command = DrainNode(command_id=self.new_id(), node_id=node_id, drain=Drain.NONE)
                 self.do(host, self.propose(host, command))
-

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from dlogd import clustering
 from dlogd.controller.planner import PlannerSettings
 from dlogd.metadata import snapshot
 from dlogd.metadata.image import ClusterImage
@@ -99,11 +100,13 @@ def _bounds(plan: FleetPlan) -> Iterator[None]:
     """Make bounds small that are not in the configuration."""
     with ExitStack() as stack:
         stack.enter_context(bounded(plan.bounds))
-        for owner, values in ((RaftConfig, plan.raft), (PlannerSettings, plan.planner)):
-            defaults: Any = owner.__init__.__kwdefaults__
-            missing = values.keys() - defaults.keys()
-            assert not missing, f"{owner.__name__} has no {missing}"
-            stack.enter_context(mock.patch.dict(defaults, values))
+        defaults: Any = RaftConfig.__init__.__kwdefaults__
+        missing = plan.raft.keys() - defaults.keys()
+        assert not missing, f"RaftConfig has no {missing}"
+        stack.enter_context(mock.patch.dict(defaults, plan.raft))
+        settings = PlannerSettings(**plan.planner)
+        make = mock.Mock(return_value=settings)
+        stack.enter_context(mock.patch.object(clustering, "planner_settings", make))
         yield
 
 

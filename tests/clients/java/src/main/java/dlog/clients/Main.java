@@ -31,6 +31,7 @@ public final class Main {
             DataCommands data = new DataCommands(arguments[0]);
             Map<String, Command> commands = new java.util.HashMap<>(admin.commands());
             commands.putAll(data.commands());
+            commands.putAll(new LoadCommands(arguments[0]).commands());
             BufferedReader in =
                     new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
             for (String line = in.readLine(); line != null; line = in.readLine()) {

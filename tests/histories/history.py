@@ -1,7 +1,8 @@
-"""What clients called and heard, and what was done to the node: the material of the checkers.
+"""What clients called and heard, and what was done to the nodes: the material of the checkers.
 
-Values only. Times are virtual nanoseconds of the world, the one clock that all share. A record is
-known by its number, which is unique in a run and stands in its value.
+Values only. Times are nanoseconds of the one clock that all share: virtual in a simulation,
+monotonic with real processes. A record is known by its number, which is unique in a run, grows with
+each send of a client, and stands in its value.
 """
 
 from collections.abc import Iterable
@@ -59,7 +60,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """One answer to a fetch. `tailing`: it goes on where the client's last one ended."""
+    """One answer to a fetch. `tailing`: it goes on where the client's last one ended.
+
+    A high watermark of -1 was not told.
+    """
 
     client: str
     key: LogKey
@@ -105,6 +109,15 @@ class TimeSeen:
     timestamp_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """A client that has read a log from an offset to its end, all faults being over."""
+
+    client: str
+    key: LogKey
+    start_offset: int = 0
+
+
 @dataclass(slots=True)
 class LogFacts:
     """What may happen to a log by its topic's configuration and by the faults of the run."""
@@ -114,6 +127,8 @@ class LogFacts:
     # A bit flipped in its files, so that anything but wrong records may be served.
     damaged: bool = False
     deleted: bool = False
+    # With more than one, what only the leader has acknowledged may be lost with it.
+    replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +150,7 @@ class History:
     trims: list[Trim] = field(default_factory=list)
     epochs: list[EpochSeen] = field(default_factory=list)
     times: list[TimeSeen] = field(default_factory=list)
+    followers: list[Follower] = field(default_factory=list)
     power_cuts_ns: list[int] = field(default_factory=list)
     facts: dict[LogKey, LogFacts] = field(default_factory=dict)
     finals: dict[LogKey, FinalLog] = field(default_factory=dict)

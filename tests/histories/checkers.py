@@ -6,10 +6,10 @@ lost-write: acknowledged, and not there. lost-read: given to a consumer, and not
 inconsistent-offsets: two records at one offset. duplicate: one record twice. phantom: a record that
 nobody sent there, or that was refused. torn-batch: a part of a batch. nonmonotonic-send: the later
 call got the lower offset. nonmonotonic-poll, poll-skip: a consumer was led back, or past a record.
-unseen: a tailing consumer never got to the end. resurrected: below an acknowledged DeleteRecords.
-vanished: below the log start although nobody asked for it. watermark: the high watermark moved
-back, or was behind an acknowledged record. epoch: a leader epoch moved back. offsets-chain.
-timestamp: a search by time found the wrong record.
+unseen: not given to a consumer that has read to the end. resurrected: below an acknowledged
+DeleteRecords. vanished: below the log start although nobody asked for it. watermark: the high
+watermark moved back, or was behind an acknowledged record. epoch: a leader epoch moved back.
+offsets-chain. timestamp: a search by time found the wrong record.
 
 Under a weak flush policy a power cut may take the end of a log, and only the end.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from tests.simulation.history import FinalLog, History, LogKey, Outcome, Poll, Send
+from tests.histories.history import FinalLog, History, LogKey, Outcome, Poll, Send
 
 
 def check(history: History) -> list[str]:
@@ -49,8 +49,9 @@ class _View:
 
     def acknowledged(self, key: LogKey) -> list[Send]:
         """Return the sends that a log has promised to keep."""
+        enough = (-1,) if self.history.facts_of(key).replicas > 1 else (-1, 1)
         sends = self.sends.get(key, ())
-        return [send for send in sends if send.outcome is Outcome.OK and send.acks != 0]
+        return [send for send in sends if send.outcome is Outcome.OK and send.acks in enough]
 
     def final(self, key: LogKey) -> FinalLog | None:
         """Return the last state of a log that has to be whole."""
@@ -279,8 +280,26 @@ def _polls_in_order(view: _View, key: LogKey) -> Iterator[str]:
             yield f"poll-skip: {poll.client} got offset {first} after {end - 1}"
 
 
+def _unseen(view: _View, key: LogKey) -> Iterator[str]:
+    final = view.final(key)
+    if final is None:
+        return
+    for follower in view.history.followers:
+        if follower.key != key:
+            continue
+        polls = [poll for poll in view.polls.get(key, ()) if poll.client == follower.client]
+        given = {seen.offset for poll in polls for seen in poll.records}
+        missed = [
+            seen.offset
+            for seen in final.records
+            if seen.offset >= follower.start_offset and seen.offset not in given
+        ]
+        if missed:
+            yield f"unseen: {follower.client} was never given {len(missed)}: {missed[:5]}"
+
+
 def _watermarks(view: _View, key: LogKey) -> Iterator[str]:
-    polls = view.polls.get(key, [])
+    polls = [poll for poll in view.polls.get(key, ()) if poll.high_watermark >= 0]
     told: list[tuple[int, int, str]] = [
         (poll.completed_ns, poll.high_watermark, poll.client) for poll in polls
     ]
@@ -383,6 +402,7 @@ CHECKERS: tuple[Checker, ...] = (
     _nonmonotonic_sends,
     _session_order,
     _polls_in_order,
+    _unseen,
     _watermarks,
     _trims,
     _epochs,

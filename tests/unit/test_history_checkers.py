@@ -1,13 +1,14 @@
-"""The simulation's judges: each finds its breach, and none complains about a good history."""
+"""The judges of histories: each finds its breach, and none complains about a good history."""
 
 from uuid import UUID
 
 import pytest
 
-from tests.simulation.checkers import check
-from tests.simulation.history import (
+from tests.histories.checkers import check
+from tests.histories.history import (
     EpochSeen,
     FinalLog,
+    Follower,
     History,
     LogFacts,
     LogKey,
@@ -49,6 +50,7 @@ GOOD = History(
     polls=[polled(40, (0, 1), watermark=2), polled(50, (1, 2), (2, 3), watermark=3)],
     trims=[Trim(KEY, 60, 65, 1, 1)],
     epochs=[EpochSeen(KEY, 1, 2, 0), EpochSeen(KEY, 3, 4, 1)],
+    followers=[Follower("c", KEY), Follower("late", KEY, 3)],
     finals=final(2, 3, start=1),
 )
 
@@ -100,6 +102,10 @@ BAD: dict[str, list[History]] = {
         History(polls=[polled(10, (0, 1), (2, 3))]),
         History(finals={KEY: FinalLog(KEY, 0, 2, (Seen(1, 1),))}),
     ],
+    "unseen": [
+        History(polls=[polled(10, (0, 1))], followers=[Follower("c", KEY)], finals=final(1, 2)),
+        History(followers=[Follower("c", KEY, 1)], finals=final(1, 2)),
+    ],
     "watermark": [
         History(polls=[polled(10, watermark=5), polled(20, watermark=4)]),
         History(sends=[sent(1, 7, 10)], polls=[polled(20, watermark=7)]),
@@ -134,6 +140,19 @@ def test_power_cut_may_take_the_end_of_a_weak_log_only() -> None:
     history.facts[KEY].flush_policy = "always"
     names = {text.split(":")[0] for text in check(history)}
     assert {"lost-write", "lost-read", "inconsistent-offsets"} <= names
+
+
+def test_a_leader_alone_promises_nothing_of_a_replicated_log() -> None:
+    history = History(
+        sends=[sent(1, 0, 10, acks=1), sent(2, 0, 20)],
+        polls=[polled(40, (0, 2), watermark=1)],
+        facts={KEY: LogFacts(replicas=3)},
+        finals=final(2),
+    )
+    assert check(history) == []
+    history.facts[KEY].replicas = 1
+    names = {text.split(":")[0] for text in check(history)}
+    assert {"lost-write", "inconsistent-offsets", "nonmonotonic-send"} <= names
 
 
 def test_overlapping_calls_have_no_order() -> None:

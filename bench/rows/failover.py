@@ -1,0 +1,296 @@
+"""Rows of three nodes with three replicas, some of which die: until records are acknowledged again.
+
+Writers that never give up (`bench.load.acks`) have a record in flight on every partition of a fresh
+topic; what counts is the worst partition of each failure: the first record that was sent after it
+and acknowledged.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import ClassVar
+
+from bench.arena import Arena
+from bench.load import cluster as wire
+from bench.load.acks import Writers
+from bench.load.deliveries import Deliveries
+from bench.peers.cluster import Cluster
+from bench.peers.server import Server, StartError
+from bench.rows.replicated import CONTENDERS, OURS, THEIRS, number, ratio
+from bench.rows.row import Numbers, Row
+
+PARTITIONS = 6
+BEFORE_S = 1.0
+TIMEOUT_S = 120
+TRY_S = 0.005
+LEASE_S = 3.0
+"""dlog's `lease.duration` as it comes."""
+
+
+def cluster_of(arena: Arena, contender: str) -> Cluster:
+    """Return the three nodes of a contender."""
+    server = arena.servers[contender]
+    assert isinstance(server, Cluster)
+    return server
+
+
+def _wait(what: str, condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + TIMEOUT_S
+    while not condition():
+        if time.monotonic() > end:
+            raise StartError(f"{what} took more than {TIMEOUT_S} s")
+        time.sleep(TRY_S)
+
+
+def wait_for_isrs(cluster: Cluster, topics: Sequence[str]) -> None:
+    """Wait until all nodes say that every replica of `topics` is in sync."""
+    with contextlib.ExitStack() as stack:
+        nodes = [stack.enter_context(wire.connect(node.bootstrap)) for node in cluster.nodes]
+
+        def whole() -> bool:
+            found = [wire.picture(node, topics) for node in nodes]
+            return all(
+                each.isrs
+                and min(each.leaders) > 0
+                and all(len(isr) == cluster.replicas for isr in each.isrs)
+                for each in found
+            )
+
+        _wait("the return to every ISR", whole)
+
+
+@contextlib.contextmanager
+def fresh_topic(arena: Arena, cluster: Cluster) -> Iterator[str]:
+    """Make a topic of which each node leads a part, and delete it at the end."""
+    with arena.topic(cluster, PARTITIONS) as topic:
+        wait_for_isrs(cluster, [topic])
+        yield topic
+
+
+def writing(cluster: Cluster, topic: str) -> Writers:
+    """Return writers on all partitions of `topic`."""
+    return Writers([node.bootstrap for node in cluster.nodes], topic, PARTITIONS)
+
+
+def _signal(node: Server, what: signal.Signals) -> int:
+    """Send a signal and return when, by the monotonic clock."""
+    began = time.monotonic_ns()
+    os.kill(node.pid, what)
+    return began
+
+
+def _leader(cluster: Cluster, topic: str, *, controller: bool) -> Server:
+    """Return a node that leads something of `topic`, and is controller or is not."""
+    boss = cluster.controller()
+    with wire.connect(cluster.bootstrap) as connection:
+        leaders = wire.picture(connection, [topic]).leaders
+    for place, node in enumerate(cluster.nodes, 1):
+        if (node is boss) == controller and place in leaders:
+            return node
+    raise StartError("no such leader")
+
+
+class FailureRow(Row):
+    """Does something to a leader some times, under writers."""
+
+    contenders = CONTENDERS
+    runs = 1
+    controller = False
+    # A Kafka node takes its time to come back.
+    TIMES: ClassVar = {OURS: 8, THEIRS: 3}
+
+    def run(self, arena: Arena, contender: str) -> Numbers:
+        """Do it several times."""
+        cluster = cluster_of(arena, contender)
+        found = [self._fail(arena, cluster) for _ in range(arena.pick(self.TIMES[contender], 1))]
+        return {"failover_s": median(found), "failover_max_s": max(found)}
+
+    def _fail(self, arena: Arena, cluster: Cluster) -> float:
+        with fresh_topic(arena, cluster) as topic:
+            doomed = _leader(cluster, topic, controller=self.controller)
+            with writing(cluster, topic) as writers:
+                writers.wait(time.monotonic_ns(), TIMEOUT_S)
+                time.sleep(BEFORE_S)
+                began = self.harm(doomed)
+                seconds = writers.wait(began, TIMEOUT_S)
+            self.mend(cluster, doomed)
+            wait_for_isrs(cluster, [topic])
+        return seconds
+
+    def harm(self, node: Server) -> int:
+        """Kill the node; return when, by the monotonic clock."""
+        return _signal(node, signal.SIGKILL)
+
+    def mend(self, cluster: Cluster, node: Server) -> None:
+        """Start the node again."""
+        node.kill()
+        cluster.restart(node)
+
+
+class LeaderKillRow(FailureRow):
+    """The leader is not controller."""
+
+    name = "r3-kill-leader"
+    title = "3 replicas, acks=all: `kill -9` of a leader to the next acknowledged write"
+    targets = (number("failover_s", 1), ratio("failover_s", at_most=0.1))
+
+
+class ControllerKillRow(FailureRow):
+    """The leader is also controller."""
+
+    name = "r3-kill-controller"
+    title = "the same when the leader is also the controller"
+    controller = True
+    targets = (number("failover_max_s", 2),)
+
+
+class PauseRow(FailureRow):
+    """A host that is gone without a word: the leader stands still, its connections stay open."""
+
+    name = "r3-pause-leader"
+    title = "the same when the leader is paused (SIGSTOP), as when its host is lost without a reset"
+    targets = (number("failover_max_s", LEASE_S + 1),)
+    TIMES: ClassVar = {OURS: 5, THEIRS: 2}
+
+    def harm(self, node: Server) -> int:
+        """Pause the node."""
+        return _signal(node, signal.SIGSTOP)
+
+    def mend(self, cluster: Cluster, node: Server) -> None:
+        """Let the node go on."""
+        _signal(node, signal.SIGCONT)
+        cluster.wait_formed()
+
+
+class AllKilledRow(FailureRow):
+    """All three nodes die at the same moment and are started at once."""
+
+    name = "r3-kill-all"
+    title = (
+        "3 replicas, acks=all: all three killed and restarted at once, to the next acknowledged"
+        " write on every partition"
+    )
+    targets = (ratio("failover_s", at_most=0.2),)
+    TIMES: ClassVar = {OURS: 5, THEIRS: 2}
+
+    def _fail(self, arena: Arena, cluster: Cluster) -> float:
+        with fresh_topic(arena, cluster) as topic:
+            with writing(cluster, topic) as writers:
+                writers.wait(time.monotonic_ns(), TIMEOUT_S)
+                time.sleep(BEFORE_S)
+                began = time.monotonic_ns()
+                cluster.kill()
+                for node in cluster.nodes:
+                    node.launch()
+                seconds = writers.wait(began, TIMEOUT_S)
+            cluster.wait_formed()
+            wait_for_isrs(cluster, [topic])
+        return seconds
+
+
+class GracefulRow(Row):
+    """One node after the other is stopped as an operator would and started again, under load."""
+
+    name = "r3-restart"
+    title = (
+        "3 replicas, acks=all: orderly restart of one node under load (1,000 records/s of"
+        " librdkafka at its defaults, and writers that never give up): longest gap between acks;"
+        " errors"
+    )
+    contenders = CONTENDERS
+    runs = 1
+    TIMES: ClassVar = {OURS: 6, THEIRS: 3}
+    RATE = 1_000
+    AFTER_S = 2.0
+    targets = (
+        number("gap_max_s", 0.2),
+        ratio("gap_max_s", at_most=0.25),
+        number("client_errors", 0),
+    )
+
+    def run(self, arena: Arena, contender: str) -> Numbers:
+        """Restart each node in turn."""
+        cluster = cluster_of(arena, contender)
+        gaps, client_gaps, errors = [], [], 0
+        with fresh_topic(arena, cluster) as topic:
+            for turn in range(arena.pick(self.TIMES[contender], 1)):
+                node = cluster.nodes[turn % len(cluster.nodes)]
+                client = Deliveries(cluster.all_nodes, topic, PARTITIONS, self.RATE)
+                with writing(cluster, topic) as writers, client:
+                    writers.wait(time.monotonic_ns(), TIMEOUT_S)
+                    _wait("the first deliveries", client.is_ready)
+                    time.sleep(BEFORE_S)
+                    client.forget()
+                    began = time.monotonic_ns()
+                    node.stop()
+                    cluster.restart(node)
+                    wait_for_isrs(cluster, [topic])
+                    time.sleep(self.AFTER_S)
+                    writers.wait(time.monotonic_ns(), TIMEOUT_S)
+                gaps.append(writers.longest_gap(began))
+                client_gaps.append(max(client.longest_s))
+                errors += sum(client.errors.values()) + client.sent - client.delivered
+        return {
+            "gap_s": median(gaps),
+            "gap_max_s": max(gaps),
+            "client_gap_s": median(client_gaps),
+            "client_gap_max_s": max(client_gaps),
+            "client_errors": errors,
+        }
+
+
+class ReturnRow(Row):
+    """A node with much on its disk is killed and started: until all its replicas are in sync."""
+
+    name = "r3-return"
+    title = "3 replicas: restart of a killed node with 5 GB to its return to every ISR"
+    contenders = CONTENDERS
+    runs = 2
+    targets = (ratio("seconds", at_most=0.5),)
+    FILL_BYTES, FILL_QUICK_BYTES = 5_000_000_000, 300_000_000
+    RECORDS, VALUE_BYTES = 64, 1024
+
+    def __init__(self) -> None:
+        self._topics: dict[str, str] = {}
+
+    def open(self, arena: Arena, contender: str) -> None:
+        """Start and fill."""
+        super().open(arena, contender)
+        server = arena.servers[contender]
+        topic = self._topics[contender] = arena.create_topic(server, PARTITIONS)
+        size = arena.pick(self.FILL_BYTES, self.FILL_QUICK_BYTES)
+        shape = ("--records", self.RECORDS, "--value-bytes", self.VALUE_BYTES)
+        many = ("--connections", PARTITIONS, "--in-flight", 3, "--acks", -1)
+        count = ("--requests", size // (self.RECORDS * self.VALUE_BYTES))
+        where = ("--topic", topic, "--partitions", PARTITIONS)
+        arena.load("requests", server, *where, *shape, *many, *count)
+
+    def run(self, arena: Arena, contender: str) -> Numbers:
+        """Kill a node under writers, wait until the others go on without it, start it."""
+        cluster, topic = cluster_of(arena, contender), self._topics[contender]
+        with writing(cluster, topic) as writers:
+            writers.wait(time.monotonic_ns(), TIMEOUT_S)
+            doomed = _leader(cluster, topic, controller=False)
+            began = _signal(doomed, signal.SIGKILL)
+            doomed.kill()
+            writers.wait(began, TIMEOUT_S)
+            time.sleep(BEFORE_S)
+            started = time.monotonic()
+            cluster.restart(doomed)
+            wait_for_isrs(cluster, [topic])
+            return {"seconds": time.monotonic() - started}
+
+
+def rows() -> list[Row]:
+    """Return the rows of this kind."""
+    return [
+        LeaderKillRow(),
+        ControllerKillRow(),
+        PauseRow(),
+        AllKilledRow(),
+        GracefulRow(),
+        ReturnRow(),
+    ]

@@ -1,0 +1,55 @@
+"""Who waits for a partition's records to be safe: in this log, or in all that are in sync.
+
+Owner: the event loop's thread; part of `dlogd.replication.partition`. The time at which the lease
+of this node ends is looked at with each acknowledgement (rule 2.10).
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from dlog.errors import NotLeaderOrFollowerError, WireError
+from dlogd.clock import Clock
+from dlogd.replication.ack_queue import AckQueue
+from dlogd.replication.lease import Lease
+from dlogd.replication.waiters import AckWaiter
+
+
+class Acks:
+    """The two kinds of waiting."""
+
+    __slots__ = ("_clock", "all", "lease", "own")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        lease: Lease,
+        late: Callable[[], WireError],
+    ) -> None:
+        """`late()` is what those hear whose time is over."""
+        self._clock = clock
+        self.lease = lease
+        self.own = AckQueue(loop, self._judge, late)
+        """For what this log has promised."""
+        self.all = AckQueue(loop, self._judge, late)
+        """For the high watermark."""
+
+    def __len__(self) -> int:
+        return len(self.own) + len(self.all)
+
+    def acknowledge(self, waiter: AckWaiter, index: int) -> None:
+        """Call `waiter.on_acked` for what is safe already; its owner drains."""
+        error, now_us = self._judge(None)
+        waiter.on_acked(index, error, now_us)
+
+    def fail(self, error: WireError) -> None:
+        """Nobody knows what becomes of what is waited for."""
+        self.own.fail(error)
+        self.all.fail(error)
+
+    def _judge(self, error: WireError | None) -> tuple[WireError | None, int]:
+        now_us = self._clock.now_us()
+        if error is None and now_us >= self.lease.valid_until_us:
+            # Somebody else may lead already, whatever this node has heard.
+            error = NotLeaderOrFollowerError("The lease of this node has ended")
+        return error, now_us

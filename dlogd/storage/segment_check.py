@@ -1,0 +1,109 @@
+"""Whether the bytes of a closed segment are still the batches that were written: piece by piece.
+
+Pure. `dlogd.storage.scrub` reads the pieces and decides what a bad place means.
+"""
+
+from dlog.batch.header import (
+    BATCH_STRUCT,
+    CRC_START,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC,
+)
+from dlog.checksum import crc32c
+
+
+class SegmentCheck:
+    """The walk over one segment: heads, their order, and the checksum of each batch.
+
+        while not check.is_done:
+            check.feed(<bytes from check.position on, at least HEADER_BYTES unless it ends>)
+
+    Invariant: all before the batch at `batch_position` was good, or was passed over by `resume`.
+    """
+
+    __slots__ = (
+        "_crc",
+        "_left_bytes",
+        "_next_offset",
+        "_wanted_crc",
+        "batch_position",
+        "end_position",
+        "expected_offset",
+        "is_bad",
+        "position",
+    )
+
+    def __init__(self, base_offset: int, end_position: int) -> None:
+        self.expected_offset = base_offset
+        self.end_position = end_position
+        self.position = 0
+        """What is to be fed next."""
+        self.batch_position = 0
+        self.is_bad = False
+        """Whether the batch at `batch_position` is not what was written: then `resume`."""
+        self._crc = 0
+        self._wanted_crc = 0
+        self._left_bytes = 0  # of the batch that is being looked at
+        self._next_offset = base_offset
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing to feed: all was seen, or something is bad."""
+        return self.is_bad or self.position >= self.end_position
+
+    def feed(self, data: memoryview) -> None:
+        """Look at the bytes from `position` on; too few for a head: the file is too short."""
+        before = self.position
+        while data and not self.is_bad:
+            start = 0
+            if not self._left_bytes:
+                if not self._begin(data):
+                    break
+                start = CRC_START  # what comes before is not under the checksum
+            piece = data[start : self._left_bytes]
+            self._crc = crc32c(piece, self._crc)
+            taken = start + len(piece)
+            self._left_bytes -= taken
+            self.position += taken
+            data = data[taken:]
+            if not self._left_bytes:
+                self._end()
+        if self.position == before:
+            self.is_bad = True
+
+    def _begin(self, data: memoryview) -> bool:
+        """Read the head of the batch at `position`; return whether there is a plausible one."""
+        self.batch_position = self.position
+        room = self.end_position - self.position
+        if len(data) < HEADER_BYTES <= room:
+            return False  # the rest of the head comes with the next piece
+        fields = BATCH_STRUCT.unpack_from(data) if room >= HEADER_BYTES else None
+        if (
+            fields is None
+            or fields[0] != self.expected_offset
+            or fields[3] != MAGIC
+            or fields[6] < 0
+            or not HEADER_BYTES <= fields[1] + LENGTH_OVERHEAD_BYTES <= room
+        ):
+            self.is_bad = True
+            return False
+        self._left_bytes = fields[1] + LENGTH_OVERHEAD_BYTES
+        self._wanted_crc = fields[4]
+        self._crc = 0
+        self._next_offset = fields[0] + fields[6] + 1
+        return True
+
+    def _end(self) -> None:
+        if self._crc != self._wanted_crc:
+            self.is_bad = True
+            return
+        self.expected_offset = self._next_offset
+        self.batch_position = self.position
+
+    def resume(self, position: int, offset: int) -> None:
+        """Go on with the batch at `position`, which begins with `offset`."""
+        self.position = self.batch_position = position
+        self.expected_offset = offset
+        self.is_bad = False
+        self._left_bytes = 0

@@ -1,0 +1,1 @@
+"""Clients that write and read while the leaders of their partitions are killed, one by one."""

@@ -1,0 +1,94 @@
+"""The logs of all replicas, as their files are, beside each other: equal below the high watermark.
+
+For nodes that have ended. Reads segments as docs/formats/segment.md tells, with nothing of the
+daemon's.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dlog.batch.header import iter_headers, verify_crc
+from dlog.errors import CorruptMessageError
+from tests.histories.history import FinalLog, LogKey
+
+
+class OnDisk(NamedTuple):
+    """What tells one batch from another."""
+
+    next_offset: int
+    leader_epoch: int
+    crc: int
+
+
+def folder_of(data: Sequence[Path], key: LogKey) -> Path | None:
+    """Return in which of its data directories a node has a replica, None when in none."""
+    name = f"{key.topic}-{key.partition}.{key.topic_id}"
+    found = [path / "topics" / name for path in data if (path / "topics" / name).is_dir()]
+    assert len(found) <= 1, f"{key} is there more than once: {found}"
+    return found[0] if found else None
+
+
+def batches(folder: Path) -> dict[int, OnDisk]:
+    """Return the whole batches of a log by their base offsets, up to where the last one ends."""
+    found: dict[int, OnDisk] = {}
+    for path in sorted(folder.glob("*.log")):
+        content = path.read_bytes()
+        try:
+            for position, head in iter_headers(content, 0, len(content)):
+                if not verify_crc(content, position, head.batch_bytes):
+                    break
+                found[head.base_offset] = OnDisk(head.next_offset, head.leader_epoch, head.crc)
+        except CorruptMessageError:
+            continue  # zeros behind the last batch
+    return found
+
+
+def differences(
+    finals: Sequence[FinalLog],
+    replicas: Mapping[LogKey, Sequence[int]],
+    data: Mapping[int, Sequence[Path]],
+) -> list[str]:
+    """Return where replicas are not whole, or not the same, below the high watermark.
+
+    `data` has the data directories of each node.
+    """
+    wrong = []
+    for final in finals:
+        own = {node: data[node] for node in replicas[final.key]}
+        for node, path in own.items():
+            folder = folder_of(path, final.key)
+            if folder is None:
+                wrong.append(f"replica-missing: node {node} has no log={final.key}")
+                continue
+            wrong += _not_whole(final, node, batches(folder))
+        wrong += _not_equal(final, own)
+    return wrong
+
+
+def _not_whole(final: FinalLog, node: int, found: dict[int, OnDisk]) -> list[str]:
+    offset = final.log_start_offset
+    if offset not in found:
+        before = [base for base in found if base < offset]
+        offset = max(before, default=offset)
+    while offset < final.high_watermark:
+        if offset not in found:
+            return [f"replica-hole: node {node} has nothing at offset {offset} log={final.key}"]
+        offset = found[offset].next_offset
+    return []
+
+
+def _not_equal(final: FinalLog, data: Mapping[int, Sequence[Path]]) -> list[str]:
+    first: dict[int, tuple[int, OnDisk]] = {}
+    for node, path in data.items():
+        folder = folder_of(path, final.key)
+        for base, batch in (batches(folder) if folder else {}).items():
+            if not final.log_start_offset <= base < final.high_watermark:
+                continue
+            other, known = first.setdefault(base, (node, batch))
+            if known != batch:
+                return [
+                    f"replicas-differ: offset {base} is {known} on node {other} and {batch} on"
+                    f" node {node} log={final.key}"
+                ]
+    return []
