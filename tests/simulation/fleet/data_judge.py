@@ -14,7 +14,7 @@ from tests.simulation.fleet.data_clients import Life
 from tests.simulation.fleet.data_history import EndSeen, FleetHistory
 
 LEADER, ALL = 1, -1
-TRIMS_OUTLIVE_LEADERS = False
+TRIMS_OUTLIVE_LEADERS = True
 """Whether DeleteRecords waits for followers."""
 
 
