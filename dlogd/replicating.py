@@ -10,6 +10,7 @@ from dlog.types import NO_NODE, NodeId
 from dlogd.clock import Clock
 from dlogd.clustering import Clustering
 from dlogd.metadata.delta import ImageDelta
+from dlogd.metadata.effective import throttled_rates
 from dlogd.metadata.image import ClusterImage, PartitionImage
 from dlogd.replication.cuts import Cutter
 from dlogd.replication.fetcher import FetchServices
@@ -19,6 +20,7 @@ from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.link import LinkMemory
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
+from dlogd.replication.quota import RateLimiter
 from dlogd.replication.reconcile import Key
 from dlogd.replication.selector import read_replica
 from dlogd.replication.taking import FetchCounters
@@ -42,6 +44,8 @@ class Replicating:
         tasks: Tasks,
     ) -> None:
         self.counters = FetchCounters()
+        self._limiter = RateLimiter()
+        self._clock = clock
         self._clustering = clustering
         self._replicas = replicas
         self._tasks = tasks
@@ -66,6 +70,7 @@ class Replicating:
         )
         self.fetching = Fetching(
             FetchServices(
+                node_id=node_id,
                 loop=loop,
                 clock=clock,
                 rng=rng,
@@ -73,6 +78,7 @@ class Replicating:
                 memory=LinkMemory(),
                 cutter=Cutter(engine, clock),
                 counters=self.counters,
+                limiter=self._limiter,
                 address=clustering.address_of,
                 introduce=clustering.introduce,
                 on_cut=self._on_cut,
@@ -85,14 +91,24 @@ class Replicating:
     def start(self, image: ClusterImage) -> None:
         """Keep ISRs and feed followers from now on."""
         self.feeds.start(image)
+        self._set_rates(image)
         self.keeper.start()
 
     def on_image(self, new: ClusterImage, delta: ImageDelta) -> None:
         """The image has changed; partitions have their roles already."""
+        self.feeds.image = new
+        if delta.configs_changed:
+            self._set_rates(new)
         if delta.nodes_changed:
             self.feeds.on_image(new)
             self.fetching.nudge()
             self.keeper.on_image()
+
+    def _set_rates(self, image: ClusterImage) -> None:
+        rates = throttled_rates(image.configs, self._clustering.node_id)
+        now_us = self._clock.now_us()
+        self.feeds.limiter.set_rate(rates.leader, now_us)
+        self._limiter.set_rate(rates.follower, now_us)
 
     def read_replica(self, partition: Partition, rack: str, offset: int) -> NodeId:
         """Return the follower that a consumer in a rack should read from, or NO_NODE."""

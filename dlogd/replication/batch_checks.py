@@ -13,6 +13,7 @@ from dlog.errors import (
     RecordTooLargeError,
     TransactionalIdAuthorizationFailedError,
 )
+from dlogd.metadata.throttled_replicas import NOBODY, ThrottledReplicas
 
 _CODEC_MASK = 0x07
 _CODEC_MAX = 4  # zstd
@@ -41,6 +42,8 @@ class PartitionSettings:
     timestamp_after_ms_max: int
     replica_lag_ms_max: int = 10_000
     """A follower that has not caught up for so long leaves the ISR."""
+    leader_throttled: ThrottledReplicas = NOBODY
+    follower_throttled: ThrottledReplicas = NOBODY
 
 
 def check_produced(

@@ -20,6 +20,7 @@ from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter
 from dlogd.replication.following import NO_HANDLE, Following
 from dlogd.replication.link import Introduction, Link, LinkMemory
+from dlogd.replication.quota import RateLimiter
 from dlogd.replication.taking import FetchCounters, Taking
 from dlogd.tasks import Tasks
 
@@ -41,6 +42,7 @@ SUBSCRIBE_ROWS_MAX = 5_000
 class FetchServices:
     """What all fetchers of a node use."""
 
+    node_id: NodeId
     loop: asyncio.AbstractEventLoop
     clock: Clock
     rng: random.Random
@@ -48,6 +50,7 @@ class FetchServices:
     memory: LinkMemory
     cutter: Cutter
     counters: FetchCounters
+    limiter: RateLimiter
     address: Callable[[NodeId], Address | None]
     introduce: Callable[[NodeId], Introduction]
     on_cut: Callable[[Following], None]
@@ -74,6 +77,8 @@ class Fetcher:
             services.loop,
             services.clock,
             services.counters,
+            services.limiter,
+            node_id=services.node_id,
             subscribe=self.subscribe,
             report=self.report,
             on_taken=self._on_taken,

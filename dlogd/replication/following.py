@@ -7,7 +7,7 @@ epoch makes a new one: what was said about the old one then has no handle any mo
 import asyncio
 from typing import Protocol
 
-from dlog.types import LeaderEpoch, NodeId
+from dlog.types import LeaderEpoch, NodeId, Offset
 from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
 from dlogd.replication.stream import Progress, Subscription
@@ -34,12 +34,14 @@ class Following:
     """Invariant: `handle` is unique on the connection on which it was sent, NO_HANDLE before."""
 
     __slots__ = (
+        "ceiling",
         "fetcher",
         "handle",
         "is_ended",
         "key",
         "leader_epoch",
         "leader_id",
+        "leader_start",
         "partition",
         "rest_s",
         "timer",
@@ -62,6 +64,9 @@ class Following:
         self.handle = NO_HANDLE
         self.is_ended = False
         self.trimming = False
+        self.leader_start = 0
+        self.ceiling: int | None = None
+        """The leader is not told of more for now: it would send on (KIP-73)."""
         self.rest_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
@@ -103,7 +108,11 @@ class Following:
     def progress(self) -> Progress:
         """Return what the leader is told from then on."""
         plog = self.partition.log
-        return self.handle, plog.promised_offset, plog.log_end_offset, plog.log_start_offset
+        promised, end = plog.promised_offset, plog.log_end_offset
+        if self.ceiling is not None:
+            promised = Offset(min(promised, self.ceiling))
+            end = Offset(min(end, self.ceiling))
+        return self.handle, promised, end, plog.log_start_offset
 
     def next_rest_s(self) -> float:
         """Return how long to rest after a refusal; longer with each until something arrives."""

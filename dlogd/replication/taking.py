@@ -18,6 +18,7 @@ from dlogd.replication.cuts import Cutter, divergence
 from dlogd.replication.follower_append import append_as_follower
 from dlogd.replication.following import NO_HANDLE, Following
 from dlogd.replication.link import Link
+from dlogd.replication.quota import RateLimiter
 from dlogd.replication.stream import Refusal
 from dlogd.tasks import Tasks
 
@@ -66,7 +67,9 @@ class Taking:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         counters: FetchCounters,
+        limiter: RateLimiter,
         *,
+        node_id: NodeId,
         subscribe: Callable[[Following], None],
         report: Callable[[Following], None],
         on_taken: Callable[[int], None],
@@ -78,6 +81,8 @@ class Taking:
         self._tasks = tasks
         self._loop = loop
         self._clock = clock
+        self._limiter = limiter
+        self._node_id = node_id
         self._counters = counters
         self._subscribe = subscribe
         self._report = report
@@ -162,11 +167,31 @@ class Taking:
                 return False
         following.rest_s = 0.0
         partition.on_leader_watermark(high_watermark)
+        following.leader_start = log_start
         if log_start > plog.log_start_offset and not following.trimming:
             following.trimming = True
-            self._tasks.spawn("trim follower", self._trim(following, log_start))
-        if flags & stream.MORE:
+            self._tasks.spawn("trim follower", self._trim(following))
+        if flags & stream.MORE and not self._is_throttled(following, base_offset, size):
             self._report(following)
+        return True
+
+    def _is_throttled(self, following: Following, base_offset: int, size: int) -> bool:
+        """Whether a follower that catches up has to slow down; then the leader hears later."""
+        limiter = self._limiter
+        throttled = following.partition.settings.follower_throttled
+        if not limiter.is_limited or not throttled.holds(following.key[1], self._node_id):
+            return False
+        wait_us = limiter.may_send(size, self._clock.now_us())
+        if not wait_us:
+            return False
+
+        def go_on() -> None:
+            following.ceiling = None
+            if following.handle != NO_HANDLE:
+                self._report(following)
+
+        following.ceiling = base_offset
+        self._loop.call_later(wait_us / 1e6, go_on)
         return True
 
     def _hold(self, cursor: _Cursor) -> None:
@@ -222,16 +247,22 @@ class Taking:
             self._link.send(stream.encode_unsubscribe((handle,)))
         self._rest(following)
 
-    async def _trim(self, following: Following, offset: int) -> None:
-        partition = following.partition
+    async def _trim(self, following: Following) -> None:
+        """Follow the leader's log start, as far as this log goes."""
+        plog = following.partition.log
         try:
-            # No further than what is promised here: the rest is told again with the next records.
-            await partition.log.trim_to(Offset(min(offset, partition.log.promised_offset)))
+            while following.is_current:
+                target = Offset(min(following.leader_start, plog.log_end_offset))
+                if target <= plog.log_start_offset:
+                    break
+                if target > plog.promised_offset:
+                    await plog.flush()
+                await plog.trim_to(target)
         except (WireError, OSError) as error:
             log.info(
                 "Cannot follow the log start partition=%s offset=%d error=%s",
-                partition.topic_partition,
-                offset,
+                following.partition.topic_partition,
+                following.leader_start,
                 error,
             )
         finally:

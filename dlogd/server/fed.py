@@ -63,8 +63,8 @@ class Fed:
         "_locate_rounds",
         "awaits_word",
         "handle",
-        "is_locating",
         "is_marked",
+        "is_resting",
         "key",
         "log_start_sent",
         "partition",
@@ -90,7 +90,7 @@ class Fed:
         self.sent_offset = offset
         self.awaits_word = False
         self.is_marked = False
-        self.is_locating = False
+        self.is_resting = False
         self.watermark_sent = self.log_start_sent = -1
         self._locate_rounds = 0
 
@@ -98,7 +98,7 @@ class Fed:
 
     def on_append(self) -> None:
         """There is more to send."""
-        if not (self.is_marked or self.awaits_word or self.is_locating):
+        if not (self.is_marked or self.awaits_word or self.is_resting):
             self._feed.mark(self)
 
     def on_watermark(self) -> None:
@@ -121,7 +121,7 @@ class Fed:
     def has_more(self) -> bool:
         """Whether there is something to send that can be sent now."""
         return (
-            not (self.awaits_word or self.is_locating)
+            not (self.awaits_word or self.is_resting)
             and self.sent_offset < self.partition.log.log_end_offset
         )
 
@@ -145,7 +145,7 @@ class Fed:
         if read is None:
             if self._locate_rounds > LOCATE_ROUNDS_MAX:
                 raise KafkaStorageError(f"Offset {offset} of {plog.topic_partition} is not found")
-            self.is_locating = True
+            self.is_resting = True
             return None
         self._locate_rounds = 0
         if not read.bytes:
@@ -178,7 +178,7 @@ class Fed:
         except WireError as error:
             return error
         finally:
-            self.is_locating = False
+            self.is_resting = False
         return None
 
     # -- what the follower says

@@ -49,6 +49,9 @@ class FeedOwner(Protocol):
     receive: bytearray
     held: HeldReads
 
+    def wait_us(self, fed: Fed, size: int) -> int:
+        """Return how long a follower has to wait for so many bytes."""
+
     def accept(self, feed: "Feed", subscription: Subscription) -> Fed | Refusal:
         """Let a follower begin, or say why not."""
 
@@ -325,6 +328,12 @@ class Feed(asyncio.BufferedProtocol):
                 fed.put_back(taken)
                 self._on_disk[fed] = None
                 continue
+            wait_us = self._owner.wait_us(fed, taken.bytes) if taken.bytes else 0
+            if wait_us:
+                fed.put_back(taken)
+                fed.is_resting = True
+                self._loop.call_later(wait_us / 1e6, self._go_on, fed)
+                continue
             is_disk = is_disk or taken.is_disk
             rows.append(fed.row(taken))
             size += taken.bytes
@@ -334,6 +343,12 @@ class Feed(asyncio.BufferedProtocol):
         if rows:
             self._send_data(rows, pieces, size, is_disk=is_disk)
         return bool(rows)
+
+    def _go_on(self, fed: Fed) -> None:
+        """A follower has waited for its share of what may be sent."""
+        fed.is_resting = False
+        if self._fed.get(fed.handle) is fed:
+            self.mark(fed)
 
     async def _locate(self, fed: Fed) -> None:
         error = await fed.locate()

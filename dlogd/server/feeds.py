@@ -25,6 +25,7 @@ from dlogd.metadata.image import ClusterImage
 from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
+from dlogd.replication.quota import RateLimiter
 from dlogd.replication.stream import Refusal, Subscription
 from dlogd.server.fed import Fed
 from dlogd.server.feed import Feed
@@ -61,8 +62,11 @@ class Feeds:
         self.frames = FrameMemory(FRAMES_BYTES_MAX)
         self.receive = bytearray(RECEIVE_BYTES)
         self.held = HeldReads(HELD_READS_MAX)
+        self.limiter = RateLimiter()
+        """How much throttled followers that catch up may be sent."""
         self.feeds: dict[Feed, None] = {}
-        self._image = ClusterImage()
+        self.image = ClusterImage()
+        """The newest; set by whoever hears of it."""
         self._replicas = replicas
         self._keeper = keeper
         self._node_id = node_id
@@ -72,7 +76,7 @@ class Feeds:
 
     def start(self, image: ClusterImage) -> None:
         """Look for silent followers from now on."""
-        self._image = image
+        self.image = image
         self._sweep = self._loop.call_later(SWEEP_S, self._sweep_silent)
 
     def stop(self) -> None:
@@ -89,7 +93,7 @@ class Feeds:
 
     def on_image(self, image: ClusterImage) -> None:
         """End streams of earlier lives of nodes (KIP-903), and of removed nodes."""
-        self._image = image
+        self.image = image
         for feed in list(self.feeds):
             node = image.nodes.get(feed.node_id)
             if node is None or node.node_epoch > feed.node_epoch:
@@ -109,7 +113,7 @@ class Feeds:
     ) -> tuple[bytes, asyncio.BufferedProtocol | None]:
         """Turn a connection into a stream. Raises ProtocolError."""
         request = heartbeats.decode_replicate(payload, header.body_position, len(payload))
-        node = self._image.nodes.get(request.node_id)
+        node = self.image.nodes.get(request.node_id)
         code = heartbeats.NONE
         if request.leader_id != self._node_id:
             code = heartbeats.NOT_LEADER_OR_FOLLOWER
@@ -135,6 +139,22 @@ class Feeds:
         """A follower has promised more: it may have caught up."""
         if fed.partition.may_join(fed.progress):
             self._keeper.may_join(fed.key)
+
+    def wait_us(self, fed: Fed, size: int) -> int:
+        """Return how long a follower has to wait for `size` bytes; 0: they are counted.
+
+        Who is in sync never waits: producers would wait for it (KIP-73).
+        """
+        limiter, partition = self.limiter, fed.partition
+        throttled = partition.settings.leader_throttled
+        if not limiter.is_limited or not throttled.holds(fed.key[1], self._node_id):
+            return 0
+        now_us = self.clock.now_us()
+        leader = partition.leader
+        if leader is not None and fed.progress.node_id in leader.isr:
+            limiter.count(size, now_us)
+            return 0
+        return limiter.may_send(size, now_us)
 
     def accept(self, feed: Feed, subscription: Subscription) -> Fed | Refusal:
         """Let a follower begin to follow a partition, or say why not."""
@@ -167,7 +187,7 @@ class Feeds:
         return fed
 
     def _why_absent(self, key: tuple[object, int]) -> WireError:
-        if key[0] in self._image.topics_by_id:
+        if key[0] in self.image.topics_by_id:
             return NotLeaderOrFollowerError("The partition is not open here")
         return UnknownTopicIdError("This node knows no such topic")
 

@@ -102,8 +102,31 @@ class FakePartition:
         """Refuse as the real one does."""
         Partition.check_serving(cast(Any, self), current_leader_epoch)
 
+    def check_readable(self, current_leader_epoch: int = -1) -> None:
+        """Refuse as the real one does."""
+        Partition.check_readable(cast(Any, self), current_leader_epoch)
+
+    def check_watermark(self) -> None:
+        """Refuse as the real one does."""
+        Partition.check_watermark(cast(Any, self))
+
     closed: WireError | None = None
     is_ended = False
+
+    def __post_init__(self) -> None:
+        self.leader = FakeLeader(self.log)
+
+
+@dataclass(slots=True)
+class FakeLeader:
+    """A leader without followers."""
+
+    log: FakeLog
+    epoch_start_offset: int = 0
+
+    def low_watermark(self, _live: object) -> int:
+        """Return where the log begins."""
+        return int(self.log.log_start_offset)
 
 
 class FakeClock:

@@ -120,14 +120,14 @@ def _producers(rng: random.Random, pace: float) -> tuple[DataProducerPlan, ...]:
                 name=f"p{number}",
                 acks="all" if number == 0 or rng.random() < 0.5 else "leader",
                 idempotent=idempotent,
-                interval_ms=int(rng.choice((10, 30, 80)) * pace),
+                interval_ms=int(rng.choice((20, 40, 100)) * pace),
                 burst_max=rng.choice((1, 4, 12)),
                 value_bytes_max=rng.choice((20, 20, 200, 2000)),
                 compression=rng.choice(("none", "none", "none", "lz4")),
                 linger_ms=rng.choice((0, 5)),
                 batch_bytes=rng.choice((300, 2_000, 16_384)),
                 request_timeout_ms=int(rng.choice((300, 1_000)) * pace),
-                delivery_timeout_ms=int(rng.choice((800, 3_000, 20_000)) * pace),
+                delivery_timeout_ms=int(rng.choice((800, 3_000, 8_000)) * pace),
             )
         )
     return tuple(producers)

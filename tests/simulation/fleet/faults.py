@@ -36,6 +36,15 @@ class FleetSaboteur(Hands):
         """Set a timer for each fault."""
         for number, fault in self.around.plan.schedule():
             self._world.at(fault.at_ms * MS, self._strike, number, fault)
+        if self.around.plan.write_back_share:
+            self._world.at(30 * MS, self._write_back)
+
+    def _write_back(self) -> None:
+        """Let hosts flush some of what is dirty, as systems do by themselves."""
+        if not self._over:
+            for host in self._hosts:
+                host.machine.write_back(self.around.plan.write_back_share)
+            self._world.at(self.rng.randrange(50, 300) * MS, self._write_back)
 
     def _strike(self, number: int, fault: Fault) -> None:
         if not self._over:
@@ -116,6 +125,11 @@ class FleetSaboteur(Hands):
     def _die(self, fault: Fault) -> None:
         how = fault.detail.split()[1]
         self._target(fault).die_at(int(fault.amount), how, fault.length_ms * MS, "", "")
+
+    def _die_writing(self, fault: Fault) -> None:
+        how, operation, path_part = fault.detail.split()[1:]
+        host = self._target(fault)
+        host.die_at(int(fault.amount), how, fault.length_ms * MS, operation, path_part)
 
     def _stop(self, fault: Fault) -> None:
         self._target(fault).stop(fault.length_ms * MS)
@@ -207,6 +221,12 @@ class FleetSaboteur(Hands):
                 disk.faults.remove(error)
 
         self._later(fault, remove)
+
+    def _disk_error_once(self, fault: Fault) -> None:
+        host, disk = self._disk(fault)
+        host.disturbed = True
+        operations = tuple(fault.detail.split()[2:])
+        disk.faults.append(DiskFault(operations, count=1, probability=fault.amount))
 
     def _full_disk(self, fault: Fault) -> None:
         host, disk = self._disk(fault)
@@ -323,6 +343,7 @@ ACTIONS: dict[str, Callable[[FleetSaboteur, Fault], bool | None]] = {
     "power-cut": FleetSaboteur._power_cut,
     "power-all": FleetSaboteur._power_all,
     "die": FleetSaboteur._die,
+    "die-writing": FleetSaboteur._die_writing,
     "stop": FleetSaboteur._stop,
     "pause": FleetSaboteur._pause,
     "one-way": FleetSaboteur._one_way,
@@ -333,6 +354,7 @@ ACTIONS: dict[str, Callable[[FleetSaboteur, Fault], bool | None]] = {
     "slow-disk": FleetSaboteur._slow_disk,
     "stuck-disk": FleetSaboteur._stuck_disk,
     "disk-errors": FleetSaboteur._disk_errors,
+    "disk-error-once": FleetSaboteur._disk_error_once,
     "full-disk": FleetSaboteur._full_disk,
     "set-clock": FleetSaboteur._set_clock,
     "wipe": FleetSaboteur._wipe,

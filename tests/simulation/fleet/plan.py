@@ -7,6 +7,7 @@ of faults is data, so that a failing run can be shortened by leaving faults out.
 import random
 from dataclasses import dataclass, field, replace
 
+from tests.simulation.fleet.bounds import draw_bounds
 from tests.simulation.fleet.data_plan import NO_DATA, DataPlan, draw_data
 from tests.simulation.plan import Fault
 
@@ -48,6 +49,8 @@ class FleetPlan:
     drift_ppm: int = 0
     dropped: tuple[int, ...] = field(default=())
     data: DataPlan = NO_DATA
+    bounds: dict[str, int | float] = field(default_factory=dict)
+    write_back_share: float = 0.0  # of what is dirty, flushed by the system itself now and then
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -90,10 +93,11 @@ class FleetPlan:
             f" racks {self.racks}, threads {self.threads}"
         ]
         lines += [f"config {name}: {value}" for name, value in self.config.items()]
+        lines += [f"bound {name}: {value}" for name, value in self.bounds.items()]
         lines.append(f"raft {self.raft} planner {self.planner} network {self.network}")
         lines.append(
             f"disk latency_us={self.disk_latency_us} directories={self.data_directories}"
-            f" pause_share={self.pause_share:.2f} drifts={self.drifts_ppm}"
+            f" pause_share={self.pause_share:.2f} write_back={self.write_back_share} drifts={self.drifts_ppm}"
         )
         lines.append(
             f"clients {self.clients} every {self.client_interval_ms} ms,"
@@ -163,6 +167,8 @@ def draw(seed: int) -> FleetPlan:
         last_strike=rng.choice(("none", "crash", "crash", "power-cut", "pause")),
         faults=_faults(random.Random(f"{seed}/fleet/faults"), active_ms, pace, data_directories),
         data=draw_data(seed, nodes, pace),
+        bounds=draw_bounds(random.Random(f"{seed}/fleet/bounds")),
+        write_back_share=random.Random(f"{seed}/fleet/write-back").choice((0.0, 0.0, 0.3, 0.9)),
     )
 
 
@@ -201,6 +207,7 @@ _KINDS = {
     "power-cut": 3,
     "power-all": 1,
     "die": 5,
+    "die-writing": 4,
     "stop": 3,
     "pause": 3,
     "one-way": 3,
@@ -211,6 +218,7 @@ _KINDS = {
     "slow-disk": 2,
     "stuck-disk": 2,
     "disk-errors": 2,
+    "disk-error-once": 2,
     "full-disk": 2,
     "set-clock": 2,
     "wipe": 2,
@@ -221,6 +229,18 @@ _KINDS = {
 }
 KINDS = tuple(_KINDS)
 
+# In the middle of what a process and its host, or all hosts, end.
+_DEATHS = (
+    " crash write .log",
+    " power-cut write .log",
+    " power-cut sync .log",
+    " crash truncate .log",
+    " power-cut truncate .log",
+    " power-cut rename /topics/",
+    " crash unlink /topics/",
+    " power-cut sync_directory /topics/",
+    " power-cut rename high-watermarks",
+)
 _TARGETS = ("leader", "any", "any", "voter", "follower")
 
 
@@ -250,12 +270,15 @@ def _fault(rng: random.Random, kind: str, at_ms: int, pace: float, data: tuple[s
     elif kind == "die":
         amount = rng.randint(1, 25)
         target += rng.choice((" crash", " power-cut"))
+    elif kind == "die-writing":
+        amount = rng.choice((1, 2, 5))
+        target += rng.choice(_DEATHS)
     elif kind == "slow-disk":
         amount = rng.choice((10.0, 100.0))
         target += f" {rng.choice(data)}"
     elif kind in ("stuck-disk", "full-disk", "wipe-directory"):
         target += f" {rng.choice(data)}"
-    elif kind == "disk-errors":
+    elif kind in ("disk-errors", "disk-error-once"):
         amount = rng.choice((0.2, 1.0))
         operations = rng.choice(("sync", "write", "write sync rename", "read"))
         target += f" {rng.choice(data)} {operations}"

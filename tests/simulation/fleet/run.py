@@ -23,6 +23,7 @@ from dlogd.metadata.raft import pinned
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.status.pages import ACTIVE
 from tests.simulation.cluster import LogWatch, _place_of
+from tests.simulation.fleet.bounds import bounded
 from tests.simulation.fleet.checks import FleetRegistry
 from tests.simulation.fleet.clients import FleetClient
 from tests.simulation.fleet.data_admin import DataAdmin
@@ -98,6 +99,7 @@ def _ignore(_: Any) -> None:
 def _bounds(plan: FleetPlan) -> Iterator[None]:
     """Make bounds small that are not in the configuration."""
     with ExitStack() as stack:
+        stack.enter_context(bounded(plan.bounds))
         defaults: Any = RaftConfig.__init__.__kwdefaults__
         missing = plan.raft.keys() - defaults.keys()
         assert not missing, f"RaftConfig has no {missing}"

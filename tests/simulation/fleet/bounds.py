@@ -1,0 +1,70 @@
+"""Bounds of replication and storage that a run makes small, so that rare paths are common.
+
+None of them may matter for what is right. Each is a name in one module of the daemon.
+"""
+
+import importlib
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+Value = int | float
+
+# Module and name, and the values to choose from; the last is as it is.
+_CHOICES: dict[str, tuple[Value, ...]] = {
+    "dlogd.server.feed.WINDOW_BYTES": (500, 20_000, 8 << 20),
+    "dlogd.server.feed.FRAME_BYTES": (200, 3_000, 512 << 10),
+    "dlogd.server.feed.ROWS_MAX": (1, 10_000),
+    "dlogd.server.feed.DISK_FRAMES_MAX": (1, 2),
+    "dlogd.server.feed.WATERMARK_DELAY_S": (0.001, 0.1, 0.01),
+    "dlogd.server.feeds.SILENCE_S_MAX": (1.5, 6.0),
+    "dlogd.server.feeds.SWEEP_S": (0.3, 1.0),
+    "dlogd.replication.fetcher.PING_S": (0.2, 1.0),
+    "dlogd.replication.fetcher.SILENCE_S_MAX": (1.0, 6.0),
+    "dlogd.replication.fetcher.TAKEN_BYTES_MAX": (100, 1 << 20),
+    "dlogd.replication.fetcher.SUBSCRIBE_ROWS_MAX": (1, 5_000),
+    "dlogd.replication.fetcher.IDLE_PINGS_MAX": (1, 10),
+    "dlogd.replication.isr.LOOK_S": (0.1, 1.0),
+    "dlogd.replication.isr.PROPOSE_TIMEOUT_MS": (100, 5_000),
+    "dlogd.replication.isr.PROPOSALS_MAX": (1, 512),
+    "dlogd.replication.manager.RETRY_S": (0.2, 5.0),
+    "dlogd.replication.manager.OPENING_COUNT_MAX": (1, 64),
+    "dlogd.replication.snapshotting.SNAPSHOT_BYTES": (500, 16 << 20),
+    "dlogd.replication.snapshotting.SNAPSHOT_PAUSE_S": (0.1, 5.0),
+    "dlogd.storage.reader.CURSORS_MAX": (1, 32),
+    "dlogd.storage.reader._PEEK_BYTES": (100, 8192),
+    "dlogd.storage.scan.WINDOW_BYTES": (512, 1 << 20),
+    "dlogd.storage.flusher.SYNCHRONOUS_BYTES_MAX": (0, 64 << 10),
+    "dlogd.server.pacing.SLICE_BYTES": (500, 256 << 10),
+    "dlogd.server.outlet.TRANSPORT_CHUNK_BYTES": (700, 64 << 10),
+    "dlogd.server.replies.GATHER_COUNT_MAX": (1, 64),
+}
+
+
+def draw_bounds(rng: random.Random) -> dict[str, Value]:
+    """Return a random choice; about half of all stay as they are."""
+    drawn = {name: rng.choice(values) for name, values in _CHOICES.items()}
+    return {name: value for name, value in drawn.items() if rng.random() < 0.5}
+
+
+def missing() -> list[str]:
+    """Return the bounds that their modules do not have any more."""
+    return [name for name in _CHOICES if not hasattr(*_place(name))]
+
+
+def _place(name: str) -> tuple[object, str]:
+    module, _, attribute = name.rpartition(".")
+    return importlib.import_module(module), attribute
+
+
+@contextmanager
+def bounded(values: Mapping[str, Value]) -> Iterator[None]:
+    """Replace bounds for a while."""
+    before = {name: getattr(*_place(name)) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(*_place(name), value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(*_place(name), value)
