@@ -13,8 +13,8 @@ from dlogd.replication.reconcile import Key
 from dlogd.replication.stream import Progress, Subscription
 
 NO_HANDLE = -1
-REST_S_MIN = 0.05
-REST_S_MAX = 2.0
+REST_S_MIN = 0.01
+REST_S_MAX = 1.0
 
 
 class Follows(Protocol):

@@ -231,8 +231,8 @@ class LogManager:
     ) -> PartitionLog:
         """Return the open log, made on the directory with the most free space when there is none.
 
-        Raises WireError when it cannot be opened, or may be on a directory out of service; unless it
-        may begin `anew`, as others have its records: what is damaged is set aside then.
+        Raises WireError when it cannot be opened, or may be on a directory out of service, unless
+        it may begin `anew`, as others have its records: what is damaged is set aside then.
         """
         key = (topic_id, topic_partition.partition)
         while key in self._creating:

@@ -11,7 +11,15 @@ from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.mending import Mending
 from dlogd.storage.segment import SegmentState, file_name
-from tests.fakes.logs import LogHost, append_waiting, batch_of, read_batches, run, values_in, values_of
+from tests.fakes.logs import (
+    LogHost,
+    append_waiting,
+    batch_of,
+    read_batches,
+    run,
+    values_in,
+    values_of,
+)
 from tests.fakes.small_fleet import SmallFleet, tell
 
 CONFIG = LogConfig(segment_bytes=4000, preallocate_bytes=0, index_interval_bytes=1000)
