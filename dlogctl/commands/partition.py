@@ -18,6 +18,10 @@ COMMANDS = {
         "dlogctl.commands.partition_verify:verify",
         "Compare replicas by checksums of their disks.",
     ),
+    "repair": (
+        "dlogctl.commands.partition_repair:repair",
+        "Fetch a replica anew from its leader.",
+    ),
     "reassignments": (
         "dlogctl.commands.partition_show:reassignments",
         "List the replicas that move now.",
