@@ -24,6 +24,8 @@ from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
+TRIM_AGAIN_S = 1.0
+
 
 @dataclass(slots=True)
 class FetchCounters:
@@ -248,23 +250,27 @@ class Taking:
         self._rest(following)
 
     async def _trim(self, following: Following) -> None:
-        """Follow the leader's log start, as far as this log goes."""
+        """Follow the leader's log start, as far as this log goes: it is not told again."""
         plog = following.partition.log
         try:
             while following.is_current:
                 target = Offset(min(following.leader_start, plog.log_end_offset))
                 if target <= plog.log_start_offset:
                     break
-                if target > plog.promised_offset:
-                    await plog.flush()
-                await plog.trim_to(target)
-        except (WireError, OSError) as error:
-            log.info(
-                "Cannot follow the log start partition=%s offset=%d error=%s",
-                following.partition.topic_partition,
-                following.leader_start,
-                error,
-            )
+                try:
+                    if target > plog.promised_offset:
+                        await plog.flush()
+                    await plog.trim_to(target)
+                except (WireError, OSError) as error:
+                    log.info(
+                        "Cannot follow the log start partition=%s offset=%d error=%s",
+                        plog.topic_partition,
+                        target,
+                        error,
+                    )
+                    if plog.failed is not None:
+                        break
+                    await asyncio.sleep(TRIM_AGAIN_S)
         finally:
             following.trimming = False
         if following.is_current:

@@ -17,6 +17,7 @@ from dlog.client.consumer import Consumer
 from dlog.client.node import NodeClient, open_node
 from dlog.client.partitions import LATEST, list_offsets, produce
 from dlog.client.producer import Producer
+from dlog.client.retry import RetryPolicy
 from dlog.client.views import PartitionView
 from dlog.errors import DlogError
 from dlog.transport import Address, ConnectionOptions
@@ -24,8 +25,8 @@ from tests.cluster.nodes import LOOK_S, Cluster, Node, cluster_of
 from tests.cluster.replica_logs import OnDisk, batches, folder_of
 from tests.histories.history import LogKey
 
-PATIENCE_S = 40.0
-STORY_S = 120.0
+PATIENCE_S = 60.0
+STORY_S = 180.0
 OPTIONS = ConnectionOptions(client_id="story", connect_timeout_s=2)
 OVERRIDES = {"replica.lag.time.max": "3s"}
 
@@ -106,7 +107,8 @@ class Log:
     async def values(self) -> list[bytes | None]:
         """Return all that consumers see, as they read it."""
         found: list[bytes | None] = []
-        async with Consumer(self._running(), self.topic) as consumer:
+        policy = RetryPolicy(deadline_s=PATIENCE_S)
+        async with Consumer(self._running(), self.topic, policy=policy) as consumer:
             (end,) = (await consumer.end_offsets()).values()
             while len(found) < end:
                 found += [record.value for record in await consumer.poll()]

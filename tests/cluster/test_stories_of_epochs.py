@@ -101,8 +101,9 @@ def test_h7_isr_changes_are_known_whoever_leads_the_metadata(stage: Stage) -> No
         await log.write(b"without a")
         await kill(b)
         await log.until(lambda view: view.leader == 3)
+        await start(a)  # one alone need not know yet that the last record was acknowledged
         assert await log.values() == [b"without c", b"without a"]
-        await start(a, b)
+        await start(b)
         await log.until_whole()
         await log.until_same([a, b, c])
 

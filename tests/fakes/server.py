@@ -1,5 +1,6 @@
 """A node's context in memory: the real image and machine, partitions as plain values."""
 
+import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from dlogd.metadata.image import (
 )
 from dlogd.metadata.raft.membership import Operation, QuorumState, ReplicaState
 from dlogd.replication.partition import Partition
+from dlogd.replication.trims import Trims
 from dlogd.server import entities
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
@@ -113,8 +115,16 @@ class FakePartition:
     closed: WireError | None = None
     is_ended = False
 
+    def announce(self) -> None:
+        """Nobody follows."""
+
+    def settle_trims(self) -> None:
+        """Nobody is waited for."""
+        self.trims.settle_to(self.log.log_start_offset)
+
     def __post_init__(self) -> None:
         self.leader = FakeLeader(self.log)
+        self.trims = Trims(asyncio.get_running_loop())
 
 
 @dataclass(slots=True)
@@ -123,10 +133,6 @@ class FakeLeader:
 
     log: FakeLog
     epoch_start_offset: int = 0
-
-    def low_watermark(self, _live: object) -> int:
-        """Return where the log begins."""
-        return int(self.log.log_start_offset)
 
 
 class FakeClock:

@@ -1,12 +1,13 @@
 """Log starts over all replicas: DeleteRecords and retention reach followers, and stay."""
 
-from typing import Any
+from unittest import mock
 
 import pytest
 
 from dlog.client.partitions import delete_records
-from dlog.errors import RequestTimedOutError
+from dlog.errors import KafkaStorageError, RequestTimedOutError
 from dlogd.storage.log import PartitionLog
+from tests.fakes.faults import Latency
 from tests.fakes.small_fleet import SmallFleet, tell
 
 
@@ -74,30 +75,46 @@ def test_a_live_replica_that_does_not_follow_is_waited_for() -> None:
         slow = fleet.followers("t")[0]
         plog = fleet.replica(slow, "t").log
 
-        async def stuck(_: int) -> None:
-            await fleet.sleep(1.5)
+        stuck = True
+        real = PartitionLog.trim_to
 
-        real, plog.__class__.trim_to = plog.__class__.trim_to, _only(plog, stuck)  # type: ignore[method-assign]
-        try:
+        async def trim_to(self: PartitionLog, offset: int) -> None:
+            if self is plog and stuck:
+                raise KafkaStorageError("not now")
+            await real(self, offset)
+
+        with mock.patch.object(PartitionLog, "trim_to", trim_to):
             node = await fleet.cluster.leader("t", 0)
             with pytest.raises(RequestTimedOutError):
                 await delete_records(node, "t", {0: 5}, timeout_ms=1000)
-        finally:
-            plog.__class__.trim_to = real  # type: ignore[method-assign]
-        assert await delete_records(node, "t", {0: 5}, timeout_ms=5000) == {0: 5}
-        assert plog.log_start_offset == 5
+            stuck = False
+            assert await delete_records(node, "t", {0: 5}, timeout_ms=5000) == {0: 5}
+            assert plog.log_start_offset == 5
 
     tell(story)
 
 
-def _only(mine: PartitionLog, instead: Any) -> Any:
-    """Return `trim_to` that does something else for one log."""
-    real = PartitionLog.trim_to
+def test_a_trim_that_was_ahead_of_the_flush_is_not_forgotten() -> None:
+    """The leader says once where it begins: who had not flushed that far trims later."""
 
-    async def trim_to(self: PartitionLog, offset: int) -> None:
-        await (instead(offset) if self is mine else real(self, offset))
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.produce("t", *[b"%d" % number for number in range(5)])
+        absent = fleet.followers("t")[0]
+        fleet.host(absent).is_held_down = True
+        fleet.host(absent).crash()
+        await fleet.until(lambda: absent not in fleet.state("t").isr)
+        await fleet.produce("t", *[b"%d" % number for number in range(5)])
+        node = await fleet.cluster.leader("t", 0)
+        assert await delete_records(node, "t", {0: -1}) == {0: 10}
+        disk = fleet.host(absent).machine.disks["/data0"]
+        disk.latency = Latency(fixed=0.2)
+        fleet.host(absent).is_held_down = False
+        fleet.host(absent).boot()
+        await fleet.until(lambda: absent in fleet.state("t").isr)
+        assert fleet.replica(absent, "t").log.log_start_offset == 10
 
-    return trim_to
+    tell(story)
 
 
 def test_retention_reaches_followers_of_an_idle_partition() -> None:
