@@ -286,7 +286,7 @@ class Striker:
             for each in victims:
                 each.signal(signal.SIGSTOP)
             for each in victims:
-                disks.lose_power(each.node_id)
+                disks.lose_power(each.node_id, self._rng)
             await replace(victims)
 
         async def replace(victims: Sequence[Node]) -> None:
@@ -302,7 +302,8 @@ class Striker:
 
         async def fail() -> None:
             node = self._rng.choice(self._nodes)
-            disks.fail(node.node_id, self._rng.choice(tuple(SIZES)))
+            name, what = self._rng.choice(tuple(SIZES)), self._rng.choice(("write", "flush"))
+            disks.fail(node.node_id, name, what)
             await asyncio.sleep(self._rng.uniform(*DISK_S))
             await replace([node])
 
