@@ -255,14 +255,14 @@ class GracefulRow(Row):
 
     name = "r3-restart"
     title = (
-        "3 replicas, acks=all: orderly restart of one node under load (1,000 records/s of"
-        " librdkafka at its defaults, and writers that never give up): longest gap between acks;"
+        "3 replicas, acks=all: orderly restart of one node under load (200 records/s of"
+        " librdkafka at its defaults, 300 of writers that never give up): longest gap between acks;"
         " errors"
     )
     contenders = CONTENDERS
     runs = 1
     TIMES: ClassVar = {OURS: 6, THEIRS: 3}
-    RATE = 1_000
+    RATE = 200
     AFTER_S = 2.0
     targets = (
         number("gap_max_s", 0.2),
