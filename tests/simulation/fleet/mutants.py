@@ -23,6 +23,7 @@ from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.raft.participant import Participant
 from dlogd.replication import manager as replica_manager
 from dlogd.replication.manager import ReplicaManager
+from tests.simulation.fleet.data_mutants import DATA_MUTANTS
 from tests.simulation.patches import Patch, patched
 
 _calls = itertools.count()
@@ -163,6 +164,7 @@ MUTANTS: dict[str, tuple[Patch, ...]] = {
     "a lease is taken for over before it is": (
         (LeaseTimings, "_outwait_ms", lambda _: lambda self, ms: math.floor(ms * 0.5)),
     ),
+    **DATA_MUTANTS,
 }
 
 

@@ -1,0 +1,232 @@
+"""Known holes of replication, opened again; the simulation of clusters must see each.
+
+Names begin with the hole's number in the analysis of the tutorial's design, or with the rule.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from dlog.batch.header import BATCH_STRUCT
+from dlog.errors import NONE
+from dlog.types import ZERO_TOPIC_ID
+from dlogd import starting
+from dlogd.metadata.commands import Proof
+from dlogd.replication import follower_append, roles
+from dlogd.replication.acks import Acks
+from dlogd.replication.following import Following
+from dlogd.replication.isr import IsrKeeper
+from dlogd.replication.leader_state import LeaderState
+from dlogd.replication.partition import Partition
+from dlogd.server import feeds
+from dlogd.server.fed import Fed
+from dlogd.server.handlers.fetch import FetchWork
+from dlogd.start_proof import StartProof
+from dlogd.storage import manager as log_manager
+from dlogd.storage.manager import LogManager
+from tests.fakes.engine import MemoryEngine
+from tests.simulation import mutants as node_mutants
+from tests.simulation.patches import Patch
+
+
+def _do_nothing(_: Any) -> Any:
+    return lambda *_arguments, **_options: None
+
+
+def _ignore_divergence(original: Any) -> Any:
+    """Cut followers that are longer, and ask nobody for his history."""
+
+    def difference(partition: Any, subscription: Any) -> Any:
+        found = original(partition, subscription)
+        end = partition.log.log_end_offset
+        if found is not None and found.error_code == NONE and subscription.fetch_offset <= end:
+            return None
+        return found
+
+    return difference
+
+
+def _take_what_comes(_: Any) -> Any:
+    def check(buffer: Any, start: int, end: int, expected_offset: int) -> Any:
+        return BATCH_STRUCT.unpack_from(buffer, start)
+
+    return check
+
+
+def _skip_now_and_then(original: Any) -> Any:
+    """Send on as if something had been sent that was not."""
+
+    def take(self: Any, bytes_max: int, *, is_first: bool) -> Any:
+        plog = self.partition.log
+        if self.has_more and self.sent_offset % 7 == 3:
+            self.sent_offset = min(self.sent_offset + 1, plog.log_end_offset)
+        return original(self, bytes_max, is_first=is_first)
+
+    return take
+
+
+def _join_within_records(_: Any) -> Any:
+    def may_join(self: Any, progress: Any, high_watermark: int, log_start_offset: int) -> bool:
+        return (
+            progress.node_id not in self.isr
+            and progress.node_epoch >= 0
+            and progress.promised_offset >= high_watermark - 100
+        )
+
+    return may_join
+
+
+def _no_minimum(original: Any) -> Any:
+    def update(self: Any, facts: Any, now_ms: int) -> None:
+        original(self, replace(facts, min_isr=1), now_ms)
+
+    return update
+
+
+def _acknowledge_at_the_end(original: Any) -> Any:
+    """With nobody left to wait for, what waits is as good as acknowledged."""
+
+    def fail(self: Any, error: Any) -> None:
+        self.all.settle_to(1 << 60)
+        original(self, error)
+
+    return fail
+
+
+def _shrink_at_once(original: Any) -> Any:
+    def propose(self: Any, key: Any, partition: Any, leader: Any, image: Any, isr: Any) -> None:
+        leader.isr = tuple(each for each in leader.isr if each in isr)
+        leader._count()
+        partition._advance()
+        original(self, key, partition, leader, image, isr)
+
+    return propose
+
+
+def _credit_what_is_sent(original: Any) -> Any:
+    def row(self: Any, taken: Any) -> Any:
+        found = original(self, taken)
+        if taken.bytes and not self.awaits_word:
+            self.progress.promised_offset = self.sent_offset
+            self.partition._advance()
+        return found
+
+    return row
+
+
+def _lenient_progress(original: Any) -> Any:
+    def on_progress(self: Any, promised: int, end: int, start: int, now_ms: int) -> None:
+        known = max(promised, self.progress.promised_offset)
+        original(self, known, max(end, known), start, now_ms)
+
+    return on_progress
+
+
+def _feed_everybody(original: Any) -> Any:
+    """Take every node for a replica."""
+
+    def leadership(node_id: Any, image: Any, min_isr: int) -> Any:
+        found = original(node_id, image, min_isr)
+        others = tuple(each for each in range(1, 8) if each != node_id)
+        return replace(found, followers=others)
+
+    return leadership
+
+
+def _judge_no_lease(_: Any) -> Any:
+    return lambda self, error: (error, self._clock.now_us())
+
+
+def _any_epoch(_: Any) -> Any:
+    def check(self: Any, current_leader_epoch: int = -1) -> None:
+        if self.is_ended:
+            raise self.closed
+        if self.leader is None and self.closed is not None:
+            raise self.closed
+
+    return check
+
+
+def _lead_once_lead_always(original: Any) -> Any:
+    """Go on as a leader whatever the image says, as long as nobody says that it leads anew."""
+
+    def follow(self: Any, leader_epoch: Any, why: Any) -> None:
+        if self.closed is not None or self.is_ended:
+            original(self, leader_epoch, why)
+
+    return follow
+
+
+def _promise_what_is_in_memory(original: Any) -> Any:
+    def progress(self: Any) -> Any:
+        handle, _, end, start = original(self)
+        return handle, end, end, start
+
+    return progress
+
+
+def _prove_everything(original: Any) -> Any:
+    def proof(known: Any, *arguments: Any) -> StartProof:
+        found: StartProof = original(known, *arguments)
+        if known is None:
+            return found
+        return StartProof(
+            proof=Proof.CLEAN, previous_epoch=known.node_epoch, offline=found.offline
+        )
+
+    return proof
+
+
+def _name_without_id(original: Any) -> Any:
+    return lambda topic_partition, topic_id: original(topic_partition, ZERO_TOPIC_ID)
+
+
+def _leave_the_files(_: Any) -> Any:
+    async def delete(self: Any, topic_partition: Any, topic_id: Any) -> None:
+        key = (topic_id, topic_partition.partition)
+        opened, home = self.logs.pop(key, None), self._home_of(key)
+        if home is not None:
+            home.logs.pop(key, None)
+            home.names.pop(key, None)
+        if opened is not None:
+            await opened.close()
+
+    return delete
+
+
+DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
+    "H1 nobody asks a follower for its history": ((feeds, "difference", _ignore_divergence),),
+    "H2 followers give out offsets": (
+        (follower_append, "check_replicated", _take_what_comes),
+        (Fed, "take", _skip_now_and_then),
+    ),
+    "H3 within a hundred records is in sync": ((LeaderState, "may_join", _join_within_records),),
+    "H4 no minimum of the ISR": ((LeaderState, "update", _no_minimum),),
+    "H5 a deposed leader acknowledges what waits": ((Acks, "fail", _acknowledge_at_the_end),),
+    "H6 a shrink counts before it is committed": ((IsrKeeper, "_propose", _shrink_at_once),),
+    "H8 followers are credited with what was sent": (
+        (Fed, "row", _credit_what_is_sent),
+        (Fed, "on_progress", _lenient_progress),
+    ),
+    "H9 any node may be in an ISR": ((roles, "leadership", _feed_everybody),),
+    "H11 a zombie goes on as leader": (
+        (Partition, "follow", _lead_once_lead_always),
+        (Acks, "_judge", _judge_no_lease),
+        (Partition, "check_readable", _any_epoch),
+    ),
+    "H14 followers promise what is in memory": (
+        (Following, "progress", _promise_what_is_in_memory),
+    ),
+    "H14 nothing is flushed": ((MemoryEngine, "write", node_mutants._flush_nothing),),
+    "H18 records above the watermark are read": (
+        (FetchWork, "_read", node_mutants._read_beyond_watermark),
+    ),
+    "H19 a topic made anew finds the files of the old one": (
+        (log_manager, "log_name", _name_without_id),
+        (LogManager, "delete", _leave_the_files),
+    ),
+    "2.5 expansions under way do not count": ((LeaderState, "propose", _do_nothing),),
+    "2.9 every start is proven": ((starting, "start_proof", _prove_everything),),
+    "KIP-207 a new leader shows an old watermark": (
+        (Partition, "check_watermark", _do_nothing),
+    ),
+}
