@@ -70,6 +70,8 @@ class Summary:
     version: int = 0
     snapshots: int = 0
     installed: int = 0
+    truncated: int = 0
+    dropped: int = 0
     load: LoadSummary | None = None
 
     def lines(self) -> list[str]:
@@ -94,6 +96,7 @@ class Summary:
             f" and acknowledged: {told}",
             f"metadata version={self.version}, all images equal;"
             f" snapshots taken={self.snapshots}, from another node={self.installed}",
+            f"followers' logs cut={self.truncated}, laggards dropped={self.dropped}",
         ]
 
 
@@ -272,6 +275,8 @@ class Chaos:
         assert not breaches, "\n".join(breaches[:40])
         self.cluster.expect_no_complaints(allowed=SAYS_SO if self._disks is not None else ())
         summary.snapshots = self._count_said("(Compacted the Raft log)")
+        summary.truncated = self._count_said("(Truncated log)")
+        summary.dropped = self._count_said("(Dropping laggards from the ISR)")
         summary.installed = self._count_said("(Installed metadata snapshot)")
         counts = ledger.counts
         summary.acknowledged, summary.refused = counts.acknowledged, counts.refused
@@ -323,6 +328,9 @@ def breaches_of_logs(nodes: Sequence[Node]) -> list[str]:
     wrong = _shared(nodes, r"Leads the metadata quorum.*term=(\d+)", "term")
     wrong += _shared(nodes, r"Acting as controller.*controller_epoch=(\d+)", "controller epoch")
     for node in nodes:
+        # No unclean election is allowed here: what was committed is never cut.
+        cuts = node.said(r"(Cutting below the high watermark .*|Unclean election.*)")
+        wrong += [f"node {node.node_id}: {each}" for each in cuts]
         lives = [int(each) for each in node.said(r"Registered node=\d+ node_epoch=(\d+)")]
         if lives != sorted(set(lives)):
             wrong.append(f"node {node.node_id}: node epochs {lives} do not grow")

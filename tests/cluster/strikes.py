@@ -24,6 +24,7 @@ PAUSE_S = (0.3, 6.0)  # shorter and longer than a lease
 AHEAD_S = (0.1, 2.0)
 CUT_S = (0.2, 8.0)
 DISK_S = (1.0, 6.0)
+FLUSH_S = (0.02, 0.2, 1.0)
 
 
 @dataclass(slots=True)
@@ -327,7 +328,14 @@ class Striker:
             await asyncio.sleep(self._rng.uniform(*DISK_S))
             await replace([node])
 
+        async def slow() -> None:
+            node = self._rng.choice(self._nodes)
+            disks.slow(node.node_id, self._rng.choice(FLUSH_S))
+            await asyncio.sleep(self._rng.uniform(*DISK_S))
+            disks.slow(node.node_id, 0)
+
         return {
+            "slow disk": slow,
             "power cut of disks": lambda: lose_power([self._rng.choice(self._nodes)]),
             "power cut of all disks": lambda: lose_power(self._nodes),
             "full disk": fill,
