@@ -111,6 +111,11 @@ class Pipeline:
         return self._inflight[0].deadline if self._inflight else None
 
     @property
+    def first_inflight(self) -> Request | None:
+        """The request that is answered next; None when nothing is in flight."""
+        return self._inflight[0] if self._inflight else None
+
+    @property
     def has_room(self) -> bool:
         """Whether one more may be in flight."""
         return len(self._inflight) < self.inflight_max

@@ -5,8 +5,7 @@ response frame back (without its length, header included). Answers come in the o
 as the protocol promises; anything else closes the connection. Everything runs on the loop that is
 passed in. TLS comes from an SSLContext, SASL from a hook that runs before the first caller.
 
-Two forms of the same: `call` is awaited; `send_request` takes callbacks and needs no coroutine and
-no future, for those who send thousands.
+`call` is awaited; `send_request` takes callbacks and needs no future, for those who send thousands.
 """
 
 import asyncio
@@ -76,9 +75,8 @@ def _reason_of(error: OSError | ValueError) -> str:
     # OpenSSL counts errors by itself; a ValueError is of a host name that is none.
     if isinstance(error, SSLError | ValueError):
         return str(error)
-    if error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno)
-    return error.strerror or str(error)
+    number = error.errno or 0
+    return os.strerror(number) if number > 0 else error.strerror or str(error)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -125,6 +123,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._pipeline.inflight_count
 
     @property
+    def first_inflight(self) -> Request | None:
+        """The request that is answered next; None when nothing is in flight."""
+        return self._pipeline.first_inflight
+
+    @property
     def waiting_count(self) -> int:
         """Requests that wait for their turn."""
         return self._pipeline.waiting_count
@@ -132,8 +135,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Whether nobody waits for anything on it."""
-        waiting = self._pipeline.inflight_count + self._pipeline.waiting_count
-        return not waiting and self._outgoing.is_empty
+        return not (self.inflight_count + self.waiting_count) and self._outgoing.is_empty
 
     @property
     def has_ended(self) -> bool:
@@ -160,9 +162,8 @@ class Connection(asyncio.BufferedProtocol):
         Exactly one of the callbacks is called later, from the loop. `on_error` gets
         DisconnectedError or RequestTimedOutError (whether the request took effect is unknown then
         if it `was_sent`), ProtocolError (the same; the connection is closed), or what `encode`
-        raised. With `answered`
-        false (produce with acks 0) `on_response` gets nothing, when its bytes have left.
-        `is_wanted` is asked before a request that had to wait is sent.
+        raised. With `answered` false (produce with acks 0) `on_response` gets nothing, when its
+        bytes have left. `is_wanted` is asked before a request that had to wait is sent.
         """
         request = Request(
             encode=encode,
@@ -197,7 +198,6 @@ class Connection(asyncio.BufferedProtocol):
     async def _exchange(
         self, encode: Encode, timeout_s: float | None, *, answered: bool
     ) -> memoryview:
-        timeout_s = self.options.request_timeout_s if timeout_s is None else timeout_s
         result: asyncio.Future[memoryview] = self._loop.create_future()
 
         def on_response(frame: memoryview) -> None:
@@ -208,7 +208,8 @@ class Connection(asyncio.BufferedProtocol):
             if not result.done():
                 result.set_exception(error)
 
-        deadline = self._loop.time() + timeout_s
+        wait_s = self.options.request_timeout_s if timeout_s is None else timeout_s
+        deadline = self._loop.time() + wait_s
         request = self.send_request(
             encode,
             on_response,
@@ -290,8 +291,7 @@ class Connection(asyncio.BufferedProtocol):
         if due.is_stuck:
             self._fail(DisconnectedError(f"connection to {self.address} given up: {message}"))
             return
-        upcoming = self._pipeline.next_deadline(now)
-        if upcoming is not None:
+        if (upcoming := self._pipeline.next_deadline(now)) is not None:
             self._watch(upcoming)
         if not self._writable:
             self._watch(self._stalled_at)
@@ -353,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        reason = f": {error}" if error is not None else ""
+        reason = "" if error is None else f": {error}"
         self._fail(DisconnectedError(f"connection to {self.address} was lost{reason}"))
         if not self._closed.done():
             self._closed.set_result(None)

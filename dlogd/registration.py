@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from dlog.errors import NotControllerError
+from dlog.errors import InvalidRequestError, NotControllerError
 from dlog.types import NodeId
 from dlogd import version
 from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.controller.planner import grouped
-from dlogd.metadata.commands import RegisterNode
+from dlogd.metadata.commands import MalformedCommandError, Proof, RegisterNode, encode
 from dlogd.metadata.image import Applied, ClusterImage, NodeAddress, Outcome, Refused
 from dlogd.metadata.surface import Metadata
 from dlogd.start_proof import StartProof
@@ -45,7 +45,10 @@ def registration(
     command_id: UUID,
     proof: StartProof | None,
 ) -> RegisterNode:
-    """Return the command; a node alone (`proof` None) registers in version 1."""
+    """Return the command; a node alone (`proof` None) registers in version 1.
+
+    Raises InvalidRequestError when there is more to name than a command holds.
+    """
     # A directory that is gone stays known: what may be on it is never made anew, however often
     # the node starts without it (an unmounted disk looks like an empty directory).
     known = image.nodes.get(NodeId(config.node.id))
@@ -62,15 +65,43 @@ def registration(
     )
     if proof is None:
         return command
-    return replace(
-        command,
-        proof=proof.proof,
-        previous_epoch=proof.previous_epoch,
-        failed_directory_ids=tuple(lost),
-        unproven=grouped(sorted(proof.unproven)),
-        offline=grouped(sorted(proof.offline)),
-        missing=grouped(sorted(proof.missing)),
+    return _fitting(
+        replace(
+            command,
+            proof=proof.proof,
+            previous_epoch=proof.previous_epoch,
+            failed_directory_ids=tuple(lost),
+            unproven=grouped(sorted(proof.unproven)),
+            offline=grouped(sorted(proof.offline)),
+            missing=grouped(sorted(proof.missing)),
+        )
     )
+
+
+def _fitting(command: RegisterNode) -> RegisterNode:
+    """Return a command that is not too large: too many exceptions are no proof for anything.
+
+    Without one all replicas of the node leave their ISRs, so none of them has to be named.
+    """
+    if _fits(command):
+        return command
+    shorter = replace(command, proof=Proof.NONE, unproven=())
+    if not _fits(shorter):
+        count = sum(len(numbers) for _, numbers in (*command.offline, *command.missing))
+        raise InvalidRequestError(
+            f"{count} replicas of this node are out of service or gone, more than a registration"
+            " can name: bring their data directories back, or start anew with another node.id"
+        )
+    log.warning("Registering without a proof: too many replicas cannot be proven")
+    return shorter
+
+
+def _fits(command: RegisterNode) -> bool:
+    try:
+        encode(command)
+    except MalformedCommandError:
+        return False
+    return True
 
 
 async def register(store: Metadata, command: RegisterNode, clock: Clock) -> Applied:

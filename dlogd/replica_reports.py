@@ -14,7 +14,7 @@ from uuid import UUID
 from dlog.types import NodeId, TopicId
 from dlogd.clock import Clock
 from dlogd.controller.planner import grouped
-from dlogd.metadata.commands import ReportReplicas
+from dlogd.metadata.commands import PartitionSet, ReportReplicas
 from dlogd.metadata.image import Applied, ClusterImage
 from dlogd.metadata.surface import Metadata
 from dlogd.replication.manager import ReplicaManager
@@ -24,6 +24,8 @@ from dlogd.tasks import Tasks
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
+REPLICAS_MAX = 20_000
+"""That one report names; there are as many reports as it takes, at once."""
 PROPOSE_TIMEOUT_MS = 5_000
 
 Key = tuple[TopicId, int]
@@ -41,7 +43,10 @@ class Findings:
 def report(
     image: ClusterImage, node_id: NodeId, node_epoch: int, found: Findings, command_id: UUID
 ) -> ReportReplicas | None:
-    """Return what the cluster does not know yet; None when it knows all. Pure."""
+    """Return what the cluster does not know yet, None when it knows all. Pure.
+
+    Names no more than `REPLICAS_MAX`. What is out of service comes before what is not any more.
+    """
     own = image.nodes.get(node_id)
     if own is None or own.node_epoch != node_epoch:
         return None
@@ -56,6 +61,8 @@ def report(
                 offline.append(key)
             elif known and key not in found.offline and found.online(key):
                 online.append(key)
+    offline = offline[:REPLICAS_MAX]
+    online = online[: REPLICAS_MAX - len(offline)]
     failed = [each for each in found.failed_directory_ids if each not in own.failed_directory_ids]
     if not offline and not online and not failed:
         return None
@@ -104,7 +111,8 @@ class ReplicaReports:
 
     async def _run(self) -> None:
         while True:
-            await self._compare()
+            while await self._compare():
+                pass
             try:
                 async with asyncio.timeout(LOOK_S):
                     await self._wake.wait()
@@ -112,7 +120,8 @@ class ReplicaReports:
                 pass
             self._wake.clear()
 
-    async def _compare(self) -> None:
+    async def _compare(self) -> bool:
+        """Report what the cluster does not know; return whether there is more to report at once."""
         image = self._store.image
         found = Findings(
             offline=self._replicas.offline_keys(),
@@ -123,18 +132,27 @@ class ReplicaReports:
         if all(one is other for one, other in zip(sight, self._compared, strict=False)) and (
             self._compared
         ):
-            return
+            return False
         command = report(image, self._node_id, self._node_epoch(), found, self._new_id())
         if command is None:
             self._compared = sight
-            return
+            return False
         self.reports_total += 1
+        offline, online = _count(command.offline), _count(command.online)
         log.warning(
             "Reporting replicas offline=%d online=%d failed_directories=%d",
-            sum(len(numbers) for _, numbers in command.offline),
-            sum(len(numbers) for _, numbers in command.online),
+            offline,
+            online,
             len(command.failed_directory_ids),
         )
         outcome = await self._store.propose(command, self._clock.now_ms() + PROPOSE_TIMEOUT_MS)
         if not isinstance(outcome, Applied):
             log.warning("Replicas were not reported, trying again outcome=%r", outcome)
+            return False
+        # A report that changed nothing would come again and again.
+        changed = self._store.image.topics is not image.topics
+        return changed and offline + online == REPLICAS_MAX
+
+
+def _count(partitions: PartitionSet) -> int:
+    return sum(len(numbers) for _, numbers in partitions)

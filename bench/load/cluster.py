@@ -105,14 +105,26 @@ def _partition(reader: _Reader) -> tuple[int, int, tuple[int, ...]]:
 
 
 def leaders_of(address: str, topic: str) -> list[str]:
-    """Return where the leader of each partition listens, once all have one."""
+    """Return where the leader of each partition listens, once all have one that serves it."""
     for _ in range(NO_LEADERS_TRIES):
         with connect(address) as connection:
             found = picture(connection, [topic])
         if found.leaders and all(leader in found.addresses for leader in found.leaders):
-            return [found.addresses[leader] for leader in found.leaders]
+            leaders = [found.addresses[leader] for leader in found.leaders]
+            if _all_serve(topic, leaders):
+                return leaders
         time.sleep(NO_LEADERS_WAIT_S)
     raise LoadError(f"{topic} has no leaders")
+
+
+def _all_serve(topic: str, leaders: Sequence[str]) -> bool:
+    """Return whether each leader gives the offsets of its partitions of `topic`."""
+    for address in dict.fromkeys(leaders):
+        own = [number for number, leader in enumerate(leaders) if leader == address]
+        with connect(address) as connection:
+            if len(_offsets(connection, {topic: own})) < len(own):
+                return False
+    return True
 
 
 def controller_id(connection: socket.socket) -> int:
@@ -138,8 +150,15 @@ def delete_topic(connection: socket.socket, name: str) -> None:
 
 def open_topics(connection: socket.socket, topics: Sequence[str]) -> list[str]:
     """Ask for the offsets of the first partitions of topics; return those that the node serves."""
-    wanted = struct.pack(">iiq", 1, 0, -1)
-    body = struct.pack(">ii", -1, len(topics)) + b"".join(_text(name) + wanted for name in topics)
+    return _offsets(connection, dict.fromkeys(topics, (0,)))
+
+
+def _offsets(connection: socket.socket, wanted: Mapping[str, Sequence[int]]) -> list[str]:
+    """Send ListOffsets v1; return the topic of each partition that has an offset."""
+    body = struct.pack(">ii", -1, len(wanted))
+    for name, partitions in wanted.items():
+        body += _text(name) + _I32.pack(len(partitions))
+        body += b"".join(struct.pack(">iq", partition, -1) for partition in partitions)
     connection.sendall(frame(LIST_OFFSETS, 1, body))
     reader = _Reader(response(connection), 4)
     found = []

@@ -21,6 +21,7 @@ from dlog.client.lookup import Lookup, ask_first
 from dlog.client.metadata_cache import MetadataCache, error_of
 from dlog.client.node import NodeClient
 from dlog.client.retry import Fault, GiveUp, RetryPolicy, fault_of, is_outcome_unknown, plan_retry
+from dlog.client.silence import SilenceWatch
 from dlog.client.views import ClusterView, PartitionLeader, TopicView
 from dlog.errors import (
     BrokerNotAvailableError,
@@ -62,6 +63,10 @@ class Cluster:
         self._connections = Connections(loop, options or ConnectionOptions(), self.counters)
         self._lookup = Lookup(loop, rng, bootstrap, self._cache, self._connections, self.counters)
         self.policy = policy or RetryPolicy()
+        self._silence = SilenceWatch(
+            loop, self._cache, self._connections, self._lookup, self.counters
+        )
+        self._connections.on_open = self._silence.begin
         self._ack_defaults: dict[tuple[str, UUID | None], str] = {}
 
     @property
@@ -75,6 +80,7 @@ class Cluster:
 
     async def close(self) -> None:
         """Close all connections and wait until they have ended. Idempotent."""
+        await self._silence.close()
         await self._lookup.close()
         await self._connections.close()
 

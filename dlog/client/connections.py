@@ -6,7 +6,7 @@ let go at once; addresses that failed last are `suspects` until one works again.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from dlog.client.counters import ClientCounters
 from dlog.client.log_lines import error_name, log_event
@@ -38,6 +38,7 @@ class Connections:
     ) -> None:
         self.options = options
         self.suspects: dict[Address, str] = {}  # why the last attempt failed
+        self.on_open: Callable[[], None] = _nothing
         self._loop = loop
         self._counters = counters
         self._nodes: dict[Address, NodeClient] = {}
@@ -100,6 +101,7 @@ class Connections:
         self._counters.connections_opened += 1
         self._nodes[address] = node
         self.suspects.pop(address, None)
+        self.on_open()
         return node
 
     def suspect(self, address: Address, error: Exception) -> None:
@@ -158,6 +160,10 @@ class Connections:
             node.close()
         for node in nodes:
             await node.connection.wait_closed()
+
+
+def _nothing() -> None:
+    """Stand in for a callback that nobody has set."""
 
 
 def _look_at(task: "asyncio.Task[NodeClient]") -> None:

@@ -35,6 +35,8 @@ class ClientCounters:
     """Calls that ended by a broken or refused connection."""
     timeouts: int = 0
     """Calls that nobody answered in time."""
+    silences: int = 0
+    """Connections dropped because their node was silent and had been deposed."""
     retries: int = 0
     """Calls repeated after an error."""
     give_ups: int = 0

@@ -94,6 +94,21 @@ class MetadataCache:
             node_id=view.leader, address=node.address, leader_epoch=view.leader_epoch
         )
 
+    def led_by(self, node_id: int) -> dict[tuple[str, int], int]:
+        """Return the leader epochs of the partitions that a node leads, as known."""
+        return {
+            (name, each.partition): each.leader_epoch
+            for name, cached in self._topics.items()
+            for each in cached.view.partitions
+            if each.leader == node_id
+        }
+
+    def epoch_of(self, name: str, partition: int) -> int:
+        """Return the leader epoch of a partition as known, -1 when it is not."""
+        cached = self._topics.get(name)
+        view = None if cached is None else _find(cached.view, partition)
+        return -1 if view is None else view.leader_epoch
+
     # What was learned
 
     def learn(self, view: ClusterView, now_s: float) -> int:

@@ -77,6 +77,8 @@ class NodeLayout:
         own = f"{HOST}:{self.raft_ports[self.node - 1]}"
         return {
             "cluster.id": "sandbox",
+            # One each: so that what racks change can be tried out.
+            "node.rack": f"rack-{self.node}",
             "cluster.secret.file": json.dumps(str(self.secret_path)),
             "controllers": json.dumps(voters),
             "metadata.listener": own,

@@ -13,8 +13,8 @@ from dlogd.replication.reconcile import Key
 from dlogd.replication.stream import Progress, Subscription
 
 NO_HANDLE = -1
-REST_S_MIN = 0.05
-REST_S_MAX = 2.0
+REST_S_MIN = 0.01
+REST_S_MAX = 1.0
 
 
 class Follows(Protocol):
@@ -41,6 +41,7 @@ class Following:
         "key",
         "leader_epoch",
         "leader_id",
+        "leader_start",
         "partition",
         "rest_s",
         "timer",
@@ -63,6 +64,8 @@ class Following:
         self.handle = NO_HANDLE
         self.is_ended = False
         self.trimming = False
+        self.leader_start = 0
+        """Where the leader's log begins."""
         self.ceiling: int | None = None
         """The leader is not told of more for now: it would send on (KIP-73)."""
         self.rest_s = 0.0

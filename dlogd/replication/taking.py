@@ -24,6 +24,8 @@ from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
+TRIM_AGAIN_S = 1.0
+
 
 @dataclass(slots=True)
 class FetchCounters:
@@ -167,9 +169,10 @@ class Taking:
                 return False
         following.rest_s = 0.0
         partition.on_leader_watermark(high_watermark)
+        following.leader_start = log_start
         if log_start > plog.log_start_offset and not following.trimming:
             following.trimming = True
-            self._tasks.spawn("trim follower", self._trim(following, log_start))
+            self._tasks.spawn("trim follower", self._trim(following))
         if flags & stream.MORE and not self._is_throttled(following, base_offset, size):
             self._report(following)
         return True
@@ -246,18 +249,28 @@ class Taking:
             self._link.send(stream.encode_unsubscribe((handle,)))
         self._rest(following)
 
-    async def _trim(self, following: Following, offset: int) -> None:
-        partition = following.partition
+    async def _trim(self, following: Following) -> None:
+        """Follow the leader's log start, as far as this log goes: it is not told again."""
+        plog = following.partition.log
         try:
-            # No further than what is promised here: the rest is told again with the next records.
-            await partition.log.trim_to(Offset(min(offset, partition.log.promised_offset)))
-        except (WireError, OSError) as error:
-            log.info(
-                "Cannot follow the log start partition=%s offset=%d error=%s",
-                partition.topic_partition,
-                offset,
-                error,
-            )
+            while following.is_current:
+                target = Offset(min(following.leader_start, plog.log_end_offset))
+                if target <= plog.log_start_offset:
+                    break
+                try:
+                    if target > plog.promised_offset:
+                        await plog.flush()
+                    await plog.trim_to(target)
+                except (WireError, OSError) as error:
+                    log.info(
+                        "Cannot follow the log start partition=%s offset=%d error=%s",
+                        plog.topic_partition,
+                        target,
+                        error,
+                    )
+                    if plog.failed is not None:
+                        break
+                    await asyncio.sleep(TRIM_AGAIN_S)
         finally:
             following.trimming = False
         if following.is_current:

@@ -39,6 +39,10 @@ class TestedCluster(ABC):
         """End a node with SIGKILL."""
 
     @abstractmethod
+    def pid(self, node: int) -> int:
+        """Return the process of a node."""
+
+    @abstractmethod
     def restart(self, node: int) -> None:
         """Start a node again that was killed; return when it serves."""
 
@@ -73,7 +77,10 @@ class DlogdCluster(TestedCluster):
         self.bootstrap = self._sandbox.bootstrap
 
     def kill(self, node: int) -> None:
-        os.kill(self._sandbox.pids[node], signal.SIGKILL)
+        os.kill(self.pid(node), signal.SIGKILL)
+
+    def pid(self, node: int) -> int:
+        return self._sandbox.pids[node]
 
     def restart(self, node: int) -> None:
         self._sandbox.restart(node)
@@ -131,6 +138,9 @@ class KafkaCluster(TestedCluster):
 
     def kill(self, node: int) -> None:
         self._nodes[node].kill()
+
+    def pid(self, node: int) -> int:
+        return self._nodes[node].pid
 
     def restart(self, node: int) -> None:
         self._nodes[node].launch()

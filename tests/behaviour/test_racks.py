@@ -19,13 +19,12 @@ from dlog.types import PartitionId, TopicPartition
 from tests.behaviour.clusters import CLUSTERS, NODES, TestedCluster, rack_of
 from tests.behaviour.scene import play, read_count
 
-WITH_RACKS = ("kafka",)
 TOPIC = "racks"
 FIRST = TopicPartition(TOPIC, PartitionId(0))
 IN_SYNC_S = 60
 
 
-@pytest.fixture(scope="module", params=WITH_RACKS)
+@pytest.fixture(scope="module", params=list(CLUSTERS))
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TestedCluster]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.behaviour.clusters import CLUSTERS
+from tests.behaviour.clusters import CLUSTERS, TestedCluster
 from tests.clients.failovers.java import Java3Load, Java4Load
 from tests.clients.failovers.libraries import (
     AiokafkaLoad,
@@ -22,7 +22,7 @@ from tests.clients.failovers.libraries import (
     PlainLibrdkafkaLoad,
 )
 from tests.clients.failovers.load import Load
-from tests.clients.failovers.play import Result, play, table
+from tests.clients.failovers.play import Result, play, stop, table
 from tests.clients.tools import MissingError, program
 
 ROUNDS = int(os.environ.get("DLOG_FAILOVERS", "3"))
@@ -37,6 +37,7 @@ OWN: tuple[type[Load], ...] = (
     PlainAiokafkaLoad,
 )
 JAVA: tuple[type[Load], ...] = (Java3Load, Java4Load)
+STOPPED_S_MAX = 15.0  # a lease of 3 s, and what a loaded machine adds
 NAMES = [kind.name for kind in (*OWN, *JAVA)]
 
 
@@ -51,17 +52,23 @@ def kinds() -> tuple[type[Load], ...]:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Result]]:
-    """What became of each client."""
-    cluster = CLUSTERS[SERVER](tmp_path_factory.mktemp(SERVER))
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestedCluster]:
+    """Three nodes."""
+    tested = CLUSTERS[SERVER](tmp_path_factory.mktemp(SERVER))
     try:
-        cluster.start()
-        found, _ = play(cluster, kinds(), ROUNDS, print)
-        print(f"\n{table(found)}")
-        yield {each.name: each for each in found}
-        print(cluster.last_words)
+        tested.start()
+        yield tested
+        print(tested.last_words)
     finally:
-        cluster.close()
+        tested.close()
+
+
+@pytest.fixture(scope="module")
+def results(cluster: TestedCluster) -> dict[str, Result]:
+    """What became of each client."""
+    found, _ = play(cluster, kinds(), ROUNDS)
+    print(f"\n{table(found)}")
+    return {each.name: each for each in found}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -72,3 +79,15 @@ def test_nothing_is_lost_and_nobody_hears_of_it(name: str, results: dict[str, Re
     assert result.errors == []
     assert result.breaches == []
     assert result.failovers == ROUNDS
+
+
+def test_own_clients_do_not_wait_for_a_leader_that_is_stopped(cluster: TestedCluster) -> None:
+    """Its connections live, and their requests have 30 s: others are asked meanwhile."""
+    found, _ = play(cluster, OWN[:2], 1, strike=stop)
+    print(f"\n{table(found)}")
+    for result in found:
+        assert result.errors == []
+        assert result.breaches == []
+        assert result.failovers == 1
+        assert result.waits is not None
+        assert result.waits.longest_ack_s < STOPPED_S_MAX

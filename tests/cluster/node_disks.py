@@ -1,23 +1,20 @@
 """Disks of their own for the nodes of a cluster: to be filled, to fail, to lose power.
 
-Each node has two for its logs and one for its metadata. Needs root, as `tests.crash.disks` tells.
+Each node has two for its logs and one for its metadata. What was not flushed when power goes is
+kept or lost by sectors. Needs root and FUSE, as `tests.crash.fault_disks` tells.
 """
 
 import json
-import subprocess
-import time
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.crash.disks import Mounted, mounted_disk, run
+from tests.crash.fault_disks import FaultDisk, fault_disk
 
 SIZES = {"logs-a": 512 << 20, "logs-b": 512 << 20, "meta": 64 << 20}  # sparse
 LOGS = ("logs-a", "logs-b")
 RESERVE_BYTES = 16 << 20
-UNMOUNT_S = 20.0
-
-
 SAYS_SO = ("[Errno 5]", "[Errno 28]", "[Errno 30]")
 """What a node may complain of when its disks are harmed."""
 
@@ -28,7 +25,7 @@ class NodeDisks:
     def __init__(self, directory: Path, count: int) -> None:
         self._directory = directory
         self._stack = ExitStack()
-        self._disks: dict[int, dict[str, Mounted]] = {}
+        self._disks: dict[int, dict[str, FaultDisk]] = {}
         self._numbers = range(1, count + 1)
 
     def __enter__(self) -> "NodeDisks":
@@ -38,7 +35,7 @@ class NodeDisks:
                 for name, size in SIZES.items():
                     folder = self._directory / f"disks-{number}" / name
                     folder.mkdir(parents=True)
-                    disks[name] = stack.enter_context(mounted_disk(folder, "ext4", size))
+                    disks[name] = stack.enter_context(fault_disk(folder, size))
             self._stack = stack.pop_all()
         return self
 
@@ -66,25 +63,16 @@ class NodeDisks:
         with self._disks[number][name].filled(RESERVE_BYTES // 2):
             yield
 
-    def fail(self, number: int, name: str) -> None:
-        """Let everything that touches one disk fail with EIO, until it is mounted again."""
-        run("xfs_io", "-x", "-c", "shutdown", str(self._disks[number][name].path))
+    def fail(self, number: int, name: str, what: str) -> None:
+        """Let each write or flush of one disk fail with EIO, until it is mounted again."""
+        self._disks[number][name].fail(what)
 
-    def lose_power(self, number: int) -> None:
-        """Forget what is not on the disks; nothing is written any more until they are mounted."""
-        for name in SIZES:
-            self.fail(number, name)
+    def lose_power(self, number: int, rng: random.Random) -> None:
+        """Forget some of what was not flushed; nothing works any more until they are mounted."""
+        for each in self._disks[number].values():
+            each.lose_power(rng.getrandbits(32))
 
     def mount_again(self, number: int) -> None:
         """Mount the disks anew, with recovery; the node has no process."""
         for each in self._disks[number].values():
-            deadline_s = time.monotonic() + UNMOUNT_S
-            while True:
-                try:
-                    each.remount()
-                    break
-                except subprocess.CalledProcessError as error:
-                    # What a killed process had under way ends a moment later.
-                    if time.monotonic() > deadline_s:
-                        raise AssertionError(f"{each.path}: {error.stderr}") from error
-                    time.sleep(0.1)
+            each.remount()

@@ -17,6 +17,7 @@ from tests.cluster.load import Load
 from tests.cluster.node_disks import LOGS, SIZES, NodeDisks
 from tests.cluster.nodes import Cluster, Node
 from tests.cluster.operators import Operator
+from tests.cluster.replica_logs import flip_a_bit, folder_of
 
 HEAL_S = 90.0
 PAUSE_S = (0.3, 6.0)  # shorter and longer than a lease
@@ -71,6 +72,7 @@ class Striker:
                 "kill leader ahead": self._kill_leader_ahead,
                 "pause leader ahead": self._pause_leader_ahead,
                 "rolling restart": self._roll,
+                "rotten log": self._rot,
             }
         if targets.hosts is not None:
             self._strikes |= self._cuts(targets.hosts)
@@ -225,6 +227,24 @@ class Striker:
             self._restart(node)
         await self.healed()
 
+    async def _rot(self) -> None:
+        """Flip a bit in a log of a node that is down, below what it has flushed.
+
+        All replicas are whole before: what rots everywhere at once nobody can repair.
+        """
+        load = self._on.load
+        assert load is not None
+        await self.healed()
+        await load.until_whole()
+        node = self._rng.choice(self._nodes)
+        await self._kill_one(node)
+        data = [node.data] if self._on.disks is None else self._on.disks.data_of(node.node_id)
+        folders = [folder for key in load.keys if (folder := folder_of(data, key)) is not None]
+        flip_a_bit(self._rng.choice(folders), self._rng)
+        self._restart(node)
+        await self.healed()
+        await load.until_whole()
+
     async def _kill_starting(self) -> None:
         """Kill a node several times while it starts, each time a bit later."""
         node = self._rng.choice(self._nodes)
@@ -286,7 +306,7 @@ class Striker:
             for each in victims:
                 each.signal(signal.SIGSTOP)
             for each in victims:
-                disks.lose_power(each.node_id)
+                disks.lose_power(each.node_id, self._rng)
             await replace(victims)
 
         async def replace(victims: Sequence[Node]) -> None:
@@ -302,7 +322,8 @@ class Striker:
 
         async def fail() -> None:
             node = self._rng.choice(self._nodes)
-            disks.fail(node.node_id, self._rng.choice(tuple(SIZES)))
+            name, what = self._rng.choice(tuple(SIZES)), self._rng.choice(("write", "flush"))
+            disks.fail(node.node_id, name, what)
             await asyncio.sleep(self._rng.uniform(*DISK_S))
             await replace([node])
 

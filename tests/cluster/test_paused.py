@@ -1,4 +1,4 @@
-"""A node that stood still for longer than its lease, and clocks that go back.
+"""A node that stood still for longer than its lease (H11), and clocks that go back.
 
 Somebody else leads by then. What waited in the node's sockets must not be answered as by a leader.
 """

@@ -1,4 +1,4 @@
-"""Three dlogd with a real Serf agent each: whatever gossip believes, the metadata stays as it is.
+"""Three dlogd with a real Serf agent each: gossip believes what it likes, the metadata stays (H20).
 
 The agents are killed, paused and cut off; the nodes themselves are well all the time. Operators see
 where gossip and metadata differ, and that it passes.

@@ -91,14 +91,19 @@ class Mounted:
             filler.unlink()
 
 
+def needs(*tools: str) -> None:
+    """Skip the test without root or one of these tools."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    for tool in tools:
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
+
+
 @contextmanager
 def mounted_disk(folder: Path, kind: str, size_bytes: int = 0) -> Iterator[Mounted]:
     """Give a new file system in a file below `folder`; skips the test where there can be none."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    for tool in (f"mkfs.{kind}", "losetup", "mount", "xfs_io"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}")
+    needs(f"mkfs.{kind}", "losetup", "mount", "xfs_io")
     image = folder / "image"
     with image.open("wb") as file:
         file.truncate(size_bytes or IMAGE_BYTES[kind])

@@ -1,5 +1,6 @@
 """A node's context in memory: the real image and machine, partitions as plain values."""
 
+import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from dlogd.metadata.image import (
 )
 from dlogd.metadata.raft.membership import Operation, QuorumState, ReplicaState
 from dlogd.replication.partition import Partition
+from dlogd.replication.trims import Trims
 from dlogd.server import entities
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
@@ -102,8 +104,35 @@ class FakePartition:
         """Refuse as the real one does."""
         Partition.check_serving(cast(Any, self), current_leader_epoch)
 
+    def check_readable(self, current_leader_epoch: int = -1) -> None:
+        """Refuse as the real one does."""
+        Partition.check_readable(cast(Any, self), current_leader_epoch)
+
+    def check_watermark(self) -> None:
+        """Refuse as the real one does."""
+        Partition.check_watermark(cast(Any, self))
+
     closed: WireError | None = None
     is_ended = False
+
+    def announce(self) -> None:
+        """Nobody follows."""
+
+    def settle_trims(self) -> None:
+        """Nobody is waited for."""
+        self.trims.settle_to(self.log.log_start_offset)
+
+    def __post_init__(self) -> None:
+        self.leader = FakeLeader(self.log)
+        self.trims = Trims(asyncio.get_running_loop())
+
+
+@dataclass(slots=True)
+class FakeLeader:
+    """A leader without followers."""
+
+    log: FakeLog
+    epoch_start_offset: int = 0
 
 
 class FakeClock:

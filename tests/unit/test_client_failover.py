@@ -305,6 +305,63 @@ def test_a_node_that_lags_does_not_bring_an_old_leader_back() -> None:
     check(work)
 
 
+# Silent leaders
+
+
+def test_a_silent_leader_is_given_up_when_another_one_leads() -> None:
+    async def work(world: World) -> None:
+        cluster = world.cluster
+        assert [await serve(world, partition=n) for n in (0, 1)] == [1, 2]
+        world.proxies[1].swallow()
+        waiting = asyncio.create_task(serve(world))
+        await asyncio.sleep(0.2)
+        # It is the leader still, as far as anybody knows: it is waited for.
+        assert not waiting.done()
+        assert cluster.counters.silences == 0
+        world.nodes.leaders, world.nodes.leader_epoch = [2, 2], 10
+        assert await waiting == 2
+        assert cluster.counters.silences == 1
+
+    # No time-out has a part in it: with these they would take the whole test.
+    endless = {"lookup_timeout_s": 1000.0, "deadline_s": 1000.0}
+    check(work, policy=endless, request_timeout_s=1000.0)
+
+
+def test_a_slow_leader_is_waited_for() -> None:
+    """Others are asked, but it leads, or it had answered when they did."""
+
+    async def work(world: World) -> None:
+        cluster = world.cluster
+        assert [await serve(world, partition=n) for n in (0, 1)] == [1, 2]
+        world.proxies[1].stall()
+        before = cluster.counters.metadata_requests
+        waiting = asyncio.create_task(serve(world))
+        while cluster.counters.metadata_requests < before + 2:
+            await asyncio.sleep(0.01)
+        world.proxies[1].heal()
+        assert await waiting == 1
+        assert cluster.counters.silences == cluster.counters.connections_lost == 0
+
+    check(work)
+
+
+def test_a_fetch_that_waits_for_data_is_no_silence() -> None:
+    async def work(world: World) -> None:
+        assert [await serve(world, partition=n) for n in (0, 1)] == [1, 2]
+        world.proxies[1].stall()
+        node = await world.cluster.connection(1)
+        before = world.cluster.counters.metadata_requests
+        waiting = asyncio.create_task(
+            node.call(ApiKey.API_VERSIONS, ask_versions, OPTIONS.request_timeout_s + 1000)
+        )
+        await asyncio.sleep(0.3)
+        assert world.cluster.counters.metadata_requests == before
+        world.proxies[1].heal()
+        await waiting
+
+    check(work)
+
+
 # Finding the cluster
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from dlog.errors import ConfigError
+from dlog.errors import ConfigError, InvalidRequestError
 from dlog.types import NodeId, TopicId
 from dlogctl.sandbox.layout import known_raft_ports, plan_nodes, save_raft_ports
 from dlogd import cluster_settings, cluster_timings
@@ -14,7 +14,7 @@ from dlogd.controller import leases
 from dlogd.controller.driver import node_liveness
 from dlogd.controller.leases import Condemned
 from dlogd.controller.planner import PlannerSettings
-from dlogd.metadata.commands import Proof
+from dlogd.metadata.commands import Proof, RegisterNode, encode
 from dlogd.metadata.image import ClusterImage
 from dlogd.registration import NodeFacts, registration
 from dlogd.start_proof import StartProof
@@ -148,6 +148,33 @@ def test_a_registration_in_a_cluster_names_what_is_out_of_service() -> None:
     assert (one_of_several.body_version, one_of_several.proof) == (2, Proof.CLEAN)
     assert one_of_several.previous_epoch == 5
     assert one_of_several.offline == ((topic, (0, 3)),)
+
+
+def test_a_registration_that_is_too_large_gives_its_proof_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = load_config(CLUSTER)
+    facts = NodeFacts(cluster_id="c", present=(UUID(int=2),), addresses=())
+    many = tuple((TopicId(int=number), 0) for number in range(180_000))
+
+    def registered(found: StartProof) -> RegisterNode:
+        return registration(config, ClusterImage(), facts, UUID(int=1), found)
+
+    few = StartProof(proof=Proof.CLEAN, previous_epoch=5, unproven=many[:50_000])
+    assert registered(few).proof is Proof.CLEAN
+    assert "without a proof" not in caplog.text
+    found = StartProof(
+        proof=Proof.CLEAN, previous_epoch=5, unproven=many, offline=many[:9], missing=many[9:11]
+    )
+    command = registered(found)
+    assert (command.proof, command.unproven) == (Proof.NONE, ())
+    assert (len(command.offline), len(command.missing)) == (9, 2)
+    assert len(encode(command)) < 1000
+    assert "Registering without a proof" in caplog.text
+    with pytest.raises(
+        InvalidRequestError, match="180000 replicas of this node are out of service"
+    ):
+        registered(StartProof(offline=many))
 
 
 def test_what_the_planner_hears_of_leases() -> None:

@@ -242,7 +242,7 @@ def test_all_keep_their_places_when_the_power_of_all_fails(cluster: Cluster) -> 
     assert cluster.nodes[0].image.unclean_elections == 0
 
 
-def test_a_wiped_node_is_in_no_isr(cluster: Cluster) -> None:
+def test_a_wiped_node_leads_nothing_until_it_has_the_records(cluster: Cluster) -> None:
     assert cluster.run(cluster.is_up)
     topic = cluster.create("t", partitions=3, replicas=3)
     for node in cluster.nodes:
@@ -254,7 +254,8 @@ def test_a_wiped_node_is_in_no_isr(cluster: Cluster) -> None:
         node.boot()
     assert cluster.run(cluster.is_up)
     for each in cluster.partitions(topic):
-        assert each.has_leader and 3 not in (each.leader, *each.isr, *each.elr)
+        # It may be in the ISR again: there is nothing to copy.
+        assert each.has_leader and each.leader != 3 and 3 not in each.elr
 
     def is_there_anew() -> bool:
         broker = cluster.nodes[2].broker

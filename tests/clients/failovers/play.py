@@ -1,6 +1,8 @@
-"""Kills the leader of every client's partitions, one node after the other, under load."""
+"""Kills or stops the leader of every client's partitions, one node after the other, under load."""
 
 import asyncio
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -54,9 +56,24 @@ class Result:
     errors: list[str] = field(default_factory=list)
 
 
-def topic_of(load: type[Load]) -> str:
+def kill(cluster: TestedCluster, node: int) -> Callable[[], None]:
+    """End a node with SIGKILL; return how it is started again."""
+    cluster.kill(node)
+    return lambda: cluster.restart(node)
+
+
+def stop(cluster: TestedCluster, node: int) -> Callable[[], None]:
+    """Stop a node with SIGSTOP: no connection ends by that; return how it goes on."""
+    os.kill(cluster.pid(node), signal.SIGSTOP)
+    return lambda: os.kill(cluster.pid(node), signal.SIGCONT)
+
+
+Strike = Callable[[TestedCluster, int], Callable[[], None]]
+
+
+def topic_of(load: type[Load], strike: Strike) -> str:
     """Return the name of a client's topic."""
-    return f"failovers-{load.name}"
+    return f"{strike.__name__}-{load.name}"
 
 
 async def prepare(cluster: TestedCluster, topics: Sequence[str]) -> None:
@@ -125,17 +142,19 @@ def _until(what: str, is_done: Callable[[], bool], loads: Sequence[Load]) -> Non
         time.sleep(LOOK_EVERY_S)
 
 
-def _unanswered(loads: Sequence[Load], kill: Kill) -> list[str]:
+def _unanswered(loads: Sequence[Load], since: Kill) -> list[str]:
     """Return who has had no acknowledgement since the kill, of partitions that were led there."""
     missing = []
     for load in loads:
-        recent = {ack.partition for ack in load.acks[-500:] if ack.sent_s >= kill.killed_s}
-        missing += [f"{load.name}-{each}" for each in kill.led[load.topic] if each not in recent]
+        recent = {ack.partition for ack in load.acks[-500:] if ack.sent_s >= since.killed_s}
+        missing += [f"{load.name}-{each}" for each in since.led[load.topic] if each not in recent]
     return missing
 
 
-def fail_over(cluster: TestedCluster, loads: Sequence[Load], killed: Sequence[int]) -> Kill:
-    """Kill a leader; when all clients have written on, start it again; wait until it is in sync."""
+def fail_over(
+    cluster: TestedCluster, loads: Sequence[Load], killed: Sequence[int], strike: Strike
+) -> Kill:
+    """Strike a leader; when all clients have written on, let it return, and be in sync again."""
     topics = [each.topic for each in loads]
     view = asyncio.run(settle(cluster, topics))
     node = choose(view, killed)
@@ -143,23 +162,24 @@ def fail_over(cluster: TestedCluster, loads: Sequence[Load], killed: Sequence[in
         name: [each.partition for each in partitions if each.leader == node]
         for name, partitions in view.items()
     }
-    kill = Kill(node, time.monotonic(), led)
-    cluster.kill(node)
+    begun = Kill(node, time.monotonic(), led)
+    let_return = strike(cluster, node)
     missing: list[str] = []
 
     def all_answered() -> bool:
-        missing[:] = _unanswered(loads, kill)
+        missing[:] = _unanswered(loads, begun)
         return not missing
 
     try:
         _until("clients still wait", all_answered, loads)
     except StuckError as error:
         raise StuckError(f"{error}: {missing}") from None
-    acked_s = time.monotonic()
-    cluster.restart(node)
+    finally:
+        acked_s = time.monotonic()
+        let_return()
     asyncio.run(settle(cluster, topics))
-    after_s = time.monotonic() - kill.killed_s
-    return Kill(node, kill.killed_s, led, acked_s - kill.killed_s, after_s)
+    after_s = time.monotonic() - begun.killed_s
+    return Kill(node, begun.killed_s, led, acked_s - begun.killed_s, after_s)
 
 
 async def read_log(bootstrap: str, topic: str) -> list[Seen]:
@@ -178,11 +198,12 @@ def play(
     cluster: TestedCluster,
     kinds: Sequence[type[Load]],
     rounds: int,
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] = print,
+    strike: Strike = kill,
 ) -> tuple[list[Result], list[Kill]]:
     """Run all clients through so many failovers; return what became of each."""
-    asyncio.run(prepare(cluster, [topic_of(kind) for kind in kinds]))
-    loads = [kind(cluster.bootstrap, topic_of(kind), PARTITIONS) for kind in kinds]
+    asyncio.run(prepare(cluster, [topic_of(kind, strike) for kind in kinds]))
+    loads = [kind(cluster.bootstrap, topic_of(kind, strike), PARTITIONS) for kind in kinds]
     for load in loads:
         load.start()
     kills: list[Kill] = []
@@ -190,11 +211,11 @@ def play(
     try:
         _until("some never wrote", lambda: all(each.acks for each in loads), loads)
         for number in range(rounds):
-            kill = fail_over(cluster, loads, [each.node for each in kills])
-            kills.append(kill)
+            done = fail_over(cluster, loads, [each.node for each in kills], strike)
+            kills.append(done)
             say(
-                f"failover {number + 1}: node {kill.node}, all clients wrote on after"
-                f" {kill.acked_after_s:.2f} s, in sync again after {kill.in_sync_after_s:.2f} s"
+                f"failover {number + 1}: node {done.node}, all clients wrote on after"
+                f" {done.acked_after_s:.2f} s, in sync again after {done.in_sync_after_s:.2f} s"
             )
         time.sleep(0.5)
     except StuckError as error:
@@ -216,7 +237,7 @@ def _finish(cluster: TestedCluster, load: Load, kills: Sequence[Kill]) -> Result
     for each in log:
         ends[each.partition] = each.offset + 1
     load.finish(ends)
-    hits = [(kill.killed_s, kill.led[load.topic]) for kill in kills if kill.led[load.topic]]
+    hits = [(each.killed_s, each.led[load.topic]) for each in kills if each.led[load.topic]]
     return Result(
         load.name,
         failovers=len(hits),

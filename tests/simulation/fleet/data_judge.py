@@ -127,11 +127,15 @@ def _gaps(view: FleetView, key: LogKey) -> Iterator[str]:
 def _ends_in_order(view: FleetView, key: LogKey) -> Iterator[str]:
     """Where a log ends never goes back, behind no acknowledgement and no record that was read."""
     told = [(end.completed_ns, end.offset, end.client) for end in _ends(view, key)]
-    for send in view.acknowledged(key):
-        if send.acks == ALL and send.base_offset >= 0:
-            told.append((send.completed_ns, send.base_offset + 1, f"acks of {send.client}"))
-    for poll in view.polls.get(key, ()):
-        told.append((poll.completed_ns, poll.records[-1].offset + 1, poll.client))
+    told += [
+        (send.completed_ns, send.base_offset + 1, f"acks of {send.client}")
+        for send in view.acknowledged(key)
+        if send.acks == ALL and send.base_offset >= 0
+    ]
+    told += [
+        (poll.completed_ns, poll.records[-1].offset + 1, poll.client)
+        for poll in view.polls.get(key, ())
+    ]
     told.sort()
     for end in _ends(view, key):
         for completed_ns, offset, who in told:

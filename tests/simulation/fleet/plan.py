@@ -97,7 +97,8 @@ class FleetPlan:
         lines.append(f"raft {self.raft} planner {self.planner} network {self.network}")
         lines.append(
             f"disk latency_us={self.disk_latency_us} directories={self.data_directories}"
-            f" pause_share={self.pause_share:.2f} write_back={self.write_back_share} drifts={self.drifts_ppm}"
+            f" pause_share={self.pause_share:.2f} write_back={self.write_back_share}"
+            f" drifts={self.drifts_ppm}"
         )
         lines.append(
             f"clients {self.clients} every {self.client_interval_ms} ms,"

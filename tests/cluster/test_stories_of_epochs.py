@@ -1,0 +1,134 @@
+"""Who leads next, and what becomes of records that only the old leader had (H1, H2, H3, H7, L2)."""
+
+import asyncio
+
+from dlog.client.admin import Admin
+from tests.cluster.stage import Stage, kill, standing_still, start
+
+
+def test_h1_a_follower_that_is_ahead_of_its_leader_cuts_its_log(stage: Stage) -> None:
+    """A leader takes records with acks leader that nobody else gets, and dies. The others go on
+    without them. When it is back, its log has to become theirs, to the byte.
+    """
+
+    async def story(stage: Stage) -> None:
+        a, b, c = stage.nodes(1, 2, 3)
+        log = await stage.topic()
+        await log.write(b"both 0", b"both 1")
+        await kill(b, c)
+        for number in range(20):
+            await log.send(a, b"lonely %d" % number, acks=1)
+        await kill(a)
+        await start(b, c)
+        await log.until(lambda view: view.leader in (2, 3))
+        await log.write(b"others 0", b"others 1", b"others 2")
+        await start(a)
+        await log.until_whole()
+        await log.write(b"all")
+        expected = [b"both 0", b"both 1", b"others 0", b"others 1", b"others 2", b"all"]
+        assert await log.values() == expected
+        on_disk = await log.until_same([a, b, c])
+        assert max(each.next_offset for each in on_disk.values()) == len(expected)
+
+    stage.play(story)
+
+
+def test_h2_followers_keep_the_offsets_that_the_leader_gave(stage: Stage) -> None:
+    """A follower is killed in the middle of the writing, twice. Its files are the leader's."""
+
+    async def story(stage: Stage) -> None:
+        a, b, c = stage.nodes(1, 2, 3)
+        log = await stage.topic()
+        writing = asyncio.create_task(log.write(*(b"%d" % number for number in range(3000))))
+        for _ in range(2):
+            await kill(c)
+            await start(c)
+            await log.until_whole()
+        await writing
+        on_disk = await log.until_same([a, b, c])
+        assert [int(value or b"") for value in await log.values()] == list(range(3000))
+        ends = [0, *(on_disk[base].next_offset for base in sorted(on_disk))]
+        assert sorted(on_disk) == ends[:-1]
+
+    stage.play(story)
+
+
+def test_h3_who_lacks_acknowledged_records_never_leads(stage: Stage) -> None:
+    """One replica stands still while the others acknowledge; then those die, and it goes on alone.
+    Rather nobody leads than one who would lose what was promised.
+    """
+
+    async def story(stage: Stage) -> None:
+        a, b, c = stage.nodes(1, 2, 3)
+        log = await stage.topic()
+        values = [b"%d" % number for number in range(50)]
+        with standing_still(c):
+            await log.until(lambda view: set(view.isr) == {1, 2})
+            await log.write(*values)
+            await kill(a, b)
+        await log.until(lambda view: view.leader == -1)
+        await stage.cluster.until_well(stage.nodes(3, 4, 5))
+        for _ in range(10):
+            await asyncio.sleep(0.2)
+            assert (await log.view()).leader == -1
+        await start(a, b)
+        await log.until(lambda view: view.leader in (1, 2))
+        assert await log.values() == values
+        await log.until_whole()
+        await log.until_same([a, b, c])
+
+    stage.play(story)
+
+
+def test_h7_isr_changes_are_known_whoever_leads_the_metadata(stage: Stage) -> None:
+    """The leader of the topic is not the controller, and the controller changes meanwhile. An
+    election after that uses the ISR as it is, not as it was.
+    """
+
+    async def story(stage: Stage) -> None:
+        a, b, c = stage.nodes(1, 2, 3)
+        log = await stage.topic()
+        await kill(c)
+        await log.until(lambda view: set(view.isr) == {1, 2})
+        others = stage.nodes(1, 2, 4, 5)
+        async with Admin([each.client_address for each in others]) as admin:
+            await admin.transfer_controller(5)
+        await log.write(b"without c")
+        await kill(a)
+        await log.until(lambda view: view.leader == 2)
+        await start(c)
+        await log.until(lambda view: set(view.isr) == {2, 3})
+        await log.write(b"without a")
+        await kill(b)
+        await log.until(lambda view: view.leader == 3)
+        await start(a)  # one alone need not know yet that the last record was acknowledged
+        assert await log.values() == [b"without c", b"without a"]
+        await start(b)
+        await log.until_whole()
+        await log.until_same([a, b, c])
+
+    stage.play(story)
+
+
+def test_l2_a_log_comes_back_with_the_replica_that_has_it(stage: Stage) -> None:
+    """The only one who has everything dies: there is no candidate. Nobody has to do anything when
+    it comes back.
+    """
+
+    async def story(stage: Stage) -> None:
+        a, b = stage.nodes(1, 2)
+        log = await stage.topic((1, 2), min_isr=1)
+        await kill(b)
+        await log.until(lambda view: view.isr == (1,))
+        await log.write(b"only a has it")
+        await kill(a)
+        await log.until(lambda view: view.leader == -1)
+        await start(b)
+        await stage.cluster.until_well(stage.nodes(2, 3, 4, 5))
+        assert (await log.view()).leader == -1
+        await start(a)
+        await log.until(lambda view: view.leader == 1)
+        assert await log.values() == [b"only a has it"]
+        await log.until_whole()
+
+    stage.play(story)
