@@ -247,7 +247,7 @@ _DEATHS = (
     " power-cut sync_directory /topics/",
     " power-cut rename high-watermarks",
 )
-_TARGETS = ("leader", "any", "any", "voter", "follower")
+_TARGETS = ("leader", "any", "any", "voter", "follower", "data", "data", "data")
 
 
 def _faults(
