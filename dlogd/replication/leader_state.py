@@ -137,6 +137,15 @@ class LeaderState:
         self.partition_epoch = facts.partition_epoch
         self._count()
 
+    def begin_again(self, epoch_start_offset: Offset) -> None:
+        """Lead on in the same epoch after a time without a lease: followers begin anew.
+
+        What was proposed may still come true, so it goes on to count.
+        """
+        self.epoch_start_offset = epoch_start_offset
+        self.followers = {}
+        self._counted = []
+
     def propose(self, joining: Iterable[NodeId]) -> None:
         """Count on members that are proposed, from before the proposal leaves."""
         self.pending = tuple(each for each in joining if each in self.followers)
