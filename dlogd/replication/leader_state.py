@@ -36,8 +36,8 @@ class FollowerProgress:
     """
 
     __slots__ = (
-        "_end_at_word",
-        "_word_ms",
+        "_end_at_mark",
+        "_mark_ms",
         "caught_up_ms",
         "log_end_offset",
         "log_start_offset",
@@ -54,8 +54,8 @@ class FollowerProgress:
         self.log_end_offset = UNKNOWN
         self.log_start_offset = UNKNOWN
         self.caught_up_ms = now_ms
-        self._end_at_word = Offset(0)
-        self._word_ms = now_ms
+        self._end_at_mark = Offset(0)
+        self._mark_ms = now_ms
 
     def begin(self, node_epoch: int) -> None:
         """It begins to follow, or anew: nothing that it said before counts."""
@@ -72,11 +72,14 @@ class FollowerProgress:
         self.log_end_offset = Offset(end)
         if promised >= leader_end:
             self.caught_up_ms = now_ms
-        elif promised >= self._end_at_word:
-            # What the leader had at the last word, it has now.
-            self.caught_up_ms = max(self.caught_up_ms, self._word_ms)
-        self._end_at_word = Offset(leader_end)
-        self._word_ms = now_ms
+        elif promised >= self._end_at_mark:
+            # What the leader had at that time, it has now.
+            self.caught_up_ms = max(self.caught_up_ms, self._mark_ms)
+        else:
+            # Words may come more often than one of them takes: the mark stays until it is reached.
+            return
+        self._end_at_mark = Offset(leader_end)
+        self._mark_ms = now_ms
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_ms_max: int) -> bool:
         """Return whether it lags less than `lag_ms_max`; with all there is it never does."""
