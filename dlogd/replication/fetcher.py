@@ -8,6 +8,7 @@ Owner: the event loop's thread; made by `dlogd.replication.fetching`.
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,6 +93,8 @@ class Fetcher:
         self._idle_pings = 0
         self._rest_s = REST_S_MIN
         self._said = ""
+        # When the connection to the leader ended that is not there any more; the loop's time.
+        self.lost_s = -math.inf
 
     @property
     def is_connected(self) -> bool:
@@ -171,6 +174,9 @@ class Fetcher:
             del self._unsubscribed[following]
             if following.partition.is_cutting or not following.can_follow:
                 continue  # asked again when it is cut, or replaced by another
+            if following.handle != NO_HANDLE:
+                continue  # twice: the leader would end the first, then the second, for ever
+            following.begin()
             self._handles += 1
             following.handle = self._handles
             self._taking.by_handle[self._handles] = following
@@ -235,6 +241,7 @@ class Fetcher:
 
     def _begin(self, link: Link) -> None:
         self._link = link
+        self.lost_s = -math.inf
         self._handles = self._taken = self._taken_bytes = self._idle_pings = 0
         self._is_scheduled = False
         self._taking.begin(link)
@@ -244,6 +251,7 @@ class Fetcher:
 
     def _end(self, link: Link) -> None:
         self._link = None
+        self.lost_s = self._loop.time()
         link.close()
         _look_at(link)
         self._taking.end()

@@ -20,7 +20,7 @@ from dlogd.metadata.image import (
     Applied,
     NodeRegistration,
     PartitionImage,
-    Unknown,
+    Refused,
 )
 from dlogd.metadata.surface import Metadata
 from dlogd.replication.leader_state import LeaderState
@@ -204,13 +204,8 @@ class IsrKeeper:
     ) -> None:
         grows = len(command.isr) > len(leader.isr) + 1
         try:
-            while partition.leader is leader:
-                deadline_ms = self._clock.now_ms() + PROPOSE_TIMEOUT_MS
-                outcome = await self._store.propose(command, deadline_ms)
-                if not isinstance(outcome, Unknown):
-                    break
-                # Whatever becomes of it, `leader.pending` counts until somebody knows.
-            else:
+            outcome = await self._outcome_of(partition, leader, command)
+            if outcome is None:
                 return
             if isinstance(outcome, Applied):
                 self.counters.expands_total += grows
@@ -229,13 +224,37 @@ class IsrKeeper:
                 [node_id for node_id, _ in command.isr],
                 outcome.message,
             )
-            if partition.leader is leader and leader.partition_epoch == command.partition_epoch:
-                partition.withdraw_isr()
+            image = self._image_of(key)
+            if image is not None and _is_same(leader, image):
+                # Else the ISR is another one already, which the partition is about to be told.
+                leader.withdraw()
+                partition.look_at_watermark()
             self._resting[key] = asyncio.get_running_loop().time() + REST_S
             self._wanted[key] = None
         finally:
             del self._busy[key]
             self._wake.set()
+
+    async def _outcome_of(
+        self, partition: Partition, leader: LeaderState, command: AlterPartition
+    ) -> Applied | Refused | None:
+        """Propose until it is known what has become of it; None: the epoch is over.
+
+        Until then `leader.pending` counts, also while this node has no lease. Who has once heard
+        that it may come true takes a refusal only from who applies commands.
+        """
+        is_sent = False
+        while partition.leader_epoch == leader.leader_epoch and not partition.is_ended:
+            deadline_ms = self._clock.now_ms() + PROPOSE_TIMEOUT_MS
+            outcome = await self._store.propose(command, deadline_ms)
+            if isinstance(outcome, Applied):
+                return outcome
+            if isinstance(outcome, Refused):
+                if not is_sent or command.command_id in self._store.image.outcomes:
+                    return outcome
+                await asyncio.sleep(REST_S)
+            is_sent = True
+        return None
 
     def look_at(self, key: Key) -> None:
         """A partition is led, or led on with another ISR: who has caught up already may join."""

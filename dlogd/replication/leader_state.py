@@ -36,8 +36,8 @@ class FollowerProgress:
     """
 
     __slots__ = (
-        "_end_at_word",
-        "_word_ms",
+        "_end_at_mark",
+        "_mark_ms",
         "caught_up_ms",
         "log_end_offset",
         "log_start_offset",
@@ -54,8 +54,8 @@ class FollowerProgress:
         self.log_end_offset = UNKNOWN
         self.log_start_offset = UNKNOWN
         self.caught_up_ms = now_ms
-        self._end_at_word = Offset(0)
-        self._word_ms = now_ms
+        self._end_at_mark = Offset(0)
+        self._mark_ms = now_ms
 
     def begin(self, node_epoch: int) -> None:
         """It begins to follow, or anew: nothing that it said before counts."""
@@ -72,11 +72,14 @@ class FollowerProgress:
         self.log_end_offset = Offset(end)
         if promised >= leader_end:
             self.caught_up_ms = now_ms
-        elif promised >= self._end_at_word:
-            # What the leader had at the last word, it has now.
-            self.caught_up_ms = max(self.caught_up_ms, self._word_ms)
-        self._end_at_word = Offset(leader_end)
-        self._word_ms = now_ms
+        elif promised >= self._end_at_mark:
+            # What the leader had at that time, it has now.
+            self.caught_up_ms = max(self.caught_up_ms, self._mark_ms)
+        else:
+            # Words may come more often than one of them takes: the mark stays until it is reached.
+            return
+        self._end_at_mark = Offset(leader_end)
+        self._mark_ms = now_ms
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_ms_max: int) -> bool:
         """Return whether it lags less than `lag_ms_max`; with all there is it never does."""
@@ -136,6 +139,15 @@ class LeaderState:
             self.pending = ()
         self.partition_epoch = facts.partition_epoch
         self._count()
+
+    def begin_again(self, epoch_start_offset: Offset) -> None:
+        """Lead on in the same epoch after a time without a lease: followers begin anew.
+
+        What was proposed may still come true, so it goes on to count.
+        """
+        self.epoch_start_offset = epoch_start_offset
+        self.followers = {}
+        self._counted = []
 
     def propose(self, joining: Iterable[NodeId]) -> None:
         """Count on members that are proposed, from before the proposal leaves."""

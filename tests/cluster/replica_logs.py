@@ -4,11 +4,12 @@ For nodes that have ended. Reads segments as docs/formats/segment.md tells, with
 daemon's.
 """
 
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dlog.batch.header import iter_headers, verify_crc
+from dlog.batch.header import CRC_POSITION, iter_headers, verify_crc
 from dlog.errors import CorruptMessageError
 from tests.histories.history import FinalLog, LogKey
 
@@ -42,6 +43,24 @@ def batches(folder: Path) -> dict[int, OnDisk]:
         except CorruptMessageError:
             continue  # zeros behind the last batch
     return found
+
+
+def flip_a_bit(folder: Path, rng: random.Random) -> None:
+    """Flip a bit of one whole batch, where its checksum tells."""
+    path = rng.choice([each for each in sorted(folder.glob("*.log")) if each.stat().st_size])
+    content = path.read_bytes()
+    places: list[int] = []
+    try:
+        for position, head in iter_headers(content, 0, len(content)):
+            places += range(position + CRC_POSITION, position + head.batch_bytes)
+    except CorruptMessageError:
+        pass  # zeros behind the last batch
+    if not places:
+        return
+    place = rng.choice(places)
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(bytes([content[place] ^ 1 << rng.randrange(8)]))
 
 
 def differences(

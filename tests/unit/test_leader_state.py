@@ -131,6 +131,18 @@ def test_who_always_has_what_there_was_a_moment_ago_does_not_lag() -> None:
     assert not progress.is_caught_up(6000, 5500, 200)
 
 
+def test_who_is_behind_by_the_way_of_its_words_does_not_lag() -> None:
+    """It says something each millisecond, and each word is on its way for ten."""
+    progress = FollowerProgress(TWO, 0)
+    progress.begin(1)
+    for now_ms in range(20, 5000):
+        progress.on_progress(now_ms - 20, now_ms - 10, now_ms, now_ms)
+        assert progress.is_caught_up(now_ms, now_ms, 50)
+    for now_ms in range(5000, 5100):
+        progress.on_progress(4980, 4990, now_ms, now_ms)
+    assert not progress.is_caught_up(5100, 5100, 50)
+
+
 def test_who_has_all_there_is_never_lags() -> None:
     progress = FollowerProgress(TWO, 0)
     progress.begin(1)

@@ -95,7 +95,7 @@ def test_a_live_replica_that_does_not_follow_is_waited_for() -> None:
 
 
 def test_a_trim_that_was_ahead_of_the_flush_is_not_forgotten() -> None:
-    """The leader says where it begins once: who had not flushed that far trims later."""
+    """The leader says once where it begins: who had not flushed that far trims later."""
 
     async def story(fleet: SmallFleet) -> None:
         await fleet.create("t")
