@@ -47,7 +47,7 @@ def judge(history: FleetHistory, stale_ns: int, lives: Iterable[Life]) -> list[s
     found = list(history.violations)
     for key in history.log_keys():
         for checker in CHECKERS:
-            found += [f"{text} log={key}" for text in checker(view, key)]  # type: ignore[arg-type]
+            found += [f"{text} log={key}" for text in checker(view, key)]
     return found
 
 
@@ -158,12 +158,12 @@ CHECKERS: tuple[Checker, ...] = (
     checkers._lost_reads,
     checkers._inconsistent_offsets,
     checkers._duplicates,
-    _phantoms,  # type: ignore[assignment]
+    _phantoms,
     checkers._nonmonotonic_sends,
     checkers._session_order,
     checkers._polls_in_order,
-    _trims,  # type: ignore[assignment]
+    _trims,
     checkers._final_is_whole,
-    _gaps,  # type: ignore[assignment]
-    _ends_in_order,  # type: ignore[assignment]
+    _gaps,
+    _ends_in_order,
 )

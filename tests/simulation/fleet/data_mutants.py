@@ -174,9 +174,7 @@ def _prove_everything(original: Any) -> Any:
         found: StartProof = original(known, *arguments)
         if known is None:
             return found
-        return StartProof(
-            proof=Proof.CLEAN, previous_epoch=known.node_epoch, offline=found.offline
-        )
+        return StartProof(proof=Proof.CLEAN, previous_epoch=known.node_epoch, offline=found.offline)
 
     return proof
 
@@ -237,7 +235,5 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     ),
     "2.5 expansions under way do not count": ((LeaderState, "propose", _do_nothing),),
     "2.9 every start is proven": ((starting, "start_proof", _prove_everything),),
-    "KIP-207 a new leader shows an old watermark": (
-        (Partition, "check_watermark", _do_nothing),
-    ),
+    "KIP-207 a new leader shows an old watermark": ((Partition, "check_watermark", _do_nothing),),
 }
