@@ -1,4 +1,4 @@
-"""Clusters of whole nodes and their data: 100 seeds without a violation, replayable, some known holes seen.
+"""Clusters of whole nodes and their data: 100 clean seeds, replayable, some known holes seen.
 
 `make soak` runs more, `make sim FLEET=n` shows one, `make mutants` opens every known hole.
 """

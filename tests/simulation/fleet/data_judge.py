@@ -4,11 +4,10 @@ Most are those of one node (`tests.histories.checkers`). Here a log may lose wha
 had acknowledged when the leadership changes, and anything where the history excuses it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from dlog.client.gaps import GapReason
 from tests.histories import checkers
-from tests.histories.checkers import Checker
 from tests.histories.history import LogKey, Outcome, Send
 from tests.simulation.fleet.data_clients import Life
 from tests.simulation.fleet.data_history import EndSeen, FleetHistory
@@ -153,7 +152,7 @@ def _ends(view: FleetView, key: LogKey) -> list[EndSeen]:
     return [end for end in view.history.ends if end.key == key]
 
 
-CHECKERS: tuple[Checker, ...] = (
+CHECKERS: tuple[Callable[[FleetView, LogKey], Iterator[str]], ...] = (
     checkers._lost_writes,
     checkers._lost_reads,
     checkers._inconsistent_offsets,
