@@ -23,7 +23,7 @@ from dlogd.metadata.image import (
     Refused,
 )
 from dlogd.metadata.surface import Metadata
-from dlogd.replication.leader_state import LeaderState
+from dlogd.replication.leader_state import NEAR_MS, FollowerProgress, LeaderState
 from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
 from dlogd.tasks import Tasks
@@ -82,6 +82,19 @@ class IsrKeeper:
 
     # -- joining
 
+    def on_progress(self, key: Key, partition: Partition, progress: FollowerProgress) -> None:
+        """A follower has said something: it may be in sync by now, or nearly."""
+        leader = partition.leader
+        if leader is None or progress.node_id in leader.isr:
+            return
+        if partition.may_join(progress):
+            self.may_join(key)
+        elif progress.behind_ms <= NEAR_MS:
+            image = self._image_of(key)
+            if image is not None and self._is_eligible(progress, image):
+                start = partition.log.log_start_offset
+                leader.wait_for(progress, start, self._clock.now_ms())
+
     def may_join(self, key: Key) -> None:
         """A follower of a partition has caught up, or may be taken for active now."""
         if key not in self._wanted:
@@ -118,22 +131,24 @@ class IsrKeeper:
             return
         if not _is_same(leader, image):
             return  # the image is about to be told to the partition
-        nodes = self._store.image.nodes
-        joining = []
-        for progress in leader.followers.values():
-            node = nodes.get(progress.node_id)
-            if (
-                partition.may_join(progress)
-                and node is not None
-                and node.active
-                and node.node_epoch == progress.node_epoch
-                and progress.node_id not in image.offline
-            ):
-                joining.append(progress.node_id)
+        joining = [
+            progress.node_id
+            for progress in leader.followers.values()
+            if partition.may_join(progress) and self._is_eligible(progress, image)
+        ]
         if joining:
             isr = (*image.isr, *joining)
             partition.propose_isr(joining)
             self._propose(key, partition, leader, image, isr)
+
+    def _is_eligible(self, progress: FollowerProgress, image: PartitionImage) -> bool:
+        node = self._store.image.nodes.get(progress.node_id)
+        return (
+            node is not None
+            and node.active
+            and node.node_epoch == progress.node_epoch
+            and progress.node_id not in image.offline
+        )
 
     # -- leaving
 
@@ -143,7 +158,11 @@ class IsrKeeper:
             now_ms = self._clock.now_ms()
             for key, partition in list(self._partitions.items()):
                 leader = partition.leader
-                if leader is not None and leader.isr and key not in self._busy:
+                if leader is None:
+                    continue
+                if leader.awaited and leader.stop_waiting(now_ms):
+                    partition.look_at_watermark()
+                if leader.isr and key not in self._busy:
                     self._drop_laggards(key, partition, leader, now_ms)
 
     def _drop_laggards(

@@ -35,7 +35,9 @@ TOPIC_SOURCE = 1  # of DescribeConfigs: set on the topic itself
 SEEN_EVERY_S = 0.3
 LOG_BYTES = 50_000  # snapshots of the metadata come all the time
 CALM_S = 1.0
-ONLY_WHEN_NAMED = ("rotten log",)  # what serves for years is not read at a start
+LONG = ("rotten log",)  # these take a minute
+LONG_S = 300
+OVERRIDES = {"scrub.interval": "10s"}
 CALM_PAUSE_S = (0.1, 0.5)  # of clients that change the metadata, beside those that write records
 
 
@@ -240,7 +242,9 @@ class Chaos:
         order: list[str] = []
         only = self._plan.only
         kinds = [
-            each for each in striker.kinds if only in each and (only or each not in ONLY_WHEN_NAMED)
+            each
+            for each in striker.kinds
+            if only in each and (only or each not in LONG or self._plan.duration_s >= LONG_S)
         ]
         done = 0
         # Before the first one there is something to lose.
@@ -356,7 +360,7 @@ async def run_chaos(
 ) -> Summary:
     """Make a cluster, harm it, judge it. With an even number of nodes one is no voter."""
     async with cluster_of(
-        directory, plan.nodes, plan.overrides, start=False, hosts=hosts
+        directory, plan.nodes, {**OVERRIDES, **plan.overrides}, start=False, hosts=hosts
     ) as cluster:
         for node in cluster.nodes:
             node.log_bytes = LOG_BYTES

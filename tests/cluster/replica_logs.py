@@ -45,22 +45,35 @@ def batches(folder: Path) -> dict[int, OnDisk]:
     return found
 
 
-def flip_a_bit(folder: Path, rng: random.Random) -> None:
-    """Flip a bit of one whole batch, where its checksum tells."""
-    path = rng.choice([each for each in sorted(folder.glob("*.log")) if each.stat().st_size])
+def flip_a_bit(folders: Sequence[Path], rng: random.Random) -> Path | None:
+    """Flip a bit of a batch in a closed segment of one of these logs; return the segment.
+
+    None when there is none. Closed ones are what the scrub reads.
+    """
+    closed = [path for folder in folders for path in sorted(folder.glob("*.log"))[:-1]]
+    if not closed:
+        return None
+    path = rng.choice(closed)
     content = path.read_bytes()
-    places: list[int] = []
-    try:
-        for position, head in iter_headers(content, 0, len(content)):
-            places += range(position + CRC_POSITION, position + head.batch_bytes)
-    except CorruptMessageError:
-        pass  # zeros behind the last batch
-    if not places:
-        return
-    place = rng.choice(places)
+    heads = list(iter_headers(content, 0, len(content)))
+    position, head = rng.choice(heads)
+    place = rng.randrange(position + CRC_POSITION, position + head.batch_bytes)
     with path.open("r+b") as file:
         file.seek(place)
         file.write(bytes([content[place] ^ 1 << rng.randrange(8)]))
+    return path
+
+
+def is_whole(segment: Path) -> bool:
+    """Return whether all batches of a closed segment have the right checksums."""
+    content = segment.read_bytes()
+    try:
+        return all(
+            verify_crc(content, position, head.batch_bytes)
+            for position, head in iter_headers(content, 0, len(content))
+        )
+    except CorruptMessageError:
+        return False
 
 
 def differences(

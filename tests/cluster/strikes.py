@@ -17,9 +17,10 @@ from tests.cluster.load import Load
 from tests.cluster.node_disks import LOGS, SIZES, NodeDisks
 from tests.cluster.nodes import Cluster, Node
 from tests.cluster.operators import Operator
-from tests.cluster.replica_logs import flip_a_bit, folder_of
+from tests.cluster.replica_logs import flip_a_bit, folder_of, is_whole
 
 HEAL_S = 90.0
+MEND_S = 120.0  # the scrub takes its time
 PAUSE_S = (0.3, 6.0)  # shorter and longer than a lease
 AHEAD_S = (0.1, 2.0)
 CUT_S = (0.2, 8.0)
@@ -229,9 +230,9 @@ class Striker:
         await self.healed()
 
     async def _rot(self) -> None:
-        """Flip a bit in a log of a node that is down, below what it has flushed.
+        """Flip a bit in a log of a node that is down, and wait until it is mended from another one.
 
-        All replicas are whole before: what rots everywhere at once nobody can repair.
+        All replicas are whole before: what rots everywhere at once nobody can mend.
         """
         load = self._on.load
         assert load is not None
@@ -241,10 +242,14 @@ class Striker:
         await self._kill_one(node)
         data = [node.data] if self._on.disks is None else self._on.disks.data_of(node.node_id)
         folders = [folder for key in load.keys if (folder := folder_of(data, key)) is not None]
-        flip_a_bit(self._rng.choice(folders), self._rng)
+        segment = flip_a_bit(folders, self._rng)
         self._restart(node)
         await self.healed()
-        await load.until_whole()
+        if segment is not None:
+            async with asyncio.timeout(MEND_S):
+                while not is_whole(segment):
+                    await asyncio.sleep(1)
+            load.note_strike(f"mended {segment.name} of node {node.node_id}")
 
     async def _kill_starting(self) -> None:
         """Kill a node several times while it starts, each time a bit later."""

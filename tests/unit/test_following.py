@@ -105,3 +105,31 @@ def test_a_partition_that_rests_is_subscribed_once_over_the_next_connection() ->
         await fleet.until_in_sync("t")
 
     tell(story)
+
+
+def test_a_follower_comes_into_sync_while_its_leader_never_rests() -> None:
+    """Its word is always older than the watermark, so the watermark has to wait for it."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t", replicas=2, min_insync_replicas="1")
+        leader, absent = fleet.leader("t"), fleet.followers("t")[0]
+        fleet.host(absent).is_held_down = True
+        fleet.host(absent).crash()
+        await fleet.until(lambda: absent not in fleet.state("t").isr)
+        fleet.host(absent).is_held_down = False
+        fleet.host(absent).boot()
+        is_over = False
+
+        async def load() -> None:
+            while not is_over:
+                await fleet.sleep(fleet.rng.random() * 0.02)
+                await fleet.produce("t", b"x")
+
+        producers = [asyncio.ensure_future(load()) for _ in range(30)]
+        await fleet.until(lambda: fleet.is_up(absent))
+        await fleet.until(lambda: absent in fleet.state("t").isr, seconds=6)
+        is_over = True
+        await asyncio.gather(*producers)
+        assert fleet.leader("t") == leader
+
+    tell(story, latency_us=5000)

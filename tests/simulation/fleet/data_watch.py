@@ -249,8 +249,10 @@ class DataWatch:
 
     def _look_at_isr(self, host: Any, key: LogId, offset: int) -> None:
         """A watermark moves with enough replicas in sync, each of which has what is below it."""
-        image = host.broker.store.image if host.broker is not None else None
-        topic = image.topics_by_id.get(key[0]) if image is not None else None
+        if host.broker is None or host.broker.store is None:
+            return
+        image: ClusterImage = host.broker.store.image
+        topic = image.topics_by_id.get(key[0])
         if topic is None or key[1] >= len(topic.partitions):
             return
         partition: PartitionImage = topic.partitions[key[1]]
