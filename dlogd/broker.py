@@ -336,6 +336,10 @@ class Broker:
         """Return what computes the content of /metadata, from any thread."""
         return self.report.metadata()
 
+    async def digest(self, query: str) -> Mapping[str, Any]:
+        """Return the content of /digest; raise HttpError."""
+        return await self.report.digest(query)
+
     # -- stop
 
     async def stop(self) -> None:

@@ -174,6 +174,9 @@ class Fetcher:
             del self._unsubscribed[following]
             if following.partition.is_cutting or not following.can_follow:
                 continue  # asked again when it is cut, or replaced by another
+            if following.handle != NO_HANDLE:
+                continue  # twice: the leader would end the first, then the second, for ever
+            following.begin()
             self._handles += 1
             following.handle = self._handles
             self._taking.by_handle[self._handles] = following

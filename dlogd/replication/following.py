@@ -115,6 +115,11 @@ class Following:
             end = Offset(min(end, self.ceiling))
         return self.handle, promised, end, plog.log_start_offset
 
+    def begin(self) -> None:
+        """The leader is told where it stands: nothing of an earlier time matters any more."""
+        self.ceiling = None
+        self._stop_resting()
+
     def next_rest_s(self) -> float:
         """Return how long to rest after a refusal; longer with each until something arrives."""
         self.rest_s = min(max(self.rest_s * 2, REST_S_MIN), REST_S_MAX)
@@ -124,8 +129,11 @@ class Following:
         """It is over: another leader, another epoch, or no replica any more."""
         self.is_ended = True
         self.handle = NO_HANDLE
+        self._stop_resting()
+        if self.partition.reporter is self:
+            self.partition.reporter = None
+
+    def _stop_resting(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        if self.partition.reporter is self:
-            self.partition.reporter = None

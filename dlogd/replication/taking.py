@@ -221,11 +221,14 @@ class Taking:
     def _begin_log(self, following: Following, offset: Offset, cursor: _Cursor) -> None:
         self._hold(cursor)
         resume = self._resumption(cursor)
+        partition = following.partition
+        partition.is_cutting = True
 
         async def begin() -> None:
-            partition = following.partition
             done = await self._cut(following, self._cutter.start_at(partition, offset))
-            if not done and following.handle != NO_HANDLE:
+            if following.handle == NO_HANDLE and following.is_current:
+                self._subscribe(following)  # the connection is another one by now
+            elif not done and following.handle != NO_HANDLE:
                 self._leave(following)
             resume()
 
@@ -313,6 +316,9 @@ class Taking:
             self._rest(following)
 
     def _spawn_cut(self, following: Following, work: Awaitable[None]) -> None:
+        # From now on, not from when the work begins: nobody may lead or be followed meanwhile.
+        following.partition.is_cutting = True
+
         async def cut() -> None:
             done = await self._cut(following, work)
             if not following.is_current:
