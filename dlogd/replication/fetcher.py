@@ -157,7 +157,7 @@ class Fetcher:
         if self._unsubscribed:
             self._send_subscriptions(link)
         if self._reports or self._taken_bytes >= TAKEN_BYTES_MAX:
-            rows = [each.progress() for each in self._reports if each.handle != NO_HANDLE]
+            rows = [row for each in self._reports if (row := each.progress()) is not None]
             self._reports.clear()
             self._send_progress(link, rows)
 

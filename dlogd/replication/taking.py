@@ -164,9 +164,13 @@ class Taking:
             self._counters.bytes_total += reached - cursor.position
             cursor.position = reached
             if reached < cursor.row_end:
+                if flags & stream.MORE:
+                    # The leader would send on from within what is still to be taken.
+                    following.ceiling = base_offset
                 self._hold(cursor)
                 plog.when_writable(self._resumption(cursor))
                 return False
+            following.ceiling = None
         following.rest_s = 0.0
         partition.on_leader_watermark(high_watermark)
         following.leader_start = log_start
