@@ -173,10 +173,13 @@ class Taking:
             following.ceiling = None
         following.rest_s = 0.0
         partition.on_leader_watermark(high_watermark)
+        is_news = log_start > following.leader_start
         following.leader_start = log_start
         if log_start > plog.log_start_offset and not following.trimming:
             following.trimming = True
             self._tasks.spawn("trim follower", self._trim(following))
+        elif is_news:
+            self._report(following)  # this log begins there already
         if flags & stream.MORE and not self._is_throttled(following, base_offset, size):
             self._report(following)
         return True

@@ -204,3 +204,27 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
         assert following.progress() is None, "less than before is not said"
 
     check(scenario, tmp_path)
+
+
+def test_who_left_an_idle_partition_comes_back_after_retention() -> None:
+    """Both have dropped the same, but nothing is sent any more that would say so."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.produce("t", *[b"%d" % number for number in range(10)])
+        await fleet.until_in_sync("t")
+        for node_id in (1, 2, 3):
+            broker, plog = fleet.broker(node_id), fleet.replica(node_id, "t").log
+            broker._loop.call_soon(broker._tasks.spawn, "trim", plog.trim_to(5))
+            await fleet.until(lambda: plog.log_start_offset == 5)  # noqa: B023
+        leader, absent = fleet.leader("t"), fleet.followers("t")[0]
+        broker, partition = fleet.broker(leader), fleet.replica(leader, "t")
+        assert broker.replicating is not None and partition.leader is not None
+        isr = tuple(each for each in fleet.state("t").isr if each != absent)
+        key = (partition.topic_id, 0)
+        change = (key, partition, partition.leader, fleet.state("t"), isr)
+        broker._loop.call_soon(broker.replicating.keeper._propose, *change)
+        await fleet.until(lambda: absent not in fleet.state("t").isr)
+        await fleet.until_in_sync("t", seconds=20)
+
+    tell(story)
