@@ -224,7 +224,10 @@ class Fetcher:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self._loop.create_connection(lambda: link, address.host, address.port)
                 await asyncio.shield(link.ready)
-        except (OSError, TimeoutError, DlogError) as error:
+        except Exception as error:
+            # Whatever it is: this task is the only one that tries again.
+            if not isinstance(error, (OSError, ValueError, DlogError)):
+                log.exception("Following failed unexpectedly leader=%d", self.leader_id)
             link.close(error)
             _look_at(link)
             return error

@@ -228,3 +228,46 @@ def test_who_left_an_idle_partition_comes_back_after_retention() -> None:
         await fleet.until_in_sync("t", seconds=20)
 
     tell(story)
+
+
+def test_whatever_goes_wrong_with_a_connection_it_is_tried_again() -> None:
+    """Looking a strange host name up raises what is no network's error."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        fetcher, _ = following_of(fleet, fleet.followers("t")[0], "t")
+        real = fetcher._loop.create_connection
+
+        async def strange(*place: Any) -> Any:
+            fetcher._loop.create_connection = real
+            raise UnicodeError("label empty or too long")
+
+        fetcher._loop.create_connection = strange
+        await on_node(fleet, fetcher, lambda: fetcher._link.close(TransportError("lost")))
+        await fleet.sleep(5)
+        assert fetcher._loop.create_connection == real and fetcher.is_connected
+        await fleet.produce("t", b"a")
+        await fleet.until_in_sync("t", seconds=5)
+
+    tell(story)
+
+
+def test_who_parts_from_its_leader_below_its_own_beginning_begins_where_the_leader_does() -> None:
+    """After an unclean election: what it dropped by itself, its leader may have anew."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.produce("t", *[b"%d" % number for number in range(10)])
+        await fleet.until_in_sync("t")
+        node_id = fleet.followers("t")[0]
+        fetcher, following = following_of(fleet, node_id, "t")
+        plog = following.partition.log
+        broker = fleet.broker(node_id)
+        broker._loop.call_soon(broker._tasks.spawn, "trim", plog.trim_to(5))
+        await fleet.until(lambda: plog.log_start_offset == 5)
+        frame = bytearray(stream.encode_refused((Refusal(following.handle, 0, 0, 2, 0, 10),)))
+        await on_node(fleet, fetcher, lambda: fetcher._taking.take(frame, 4, len(frame)))
+        await fleet.until(lambda: plog.log_start_offset == 0)
+        await fleet.until_in_sync("t")
+
+    tell(story)
