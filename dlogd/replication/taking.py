@@ -294,6 +294,11 @@ class Taking:
         self._counters.refusals_total += 1
         plog = following.partition.log
         if refusal.error_code == NONE:
+            if 0 <= refusal.end_offset < plog.log_start_offset and refusal.log_start_offset >= 0:
+                # They part below all that is here, and the leader has what is missing.
+                start = Offset(refusal.log_start_offset)
+                self._spawn_cut(following, self._cutter.start_at(following.partition, start))
+                return
             target = divergence(plog, refusal.epoch, refusal.end_offset)
             if target < plog.log_end_offset:
                 self._spawn_cut(following, self._cutter.truncate_to(following.partition, target))
