@@ -17,7 +17,7 @@ from bench.load import cluster, wire
 TRY_S = 0.005
 PATIENCE_S = 0.05
 LOOK_S = 0.25
-EVERY_S = 0.01
+EVERY_S = 0.02
 VALUE_BYTES = 100
 
 

@@ -1,30 +1,32 @@
 """Rows of three nodes with three replicas, some of which die: until records are acknowledged again.
 
-Writers that never give up (`bench.load.acks`) have a record in flight on every partition of a fresh
-topic; what counts is the worst partition of each failure: the first record that was sent after it
-and acknowledged.
+Writers that never give up (`bench.load.writing`) have a record in flight on every partition of a
+fresh topic; what counts is the worst partition of each failure: the first record that was sent
+after it and acknowledged.
 """
 
 import contextlib
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from bench.arena import Arena
 from bench.load import cluster as wire
-from bench.load.acks import Writers
-from bench.load.deliveries import Deliveries
 from bench.peers.cluster import Cluster
-from bench.peers.server import Server, StartError
+from bench.peers.server import ROOT, Server, StartError
 from bench.rows.replicated import CONTENDERS, OURS, THEIRS, number, ratio
 from bench.rows.row import Numbers, Row
 
 PARTITIONS = 6
 BEFORE_S = 1.0
 TIMEOUT_S = 120
+END_S = 90
 TRY_S = 0.005
 LEASE_S = 3.0
 """dlog's `lease.duration` as it comes."""
@@ -70,9 +72,68 @@ def fresh_topic(arena: Arena, cluster: Cluster) -> Iterator[str]:
         yield topic
 
 
-def writing(cluster: Cluster, topic: str) -> Writers:
-    """Return writers on all partitions of `topic`."""
-    return Writers([node.bootstrap for node in cluster.nodes], topic, PARTITIONS)
+class Writing:
+    """The process that writes to a topic (`bench.load.writing`), as it is talked to."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline() or '"it has ended"')
+
+    def _ask(self, *what: object) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(map(str, what)) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def until_ready(self) -> None:
+        """Wait until every partition takes records."""
+        found = self._answer()
+        if found != "ready":
+            raise StartError(f"the writers: {found}")
+
+    def wait(self, began_ns: int) -> float:
+        """Wait for records sent after that on all partitions; return how long the worst took."""
+        found = self._ask("wait", began_ns, TIMEOUT_S)
+        if not isinstance(found, float):
+            raise StartError(f"the writers: {found}")
+        return found
+
+    def longest_gap(self, began_ns: int) -> float:
+        """Return the longest time between two acknowledgements of a partition since then."""
+        return float(self._ask("gap", began_ns))
+
+    def forget(self) -> None:
+        """Count librdkafka's gaps from here on."""
+        self._ask("forget")
+
+    def end(self) -> dict[str, Any]:
+        """End it; return what librdkafka's caller saw."""
+        found: dict[str, Any] = self._ask("end")
+        return found
+
+
+@contextlib.contextmanager
+def writing(cluster: Cluster, topic: str, rate: float = 0) -> Iterator[Writing]:
+    """Write to all partitions of `topic` while the block runs; librdkafka does at `rate`, too."""
+    command = [sys.executable, "-m", "bench.load.writing", "--bootstrap", cluster.all_nodes]
+    command += ["--topic", topic, "--partitions", str(PARTITIONS), "--rate", str(rate)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            writing = Writing(process)
+            writing.until_ready()
+            yield writing
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def _signal(node: Server, what: signal.Signals) -> int:
@@ -112,10 +173,9 @@ class FailureRow(Row):
         with fresh_topic(arena, cluster) as topic:
             doomed = _leader(cluster, topic, controller=self.controller)
             with writing(cluster, topic) as writers:
-                writers.wait(time.monotonic_ns(), TIMEOUT_S)
                 time.sleep(BEFORE_S)
                 began = self.harm(doomed)
-                seconds = writers.wait(began, TIMEOUT_S)
+                seconds = writers.wait(began)
             self.mend(cluster, doomed)
             wait_for_isrs(cluster, [topic])
         return seconds
@@ -179,13 +239,12 @@ class AllKilledRow(FailureRow):
     def _fail(self, arena: Arena, cluster: Cluster) -> float:
         with fresh_topic(arena, cluster) as topic:
             with writing(cluster, topic) as writers:
-                writers.wait(time.monotonic_ns(), TIMEOUT_S)
                 time.sleep(BEFORE_S)
                 began = time.monotonic_ns()
                 cluster.kill()
                 for node in cluster.nodes:
                     node.launch()
-                seconds = writers.wait(began, TIMEOUT_S)
+                seconds = writers.wait(began)
             cluster.wait_formed()
             wait_for_isrs(cluster, [topic])
         return seconds
@@ -196,14 +255,14 @@ class GracefulRow(Row):
 
     name = "r3-restart"
     title = (
-        "3 replicas, acks=all: orderly restart of one node under load (1,000 records/s of"
-        " librdkafka at its defaults, and writers that never give up): longest gap between acks;"
+        "3 replicas, acks=all: orderly restart of one node under load (200 records/s of"
+        " librdkafka at its defaults, 300 of writers that never give up): longest gap between acks;"
         " errors"
     )
     contenders = CONTENDERS
     runs = 1
     TIMES: ClassVar = {OURS: 6, THEIRS: 3}
-    RATE = 1_000
+    RATE = 200
     AFTER_S = 2.0
     targets = (
         number("gap_max_s", 0.2),
@@ -218,21 +277,19 @@ class GracefulRow(Row):
         with fresh_topic(arena, cluster) as topic:
             for turn in range(arena.pick(self.TIMES[contender], 1)):
                 node = cluster.nodes[turn % len(cluster.nodes)]
-                client = Deliveries(cluster.all_nodes, topic, PARTITIONS, self.RATE)
-                with writing(cluster, topic) as writers, client:
-                    writers.wait(time.monotonic_ns(), TIMEOUT_S)
-                    _wait("the first deliveries", client.is_ready)
+                with writing(cluster, topic, self.RATE) as writers:
                     time.sleep(BEFORE_S)
-                    client.forget()
+                    writers.forget()
                     began = time.monotonic_ns()
                     node.stop()
                     cluster.restart(node)
                     wait_for_isrs(cluster, [topic])
                     time.sleep(self.AFTER_S)
-                    writers.wait(time.monotonic_ns(), TIMEOUT_S)
-                gaps.append(writers.longest_gap(began))
-                client_gaps.append(max(client.longest_s))
-                errors += sum(client.errors.values()) + client.sent - client.delivered
+                    writers.wait(time.monotonic_ns())
+                    gaps.append(writers.longest_gap(began))
+                    client = writers.end()
+                client_gaps.append(client["gap_s"])
+                errors += sum(client["errors"].values()) + client["lost"]
         return {
             "gap_s": median(gaps),
             "gap_max_s": max(gaps),
@@ -272,11 +329,10 @@ class ReturnRow(Row):
         """Kill a node under writers, wait until the others go on without it, start it."""
         cluster, topic = cluster_of(arena, contender), self._topics[contender]
         with writing(cluster, topic) as writers:
-            writers.wait(time.monotonic_ns(), TIMEOUT_S)
             doomed = _leader(cluster, topic, controller=False)
             began = _signal(doomed, signal.SIGKILL)
             doomed.kill()
-            writers.wait(began, TIMEOUT_S)
+            writers.wait(began)
             time.sleep(BEFORE_S)
             started = time.monotonic()
             cluster.restart(doomed)

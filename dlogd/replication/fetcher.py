@@ -8,6 +8,7 @@ Owner: the event loop's thread; made by `dlogd.replication.fetching`.
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,6 +93,8 @@ class Fetcher:
         self._idle_pings = 0
         self._rest_s = REST_S_MIN
         self._said = ""
+        # When the connection to the leader ended that is not there any more; the loop's time.
+        self.lost_s = -math.inf
 
     @property
     def is_connected(self) -> bool:
@@ -241,6 +244,7 @@ class Fetcher:
 
     def _begin(self, link: Link) -> None:
         self._link = link
+        self.lost_s = -math.inf
         self._handles = self._taken = self._taken_bytes = self._idle_pings = 0
         self._is_scheduled = False
         self._taking.begin(link)
@@ -250,6 +254,7 @@ class Fetcher:
 
     def _end(self, link: Link) -> None:
         self._link = None
+        self.lost_s = self._loop.time()
         link.close()
         _look_at(link)
         self._taking.end()

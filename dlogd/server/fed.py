@@ -14,8 +14,11 @@ from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
 from dlogd.replication.stream import MORE, DataRow
 from dlogd.server.slots import Piece, RangePiece
-from dlogd.storage.segment import SegmentRange
+from dlogd.storage.log import PartitionLog
+from dlogd.storage.segment import Segment, SegmentRange
 
+COPY_BYTES_MAX = 16 << 10
+"""So little is copied into its frame: that costs less than a piece of its own."""
 LOCATE_ROUNDS_MAX = 20
 """How often in a row the disk is searched for one offset; once is enough, unless it is damaged."""
 
@@ -33,17 +36,31 @@ class Stream(Protocol):
         """It is not fed any more."""
 
 
+Copy = bytes
+
+
+class Place(NamedTuple):
+    """Where in a segment something begins, as long as nothing is cut off there."""
+
+    segment: Segment
+    cut_count: int
+    position: int
+
+
 class Taken(NamedTuple):
-    """What of a partition goes into one frame."""
+    """What of a partition goes into one frame: a copy, or ranges of segments."""
 
     base_offset: int
     bytes: int
     ranges: list[SegmentRange]
     is_disk: bool
-    before: tuple[int, bool]  # what to go back to when it is not sent after all
+    before: tuple[int, bool, Place | None]  # what to go back to when it is not sent after all
+    data: Copy = b""
 
     def pieces(self) -> list[Piece]:
         """Hold the segments and return what is to be sent."""
+        if self.data:
+            return [self.data]
         found: list[Piece] = []
         for each in self.ranges:
             each.segment.acquire()
@@ -61,6 +78,7 @@ class Fed:
     __slots__ = (
         "_feed",
         "_locate_rounds",
+        "_place",
         "awaits_word",
         "handle",
         "is_marked",
@@ -93,6 +111,8 @@ class Fed:
         self.is_resting = False
         self.watermark_sent = self.log_start_sent = -1
         self._locate_rounds = 0
+        # Where `sent_offset` is in the active segment, once that has been found out.
+        self._place: Place | None = None
 
     # -- what the partition says
 
@@ -138,9 +158,15 @@ class Fed:
         """Take what is sent next; None when a disk has to be asked first. Raises WireError."""
         plog = self.partition.log
         offset, end = self.sent_offset, plog.log_end_offset
-        before = (offset, self.awaits_word)
+        before = (offset, self.awaits_word, self._place)
         if not self.has_more:
             return Taken(offset, 0, [], False, before)
+        place = self._place
+        if place is not None:
+            fresh = self._take_on(plog, place, bytes_max)
+            if fresh is not None:
+                return fresh
+            self._place = None
         read = plog.read(offset, max(bytes_max, 1), end, minimum_one=is_first)
         if read is None:
             if self._locate_rounds > LOCATE_ROUNDS_MAX:
@@ -154,14 +180,44 @@ class Fed:
         segment, sent_to = last.segment, last.position + last.length
         if sent_to == segment.tail.end:
             self.sent_offset = plog.end_offset_of(segment)
+            self._place = Place(segment, segment.cut_count, sent_to)
         else:
             self.awaits_word = True
         is_disk = not segment.tail.holds(read.ranges[0].position)
         return Taken(read.base_offset, read.bytes, read.ranges, is_disk, before)
 
+    def _take_on(self, plog: PartitionLog, place: Place, bytes_max: int) -> Taken | None:
+        """Take all that came after what was taken last, from memory and without a search.
+
+        None when that is not possible: the log is asked then.
+        """
+        segment, cut_count, position = place
+        tail, offset = segment.tail, self.sent_offset
+        end = tail.end
+        size = end - position
+        if (
+            segment is not plog.active
+            or segment.cut_count != cut_count
+            or size > bytes_max
+            or offset < plog.log_start_offset
+            or plog.failed is not None
+            or not tail.holds(position)
+        ):
+            return None
+        data, ranges = b"", []
+        if size <= COPY_BYTES_MAX:
+            data = tail.copy(position, size) or b""
+        if not data:
+            ranges = [SegmentRange(segment, position, size, end)]
+        before = (offset, False, place)
+        self.sent_offset = plog.log_end_offset
+        self._place = Place(segment, cut_count, end)
+        plog.services.metrics.tail_reads_total += 1
+        return Taken(offset, size, ranges, False, before, data)
+
     def put_back(self, taken: Taken) -> None:
         """It is not sent now."""
-        self.sent_offset, self.awaits_word = taken.before
+        self.sent_offset, self.awaits_word, self._place = taken.before
 
     def row(self, taken: Taken) -> DataRow:
         """Return what the follower is told with the records."""

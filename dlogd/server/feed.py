@@ -380,7 +380,12 @@ class Feed(asyncio.BufferedProtocol):
     ) -> None:
         self._window.on_sent(size, is_disk=is_disk)
         self.sent_bytes_total += size
-        self._send((stream.encode_data(rows, size), *pieces))
+        head = stream.encode_data(rows, size)
+        small = [each for each in pieces if type(each) is bytes]
+        if len(small) == len(pieces):
+            self._send((b"".join((head, *small)),))
+        else:
+            self._send((head, *pieces))
 
     def _send(self, pieces: tuple[Piece, ...]) -> None:
         self._replies.open().fill(pieces).drain()

@@ -13,6 +13,7 @@ from dlogd.metadata.image import EMPTY_IMAGE, ClusterImage
 from dlogd.metadata.surface import Metadata
 from dlogd.replication.manager import ReplicaManager
 from dlogd.status.cluster import Clustered, ClusterReport
+from dlogd.status.digest import DigestPage
 from dlogd.status.pages import ACTIVE
 from dlogd.storage.manager import LogManager
 from dlogd.telemetry import metrics
@@ -48,6 +49,7 @@ class NodeReport:
         self._clock = clock
         self._started_ms = clock.now_ms()
         self._cluster_report: ClusterReport | None = None
+        self._digests = DigestPage()
 
     @property
     def state(self) -> str:
@@ -116,6 +118,10 @@ class NodeReport:
             "storage": node.logs.status() if node.logs is not None else {},
             **(cluster.status() if cluster is not None else {"lease": None, "fenced_nodes": []}),
         }
+
+    async def digest(self, query: str) -> dict[str, Any]:
+        """Return the content of /digest; raise HttpError."""
+        return await self._digests.answer(self._node.replicas, query)
 
     def metadata(self) -> Callable[[], dict[str, Any]]:
         """Return what computes the content of /metadata; the image that it uses never changes.

@@ -230,9 +230,10 @@ class LogReader:
 
     # -- asking the disk
 
-    async def locate(self, offset: int) -> None:
-        """Find the batch that holds `offset`, so that `read` can begin with it."""
+    async def locate(self, offset: int) -> tuple[Segment, int, int] | None:
+        """Find the batch that holds `offset`, so that `read` can begin with it; say where it is."""
         await self.guard(self._locate(offset))
+        return self.position_of(offset)
 
     async def _locate(self, offset: int) -> None:
         state = self._state

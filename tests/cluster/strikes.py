@@ -17,12 +17,15 @@ from tests.cluster.load import Load
 from tests.cluster.node_disks import LOGS, SIZES, NodeDisks
 from tests.cluster.nodes import Cluster, Node
 from tests.cluster.operators import Operator
+from tests.cluster.replica_logs import flip_a_bit, folder_of, is_whole
 
 HEAL_S = 90.0
+MEND_S = 120.0  # the scrub takes its time
 PAUSE_S = (0.3, 6.0)  # shorter and longer than a lease
 AHEAD_S = (0.1, 2.0)
 CUT_S = (0.2, 8.0)
 DISK_S = (1.0, 6.0)
+FLUSH_S = (0.02, 0.2, 1.0)
 
 
 @dataclass(slots=True)
@@ -71,6 +74,7 @@ class Striker:
                 "kill leader ahead": self._kill_leader_ahead,
                 "pause leader ahead": self._pause_leader_ahead,
                 "rolling restart": self._roll,
+                "rotten log": self._rot,
             }
         if targets.hosts is not None:
             self._strikes |= self._cuts(targets.hosts)
@@ -225,6 +229,28 @@ class Striker:
             self._restart(node)
         await self.healed()
 
+    async def _rot(self) -> None:
+        """Flip a bit in a log of a node that is down, and wait until it is mended from another one.
+
+        All replicas are whole before: what rots everywhere at once nobody can mend.
+        """
+        load = self._on.load
+        assert load is not None
+        await self.healed()
+        await load.until_whole()
+        node = self._rng.choice(self._nodes)
+        await self._kill_one(node)
+        data = [node.data] if self._on.disks is None else self._on.disks.data_of(node.node_id)
+        folders = [folder for key in load.keys if (folder := folder_of(data, key)) is not None]
+        segment = flip_a_bit(folders, self._rng)
+        self._restart(node)
+        await self.healed()
+        if segment is not None:
+            async with asyncio.timeout(MEND_S):
+                while not is_whole(segment):
+                    await asyncio.sleep(1)
+            load.note_strike(f"mended {segment.name} of node {node.node_id}")
+
     async def _kill_starting(self) -> None:
         """Kill a node several times while it starts, each time a bit later."""
         node = self._rng.choice(self._nodes)
@@ -307,7 +333,14 @@ class Striker:
             await asyncio.sleep(self._rng.uniform(*DISK_S))
             await replace([node])
 
+        async def slow() -> None:
+            node = self._rng.choice(self._nodes)
+            disks.slow(node.node_id, self._rng.choice(FLUSH_S))
+            await asyncio.sleep(self._rng.uniform(*DISK_S))
+            disks.slow(node.node_id, 0)
+
         return {
+            "slow disk": slow,
             "power cut of disks": lambda: lose_power([self._rng.choice(self._nodes)]),
             "power cut of all disks": lambda: lose_power(self._nodes),
             "full disk": fill,

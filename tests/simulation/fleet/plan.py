@@ -140,7 +140,7 @@ def draw(seed: int) -> FleetPlan:
         controllers=controllers,
         active_ms=active_ms,
         pace=pace,
-        config=_config(rng) | (QUICK if quick else DEFAULT),
+        config=_config(rng) | (QUICK if quick else DEFAULT) | _strays(seed),
         raft={
             "log_bytes_max": rng.choice((2_000, 8_000, 60_000, 4 << 20)),
             "entries_kept": rng.choice((0, 3, 50)),
@@ -188,6 +188,11 @@ def _config(rng: random.Random) -> dict[str, str]:
         "topic.replication.default": "1",
         "shutdown.timeout": rng.choice(("2s", "10s")),
     }
+
+
+def _strays(seed: int) -> dict[str, str]:
+    """Let some clusters delete at once what a start set aside."""
+    return {"stray.retention": random.Random(f"{seed}/fleet/strays").choice(("1s", "1d"))}
 
 
 def _network(rng: random.Random) -> dict[str, int | float]:
@@ -242,7 +247,7 @@ _DEATHS = (
     " power-cut sync_directory /topics/",
     " power-cut rename high-watermarks",
 )
-_TARGETS = ("leader", "any", "any", "voter", "follower")
+_TARGETS = ("leader", "any", "any", "voter", "follower", "data", "data", "data")
 
 
 def _faults(
