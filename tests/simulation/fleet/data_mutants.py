@@ -256,7 +256,7 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     "KIP-207 a new leader shows an old watermark": ((Partition, "check_watermark", _do_nothing),),
 }
 
-# It is not known yet within how many seeds the simulation sees these; `make mutants` leaves them out.
+# It is not known yet within how many seeds these are seen; `make mutants` leaves them out.
 UNPROVEN: dict[str, tuple[Patch, ...]] = {
     "2.5 what was proposed is forgotten with the lease": (
         (LeaderState, "begin_again", _forget_what_was_proposed),
