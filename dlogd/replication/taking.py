@@ -116,7 +116,7 @@ class Taking:
             raise ProtocolError(f"a leader sent a frame of kind {kind}")
         for refusal in stream.parse_refused(view, position, end, count):
             following = self.by_handle.pop(refusal.handle, None)
-            if following is not None:
+            if following is not None and following.handle == refusal.handle:
                 following.handle = NO_HANDLE
                 self._on_refusal(following, refusal)
         return True
@@ -171,7 +171,7 @@ class Taking:
                 plog.when_writable(self._resumption(cursor))
                 return False
             following.ceiling = None
-        following.rest_s = 0.0
+            following.rest_s = 0.0
         partition.on_leader_watermark(high_watermark)
         is_news = log_start > following.leader_start
         following.leader_start = log_start

@@ -200,6 +200,10 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
         resumptions.pop()()
         assert reports == [following]
         assert following.progress() == (1, 1, 2, 0)
+        following.rest_s = 1.0
+        nothing_new = bytearray(stream.encode_data([(1, 0, 0, 2, 0, 0)], 0))
+        assert mine.take(nothing_new, 4, len(nothing_new))
+        assert following.rest_s == 1.0, "what fails again and again is not tried at once again"
         following.said = 2
         assert following.progress() is None, "less than before is not said"
 
