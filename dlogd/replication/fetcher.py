@@ -160,7 +160,7 @@ class Fetcher:
         if self._unsubscribed:
             self._send_subscriptions(link)
         if self._reports or self._taken_bytes >= TAKEN_BYTES_MAX:
-            rows = [each.progress() for each in self._reports if each.handle != NO_HANDLE]
+            rows = [row for each in self._reports if (row := each.progress()) is not None]
             self._reports.clear()
             self._send_progress(link, rows)
 
@@ -227,7 +227,10 @@ class Fetcher:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self._loop.create_connection(lambda: link, address.host, address.port)
                 await asyncio.shield(link.ready)
-        except (OSError, TimeoutError, DlogError) as error:
+        except Exception as error:
+            # Whatever it is: this task is the only one that tries again.
+            if not isinstance(error, (OSError, ValueError, DlogError)):
+                log.exception("Following failed unexpectedly leader=%d", self.leader_id)
             link.close(error)
             _look_at(link)
             return error

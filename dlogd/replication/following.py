@@ -44,6 +44,7 @@ class Following:
         "leader_start",
         "partition",
         "rest_s",
+        "said",
         "timer",
         "trimming",
     )
@@ -68,6 +69,8 @@ class Following:
         """Where the leader's log begins."""
         self.ceiling: int | None = None
         """The leader is not told of more for now: it would send on (KIP-73)."""
+        self.said = 0
+        """What the leader was told last to be promised here."""
         self.rest_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
@@ -95,6 +98,7 @@ class Following:
     def subscription(self) -> Subscription:
         """Return what the leader is told at the beginning."""
         plog = self.partition.log
+        self.said = min(plog.promised_offset, plog.log_end_offset)
         return Subscription(
             handle=self.handle,
             topic_id=self.key[0],
@@ -106,13 +110,19 @@ class Following:
             promised_offset=plog.promised_offset,
         )
 
-    def progress(self) -> Progress:
-        """Return what the leader is told from then on."""
+    def progress(self) -> Progress | None:
+        """Return what the leader is told from then on; None: nothing for the moment.
+
+        A log that begins where a batch of the leader's does may have promised less than before.
+        """
         plog = self.partition.log
         promised, end = plog.promised_offset, plog.log_end_offset
         if self.ceiling is not None:
             promised = Offset(min(promised, self.ceiling))
             end = Offset(min(end, self.ceiling))
+        if promised < self.said or self.handle == NO_HANDLE:
+            return None
+        self.said = promised
         return self.handle, promised, end, plog.log_start_offset
 
     def begin(self) -> None:

@@ -283,6 +283,8 @@ class IsrKeeper:
             return
         if any(partition.may_join(each) for each in leader.followers.values()):
             self.may_join(key)
+        elif len(leader.isr) < len(leader.followers):
+            partition.announce()  # they may have to trim their logs, or to say that they have
 
     def on_image(self) -> None:
         """Nodes have changed: who was not active before may be now."""

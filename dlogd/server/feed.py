@@ -255,7 +255,7 @@ class Feed(asyncio.BufferedProtocol):
         if self._fed.pop(fed.handle, None) is None:
             return
         self._forget(fed)
-        if self._replies.is_sending:
+        if self._replies.is_sending_of(fed.partition.log.segments):
             # What is under way may lie where others write soon.
             self._loop.call_soon(self.abort, "")
             return

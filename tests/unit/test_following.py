@@ -2,14 +2,25 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from dlog.errors import TransportError
-from dlogd.replication import stream
+import pytest
+
+from dlog.errors import NotLeaderOrFollowerError, TransportError
+from dlog.types import LeaderEpoch, NodeId
+from dlogd.replication import stream, taking
 from dlogd.replication.fetcher import Fetcher
+from dlogd.replication.follower_append import append_as_follower
 from dlogd.replication.following import NO_HANDLE, Following
+from dlogd.replication.partition import Partition
+from dlogd.replication.quota import RateLimiter
 from dlogd.replication.stream import Refusal
+from dlogd.replication.taking import FetchCounters, Taking
+from dlogd.storage.log import PartitionLog
+from tests.fakes.front import Front
 from tests.fakes.small_fleet import SmallFleet, tell
+from tests.unit.test_partition import batch, check
 
 
 def following_of(fleet: SmallFleet, node_id: int, topic: str) -> tuple[Any, Any]:
@@ -133,3 +144,134 @@ def test_a_follower_comes_into_sync_while_its_leader_never_rests() -> None:
         assert fleet.leader("t") == leader
 
     tell(story, latency_us=5000)
+
+
+def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader would send the rest twice, and the follower would have to begin anew."""
+    resumptions: list[Callable[[], None]] = []
+    monkeypatch.setattr(PartitionLog, "when_writable", lambda _, work: resumptions.append(work))
+
+    def first_only(*place: Any) -> int:
+        monkeypatch.setattr(taking, "append_as_follower", append_as_follower)
+        partition, buffer, start, _, now_ms = place
+        return append_as_follower(partition, buffer, start, start + size, now_ms)
+
+    two = [bytes(batch(leader_epoch=3)), bytes(batch(leader_epoch=3, base_offset=1))]
+    size = len(two[0])
+    rows = [(1, 0, 0, 0, 2 * size, stream.MORE)]
+    frame = bytearray(stream.encode_data(rows, 2 * size) + b"".join(two))
+
+    class Held:
+        def hold(self) -> tuple[bytearray, int]:
+            return frame, 4
+
+        def go_on(self) -> None:
+            pass
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
+        reports: list[Any] = []
+        nothing: Any = None
+        mine = Taking(
+            NodeId(2),
+            nothing,
+            nothing,
+            asyncio.get_running_loop(),
+            front.clock,
+            FetchCounters(),
+            RateLimiter(),
+            node_id=NodeId(1),
+            subscribe=nothing,
+            report=reports.append,
+            on_taken=lambda _: None,
+            on_cut=nothing,
+        )
+        mine.begin(Held())  # type: ignore[arg-type]
+        key = (partition.topic_id, 0)
+        following = Following(key, partition, NodeId(2), LeaderEpoch(3), nothing)
+        following.handle, mine.by_handle[1] = 1, following
+        monkeypatch.setattr(taking, "append_as_follower", first_only)
+        assert not mine.take(frame, 4, len(frame))
+        await partition.log.flush()
+        assert partition.log.promised_offset == 1
+        assert following.progress() == (1, 0, 0, 0) and not reports
+        resumptions.pop()()
+        assert reports == [following]
+        assert following.progress() == (1, 1, 2, 0)
+        following.rest_s = 1.0
+        nothing_new = bytearray(stream.encode_data([(1, 0, 0, 2, 0, 0)], 0))
+        assert mine.take(nothing_new, 4, len(nothing_new))
+        assert following.rest_s == 1.0, "what fails again and again is not tried at once again"
+        following.said = 2
+        assert following.progress() is None, "less than before is not said"
+
+    check(scenario, tmp_path)
+
+
+def test_who_left_an_idle_partition_comes_back_after_retention() -> None:
+    """Both have dropped the same, but nothing is sent any more that would say so."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.produce("t", *[b"%d" % number for number in range(10)])
+        await fleet.until_in_sync("t")
+        for node_id in (1, 2, 3):
+            broker, plog = fleet.broker(node_id), fleet.replica(node_id, "t").log
+            broker._loop.call_soon(broker._tasks.spawn, "trim", plog.trim_to(5))
+            await fleet.until(lambda: plog.log_start_offset == 5)  # noqa: B023
+        leader, absent = fleet.leader("t"), fleet.followers("t")[0]
+        broker, partition = fleet.broker(leader), fleet.replica(leader, "t")
+        assert broker.replicating is not None and partition.leader is not None
+        isr = tuple(each for each in fleet.state("t").isr if each != absent)
+        key = (partition.topic_id, 0)
+        change = (key, partition, partition.leader, fleet.state("t"), isr)
+        broker._loop.call_soon(broker.replicating.keeper._propose, *change)
+        await fleet.until(lambda: absent not in fleet.state("t").isr)
+        await fleet.until_in_sync("t", seconds=20)
+
+    tell(story)
+
+
+def test_whatever_goes_wrong_with_a_connection_it_is_tried_again() -> None:
+    """Looking a strange host name up raises what is no network's error."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        fetcher, _ = following_of(fleet, fleet.followers("t")[0], "t")
+        real = fetcher._loop.create_connection
+
+        async def strange(*place: Any) -> Any:
+            fetcher._loop.create_connection = real
+            raise UnicodeError("label empty or too long")
+
+        fetcher._loop.create_connection = strange
+        await on_node(fleet, fetcher, lambda: fetcher._link.close(TransportError("lost")))
+        await fleet.sleep(5)
+        assert fetcher._loop.create_connection == real and fetcher.is_connected
+        await fleet.produce("t", b"a")
+        await fleet.until_in_sync("t", seconds=5)
+
+    tell(story)
+
+
+def test_who_parts_from_its_leader_below_its_own_beginning_begins_where_the_leader_does() -> None:
+    """After an unclean election: what it dropped by itself, its leader may have anew."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.produce("t", *[b"%d" % number for number in range(10)])
+        await fleet.until_in_sync("t")
+        node_id = fleet.followers("t")[0]
+        fetcher, following = following_of(fleet, node_id, "t")
+        plog = following.partition.log
+        broker = fleet.broker(node_id)
+        broker._loop.call_soon(broker._tasks.spawn, "trim", plog.trim_to(5))
+        await fleet.until(lambda: plog.log_start_offset == 5)
+        frame = bytearray(stream.encode_refused((Refusal(following.handle, 0, 0, 2, 0, 10),)))
+        await on_node(fleet, fetcher, lambda: fetcher._taking.take(frame, 4, len(frame)))
+        await fleet.until(lambda: plog.log_start_offset == 0)
+        await fleet.until_in_sync("t")
+
+    tell(story)
