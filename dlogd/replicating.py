@@ -72,6 +72,7 @@ class Replicating:
             FetchServices(
                 node_id=node_id,
                 loop=loop,
+                defer=engine.defer,
                 clock=clock,
                 rng=rng,
                 tasks=tasks,

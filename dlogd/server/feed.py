@@ -18,7 +18,7 @@ from dlogd.clock import Clock
 from dlogd.intake import FrameMemory, Intake
 from dlogd.replication import stream
 from dlogd.replication.stream import Refusal, Subscription
-from dlogd.server.fed import Fed
+from dlogd.server.fed import Fed, Taken
 from dlogd.server.loading import HeldReads
 from dlogd.server.outlet import Outlet, SocketOutlet, TransportOutlet, set_up
 from dlogd.server.replies import Replies
@@ -324,15 +324,7 @@ class Feed(asyncio.BufferedProtocol):
             if taken is None:
                 self._owner.tasks.spawn("locate for follower", self._locate(fed))
                 continue
-            if taken.is_disk and (is_disk or self._disk_frames >= DISK_FRAMES_MAX):
-                fed.put_back(taken)
-                self._on_disk[fed] = None
-                continue
-            wait_us = self._owner.wait_us(fed, taken.bytes) if taken.bytes else 0
-            if wait_us:
-                fed.put_back(taken)
-                fed.is_resting = True
-                self._loop.call_later(wait_us / 1e6, self._go_on, fed)
+            if not self._admits(fed, taken, is_disk=is_disk):
                 continue
             is_disk = is_disk or taken.is_disk
             rows.append(fed.row(taken))
@@ -343,6 +335,21 @@ class Feed(asyncio.BufferedProtocol):
         if rows:
             self._send_data(rows, pieces, size, is_disk=is_disk)
         return bool(rows)
+
+    def _admits(self, fed: Fed, taken: Taken, *, is_disk: bool) -> bool:
+        """Say whether what was taken goes into this frame; else it was put back."""
+        if not taken.bytes:
+            return fed.has_news  # else what was announced was not appended after all
+        if taken.is_disk and (is_disk or self._disk_frames >= DISK_FRAMES_MAX):
+            fed.put_back(taken)
+            self._on_disk[fed] = None
+            return False
+        wait_us = self._owner.wait_us(fed, taken.bytes)
+        if wait_us:
+            fed.put_back(taken)
+            fed.is_resting = True
+            self._loop.call_later(wait_us / 1e6, self._go_on, fed)
+        return not wait_us
 
     def _go_on(self, fed: Fed) -> None:
         """A follower has waited for its share of what may be sent."""
@@ -381,7 +388,7 @@ class Feed(asyncio.BufferedProtocol):
         head = stream.encode_data(rows, size)
         small = [each for each in pieces if type(each) is bytes]
         if len(small) == len(pieces):
-            self._send((b"".join((head, *small)),))
+            self._replies.reply(b"".join((head, *small)) if small else head)
         else:
             self._send((head, *pieces))
 
