@@ -84,8 +84,24 @@ def _of_files(name: str) -> Meaning:
     )
 
 
+FACTOR = Meaning(
+    topic_name="replication.factor",
+    cluster_name=None,
+    file_name="topic.replication.default",
+    meaning="How many replicas each partition has. Setting it for a topic moves replicas to nodes"
+    " that the cluster chooses, or gives some up; it says what is so, and is not stored."
+    " In a node's file: what new topics get.",
+    type="int",
+    default="as the topic was made",
+    bounds="from 1 to 32",
+    applies="when the new replicas are in sync: dlogctl partition reassignments",
+)
+
+
 def meaning_of(name: str) -> Meaning | None:
     """Return what a config means, by any of its names; None when this version has none such."""
+    if name == FACTOR.topic_name:
+        return FACTOR
     if name in TOPIC_CONFIGS:
         return _of_topics(TOPIC_CONFIGS[name])
     if name in CLUSTER_CONFIGS:

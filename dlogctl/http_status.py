@@ -21,22 +21,27 @@ WILDCARDS = ("0.0.0.0", "::", "")
 
 async def get_status(address: Address, timeout_s: float) -> dict[str, Any]:
     """Return the node's /status; raise ConnectFailedError or ProtocolError."""
+    return await get_json(address, "/status", timeout_s)
+
+
+async def get_json(address: Address, target: str, timeout_s: float) -> dict[str, Any]:
+    """Return what a page of a node says; raise ConnectFailedError or ProtocolError."""
+    page = f"http://{address}{target.partition('?')[0]}"
     try:
         async with asyncio.timeout(timeout_s):
-            answer = await _get(address, "/status")
+            answer = await _get(address, target)
     except OSError as error:
-        raise ConnectFailedError(
-            f"no answer from http://{address}/status: {_why(error)}"
-        ) from error
+        raise ConnectFailedError(f"no answer from {page}: {_why(error)}") from error
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split(b"\r\n", 1)[0].split(b" ")
     try:
         if words[1] != b"200":
-            raise ProtocolError(f"http://{address}/status answers {words[1].decode()}")
-        status: dict[str, Any] = json.loads(body)
+            said = body[:200].decode(errors="replace").strip()
+            raise ProtocolError(f"{page} answers {words[1].decode()}: {said}")
+        found: dict[str, Any] = json.loads(body)
     except (ValueError, IndexError):
-        raise ProtocolError(f"what answers at http://{address}/status is no dlogd") from None
-    return status
+        raise ProtocolError(f"what answers at {page} is no dlogd") from None
+    return found
 
 
 def _why(error: OSError) -> str:
@@ -65,7 +70,7 @@ async def node_configs(client: BlockingClient, node: NodeView, keys: list[str]) 
     return {each.name: each.value for each in entries if each.name in keys and each.value}
 
 
-async def _http_address(client: BlockingClient, node: NodeView) -> Address:
+async def http_address(client: BlockingClient, node: NodeView) -> Address:
     """Ask the node where its HTTP endpoint is."""
     value = (await node_configs(client, node, ["http.address"])).get("http.address")
     if not value:
@@ -96,7 +101,7 @@ async def ask_node(
     address: Address | None = settings.http if alone else None
     try:
         if address is None:
-            address = await _http_address(client, node)
+            address = await http_address(client, node)
     except TransportError as error:
         note = f"node {node.node_id} does not answer: {error}"
         return Asked(note=note, is_reachable=False)

@@ -239,6 +239,7 @@ class Broker:
         )
         if self.replicating is not None:
             fetch.read_replica = self.replicating.read_replica
+            context.until_settled = self.replicating.fetching.until_settled
         router = RequestRouter(
             ProduceHandler(replicas, self._clock, self.telemetry),
             fetch,
@@ -297,6 +298,8 @@ class Broker:
             self.replicas.on_image(new, delta)
         if self.replicating is not None:
             self.replicating.on_image(new, delta)
+        if delta.nodes_changed and self._context is not None:
+            self._context.lingering.on_image(old, new, self._clock.now_ms())
 
     async def _log_dirs(self) -> list[LogDir]:
         return log_dirs(self.logs.homes if self.logs is not None else ())
@@ -332,6 +335,10 @@ class Broker:
     def metadata(self) -> Callable[[], Mapping[str, Any]]:
         """Return what computes the content of /metadata, from any thread."""
         return self.report.metadata()
+
+    async def digest(self, query: str) -> Mapping[str, Any]:
+        """Return the content of /digest; raise HttpError."""
+        return await self.report.digest(query)
 
     # -- stop
 

@@ -5,6 +5,8 @@ Part of the composition: `dlogd.broker` makes one beside its `Clustering`.
 
 import asyncio
 import random
+from collections.abc import Mapping
+from functools import partial
 
 from dlog.types import NO_NODE, NodeId
 from dlogd.clock import Clock
@@ -13,18 +15,20 @@ from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.effective import throttled_rates
 from dlogd.metadata.image import ClusterImage, PartitionImage
 from dlogd.replication.cuts import Cutter
-from dlogd.replication.fetcher import FetchServices
+from dlogd.replication.fetcher import Fetcher, FetchServices
 from dlogd.replication.fetching import Fetching
 from dlogd.replication.following import Following
-from dlogd.replication.isr import IsrKeeper
+from dlogd.replication.isr import IsrCounters, IsrKeeper
 from dlogd.replication.link import LinkMemory
 from dlogd.replication.manager import ReplicaManager
+from dlogd.replication.mender import MendCounters, Mender
 from dlogd.replication.partition import Partition
 from dlogd.replication.quota import RateLimiter
 from dlogd.replication.reconcile import Key
 from dlogd.replication.selector import read_replica
 from dlogd.replication.taking import FetchCounters
 from dlogd.server.feeds import Feeds
+from dlogd.server.rereading import ReplicaReader
 from dlogd.storage.engine import Engine
 from dlogd.tasks import Tasks
 
@@ -85,15 +89,40 @@ class Replicating:
                 on_cut=self._on_cut,
             )
         )
+        reader = ReplicaReader(loop, lambda: clustering.store.image)
+        self.mender = Mender(
+            node_id, replicas.by_id, lambda: clustering.store.image, reader.read, loop
+        )
         replicas.roles.on_role = self._on_role
         replicas.on_closed = self.fetching.leave
         clustering.server.streams = self.feeds
+
+    @property
+    def isr_counters(self) -> IsrCounters:
+        """Changes of ISRs."""
+        return self.keeper.counters
+
+    @property
+    def mend_counters(self) -> MendCounters:
+        """Damaged places."""
+        return self.mender.counters
+
+    @property
+    def sent_bytes_total(self) -> int:
+        """Bytes of records that followers were sent."""
+        return self.feeds.sent_bytes_total
+
+    @property
+    def fetchers(self) -> Mapping[NodeId, Fetcher]:
+        """Leaders that are followed."""
+        return self.fetching.fetchers
 
     def start(self, image: ClusterImage) -> None:
         """Keep ISRs and feed followers from now on."""
         self.feeds.start(image)
         self._set_rates(image)
         self.keeper.start()
+        self._tasks.spawn("mend damaged logs", self.mender.run())
 
     def on_image(self, new: ClusterImage, delta: ImageDelta) -> None:
         """The image has changed; partitions have their roles already."""
@@ -120,12 +149,19 @@ class Replicating:
         return read_replica(image, self._clustering.node_id, leader, rack, offset)
 
     def _on_role(self, partition: Partition, key: Key, image: PartitionImage) -> None:
+        self._watch_damage(partition, key)
         leader = image.leader
         if partition.leader is not None or leader == self._clustering.node_id:
             leader = NO_NODE
         self.fetching.follow(key, partition, leader, image.leader_epoch)
         if partition.leader is not None:
             self.keeper.look_at(key)
+
+    def _watch_damage(self, partition: Partition, key: Key) -> None:
+        damage = partition.log.damage
+        if not damage.is_watched:
+            damage.is_watched = True
+            damage.on_note = partial(self.mender.on_damage, key)
 
     def _on_cut(self, following: Following) -> None:
         self._replicas.roles.assign(following.partition, following.key[1])

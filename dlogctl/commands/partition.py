@@ -14,6 +14,14 @@ COMMANDS = {
         "dlogctl.commands.partition_change:reassign",
         "Move replicas to other nodes, or cancel that.",
     ),
+    "verify": (
+        "dlogctl.commands.partition_verify:verify",
+        "Compare replicas by checksums of their disks.",
+    ),
+    "repair": (
+        "dlogctl.commands.partition_repair:repair",
+        "Fetch a replica anew from its leader.",
+    ),
     "reassignments": (
         "dlogctl.commands.partition_show:reassignments",
         "List the replicas that move now.",

@@ -2,24 +2,27 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from dlog.client.admin_cluster import Outcomes
-from dlog.client.admin_views import Election
+from dlog.client.admin_views import Election, ReassignmentView
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import ClusterView
 from dlog.errors import ElectionNotNeededError, WireError
 from dlogctl import exit_codes
 from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output, format_count
+from dlogctl.moves import bytes_to_go, sizes_of, throttle, throttled_replicas, unthrottle
+from dlogctl.output import Column, Output, format_bytes, format_count
 from dlogctl.partition_names import Partition, name_of, named, one, parse_nodes
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogd.config.units import parse_bytes
 
 LOOK_AGAIN_S = 0.5
 ROWS_SHOWN = 50
@@ -137,12 +140,48 @@ def _read_plan(view: ClusterView, file: Path) -> dict[Partition, Sequence[int]]:
 
 def _wait(client: BlockingClient, keys: list[Partition]) -> None:
     """Return when none of the partitions moves any more; tell progress."""
-    told = -1
+    told: tuple[int, int] | None = None
     while left := client.run(lambda: client.admin.list_reassignments(keys)):
-        if len(left) != told:
-            told = len(left)
-            click.echo(f"{format_count(told, 'partition')} of {len(keys)} still to move", err=True)
+        now = len(left), _left_bytes(client, left)
+        if now != told:
+            told = now
+            count = f"{format_count(now[0], 'partition')} of {len(keys)} still to move"
+            click.echo(f"{count}, {format_bytes(now[1])} to fetch", err=True)
         time.sleep(LOOK_AGAIN_S)
+
+
+def _left_bytes(client: BlockingClient, moving: Sequence[ReassignmentView]) -> int:
+    """Return what all new replicas have to fetch yet, as far as is known."""
+    view = client.run(client.admin.describe_topics)
+    found = [
+        (each, view.topics[each.topic].partitions[each.partition])
+        for each in moving
+        if each.topic in view.topics
+    ]
+    nodes = {node for each, state in found for node in (*each.adding, state.leader) if node >= 0}
+    sizes = client.run(lambda: sizes_of(client.admin, nodes))
+    return sum(
+        size or 0
+        for each, state in found
+        for size in bytes_to_go(
+            (each.topic, each.partition), state.leader, each.adding, state.isr, sizes
+        ).values()
+    )
+
+
+def _take_rate(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> int | None:
+    """Parse bytes per second; raise BadParameter."""
+    if text is None:
+        return None
+    try:
+        rate = parse_bytes(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if rate < 1:
+        raise click.BadParameter("nothing would move")
+    return rate
 
 
 @click.command(
@@ -150,6 +189,10 @@ def _wait(client: BlockingClient, keys: list[Partition]) -> None:
     examples=(
         ("dlogctl partition reassign events-0=2,3,1", "Its replicas, the preferred leader first."),
         ("dlogctl partition reassign --file plan.json --wait", "Many, as Kafka's tool takes them."),
+        (
+            "dlogctl partition reassign events-0=2,3,4 --wait --throttle 20MiB",
+            "Not faster than that; the throttle goes with the command.",
+        ),
         ("dlogctl partition reassign --cancel events-0", "Back to where it was."),
         ("dlogctl partition reassign --cancel events", "All moves of a topic."),
     ),
@@ -159,15 +202,25 @@ def _wait(client: BlockingClient, keys: list[Partition]) -> None:
               help="A plan in the JSON of kafka-reassign-partitions.sh.")  # fmt: skip
 @click.option("--cancel", is_flag=True, help="End the moves of the partitions or topics named.")
 @click.option("--wait", is_flag=True, help="Wait until the new replicas are in sync.")
+@click.option("--throttle", "rate", metavar="BYTES", callback=_take_rate,
+              help="With --wait: so much per second, such as 20MiB.")  # fmt: skip
 @common_options
 @click.pass_context
 def reassign(
-    context: click.Context, moves: tuple[str, ...], file: Path | None, cancel: bool, wait: bool
+    context: click.Context,
+    moves: tuple[str, ...],
+    file: Path | None,
+    cancel: bool,
+    wait: bool,
+    rate: int | None,
 ) -> int:
     """Move the replicas of partitions to the nodes named, the preferred leader first.
 
     The old replicas go when the new ones are in sync. Each partition is done or refused on its own.
+    A throttle holds for each node, and is taken back when the command ends.
     """
+    if rate is not None and not wait:
+        raise click.UsageError("--throttle goes with --wait, which takes it back", context)
     if not moves and file is None:
         raise click.UsageError("nothing to move: give PARTITION=NODE,NODE,... or --file", context)
     if cancel and (file is not None or wait):
@@ -178,13 +231,34 @@ def reassign(
         targets = _take_targets(view, moves, file, cancel)
         if cancel:
             targets = _moving(client, targets, moves)
-        outcomes = client.run(lambda: client.admin.alter_reassignments(targets))
-        if wait:
-            _wait(client, [key for key, error in outcomes.items() if error is None])
+        with _throttled(client, view, targets, rate):
+            outcomes = client.run(lambda: client.admin.alter_reassignments(targets))
+            if wait:
+                _wait(client, [key for key, error in outcomes.items() if error is None])
     done = "cancelled" if cancel else "moved" if wait else "begun to move"
     code = _tell(settings, outcomes, done)
     settings.suggest("dlogctl partition reassignments --watch --exit-when-done")
     return code
+
+
+@contextmanager
+def _throttled(
+    client: BlockingClient,
+    view: ClusterView,
+    targets: Mapping[Partition, Sequence[int] | None],
+    rate: int | None,
+) -> Iterator[None]:
+    """Throttle the moves as long as it lasts."""
+    wanted = {key: replicas for key, replicas in targets.items() if replicas is not None}
+    configs = throttled_replicas(view, wanted)
+    if rate is None or not configs:
+        yield
+        return
+    try:
+        client.run(lambda: throttle(client.admin, configs, rate))
+        yield
+    finally:
+        client.run(lambda: unthrottle(client.admin, configs))
 
 
 def _moving(

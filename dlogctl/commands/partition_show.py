@@ -1,5 +1,6 @@
 """`dlogctl partition list` and `reassignments`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -8,7 +9,8 @@ from dlog.client.views import ClusterView, PartitionView
 from dlogctl import exit_codes
 from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output
+from dlogctl.moves import bytes_to_go, sizes_of
+from dlogctl.output import Column, Output, format_bytes
 from dlogctl.partition_names import Partition, named
 from dlogctl.session import connected
 from dlogctl.settings import common_options, settings_of
@@ -30,6 +32,7 @@ MOVING_COLUMNS = (
     Column("ADDING", "adding"),
     Column("REMOVING", "removing"),
     Column("IN SYNC", "in_sync"),
+    Column("TO GO", "to_go", right=True),
 )
 
 
@@ -43,6 +46,13 @@ def _row(topic: str, each: PartitionView) -> dict[str, Any]:
         "isr": list(each.isr),
         "offline": list(each.offline),
     }
+
+
+def _to_go(left: Mapping[int, int | None]) -> str:
+    """Return what each new replica has to fetch yet."""
+    return ", ".join(
+        f"{node}: {'?' if size is None else format_bytes(size)}" for node, size in left.items()
+    )
 
 
 def _chosen(view: ClusterView, names: tuple[str, ...]) -> list[Partition]:
@@ -141,17 +151,20 @@ def reassignments(
         view = client.run(client.admin.describe_topics)
         wanted = named(view, names) if names else None
         found = client.run(lambda: client.admin.list_reassignments(wanted))
+        found = [each for each in found if each.topic in view.topics]
+        states = [view.topics[each.topic].partitions[each.partition] for each in found]
+        nodes = {node for each in found for node in each.adding}
+        nodes |= {state.leader for state in states if state.leader >= 0}
+        sizes = client.run(lambda: sizes_of(client.admin, nodes))
         return [
             {
                 **each._asdict(),
-                "in_sync": [
-                    node
-                    for node in each.adding
-                    if node in view.topics[each.topic].partitions[each.partition].isr
-                ],
+                "in_sync": [node for node in each.adding if node in state.isr],
+                "to_go_bytes": bytes_to_go(
+                    (each.topic, each.partition), state.leader, each.adding, state.isr, sizes
+                ),
             }
-            for each in found
-            if each.topic in view.topics
+            for each, state in zip(found, states, strict=True)
         ]
 
     def show(rows: list[dict[str, Any]]) -> int:
@@ -161,6 +174,9 @@ def reassignments(
             {key: list(v) if isinstance(v, tuple) else v for key, v in row.items()} for row in rows
         ]
         output = Output(settings, compact=watching.is_on)
+        if output.for_people:
+            left = [_to_go(row["to_go_bytes"]) for row in rows]
+            shown = [{**row, "to_go": text} for row, text in zip(shown, left, strict=True)]
         output.rows(shown, MOVING_COLUMNS)
         if not rows and output.for_people:
             click.echo("nothing moves", err=True)

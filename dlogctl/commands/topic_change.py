@@ -148,11 +148,14 @@ def _show_changes(
     examples=(
         ("dlogctl topic alter events -s retention.ms=7d", "Change a config."),
         ("dlogctl topic alter events -u retention.ms", "Back to what holds for all topics."),
+        ("dlogctl topic alter events -r 3", "Three replicas of each partition."),
         ("dlogctl topic alter events -p 24 --dry-run", "Could it have more partitions?"),
     ),
 )
 @click.argument("name", shell_complete=complete_topics)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Raise their number to this.")
+@click.option("-r", "--replication-factor", "factor", type=click.IntRange(1, 32), metavar="N",
+              help="So many replicas; the cluster chooses the nodes.")  # fmt: skip
 @click.option(
     "-s", "--set", "-c", "--config", "set_values", multiple=True, metavar="KEY=VALUE",
     callback=take_pairs, shell_complete=complete_pairs,
@@ -167,16 +170,18 @@ def alter(
     context: click.Context,
     name: str,
     partitions: int | None,
+    factor: int | None,
     set_values: dict[str, str],
     unset: tuple[str, ...],
     dry_run: bool,
 ) -> int:
-    """Change configs or the number of partitions of topic NAME.
+    """Change configs, the number of partitions or that of replicas of topic NAME.
 
     More partitions move keys: what has a key may go elsewhere than what had it before.
     """
-    if partitions is None and not set_values and not unset:
-        raise click.UsageError("nothing to change: give --partitions, --set or --unset", context)
+    if partitions is None and factor is None and not set_values and not unset:
+        options = "--partitions, --replication-factor, --set or --unset"
+        raise click.UsageError(f"nothing to change: give {options}", context)
     settings = settings_of(context)
     rows: list[dict[str, Any]] = []
     grown: int | None = None
@@ -186,6 +191,9 @@ def alter(
                 target = Target(Resource.TOPIC, name)
                 change = Change(set_values=set_values, unset=unset)
                 rows = apply_change(client, target, change, dry_run=dry_run)
+            if factor is not None:
+                change = Change(set_values={"replication.factor": str(factor)})
+                rows += apply_change(client, Target(Resource.TOPIC, name), change, dry_run=dry_run)
             if partitions is not None:
                 _grow(client.admin, client, name, partitions, dry_run=dry_run)
                 grown = partitions
@@ -194,7 +202,8 @@ def alter(
         if rows or grown is not None:
             _show_changes(Output(settings), name, rows, grown, dry_run=dry_run)
     _explain(settings, [*set_values, *unset])
-    settings.suggest(f"dlogctl topic describe {name}")
+    moving = "dlogctl partition reassignments --watch --exit-when-done"
+    settings.suggest(f"dlogctl topic describe {name}" if factor is None else moving)
     return exit_codes.OK
 
 

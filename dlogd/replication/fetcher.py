@@ -8,6 +8,7 @@ Owner: the event loop's thread; made by `dlogd.replication.fetching`.
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -95,6 +96,8 @@ class Fetcher:
         self._idle_pings = 0
         self._rest_s = REST_S_MIN
         self._said = ""
+        # When the connection to the leader ended that is not there any more; the loop's time.
+        self.lost_s = -math.inf
 
     @property
     def is_connected(self) -> bool:
@@ -160,7 +163,7 @@ class Fetcher:
         if self._unsubscribed:
             self._send_subscriptions(link)
         if self._reports or self._taken_bytes >= TAKEN_BYTES_MAX:
-            rows = [each.progress() for each in self._reports if each.handle != NO_HANDLE]
+            rows = [row for each in self._reports if (row := each.progress()) is not None]
             self._reports.clear()
             self._send_progress(link, rows)
 
@@ -174,6 +177,9 @@ class Fetcher:
             del self._unsubscribed[following]
             if following.partition.is_cutting or not following.can_follow:
                 continue  # asked again when it is cut, or replaced by another
+            if following.handle != NO_HANDLE:
+                continue  # twice: the leader would end the first, then the second, for ever
+            following.begin()
             self._handles += 1
             following.handle = self._handles
             self._taking.by_handle[self._handles] = following
@@ -224,7 +230,10 @@ class Fetcher:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self._loop.create_connection(lambda: link, address.host, address.port)
                 await asyncio.shield(link.ready)
-        except (OSError, TimeoutError, DlogError) as error:
+        except Exception as error:
+            # Whatever it is: this task is the only one that tries again.
+            if not isinstance(error, (OSError, ValueError, DlogError)):
+                log.exception("Following failed unexpectedly leader=%d", self.leader_id)
             link.close(error)
             _look_at(link)
             return error
@@ -238,6 +247,7 @@ class Fetcher:
 
     def _begin(self, link: Link) -> None:
         self._link = link
+        self.lost_s = -math.inf
         self._handles = self._taken = self._taken_bytes = self._idle_pings = 0
         self._is_scheduled = False
         self._taking.begin(link)
@@ -247,6 +257,7 @@ class Fetcher:
 
     def _end(self, link: Link) -> None:
         self._link = None
+        self.lost_s = self._loop.time()
         link.close()
         _look_at(link)
         self._taking.end()

@@ -3,11 +3,19 @@
 Owner: the event loop's thread; made by `dlogd.replication.replicating`, told by `Roles`.
 """
 
+import asyncio
+import math
+from collections.abc import Coroutine
+from typing import Any
+
 from dlog.types import NO_NODE, LeaderEpoch, NodeId
 from dlogd.replication.fetcher import Fetcher, FetchServices
 from dlogd.replication.following import Following
 from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
+
+DOUBT_S = 0.5
+"""How long a leader that has hung up is in doubt: by then it is deposed, or is connected to."""
 
 
 class Fetching:
@@ -17,6 +25,7 @@ class Fetching:
         self.fetchers: dict[NodeId, Fetcher] = {}
         self._services = services
         self._current: dict[Key, Following] = {}
+        self._left = asyncio.Event()
 
     def follow(
         self, key: Key, partition: Partition, leader_id: NodeId, leader_epoch: LeaderEpoch
@@ -40,6 +49,7 @@ class Fetching:
         following = self._current.pop(key, None)
         if following is not None:
             following.fetcher.remove(following)
+            self._left.set()
 
     def on_cut(self, following: Following) -> None:
         """A log has been cut; who follows by now begins with what is left."""
@@ -55,6 +65,29 @@ class Fetching:
     def current(self, key: Key) -> Following | None:
         """Return whom a partition follows."""
         return self._current.get(key)
+
+    def until_settled(self) -> Coroutine[Any, Any, None] | None:
+        """Return what to wait for before others are told who leads; None: nothing is in doubt.
+
+        A process that was killed hangs up at once, and a moment later others lead. A client that
+        hears in between of the old leader believes it, and some ask again only a second later.
+        """
+        return self._settle() if self._doubt_s() > 0 else None
+
+    async def _settle(self) -> None:
+        while (left_s := self._doubt_s()) > 0:
+            self._left.clear()
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._left.wait()
+            except TimeoutError:
+                pass
+
+    def _doubt_s(self) -> float:
+        """Return for how long from now on a leader that is followed is in doubt."""
+        fetchers = self.fetchers.values()
+        lost_s = max((each.lost_s for each in fetchers if each.followings), default=-math.inf)
+        return lost_s + DOUBT_S - self._services.loop.time()
 
     def _fetcher(self, leader_id: NodeId) -> Fetcher:
         fetcher = self.fetchers.get(leader_id)

@@ -44,6 +44,7 @@ class Following:
         "leader_start",
         "partition",
         "rest_s",
+        "said",
         "timer",
         "trimming",
     )
@@ -68,6 +69,8 @@ class Following:
         """Where the leader's log begins."""
         self.ceiling: int | None = None
         """The leader is not told of more for now: it would send on (KIP-73)."""
+        self.said = 0
+        """What the leader was told last to be promised here."""
         self.rest_s = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
@@ -95,6 +98,7 @@ class Following:
     def subscription(self) -> Subscription:
         """Return what the leader is told at the beginning."""
         plog = self.partition.log
+        self.said = min(plog.promised_offset, plog.log_end_offset)
         return Subscription(
             handle=self.handle,
             topic_id=self.key[0],
@@ -106,14 +110,25 @@ class Following:
             promised_offset=plog.promised_offset,
         )
 
-    def progress(self) -> Progress:
-        """Return what the leader is told from then on."""
+    def progress(self) -> Progress | None:
+        """Return what the leader is told from then on; None: nothing for the moment.
+
+        A log that begins where a batch of the leader's does may have promised less than before.
+        """
         plog = self.partition.log
         promised, end = plog.promised_offset, plog.log_end_offset
         if self.ceiling is not None:
             promised = Offset(min(promised, self.ceiling))
             end = Offset(min(end, self.ceiling))
+        if promised < self.said or self.handle == NO_HANDLE:
+            return None
+        self.said = promised
         return self.handle, promised, end, plog.log_start_offset
+
+    def begin(self) -> None:
+        """The leader is told where it stands: nothing of an earlier time matters any more."""
+        self.ceiling = None
+        self._stop_resting()
 
     def next_rest_s(self) -> float:
         """Return how long to rest after a refusal; longer with each until something arrives."""
@@ -124,8 +139,11 @@ class Following:
         """It is over: another leader, another epoch, or no replica any more."""
         self.is_ended = True
         self.handle = NO_HANDLE
+        self._stop_resting()
+        if self.partition.reporter is self:
+            self.partition.reporter = None
+
+    def _stop_resting(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        if self.partition.reporter is self:
-            self.partition.reporter = None

@@ -20,10 +20,10 @@ from dlogd.metadata.image import (
     Applied,
     NodeRegistration,
     PartitionImage,
-    Unknown,
+    Refused,
 )
 from dlogd.metadata.surface import Metadata
-from dlogd.replication.leader_state import LeaderState
+from dlogd.replication.leader_state import NEAR_MS, FollowerProgress, LeaderState
 from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
 from dlogd.tasks import Tasks
@@ -82,6 +82,19 @@ class IsrKeeper:
 
     # -- joining
 
+    def on_progress(self, key: Key, partition: Partition, progress: FollowerProgress) -> None:
+        """A follower has said something: it may be in sync by now, or nearly."""
+        leader = partition.leader
+        if leader is None or progress.node_id in leader.isr:
+            return
+        if partition.may_join(progress):
+            self.may_join(key)
+        elif progress.behind_ms <= NEAR_MS:
+            image = self._image_of(key)
+            if image is not None and self._is_eligible(progress, image):
+                start = partition.log.log_start_offset
+                leader.wait_for(progress, start, self._clock.now_ms())
+
     def may_join(self, key: Key) -> None:
         """A follower of a partition has caught up, or may be taken for active now."""
         if key not in self._wanted:
@@ -118,22 +131,24 @@ class IsrKeeper:
             return
         if not _is_same(leader, image):
             return  # the image is about to be told to the partition
-        nodes = self._store.image.nodes
-        joining = []
-        for progress in leader.followers.values():
-            node = nodes.get(progress.node_id)
-            if (
-                partition.may_join(progress)
-                and node is not None
-                and node.active
-                and node.node_epoch == progress.node_epoch
-                and progress.node_id not in image.offline
-            ):
-                joining.append(progress.node_id)
+        joining = [
+            progress.node_id
+            for progress in leader.followers.values()
+            if partition.may_join(progress) and self._is_eligible(progress, image)
+        ]
         if joining:
             isr = (*image.isr, *joining)
             partition.propose_isr(joining)
             self._propose(key, partition, leader, image, isr)
+
+    def _is_eligible(self, progress: FollowerProgress, image: PartitionImage) -> bool:
+        node = self._store.image.nodes.get(progress.node_id)
+        return (
+            node is not None
+            and node.active
+            and node.node_epoch == progress.node_epoch
+            and progress.node_id not in image.offline
+        )
 
     # -- leaving
 
@@ -143,7 +158,11 @@ class IsrKeeper:
             now_ms = self._clock.now_ms()
             for key, partition in list(self._partitions.items()):
                 leader = partition.leader
-                if leader is not None and leader.isr and key not in self._busy:
+                if leader is None:
+                    continue
+                if leader.awaited and leader.stop_waiting(now_ms):
+                    partition.look_at_watermark()
+                if leader.isr and key not in self._busy:
                     self._drop_laggards(key, partition, leader, now_ms)
 
     def _drop_laggards(
@@ -204,13 +223,8 @@ class IsrKeeper:
     ) -> None:
         grows = len(command.isr) > len(leader.isr) + 1
         try:
-            while partition.leader is leader:
-                deadline_ms = self._clock.now_ms() + PROPOSE_TIMEOUT_MS
-                outcome = await self._store.propose(command, deadline_ms)
-                if not isinstance(outcome, Unknown):
-                    break
-                # Whatever becomes of it, `leader.pending` counts until somebody knows.
-            else:
+            outcome = await self._outcome_of(partition, leader, command)
+            if outcome is None:
                 return
             if isinstance(outcome, Applied):
                 self.counters.expands_total += grows
@@ -229,13 +243,37 @@ class IsrKeeper:
                 [node_id for node_id, _ in command.isr],
                 outcome.message,
             )
-            if partition.leader is leader and leader.partition_epoch == command.partition_epoch:
-                partition.withdraw_isr()
+            image = self._image_of(key)
+            if image is not None and _is_same(leader, image):
+                # Else the ISR is another one already, which the partition is about to be told.
+                leader.withdraw()
+                partition.look_at_watermark()
             self._resting[key] = asyncio.get_running_loop().time() + REST_S
             self._wanted[key] = None
         finally:
             del self._busy[key]
             self._wake.set()
+
+    async def _outcome_of(
+        self, partition: Partition, leader: LeaderState, command: AlterPartition
+    ) -> Applied | Refused | None:
+        """Propose until it is known what has become of it; None: the epoch is over.
+
+        Until then `leader.pending` counts, also while this node has no lease. Who has once heard
+        that it may come true takes a refusal only from who applies commands.
+        """
+        is_sent = False
+        while partition.leader_epoch == leader.leader_epoch and not partition.is_ended:
+            deadline_ms = self._clock.now_ms() + PROPOSE_TIMEOUT_MS
+            outcome = await self._store.propose(command, deadline_ms)
+            if isinstance(outcome, Applied):
+                return outcome
+            if isinstance(outcome, Refused):
+                if not is_sent or command.command_id in self._store.image.outcomes:
+                    return outcome
+                await asyncio.sleep(REST_S)
+            is_sent = True
+        return None
 
     def look_at(self, key: Key) -> None:
         """A partition is led, or led on with another ISR: who has caught up already may join."""
@@ -245,6 +283,8 @@ class IsrKeeper:
             return
         if any(partition.may_join(each) for each in leader.followers.values()):
             self.may_join(key)
+        elif len(leader.isr) < len(leader.followers):
+            partition.announce()  # they may have to trim their logs, or to say that they have
 
     def on_image(self) -> None:
         """Nodes have changed: who was not active before may be now."""

@@ -12,6 +12,12 @@ from dataclasses import dataclass
 from dlog.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
 
 UNKNOWN = Offset(-1)
+NEAR_MS = 200
+"""Who has what the leader had so short a time ago is waited for, so that it can join the ISR."""
+WAIT_MS_MAX = 1_000
+PATIENCE_MS = 10_000
+"""How long nobody waits for who has been waited for in vain."""
+_LONG_AGO_MS = -(1 << 40)
 _FIRST = PartitionEpoch(0)
 
 
@@ -36,8 +42,10 @@ class FollowerProgress:
     """
 
     __slots__ = (
-        "_end_at_word",
-        "_word_ms",
+        "_end_at_mark",
+        "_mark_ms",
+        "awaited_ms",
+        "behind_ms",
         "caught_up_ms",
         "log_end_offset",
         "log_start_offset",
@@ -54,13 +62,19 @@ class FollowerProgress:
         self.log_end_offset = UNKNOWN
         self.log_start_offset = UNKNOWN
         self.caught_up_ms = now_ms
-        self._end_at_word = Offset(0)
-        self._word_ms = now_ms
+        self._end_at_mark = Offset(0)
+        self._mark_ms = _LONG_AGO_MS
+        self.behind_ms = -_LONG_AGO_MS
+        """How long it took to hold what the leader had at some moment, when that was seen last."""
+        self.awaited_ms = _LONG_AGO_MS
+        """Since when, or until when, the watermark waited for it as if it were in sync."""
 
     def begin(self, node_epoch: int) -> None:
         """It begins to follow, or anew: nothing that it said before counts."""
         self.node_epoch = node_epoch
         self.promised_offset = self.log_end_offset = self.log_start_offset = UNKNOWN
+        self._end_at_mark, self._mark_ms = Offset(0), _LONG_AGO_MS
+        self.behind_ms = -_LONG_AGO_MS
 
     def end(self) -> None:
         """It follows no more. What it has promised stays promised, in this epoch."""
@@ -72,11 +86,15 @@ class FollowerProgress:
         self.log_end_offset = Offset(end)
         if promised >= leader_end:
             self.caught_up_ms = now_ms
-        elif promised >= self._end_at_word:
-            # What the leader had at the last word, it has now.
-            self.caught_up_ms = max(self.caught_up_ms, self._word_ms)
-        self._end_at_word = Offset(leader_end)
-        self._word_ms = now_ms
+        elif promised >= self._end_at_mark:
+            # What the leader had at that time, it has now.
+            self.caught_up_ms = max(self.caught_up_ms, self._mark_ms)
+        else:
+            # Words may come more often than one of them takes: the mark stays until it is reached.
+            return
+        self.behind_ms = now_ms - self._mark_ms
+        self._end_at_mark = Offset(leader_end)
+        self._mark_ms = now_ms
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_ms_max: int) -> bool:
         """Return whether it lags less than `lag_ms_max`; with all there is it never does."""
@@ -94,6 +112,7 @@ class LeaderState:
 
     __slots__ = (
         "_counted",
+        "awaited",
         "epoch_start_offset",
         "followers",
         "isr",
@@ -111,6 +130,9 @@ class LeaderState:
         self.min_isr = 1
         self.isr: tuple[NodeId, ...] = ()
         self.pending: tuple[NodeId, ...] = ()
+        self.awaited: tuple[NodeId, ...] = ()
+        """About to join: under constant load they would never meet a watermark that does not wait
+        for them, since their word takes its time."""
         self.followers: dict[NodeId, FollowerProgress] = {}
         self._counted: list[FollowerProgress] = []
 
@@ -131,11 +153,24 @@ class LeaderState:
             each: known.get(each) or FollowerProgress(each, now_ms) for each in facts.followers
         }
         self.isr = tuple(each for each in facts.isr if each in self.followers)
+        self.awaited = tuple(
+            each for each in self.awaited if each in self.followers and each not in self.isr
+        )
         self.min_isr = facts.min_isr
         if facts.partition_epoch != self.partition_epoch:
             self.pending = ()
         self.partition_epoch = facts.partition_epoch
         self._count()
+
+    def begin_again(self, epoch_start_offset: Offset) -> None:
+        """Lead on in the same epoch after a time without a lease: followers begin anew.
+
+        What was proposed may still come true, so it goes on to count.
+        """
+        self.epoch_start_offset = epoch_start_offset
+        self.followers = {}
+        self.awaited = ()
+        self._counted = []
 
     def propose(self, joining: Iterable[NodeId]) -> None:
         """Count on members that are proposed, from before the proposal leaves."""
@@ -147,8 +182,34 @@ class LeaderState:
         self.pending = ()
         self._count()
 
+    def wait_for(self, progress: FollowerProgress, log_start_offset: int, now_ms: int) -> None:
+        """Let the watermark wait for a follower that is near enough to join soon."""
+        if (
+            progress.behind_ms <= NEAR_MS
+            and progress.node_id not in self.awaited
+            and progress.log_start_offset >= log_start_offset
+            and now_ms - progress.awaited_ms > PATIENCE_MS
+        ):
+            progress.awaited_ms = now_ms
+            self.awaited = (*self.awaited, progress.node_id)
+            self._count()
+
+    def stop_waiting(self, now_ms: int) -> bool:
+        """Wait no more for who has gone or takes too long; return whether anybody did."""
+        known = self.followers
+        still = tuple(
+            each
+            for each in self.awaited
+            if known[each].node_epoch >= 0 and now_ms - known[each].awaited_ms <= WAIT_MS_MAX
+        )
+        if still == self.awaited:
+            return False
+        self.awaited = still
+        self._count()
+        return True
+
     def _count(self) -> None:
-        members = dict.fromkeys((*self.isr, *self.pending))
+        members = dict.fromkeys((*self.isr, *self.pending, *self.awaited))
         self._counted = [self.followers[each] for each in members if each in self.followers]
 
     def watermark(self, own_promised: int, present: int) -> Offset:

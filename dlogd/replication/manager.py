@@ -228,24 +228,23 @@ class ReplicaManager:
     async def _reconcile(self, image: ClusterImage) -> None:
         """Make the partitions here equal to `image`."""
         before, now = self._topics, image.topics_by_id
+        known = before  # what need not be looked at again
         changed = [topic for key, topic in suspects(now, before) if before.get(key) is not topic]
         config = self._config
         if image.configs is not self._cluster_configs or config is not self._applied_config:
-            changed = list(now.values())
+            changed, known = list(now.values()), {}
+        node_id, here = self._place.node_id, ChainMap[Key, Any](self.by_id, self._failed)
         gone = given_up(
-            self._place.node_id,
-            image,
-            before=before,
-            changed=changed,
-            here=ChainMap[Key, Any](self.by_id, self._failed),
-            undeleted=self._undeleted,
+            node_id, image, before=before, changed=changed, here=here, undeleted=self._undeleted
         )
         # What came back is not to be deleted any more, now or later.
         self._undeleted = {key: gone[key] for key in self._undeleted if key in gone}
         for key, topic in gone.items():
             await self._delete(topic, key[1])
         await self._retry_failed(image, changed)
-        missing = [each for topic in changed for each in await self._apply_topic(topic)]
+        missing = []
+        for topic in changed:
+            missing += await self._apply_topic(topic, known.get(topic.topic_id))
         for first in range(0, len(missing), OPENING_COUNT_MAX):
             batch = missing[first : first + OPENING_COUNT_MAX]
             await asyncio.gather(*(self._open(*each) for each in batch))
@@ -276,16 +275,17 @@ class ReplicaManager:
         return log_config_of(self._effective(topic), self._config)
 
     async def _apply_topic(
-        self, topic: TopicImage
+        self, topic: TopicImage, old: TopicImage | None
     ) -> list[tuple[TopicImage, int, EffectiveTopicConfig]]:
         """Change what is open; return what is to be opened, so that many are opened together."""
         effective = self._effective(topic)
+        same = old.partitions if old is not None and old.configs == topic.configs else ()
         missing = []
         for index in self._mine(topic):
             partition = self.by_id.get((topic.topic_id, index))
             if partition is None:
                 missing.append((topic, index, effective))
-            else:
+            elif index >= len(same) or same[index] is not topic.partitions[index]:
                 await self._change(partition, effective)
                 self.roles.assign(partition, index)
         return missing

@@ -58,6 +58,7 @@ class Partition:
         "_acks",
         "_clock",
         "_fetches",
+        "_led",
         "_subscribers",
         "appended_bytes",
         "appended_records",
@@ -106,7 +107,8 @@ class Partition:
         """Why this node does not lead."""
         self.is_ended = False
         """Whether that is for ever."""
-        self.leader: LeaderState | None = LeaderState(leader_epoch, log.log_end_offset)
+        self._led = LeaderState(leader_epoch, log.log_end_offset)  # the last one
+        self.leader: LeaderState | None = self._led
         self.reporter: Reporter | None = None
         """Who tells the leader how far this follower is."""
         self.cutting = asyncio.Lock()
@@ -160,7 +162,11 @@ class Partition:
         if leader is None or self.closed is not None or leader_epoch != leader.leader_epoch:
             # What was appended in an earlier epoch may be gone in this one (rule 2.11).
             self._end_epoch(NotLeaderOrFollowerError("The leader epoch has changed"))
-            leader = self.leader = LeaderState(leader_epoch, self.log.log_end_offset)
+            if leader_epoch == self._led.leader_epoch:
+                self._led.begin_again(self.log.log_end_offset)
+            else:
+                self._led = LeaderState(leader_epoch, self.log.log_end_offset)
+            leader = self.leader = self._led
         self.leader_epoch = leader_epoch
         self.closed = None
         leader.update(facts, self._clock.now_ms())
@@ -343,11 +349,9 @@ class Partition:
         assert self.leader is not None
         self.leader.propose(joining)
 
-    def withdraw_isr(self) -> None:
-        """What was proposed was refused."""
-        if self.leader is not None:
-            self.leader.withdraw()
-            self._advance()
+    def look_at_watermark(self) -> None:
+        """It may wait for fewer than before."""
+        self._advance()
 
     # -- following
 

@@ -116,7 +116,7 @@ class Taking:
             raise ProtocolError(f"a leader sent a frame of kind {kind}")
         for refusal in stream.parse_refused(view, position, end, count):
             following = self.by_handle.pop(refusal.handle, None)
-            if following is not None:
+            if following is not None and following.handle == refusal.handle:
                 following.handle = NO_HANDLE
                 self._on_refusal(following, refusal)
         return True
@@ -164,15 +164,22 @@ class Taking:
             self._counters.bytes_total += reached - cursor.position
             cursor.position = reached
             if reached < cursor.row_end:
+                if flags & stream.MORE:
+                    # The leader would send on from within what is still to be taken.
+                    following.ceiling = base_offset
                 self._hold(cursor)
                 plog.when_writable(self._resumption(cursor))
                 return False
-        following.rest_s = 0.0
+            following.ceiling = None
+            following.rest_s = 0.0
         partition.on_leader_watermark(high_watermark)
+        is_news = log_start > following.leader_start
         following.leader_start = log_start
         if log_start > plog.log_start_offset and not following.trimming:
             following.trimming = True
             self._tasks.spawn("trim follower", self._trim(following))
+        elif is_news:
+            self._report(following)  # this log begins there already
         if flags & stream.MORE and not self._is_throttled(following, base_offset, size):
             self._report(following)
         return True
@@ -221,11 +228,14 @@ class Taking:
     def _begin_log(self, following: Following, offset: Offset, cursor: _Cursor) -> None:
         self._hold(cursor)
         resume = self._resumption(cursor)
+        partition = following.partition
+        partition.is_cutting = True
 
         async def begin() -> None:
-            partition = following.partition
             done = await self._cut(following, self._cutter.start_at(partition, offset))
-            if not done and following.handle != NO_HANDLE:
+            if following.handle == NO_HANDLE and following.is_current:
+                self._subscribe(following)  # the connection is another one by now
+            elif not done and following.handle != NO_HANDLE:
                 self._leave(following)
             resume()
 
@@ -284,6 +294,11 @@ class Taking:
         self._counters.refusals_total += 1
         plog = following.partition.log
         if refusal.error_code == NONE:
+            if 0 <= refusal.end_offset < plog.log_start_offset and refusal.log_start_offset >= 0:
+                # They part below all that is here, and the leader has what is missing.
+                start = Offset(refusal.log_start_offset)
+                self._spawn_cut(following, self._cutter.start_at(following.partition, start))
+                return
             target = divergence(plog, refusal.epoch, refusal.end_offset)
             if target < plog.log_end_offset:
                 self._spawn_cut(following, self._cutter.truncate_to(following.partition, target))
@@ -313,6 +328,9 @@ class Taking:
             self._rest(following)
 
     def _spawn_cut(self, following: Following, work: Awaitable[None]) -> None:
+        # From now on, not from when the work begins: nobody may lead or be followed meanwhile.
+        following.partition.is_cutting = True
+
         async def cut() -> None:
             done = await self._cut(following, work)
             if not following.is_current:

@@ -6,7 +6,7 @@ Deliberately no connection, no socket and no bytes. Made once by `dlogd.broker`,
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -21,6 +21,7 @@ from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused
 from dlogd.metadata.placement import Loads, LoadTracker
 from dlogd.metadata.surface import Quorum
 from dlogd.replication.partition import Partition
+from dlogd.server.lingering import Lingering
 
 OPEN_PATIENCE_MS = 200
 """How long the answer about new partitions waits for them to be open here, in a cluster."""
@@ -69,6 +70,12 @@ class ServerContext:
 
     producer_id_in_use: Callable[[int, int], int] = lambda _first, _end: -1
     """Return the highest producer id in [first, end) that a log on this node knows; -1: none."""
+
+    until_settled: Callable[[], Coroutine[Any, Any, None] | None] = lambda: None
+    """Return what to wait for before clients are told who leads; None: nothing is in doubt."""
+
+    lingering: Lingering = field(default_factory=Lingering)
+    """Nodes that clients are told of although they are fenced."""
 
     quorum: Quorum | None = None
     """None: the node keeps its metadata alone."""

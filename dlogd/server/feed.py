@@ -8,7 +8,6 @@ Owner: the event loop's thread; made by `dlogd.server.feeds`.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Iterator
 from typing import Protocol, cast
 
@@ -23,17 +22,15 @@ from dlogd.server.loading import HeldReads
 from dlogd.server.outlet import Outlet, SocketOutlet, TransportOutlet, set_up
 from dlogd.server.replies import Replies
 from dlogd.server.slots import Piece
+from dlogd.server.window import Window
 from dlogd.storage.engine import Engine
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-WINDOW_BYTES = 8 << 20
 FRAME_BYTES = 512 << 10
 """A frame has at most so many bytes of records, or one batch."""
 ROWS_MAX = 10_000
-DISK_FRAMES_MAX = 2
-"""Frames that are read from a disk and not taken yet."""
 WATERMARK_DELAY_S = 0.01
 """How long a follower may not know of a new watermark when nothing else is sent."""
 REQUEST_BYTES_MAX = 16 << 20
@@ -90,10 +87,7 @@ class Feed(asyncio.BufferedProtocol):
         self._stale_timer: asyncio.TimerHandle | None = None
         self._on_disk: dict[Fed, None] = {}  # they wait until a frame that was read is taken
         self._is_scheduled = False
-        self._outstanding: deque[tuple[int, bool]] = deque()  # bytes, whether read from a disk
-        self._outstanding_bytes = 0
-        self._disk_frames = 0
-        self._taken = 0
+        self._window = Window()
 
     # -- the connection
 
@@ -191,7 +185,9 @@ class Feed(asyncio.BufferedProtocol):
         kind, count, position = stream.parse_kind(view, start, end)
         if kind == stream.PROGRESS:
             taken, rows = stream.parse_progress(view, position, end, count)
-            self._on_taken(taken)
+            self._window.on_taken(taken)
+            if self._marked or self._on_disk:
+                self._schedule()
             if not count:
                 self._send_data([], [], 0, is_disk=False)  # to a sign of life, one of ours
             self._on_progress(rows)
@@ -205,22 +201,6 @@ class Feed(asyncio.BufferedProtocol):
                     fed.leave()
         else:
             raise ProtocolError(f"a frame of kind {kind}")
-
-    def _on_taken(self, taken: int) -> None:
-        if not self._taken <= taken <= self._taken + len(self._outstanding):
-            raise ProtocolError(f"it has taken {taken} frames")
-        disk_frames = self._disk_frames
-        for _ in range(taken - self._taken):
-            size, is_disk = self._outstanding.popleft()
-            self._outstanding_bytes -= size
-            self._disk_frames -= is_disk
-        self._taken = taken
-        if self._disk_frames < disk_frames:
-            waiting, self._on_disk = self._on_disk, {}
-            for fed in waiting:
-                self.mark(fed)
-        if self._marked:
-            self._schedule()
 
     def _on_progress(self, rows: Iterator[tuple[int, ...]]) -> None:
         now_ms = self._owner.clock.now_ms()
@@ -275,7 +255,7 @@ class Feed(asyncio.BufferedProtocol):
         if self._fed.pop(fed.handle, None) is None:
             return
         self._forget(fed)
-        if self._replies.is_sending:
+        if self._replies.is_sending_of(fed.partition.log.segments):
             # What is under way may lie where others write soon.
             self._loop.call_soon(self.abort, "")
             return
@@ -296,12 +276,21 @@ class Feed(asyncio.BufferedProtocol):
     def _run(self) -> None:
         self._is_scheduled = False
         try:
-            while self._marked and self._transport and self._outstanding_bytes < WINDOW_BYTES:
+            while self._transport and self._window.is_open and self._is_any_marked():
                 if not self._send_frame():
                     return
         except Exception as error:
             log.exception("A replication stream failed unexpectedly")
             self.abort(repr(error))
+
+    def _is_any_marked(self) -> bool:
+        """Let the next one read from its disk when it may; return whether any is marked.
+
+        One at a time: there may be thousands, and each that looks in vain costs time.
+        """
+        if self._on_disk and self._window.may_read:
+            self.mark(next(iter(self._on_disk)))
+        return bool(self._marked)
 
     def _send_frame(self) -> bool:
         """Send one frame about what is marked; False when there is nothing to send now."""
@@ -311,8 +300,6 @@ class Feed(asyncio.BufferedProtocol):
         for fed in list(self._marked):
             if size >= FRAME_BYTES or len(rows) >= ROWS_MAX:
                 break
-            del self._marked[fed]
-            fed.is_marked = False
             try:
                 taken = fed.take(FRAME_BYTES - size, is_first=not size)
             except OffsetOutOfRangeError as error:
@@ -321,35 +308,48 @@ class Feed(asyncio.BufferedProtocol):
             except WireError as error:
                 self.refuse(fed, error)
                 continue
+            if size and taken is not None and not taken.bytes and fed.has_more:
+                break  # its next batch does not fit: the next frame begins with it
+            del self._marked[fed]
+            fed.is_marked = False
             if taken is None:
+                self._on_disk.pop(fed, None)
                 self._owner.tasks.spawn("locate for follower", self._locate(fed))
                 continue
-            if not self._admits(fed, taken, is_disk=is_disk):
+            if self._puts_off(fed, taken, is_disk=is_disk):
+                fed.put_back(taken)
                 continue
             is_disk = is_disk or taken.is_disk
             rows.append(fed.row(taken))
             size += taken.bytes
             pieces += taken.pieces()
             if fed.has_more:
-                self.mark(fed)
+                self._go_behind(fed, taken)
         if rows:
             self._send_data(rows, pieces, size, is_disk=is_disk)
         return bool(rows)
 
-    def _admits(self, fed: Fed, taken: Taken, *, is_disk: bool) -> bool:
-        """Say whether what was taken goes into this frame; else it was put back."""
-        if not taken.bytes:
-            return fed.has_news  # else what was announced was not appended after all
-        if taken.is_disk and (is_disk or self._disk_frames >= DISK_FRAMES_MAX):
-            fed.put_back(taken)
+    def _go_behind(self, fed: Fed, taken: Taken) -> None:
+        """Let others go first who wait for the same."""
+        if taken.is_disk:
             self._on_disk[fed] = None
-            return False
-        wait_us = self._owner.wait_us(fed, taken.bytes)
+        else:
+            self.mark(fed)
+
+    def _puts_off(self, fed: Fed, taken: Taken, *, is_disk: bool) -> bool:
+        """Whether what was taken has to wait for its turn, which is arranged then."""
+        if not (taken.bytes or fed.has_more or fed.has_news):
+            self._on_disk.pop(fed, None)
+            return True  # what was announced was not appended after all
+        if taken.is_disk and (is_disk or not self._window.may_read):
+            self._on_disk[fed] = None  # in its old place, when it has one
+            return True
+        self._on_disk.pop(fed, None)
+        wait_us = self._owner.wait_us(fed, taken.bytes) if taken.bytes else 0
         if wait_us:
-            fed.put_back(taken)
             fed.is_resting = True
             self._loop.call_later(wait_us / 1e6, self._go_on, fed)
-        return not wait_us
+        return wait_us > 0
 
     def _go_on(self, fed: Fed) -> None:
         """A follower has waited for its share of what may be sent."""
@@ -381,9 +381,7 @@ class Feed(asyncio.BufferedProtocol):
     def _send_data(
         self, rows: list[stream.DataRow], pieces: list[Piece], size: int, *, is_disk: bool
     ) -> None:
-        self._outstanding.append((size, is_disk))
-        self._outstanding_bytes += size
-        self._disk_frames += is_disk
+        self._window.on_sent(size, is_disk=is_disk)
         self.sent_bytes_total += size
         head = stream.encode_data(rows, size)
         small = [each for each in pieces if type(each) is bytes]

@@ -137,8 +137,7 @@ class Feeds:
 
     def on_progress(self, fed: Fed) -> None:
         """A follower has promised more: it may have caught up."""
-        if fed.partition.may_join(fed.progress):
-            self._keeper.may_join(fed.key)
+        self._keeper.on_progress(fed.key, fed.partition, fed.progress)
 
     def wait_us(self, fed: Fed, size: int) -> int:
         """Return how long a follower has to wait for `size` bytes; 0: they are counted.

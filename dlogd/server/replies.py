@@ -6,12 +6,12 @@ from disk while the peer takes them, so that a fetch of any size costs at most o
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from dlogd.server.loading import HeldReads, Loading
 from dlogd.server.outlet import Buffers, Outlet
 from dlogd.server.pacing import SLICE_BYTES, TURN_BYTES_MIN
-from dlogd.server.slots import Piece, RangePiece, Slot, release_pieces
+from dlogd.server.slots import Piece, RangePiece, Slot, Source, release_pieces
 from dlogd.storage.engine import Engine
 
 GATHER_COUNT_MAX = 64
@@ -79,6 +79,10 @@ class Replies:
     def is_sending(self) -> bool:
         """Whether an answer has not left completely."""
         return bool(self._out)
+
+    def is_sending_of(self, segments: Collection[Source]) -> bool:
+        """Whether bytes of some of these segments have not left completely."""
+        return any(isinstance(each, RangePiece) and each.segment in segments for each in self._out)
 
     def is_full(self, count_max: int) -> bool:
         """Whether no further request may be taken: too many wait, or the peer takes no answers."""

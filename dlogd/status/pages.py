@@ -1,4 +1,4 @@
-"""The operators' pages: /livez, /readyz, /status, /metadata and /metrics.
+"""The operators' pages: /livez, /readyz, /status, /metadata, /digest and /metrics.
 
 What the node says about itself comes through `NodeView`; nothing is computed here.
 """
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dlogd.status.http_server import Page, Request, Response, text_response
+from dlogd.status.http_server import HttpError, Page, Request, Response, text_response
 from dlogd.telemetry.metrics import Source, Telemetry
 
 ACTIVE = "active"
@@ -35,6 +35,9 @@ class NodeView(Protocol):
 
     def metadata(self) -> Callable[[], Mapping[str, Any]]:
         """Return what computes the content of /metadata, from any thread."""
+
+    async def digest(self, query: str) -> Mapping[str, Any]:
+        """Return the content of /digest; raise HttpError."""
 
 
 RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -82,11 +85,20 @@ def pages_of(
         body = json.dumps(found, indent=2).encode() + b"\n"
         return Response(body=body, content_type="application/json")
 
+    async def digest(request: Request) -> Response:
+        try:
+            found = await node.digest(request.query)
+        except HttpError as error:
+            return text_response(error.status, str(error))
+        body = json.dumps(found).encode() + b"\n"
+        return Response(body=body, content_type="application/json")
+
     metrics = _Metrics(node, run_blocking, before_scrape)
     return {
         "/livez": livez,
         "/readyz": readyz,
         "/status": status,
         "/metadata": metadata,
+        "/digest": digest,
         "/metrics": metrics.page,
     }

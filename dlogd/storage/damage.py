@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 PLACES_MAX = 64
 """Damaged places remembered per log; the oldest is found again when it is asked for."""
 REPEATS_MAX = 2
-"""How often a batch is sent again from the disk before its head is looked at."""
+"""How often a batch is sent again from the disk before it is looked at."""
 OFFSETS_MAX = 32
 
 
@@ -38,11 +38,12 @@ def _ignore() -> None:
 class Damage:
     """The damaged places of one log."""
 
-    __slots__ = ("_places", "_sent", "on_note")
+    __slots__ = ("_places", "_sent", "is_watched", "on_note")
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, int], Place] = {}
         self._sent: dict[int, int] = {}
+        self.is_watched = False
         self.on_note: Callable[[], None] = _ignore
         """Called when a place was noted that was not known."""
 
@@ -89,6 +90,15 @@ class Damage:
             del self._sent[next(iter(self._sent))]
         self._sent[offset] = count
         return count > REPEATS_MAX
+
+    def is_suspect(self, offset: int) -> bool:
+        """Whether `offset` was sent unseen too often; its batch has to be looked at as a whole."""
+        return self._sent.pop(offset, 0) > REPEATS_MAX
+
+    def forget_place(self, place: Place) -> None:
+        """A place is whole again."""
+        self._places.pop((place.path, place.position), None)
+        self._sent.clear()
 
     def forget(self) -> None:
         """The log was cut."""

@@ -4,8 +4,10 @@ The blocking half is `dlogd.storage.directories`; what happens to homes is decid
 `dlogd.storage.manager`.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +22,8 @@ from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_state import LogServices
 from dlogd.storage.reserve import DiskSpace
 from dlogd.tasks import Tasks
+
+log = logging.getLogger(__name__)
 
 GROWTH_BYTES = 64 << 20
 """What a log is expected to take at least: keeps many new, empty logs from going to one disk."""
@@ -94,6 +98,14 @@ class Home:
         self.logs[key] = opened
         if self._refusal is not None:
             opened.refusal = self._refusal
+
+    async def set_aside(self, key: LogKey) -> None:
+        """Move a log that cannot be opened to `stray/`; raise OSError."""
+        name = self.names[key]
+        await self.services.engine.run(partial(self.directory.set_aside, [name]))
+        del self.names[key]
+        self.forget_marks(name)
+        log.warning("Set a damaged log aside path=%s name=%s", self.path, name)
 
     def forget_marks(self, name: str) -> None:
         """What an earlier log of this name had says nothing about the one that begins."""

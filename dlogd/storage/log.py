@@ -333,9 +333,9 @@ class PartitionLog(LogState):
         """
         return self._reader.read(offset, max_bytes, end_offset, minimum_one=minimum_one)
 
-    async def locate(self, offset: int) -> None:
-        """Find out where `offset` is, so that the next `read` from there need not wait."""
-        await self._reader.locate(offset)
+    async def locate(self, offset: int) -> tuple[Segment, int, int] | None:
+        """Find segment, base offset, position of a batch: the next `read` there need not wait."""
+        return await self._reader.locate(offset)
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """Return the first record with this timestamp or a later one, anywhere in the log."""

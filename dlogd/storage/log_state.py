@@ -66,6 +66,7 @@ class LogState:
         "flush_waiters",
         "flushed_offset",
         "last_epoch",
+        "lock",
         "log_end_offset",
         "log_start_offset",
         "on_cut",
@@ -107,6 +108,7 @@ class LogState:
         # and by its manager (the disk's reserve is touched).
         self.blocked: WireError | None = None
         self.damage = Damage()
+        self.lock = asyncio.Lock()  # of slow jobs: one at a time
         self._holds: dict[str, WireError] = {}
         self.refusal: WireError | None = None
         self.closed = False

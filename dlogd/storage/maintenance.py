@@ -64,7 +64,7 @@ class Maintenance:
         """`kick`: let the flusher look whether it may go on."""
         self._state = state
         self._kick = kick
-        self.lock = asyncio.Lock()
+        self.lock = state.lock
         self.shortage = Shortage(state)
         self._epochs_saved = True
         self._saving = False

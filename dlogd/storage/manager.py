@@ -61,8 +61,7 @@ class LogManager:
         self.cluster_id = ""
         self.progress = OpenProgress()
         self.on_directory_failed: Callable[[Home, OSError], None] = _ignore
-        # What high watermark to save for a log: replication knows better.
-        self.high_watermark_of: Callable[[PartitionLog], Offset] = _promised
+        self.high_watermark_of: Callable[[PartitionLog], Offset] = lambda one: one.promised_offset
         self._services = services
         self._settings = settings
         self._tasks = Tasks()
@@ -232,8 +231,8 @@ class LogManager:
     ) -> PartitionLog:
         """Return the open log, made on the directory with the most free space when there is none.
 
-        Raises WireError when it cannot be opened, or may be on a directory that is out of service,
-        unless it may begin `anew`: others have its records.
+        Raises WireError when it cannot be opened, or may be on a directory out of service, unless
+        it may begin `anew`, as others have its records: what is damaged is set aside then.
         """
         key = (topic_id, topic_partition.partition)
         while key in self._creating:
@@ -241,7 +240,7 @@ class LogManager:
         found = self.logs.get(key)
         if found is not None:
             return found
-        if key in self.failures:
+        if key in self.failures and not anew:
             raise self.failures[key]
         if self._closing:
             raise KafkaStorageError("The node is stopping")
@@ -256,6 +255,9 @@ class LogManager:
         self, key: LogKey, topic_partition: TopicPartition, config: LogConfig, anew: bool
     ) -> PartitionLog:
         home = self._home_of(key)
+        if home is not None and key in self.failures:
+            await home.set_aside(key)
+            home = None
         is_new = home is None
         if home is None:
             if not anew:
@@ -394,7 +396,3 @@ class LogManager:
 
 def _ignore(_: Home, __: OSError) -> None:
     """Nobody asked to be told."""
-
-
-def _promised(opened: PartitionLog) -> Offset:
-    return opened.promised_offset

@@ -288,7 +288,7 @@ class _Walk:
         check = self._check
         start = max(check.batch_position, self._unreadable_end)
         while True:
-            search = partial(_next_good, self._file, start, check.end_position, check)
+            search = partial(next_good, self._file, start, check.end_position, check)
             try:
                 found = await self._scrub.run_blocking(search)
                 break
@@ -328,7 +328,7 @@ def _open(directory: Directory, segment: Segment) -> File:
     return directory.open(file_name(segment.base_offset), direct=segment.direct, read_only=True)
 
 
-def _next_good(file: File, start: int, end: int, check: SegmentCheck) -> tuple[int, int] | None:
+def next_good(file: File, start: int, end: int, check: SegmentCheck) -> tuple[int, int] | None:
     """Return position and offset of the first good batch from `start` on, None at the end. Blocks.
 
     When it is only the content of the bad batch that is bad, its own length tells where the next

@@ -3,6 +3,8 @@
 Pure. `dlogd.storage.scrub` reads the pieces and decides what a bad place means.
 """
 
+from collections.abc import Callable
+
 from dlog.batch.header import (
     BATCH_STRUCT,
     CRC_START,
@@ -24,6 +26,7 @@ class SegmentCheck:
 
     __slots__ = (
         "_crc",
+        "_head",
         "_left_bytes",
         "_next_offset",
         "_wanted_crc",
@@ -32,9 +35,16 @@ class SegmentCheck:
         "expected_offset",
         "is_bad",
         "position",
+        "visit",
     )
 
-    def __init__(self, base_offset: int, end_position: int) -> None:
+    def __init__(
+        self,
+        base_offset: int,
+        end_position: int,
+        visit: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """`visit` gets the head of each batch that was seen to be good."""
         self.expected_offset = base_offset
         self.end_position = end_position
         self.position = 0
@@ -42,6 +52,8 @@ class SegmentCheck:
         self.batch_position = 0
         self.is_bad = False
         """Whether the batch at `batch_position` is not what was written: then `resume`."""
+        self.visit = visit
+        self._head = b""
         self._crc = 0
         self._wanted_crc = 0
         self._left_bytes = 0  # of the batch that is being looked at
@@ -90,6 +102,8 @@ class SegmentCheck:
             return False
         self._left_bytes = fields[1] + LENGTH_OVERHEAD_BYTES
         self._wanted_crc = fields[4]
+        if self.visit is not None:
+            self._head = bytes(data[:HEADER_BYTES])
         self._crc = 0
         self._next_offset = fields[0] + fields[6] + 1
         return True
@@ -100,6 +114,8 @@ class SegmentCheck:
             return
         self.expected_offset = self._next_offset
         self.batch_position = self.position
+        if self.visit is not None:
+            self.visit(self._head)
 
     def resume(self, position: int, offset: int) -> None:
         """Go on with the batch at `position`, which begins with `offset`."""

@@ -19,6 +19,7 @@ from tests.cluster.hosts import Hosts
 from tests.cluster.node_disks import NodeDisks
 
 HISTORIES = Path(__file__).resolve().parents[2] / ".cache" / "chaos"
+HISTORIES_KEPT = 20
 
 
 def main() -> int:
@@ -44,6 +45,8 @@ def main() -> int:
         only=options.only,
     )
     HISTORIES.mkdir(parents=True, exist_ok=True)
+    for old in sorted(HISTORIES.glob("*.jsonl"))[: 1 - HISTORIES_KEPT]:
+        old.unlink()
     history = HISTORIES / f"{time.strftime('%Y%m%d-%H%M%S')}-{seed}.jsonl"
     print(f"seed={seed} history={history}", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="dlog-chaos-"))

@@ -35,6 +35,9 @@ TOPIC_SOURCE = 1  # of DescribeConfigs: set on the topic itself
 SEEN_EVERY_S = 0.3
 LOG_BYTES = 50_000  # snapshots of the metadata come all the time
 CALM_S = 1.0
+LONG = ("rotten log",)  # these take a minute
+LONG_S = 300
+OVERRIDES = {"scrub.interval": "10s"}
 CALM_PAUSE_S = (0.1, 0.5)  # of clients that change the metadata, beside those that write records
 
 
@@ -69,6 +72,8 @@ class Summary:
     version: int = 0
     snapshots: int = 0
     installed: int = 0
+    truncated: int = 0
+    dropped: int = 0
     load: LoadSummary | None = None
 
     def lines(self) -> list[str]:
@@ -93,6 +98,7 @@ class Summary:
             f" and acknowledged: {told}",
             f"metadata version={self.version}, all images equal;"
             f" snapshots taken={self.snapshots}, from another node={self.installed}",
+            f"followers' logs cut={self.truncated}, laggards dropped={self.dropped}",
         ]
 
 
@@ -190,6 +196,7 @@ class Chaos:
                 if self._load is not None:
                     changing.append(tasks.create_task(self._load.run()))
                 watching = [tasks.create_task(each.run()) for each in observers]
+                watching.append(tasks.create_task(striker.keep_up()))
                 await self._strike_until(striker, begun_s + self._plan.duration_s)
                 for each in (*clients, self.operator, *([self._load] if self._load else ())):
                     each.stop()
@@ -234,7 +241,12 @@ class Chaos:
 
     async def _strike_until(self, striker: Striker, end_s: float) -> None:
         order: list[str] = []
-        kinds = [each for each in striker.kinds if self._plan.only in each]
+        only = self._plan.only
+        kinds = [
+            each
+            for each in striker.kinds
+            if only in each and (only or each not in LONG or self._plan.duration_s >= LONG_S)
+        ]
         done = 0
         # Before the first one there is something to lose.
         await striker.healed()
@@ -268,6 +280,8 @@ class Chaos:
         assert not breaches, "\n".join(breaches[:40])
         self.cluster.expect_no_complaints(allowed=SAYS_SO if self._disks is not None else ())
         summary.snapshots = self._count_said("(Compacted the Raft log)")
+        summary.truncated = self._count_said("(Truncated log)")
+        summary.dropped = self._count_said("(Dropping laggards from the ISR)")
         summary.installed = self._count_said("(Installed metadata snapshot)")
         counts = ledger.counts
         summary.acknowledged, summary.refused = counts.acknowledged, counts.refused
@@ -319,6 +333,9 @@ def breaches_of_logs(nodes: Sequence[Node]) -> list[str]:
     wrong = _shared(nodes, r"Leads the metadata quorum.*term=(\d+)", "term")
     wrong += _shared(nodes, r"Acting as controller.*controller_epoch=(\d+)", "controller epoch")
     for node in nodes:
+        # No unclean election is allowed here: what was committed is never cut.
+        cuts = node.said(r"(Cutting below the high watermark .*|Unclean election.*)")
+        wrong += [f"node {node.node_id}: {each}" for each in cuts]
         lives = [int(each) for each in node.said(r"Registered node=\d+ node_epoch=(\d+)")]
         if lives != sorted(set(lives)):
             wrong.append(f"node {node.node_id}: node epochs {lives} do not grow")
@@ -344,7 +361,7 @@ async def run_chaos(
 ) -> Summary:
     """Make a cluster, harm it, judge it. With an even number of nodes one is no voter."""
     async with cluster_of(
-        directory, plan.nodes, plan.overrides, start=False, hosts=hosts
+        directory, plan.nodes, {**OVERRIDES, **plan.overrides}, start=False, hosts=hosts
     ) as cluster:
         for node in cluster.nodes:
             node.log_bytes = LOG_BYTES

@@ -67,6 +67,11 @@ class NodeDisks:
         """Let each write or flush of one disk fail with EIO, until it is mounted again."""
         self._disks[number][name].fail(what)
 
+    def slow(self, number: int, seconds: float) -> None:
+        """Let each flush of all disks of a node take so long, from now on."""
+        for each in self._disks[number].values():
+            each.slow(seconds)
+
     def lose_power(self, number: int, rng: random.Random) -> None:
         """Forget some of what was not flushed; nothing works any more until they are mounted."""
         for each in self._disks[number].values():

@@ -4,11 +4,12 @@ For nodes that have ended. Reads segments as docs/formats/segment.md tells, with
 daemon's.
 """
 
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dlog.batch.header import iter_headers, verify_crc
+from dlog.batch.header import CRC_POSITION, iter_headers, verify_crc
 from dlog.errors import CorruptMessageError
 from tests.histories.history import FinalLog, LogKey
 
@@ -42,6 +43,37 @@ def batches(folder: Path) -> dict[int, OnDisk]:
         except CorruptMessageError:
             continue  # zeros behind the last batch
     return found
+
+
+def flip_a_bit(folders: Sequence[Path], rng: random.Random) -> Path | None:
+    """Flip a bit of a batch in a closed segment of one of these logs; return the segment.
+
+    None when there is none. Closed ones are what the scrub reads.
+    """
+    closed = [path for folder in folders for path in sorted(folder.glob("*.log"))[:-1]]
+    if not closed:
+        return None
+    path = rng.choice(closed)
+    content = path.read_bytes()
+    heads = list(iter_headers(content, 0, len(content)))
+    position, head = rng.choice(heads)
+    place = rng.randrange(position + CRC_POSITION, position + head.batch_bytes)
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(bytes([content[place] ^ 1 << rng.randrange(8)]))
+    return path
+
+
+def is_whole(segment: Path) -> bool:
+    """Return whether all batches of a closed segment have the right checksums."""
+    content = segment.read_bytes()
+    try:
+        return all(
+            verify_crc(content, position, head.batch_bytes)
+            for position, head in iter_headers(content, 0, len(content))
+        )
+    except CorruptMessageError:
+        return False
 
 
 def differences(

@@ -17,12 +17,17 @@ from tests.cluster.load import Load
 from tests.cluster.node_disks import LOGS, SIZES, NodeDisks
 from tests.cluster.nodes import Cluster, Node
 from tests.cluster.operators import Operator
+from tests.cluster.replica_logs import flip_a_bit, folder_of, is_whole
 
+AGAIN = 75  # exit code, sysexits.h: EX_TEMPFAIL
+RESTART_S = 0.5
 HEAL_S = 90.0
+MEND_S = 120.0  # the scrub takes its time
 PAUSE_S = (0.3, 6.0)  # shorter and longer than a lease
 AHEAD_S = (0.1, 2.0)
 CUT_S = (0.2, 8.0)
 DISK_S = (1.0, 6.0)
+FLUSH_S = (0.02, 0.2, 1.0)
 
 
 @dataclass(slots=True)
@@ -55,6 +60,7 @@ class Striker:
         self._rng = rng
         self._tasks = tasks
         self._restarts: set[asyncio.Task[None]] = set()
+        self._starting = {each.node_id: asyncio.Lock() for each in targets.cluster.nodes}
         self._strikes: dict[str, Callable[[], Awaitable[None]]] = {
             "kill follower": self._kill_follower,
             "kill controller": self._kill_controller,
@@ -71,6 +77,7 @@ class Striker:
                 "kill leader ahead": self._kill_leader_ahead,
                 "pause leader ahead": self._pause_leader_ahead,
                 "rolling restart": self._roll,
+                "rotten log": self._rot,
             }
         if targets.hosts is not None:
             self._strikes |= self._cuts(targets.hosts)
@@ -144,13 +151,25 @@ class Striker:
         await node.kill()
 
     def _restart(self, node: Node) -> None:
-        async def restart() -> None:
+        task = self._tasks.create_task(self._start(node))
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
+
+    async def _start(self, node: Node) -> None:
+        async with self._starting[node.node_id]:
             if not node.runs:
                 await node.start()
 
-        task = self._tasks.create_task(restart())
-        self._restarts.add(task)
-        task.add_done_callback(self._restarts.discard)
+    async def keep_up(self) -> None:
+        """Start again, as a service manager does, who ends with the wish for it; never returns.
+
+        Its port may be somebody else's for a moment.
+        """
+        while True:
+            await asyncio.sleep(RESTART_S)
+            for node in self._nodes:
+                if node.process is not None and node.process.returncode == AGAIN:
+                    await self._start(node)
 
     async def _kill_controller(self) -> None:
         controller = await self._controller()
@@ -225,13 +244,34 @@ class Striker:
             self._restart(node)
         await self.healed()
 
+    async def _rot(self) -> None:
+        """Flip a bit in a log of a node that is down, and wait until it is mended from another one.
+
+        All replicas are whole before: what rots everywhere at once nobody can mend.
+        """
+        load = self._on.load
+        assert load is not None
+        await self.healed()
+        await load.until_whole()
+        node = self._rng.choice(self._nodes)
+        await self._kill_one(node)
+        data = [node.data] if self._on.disks is None else self._on.disks.data_of(node.node_id)
+        folders = [folder for key in load.keys if (folder := folder_of(data, key)) is not None]
+        segment = flip_a_bit(folders, self._rng)
+        self._restart(node)
+        await self.healed()
+        if segment is not None:
+            async with asyncio.timeout(MEND_S):
+                while not is_whole(segment):
+                    await asyncio.sleep(1)
+            load.note_strike(f"mended {segment.name} of node {node.node_id}")
+
     async def _kill_starting(self) -> None:
         """Kill a node several times while it starts, each time a bit later."""
         node = self._rng.choice(self._nodes)
         for _ in range(3):
             await self._kill_one(node)
-            if not node.runs:
-                await node.start()
+            await self._start(node)
             await asyncio.sleep(self._rng.uniform(0.2, 2.0))
         await self._kill_one(node)
         self._restart(node)
@@ -307,7 +347,14 @@ class Striker:
             await asyncio.sleep(self._rng.uniform(*DISK_S))
             await replace([node])
 
+        async def slow() -> None:
+            node = self._rng.choice(self._nodes)
+            disks.slow(node.node_id, self._rng.choice(FLUSH_S))
+            await asyncio.sleep(self._rng.uniform(*DISK_S))
+            disks.slow(node.node_id, 0)
+
         return {
+            "slow disk": slow,
             "power cut of disks": lambda: lose_power([self._rng.choice(self._nodes)]),
             "power cut of all disks": lambda: lose_power(self._nodes),
             "full disk": fill,

@@ -15,7 +15,13 @@ from tests.cluster.node_disks import NodeDisks
 
 pytestmark = pytest.mark.root
 
-STRIKES = {"full disk", "failing disk", "power cut of disks", "power cut of all disks"}
+STRIKES = {
+    "full disk",
+    "slow disk",
+    "failing disk",
+    "power cut of disks",
+    "power cut of all disks",
+}
 
 
 @pytest.fixture

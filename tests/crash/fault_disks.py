@@ -36,6 +36,10 @@ class FaultDisk(Mounted):
         """Let each write or flush fail with EIO until `remount`."""
         self.tell(f"fail {what}")
 
+    def slow(self, seconds: float) -> None:
+        """Let each flush take so long from now on."""
+        self.tell(f"slow {seconds}")
+
     def remount(self) -> None:
         """Give it power again, and mount with the recovery of the file system."""
         deadline_s = time.monotonic() + UNMOUNT_S

@@ -9,6 +9,7 @@ writes, as disks may. Commands are lines on standard input, each answered by a l
     power-cut SEED     from now on everything fails with EIO
     power-on
     fail write|flush|read|none     fail so with EIO, from now on
+    slow SECONDS       let each flush take so long, from now on
     counts
 
 The kernel's protocol (include/uapi/linux/fuse.h, 7.31) by hand, without a library. Needs root.
@@ -21,6 +22,7 @@ import random
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +55,7 @@ class Disk:
         self._lock = threading.Lock()
         self._failing = "none"
         self._is_off = False
+        self._flush_s = 0.0
         self._counts = {"read": 0, "write": 0, "flush": 0, "eio": 0}
 
     def _begin(self, what: str) -> None:
@@ -88,6 +91,7 @@ class Disk:
 
     def flush(self) -> None:
         """Bring the cache to stable storage."""
+        time.sleep(self._flush_s)
         with self._lock:
             self._begin("flush")
             self._store(list(self._cache))
@@ -114,6 +118,8 @@ class Disk:
                 self._is_off, self._failing = False, "none"
             elif words[0] == "fail":
                 self._failing = words[1]
+            elif words[0] == "slow":
+                self._flush_s = float(words[1])
             elif words[0] == "counts":
                 return " ".join(f"{name}={count}" for name, count in self._counts.items())
             else:

@@ -5,6 +5,7 @@ Needs root and FUSE.
 
 import errno
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +56,14 @@ def test_a_failing_disk_says_so(disk: FaultDisk) -> None:
     assert caught.value.errno in (errno.EIO, errno.EROFS)
     disk.remount()
     assert (disk.path / "before").read_bytes() == b"b" * 9000
+
+
+def test_a_slow_disk_takes_its_time(disk: FaultDisk) -> None:
+    disk.slow(0.3)
+    begun_s = time.monotonic()
+    write(disk.path / "slow", b"s", flush=True)
+    assert time.monotonic() - begun_s >= 0.3
+    disk.slow(0)
 
 
 @pytest.mark.parametrize("seed", range(20))

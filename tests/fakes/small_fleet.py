@@ -57,10 +57,16 @@ CALM = {
 
 
 def tell(
-    story: Story, *, nodes: int = 3, config: dict[str, str] | None = None, mounts: int = 1
+    story: Story,
+    *,
+    nodes: int = 3,
+    config: dict[str, str] | None = None,
+    mounts: int = 1,
+    latency_us: int = 50,
 ) -> None:
     """Let a story happen; it begins when all nodes are up."""
     plan = _plan(nodes, CALM | (config or {}), mounts)
+    plan = replace(plan, network=plan.network | {"latency_ns": latency_us * 1000})
     hook, sys.unraisablehook = sys.unraisablehook, _ignore_the_dead
     try:
         with _bounds(plan), virtual_threads():

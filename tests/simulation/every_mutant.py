@@ -28,7 +28,7 @@ from tests.simulation.patches import patched
 from tests.simulation.soak import run_fleet, run_node
 from tests.simulation.test_mutants import TESTED
 
-NODE_SEEDS, RAFT_SEEDS, FLEET_SEEDS = 150, 100, 100
+NODE_SEEDS, RAFT_SEEDS, FLEET_SEEDS = 150, 100, 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 `make mutants` opens all of them; what takes long is only there.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -100,7 +101,7 @@ def test_every_hole_of_the_analysis_has_a_mutant() -> None:
     ]
     wanted = [
         *("1.2.1", "1.2.2", "1.3", "1.5.1", "1.5.2", "1.5.3", "1.5.4", "1.5.5", "1.5.6", "1.5.7"),
-        *("1.5.8", "H7", "H10", "H11", "H12", "H13", "H15", "H20", "L2", "L10", "L13"),
+        *("1.5.8", *(f"H{number}" for number in range(1, 21)), "L2", "L10", "L13"),
     ]
-    missing = [each for each in wanted if not any(each in name for name in names)]
+    missing = [each for each in wanted if not any(re.search(rf"\b{each}\b", n) for n in names)]
     assert not missing

@@ -30,7 +30,9 @@ from dlogctl.commands import (
     node_show,
     partition,
     partition_change,
+    partition_repair,
     partition_show,
+    partition_verify,
     perf,
     perf_consume,
     perf_end_to_end,
@@ -55,7 +57,7 @@ MODULES = {
         *(log_dirs, man, sandbox, segment, status, topic, topic_change, topic_show),
         *(controller, controller_change, controller_show),
         *(node, node_drain, node_restart, node_show),
-        *(partition, partition_change, partition_show),
+        *(partition, partition_change, partition_repair, partition_show, partition_verify),
         *(consume, perf, perf_consume, perf_end_to_end, perf_produce, produce),
     )
 }

@@ -343,3 +343,41 @@ def test_same_seed_same_run() -> None:
 
     assert run(3) == run(3)
     assert run(3) != run(4)
+
+
+class Switching(Buffered):
+    """Takes 20 bytes, then hands the connection over to another protocol."""
+
+    def __init__(self, *, pauses: bool) -> None:
+        super().__init__()
+        self.left = 20
+        self.pauses = pauses
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        del self._buffer[self.left :]
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.left -= nbytes
+        if not self.left:
+            successor = Buffered()
+            self.transport.set_protocol(successor)
+            successor.connection_made(self.transport)
+            if self.pauses:
+                self.transport.pause_reading()
+
+
+@pytest.mark.parametrize("pauses", [False, True])
+def test_a_connection_is_handed_over_to_another_protocol(pauses: bool) -> None:
+    net = Net(server_protocol=lambda: Switching(pauses=pauses), fragment_probability=0.5)
+    transport, client = net.connect()
+    data = bytes(range(100))
+    transport.write(data)
+    net.rest()
+    if pauses:
+        assert not client.received
+        net.served[0].transport.resume_reading()
+        net.rest()
+    assert client.received == data[20:]
+    transport.abort()
+    net.rest()

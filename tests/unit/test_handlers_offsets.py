@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,6 +74,22 @@ def test_offsets(timestamp: int, expected: tuple[int, int, int]) -> None:
             found = await offset(node, timestamp, isolation_level=isolation_level)
             assert found.error_code == 0
             assert (found.timestamp, found.offset, found.leader_epoch) == expected
+
+    run(test())
+
+
+def test_a_new_leader_does_not_say_that_there_is_nothing_so_late() -> None:
+    """Its watermark may be behind what the last leader has shown (KIP-207)."""
+
+    async def test() -> None:
+        node, partition = await filled()
+        leader: Any = SimpleNamespace(epoch_start_offset=23)
+        partition.leader = leader
+        assert (await offset(node, 1015)).offset == 15
+        assert (await offset(node, 1020)).error_code == OffsetNotAvailableError.code
+        assert (await offset(node, 5000)).error_code == 0
+        leader.epoch_start_offset = 20
+        assert (await offset(node, 1020)).error_code == 0
 
     run(test())
 

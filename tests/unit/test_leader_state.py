@@ -131,6 +131,18 @@ def test_who_always_has_what_there_was_a_moment_ago_does_not_lag() -> None:
     assert not progress.is_caught_up(6000, 5500, 200)
 
 
+def test_who_is_behind_by_the_way_of_its_words_does_not_lag() -> None:
+    """It says something each millisecond, and each word is on its way for ten."""
+    progress = FollowerProgress(TWO, 0)
+    progress.begin(1)
+    for now_ms in range(20, 5000):
+        progress.on_progress(now_ms - 20, now_ms - 10, now_ms, now_ms)
+        assert progress.is_caught_up(now_ms, now_ms, 50)
+    for now_ms in range(5000, 5100):
+        progress.on_progress(4980, 4990, now_ms, now_ms)
+    assert not progress.is_caught_up(5100, 5100, 50)
+
+
 def test_who_has_all_there_is_never_lags() -> None:
     progress = FollowerProgress(TWO, 0)
     progress.begin(1)
@@ -138,3 +150,26 @@ def test_who_has_all_there_is_never_lags() -> None:
     assert progress.is_caught_up(10, 1_000_000, 1)
     assert progress.is_caught_up(11, 1_000_001, 1)  # it had all one millisecond ago
     assert not progress.is_caught_up(11, 1_000_002, 1)
+
+
+def test_the_watermark_waits_a_moment_for_who_is_about_to_join() -> None:
+    """Else a follower whose word is older than the watermark never joins under load."""
+    state = led(isr=(TWO,))
+    three = state.followers[THREE]
+    three.log_start_offset = Offset(0)
+    says(state, TWO, 40)
+    three.on_progress(10, 10, 20, 1000)
+    state.wait_for(three, 0, 1000)
+    assert not state.awaited, "one word says nothing about how far it is behind"
+    three.on_progress(20, 20, 30, 1010)
+    state.wait_for(three, 1, 1010)
+    assert not state.awaited, "its log begins too early"
+    state.wait_for(three, 0, 1010)
+    assert state.awaited == (THREE,) and state.watermark(50, 0) == 20
+    assert not state.stop_waiting(1500)
+    assert state.stop_waiting(2500) and state.watermark(50, 0) == 40
+    state.wait_for(three, 0, 3000)
+    assert not state.awaited, "it was waited for in vain"
+    state.wait_for(three, 0, 20_000)
+    three.end()
+    assert state.stop_waiting(20_000) and not state.awaited

@@ -20,7 +20,7 @@ from dlog.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from dlog.types import NodeId
+from dlog.types import NodeId, PartitionEpoch
 from dlogd.clock import SystemClock
 from dlogd.config.schema import Config, build
 from dlogd.config.units import DiskReserve
@@ -262,6 +262,33 @@ def test_configs_reach_open_partitions(tmp_path: Path) -> None:
             await until(lambda: u.settings.batch_bytes_max == 7000)
             assert t.settings.batch_bytes_max == 6000
             assert u.log.config.max_message_bytes == 7000
+
+    check(scenario, tmp_path)
+
+
+def test_a_change_of_one_partition_costs_nothing_for_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(host: Host) -> None:
+        async with host.running():
+            topic_id = host.create("t", partitions=20)
+            await host.follow()
+            changed: list[int] = []
+            real = ReplicaManager._change
+
+            async def change(manager: ReplicaManager, partition: Partition, effective: Any) -> None:
+                changed.append(partition.topic_partition.partition)
+                await real(manager, partition, effective)
+
+            monkeypatch.setattr(ReplicaManager, "_change", change)
+            topic = host.image.topics_by_id[topic_id]
+            other = replace(topic.partitions[7], partition_epoch=PartitionEpoch(99))
+            partitions = (*topic.partitions[:7], other, *topic.partitions[8:])
+            host.image = with_topics(host.image, [replace(topic, partitions=partitions)])
+            host.tell()
+            await until(lambda: changed)
+            await asyncio.sleep(0.05)
+            assert changed == [7]
 
     check(scenario, tmp_path)
 

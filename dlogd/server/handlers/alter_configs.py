@@ -26,7 +26,7 @@ from dlogd.metadata.topic_configs import NODE_CONFIGS, is_of_a_node, name_for_no
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import Handler, Request, error_fields
-from dlogd.server.handlers import node_settings
+from dlogd.server.handlers import node_settings, replication_factor
 from dlogd.server.handlers.config_resources import ResourceType, check_node_name
 
 TIMEOUT_MS = 30_000
@@ -111,7 +111,13 @@ async def _answer(context: ServerContext, request: Request, plan: Plan) -> Field
 
 
 async def _is_settled(context: ServerContext, request: Request, resource: Any) -> bool:
-    """Change what is no config but a setting of nodes; return whether the resource is one."""
+    """Change what is no config but a setting; return whether the resource is one."""
+    if replication_factor.is_about_it(resource):
+        deadline_ms = context.deadline_ms(TIMEOUT_MS)
+        await replication_factor.alter(
+            context, resource, deadline_ms, validate_only=request.body.validate_only
+        )
+        return True
     if resource.resource_type != ResourceType.BROKER:
         return False
     if _throttled_node(context, resource) is not None:

@@ -8,10 +8,12 @@ from typing import Any
 from dlog.errors import InvalidRequestError, UnknownTopicOrPartitionError, WireError
 from dlogd.metadata import effective, topic_names
 from dlogd.metadata.effective import ConfigEntry
+from dlogd.metadata.factor import factor_of
+from dlogd.metadata.image import TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import EncodedBody, Handler, Request, error_fields
-from dlogd.server.handlers import node_settings
+from dlogd.server.handlers import node_settings, replication_factor
 from dlogd.server.handlers.config_entries import ConfigEntries, key_of
 from dlogd.server.handlers.config_resources import ResourceType, check_node_name
 
@@ -48,8 +50,8 @@ def _add(context: ServerContext, entries: ConfigEntries, resource: Any) -> None:
         topic = image.topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartitionError()
-        same = key_of(topic.configs)
-        describe = partial(effective.describe_topic, topic.configs, image.configs, context.config)
+        same = key_of(topic.configs), factor_of(topic)
+        describe = partial(_describe_topic, context, topic)
     elif resource.resource_type != ResourceType.BROKER:
         raise InvalidRequestError(f"Unsupported resource type: {resource.resource_type}")
     elif name:
@@ -62,6 +64,12 @@ def _add(context: ServerContext, entries: ConfigEntries, resource: Any) -> None:
         (same, wanted, image.version),
         lambda: [entry for entry in describe() if not wanted or entry.name in wanted],
     )
+
+
+def _describe_topic(context: ServerContext, topic: TopicImage) -> list[ConfigEntry]:
+    entries = effective.describe_topic(topic.configs, context.image().configs, context.config)
+    entries.append(replication_factor.describe(topic))
+    return sorted(entries, key=lambda entry: entry.name)
 
 
 def _of_node(

@@ -84,7 +84,11 @@ async def _search(partition: Partition, timestamp_ms: int, is_consumer: bool) ->
         found = await log.offset_of_max_timestamp()
     else:
         found = await log.offset_for_timestamp(timestamp_ms)
-    if found is None or (is_consumer and found.offset >= partition.high_watermark):
+    partition.check_serving()  # it may have been lost meanwhile
+    if found is None:
+        return NOTHING
+    if is_consumer and found.offset >= partition.high_watermark:
+        partition.check_watermark()  # else it may have been seen under the last leader
         return NOTHING
     return found
 

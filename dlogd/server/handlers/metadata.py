@@ -118,6 +118,9 @@ class MetadataHandler:
             and _missing(context.image(), wanted)
         ):
             return self._answer_created(context, request, wanted)
+        settling = None if wanted == [] else context.until_settled()
+        if settling is not None:
+            return self._answer_settled(settling, context, request, wanted)
         return self._describe(context, request, wanted, {})
 
     async def _answer_created(
@@ -125,6 +128,16 @@ class MetadataHandler:
     ) -> EncodedBody:
         failed = await _create(context, _missing(context.image(), wanted))
         return self._describe(context, request, wanted, failed)
+
+    async def _answer_settled(
+        self,
+        settling: Coroutine[Any, Any, None],
+        context: ServerContext,
+        request: Request,
+        wanted: list[str | TopicId] | None,
+    ) -> EncodedBody:
+        await settling
+        return self._describe(context, request, wanted, {})
 
     def _describe(
         self,
@@ -228,7 +241,7 @@ def _assemble(
     """Put the kept entries between the head and the tail of a response without topics."""
     version = request.version
     fields = {
-        "brokers": [_broker(node, request.peer.listener) for node in _alive(image)],
+        "brokers": [_broker(node, request.peer.listener) for node in _named(context, image)],
         "cluster_id": image.cluster_id,
         "controller_id": topology.controller_id(image, context.node_id),
         "cluster_authorized_operations": _operations(
@@ -248,8 +261,14 @@ def _tail_bytes(version: int) -> int:
     return operations + error_code + (1 if is_flexible(ApiKey.METADATA, version) else 0)
 
 
-def _alive(image: ClusterImage) -> list[NodeRegistration]:
-    return [node for node_id, node in image.nodes.items() if topology.is_alive(image, node_id)]
+def _named(context: ServerContext, image: ClusterImage) -> list[NodeRegistration]:
+    """Return the nodes that clients can reach, and for a moment those that they could reach."""
+    now_ms, lingering = context.clock.now_ms(), context.lingering
+    return [
+        node
+        for node_id, node in image.nodes.items()
+        if topology.is_alive(image, node_id) or (node.addresses and lingering.has(node_id, now_ms))
+    ]
 
 
 def _broker(node: NodeRegistration, listener: str) -> Fields:

@@ -12,10 +12,10 @@ Value = int | float
 
 # Module and name, and the values to choose from; the last is as it is.
 _CHOICES: dict[str, tuple[Value, ...]] = {
-    "dlogd.server.feed.WINDOW_BYTES": (500, 20_000, 8 << 20),
+    "dlogd.server.window.WINDOW_BYTES": (500, 20_000, 8 << 20),
     "dlogd.server.feed.FRAME_BYTES": (200, 3_000, 512 << 10),
     "dlogd.server.feed.ROWS_MAX": (1, 10_000),
-    "dlogd.server.feed.DISK_FRAMES_MAX": (1, 2),
+    "dlogd.server.window.DISK_FRAMES_MAX": (1, 2),
     "dlogd.server.feed.WATERMARK_DELAY_S": (0.001, 0.1, 0.01),
     "dlogd.server.feeds.SILENCE_S_MAX": (1.5, 6.0),
     "dlogd.server.feeds.SWEEP_S": (0.3, 1.0),

@@ -4,11 +4,10 @@ Most are those of one node (`tests.histories.checkers`). Here a log may lose wha
 had acknowledged when the leadership changes, and anything where the history excuses it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from dlog.client.gaps import GapReason
 from tests.histories import checkers
-from tests.histories.checkers import Checker
 from tests.histories.history import LogKey, Outcome, Send
 from tests.simulation.fleet.data_clients import Life
 from tests.simulation.fleet.data_history import EndSeen, FleetHistory
@@ -47,7 +46,7 @@ def judge(history: FleetHistory, stale_ns: int, lives: Iterable[Life]) -> list[s
     found = list(history.violations)
     for key in history.log_keys():
         for checker in CHECKERS:
-            found += [f"{text} log={key}" for text in checker(view, key)]  # type: ignore[arg-type]
+            found += [f"{text} log={key}" for text in checker(view, key)]
     return found
 
 
@@ -153,17 +152,17 @@ def _ends(view: FleetView, key: LogKey) -> list[EndSeen]:
     return [end for end in view.history.ends if end.key == key]
 
 
-CHECKERS: tuple[Checker, ...] = (
+CHECKERS: tuple[Callable[[FleetView, LogKey], Iterator[str]], ...] = (
     checkers._lost_writes,
     checkers._lost_reads,
     checkers._inconsistent_offsets,
     checkers._duplicates,
-    _phantoms,  # type: ignore[assignment]
+    _phantoms,
     checkers._nonmonotonic_sends,
     checkers._session_order,
     checkers._polls_in_order,
-    _trims,  # type: ignore[assignment]
+    _trims,
     checkers._final_is_whole,
-    _gaps,  # type: ignore[assignment]
-    _ends_in_order,  # type: ignore[assignment]
+    _gaps,
+    _ends_in_order,
 )

@@ -12,11 +12,13 @@ from dlog.types import ZERO_TOPIC_ID
 from dlogd import starting
 from dlogd.metadata.commands import Proof
 from dlogd.replication import follower_append, roles
+from dlogd.replication import manager as replica_manager
 from dlogd.replication.acks import Acks
 from dlogd.replication.following import Following
 from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.leader_state import LeaderState
 from dlogd.replication.partition import Partition
+from dlogd.replication.taking import Taking
 from dlogd.server import feeds
 from dlogd.server.fed import Fed
 from dlogd.server.handlers.fetch import FetchWork
@@ -132,6 +134,10 @@ def _feed_everybody(original: Any) -> Any:
     return leadership
 
 
+def _open_everything(_: Any) -> Any:
+    return lambda topic, node_id: list(range(len(topic.partitions)))
+
+
 def _judge_no_lease(_: Any) -> Any:
     return lambda self, error: (error, self._clock.now_us())
 
@@ -169,9 +175,7 @@ def _prove_everything(original: Any) -> Any:
         found: StartProof = original(known, *arguments)
         if known is None:
             return found
-        return StartProof(
-            proof=Proof.CLEAN, previous_epoch=known.node_epoch, offline=found.offline
-        )
+        return StartProof(proof=Proof.CLEAN, previous_epoch=known.node_epoch, offline=found.offline)
 
     return proof
 
@@ -193,6 +197,24 @@ def _leave_the_files(_: Any) -> Any:
     return delete
 
 
+def _forget_what_was_proposed(original: Any) -> Any:
+    def begin_again(self: Any, epoch_start_offset: Any) -> None:
+        original(self, epoch_start_offset)
+        self.pending = ()
+
+    return begin_again
+
+
+def _cut_when_there_is_time(original: Any) -> Any:
+    """Take note of a cut only when its work begins: the role may be another one by then."""
+
+    def spawn(self: Any, following: Any, work: Any) -> None:
+        original(self, following, work)
+        following.partition.is_cutting = False
+
+    return spawn
+
+
 DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     "H1 nobody asks a follower for its history": ((feeds, "difference", _ignore_divergence),),
     "H2 followers give out offsets": (
@@ -201,13 +223,19 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     ),
     "H3 within a hundred records is in sync": ((LeaderState, "may_join", _join_within_records),),
     "H4 no minimum of the ISR": ((LeaderState, "update", _no_minimum),),
-    "H5 a deposed leader acknowledges what waits": ((Acks, "fail", _acknowledge_at_the_end),),
+    "H5 a deposed leader acknowledges what waits": (
+        (Acks, "fail", _acknowledge_at_the_end),
+        (Acks, "_judge", _judge_no_lease),
+    ),
     "H6 a shrink counts before it is committed": ((IsrKeeper, "_propose", _shrink_at_once),),
     "H8 followers are credited with what was sent": (
         (Fed, "row", _credit_what_is_sent),
         (Fed, "on_progress", _lenient_progress),
     ),
-    "H9 any node may be in an ISR": ((roles, "leadership", _feed_everybody),),
+    "H9 any node is fed and counted": (
+        (roles, "leadership", _feed_everybody),
+        (replica_manager, "mine", _open_everything),
+    ),
     "H11 a zombie goes on as leader": (
         (Partition, "follow", _lead_once_lead_always),
         (Acks, "_judge", _judge_no_lease),
@@ -225,8 +253,12 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
         (LogManager, "delete", _leave_the_files),
     ),
     "2.5 expansions under way do not count": ((LeaderState, "propose", _do_nothing),),
-    "2.9 every start is proven": ((starting, "start_proof", _prove_everything),),
-    "KIP-207 a new leader shows an old watermark": (
-        (Partition, "check_watermark", _do_nothing),
+    "2.5 what was proposed is forgotten with the lease": (
+        (LeaderState, "begin_again", _forget_what_was_proposed),
     ),
+    "2.2 a log is cut although it leads by then": (
+        (Taking, "_spawn_cut", _cut_when_there_is_time),
+    ),
+    "2.9 every start is proven": ((starting, "start_proof", _prove_everything),),
+    "KIP-207 a new leader shows an old watermark": ((Partition, "check_watermark", _do_nothing),),
 }

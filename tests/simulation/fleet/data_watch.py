@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
+from dlog.errors import OffsetNotAvailableError
 from dlog.types import NO_NODE
 from dlogd.metadata import delta
 from dlogd.metadata.election import rules_of
@@ -248,8 +249,10 @@ class DataWatch:
 
     def _look_at_isr(self, host: Any, key: LogId, offset: int) -> None:
         """A watermark moves with enough replicas in sync, each of which has what is below it."""
-        image = host.broker.store.image if host.broker is not None else None
-        topic = image.topics_by_id.get(key[0]) if image is not None else None
+        if host.broker is None or host.broker.store is None:
+            return
+        image: ClusterImage = host.broker.store.image
+        topic = image.topics_by_id.get(key[0])
         if topic is None or key[1] >= len(topic.partitions):
             return
         partition: PartitionImage = topic.partitions[key[1]]
@@ -259,13 +262,17 @@ class DataWatch:
         if len(partition.isr) < wanted:
             text = f"the watermark moves to {offset} with {partition.isr} of {wanted} in sync"
             self._violate("MinIsrHonoured", key, text)
+        self._look_at_members(key, partition, offset)
+
+    def _look_at_members(self, key: LogId, partition: PartitionImage, offset: int) -> None:
+        """Each member of an ISR has what is committed, as safe as its flush policy says."""
         for node_id in partition.isr:
             member = self._shadows.get(key, {}).get(node_id)
             if member is None or member.is_lost:
                 continue
             held = min(member.end, member.log.promised_offset)
-            if held < offset:
-                text = f"{node_id} is in sync and holds {held} of {offset} at {host.name}"
+            if held < offset and key not in self._loose:
+                text = f"{node_id} is in sync and holds {held} of {offset}: {partition}"
                 self._violate("IsrHoldsCommitted", key, text)
 
     # -- leaders
@@ -283,14 +290,26 @@ class DataWatch:
             return
         end = committed[-1].next_offset
         self._compare(host, key, shadow, end)
+        self._ask_for_end(host, key, partition, end)
         if shadow.agreed < end and shadow.end < end and shadow.log.log_start_offset < end:
             text = f"{host.name} leads epoch {partition.leader_epoch} up to {shadow.end} of {end}"
             self._violate("CommittedNeverLost", key, text)
+
+    def _ask_for_end(self, host: Any, key: LogId, partition: Any, end: int) -> None:
+        """A new leader tells nobody of an end before it knows that it is not an old one."""
+        try:
+            partition.check_watermark()
+        except OffsetNotAvailableError:
+            return
+        if partition.high_watermark < end:
+            text = f"{host.name} would tell {partition.high_watermark} after {end}"
+            self._violate("MonotonicHighWatermark", key, text)
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         """An image was applied for the first time: note epochs, and what may be lost by it."""
         changes = delta.between(old, new)
         now_ns = self._now_ns()
+        changed: list[tuple[LogId, PartitionImage]] = []
         for change in changes.topics_changed:
             for number, partition in enumerate(change.new.partitions):
                 if number >= len(change.old.partitions):
@@ -298,10 +317,14 @@ class DataWatch:
                 key = (change.new.topic_id, number)
                 if partition.leader_epoch != change.old.partitions[number].leader_epoch:
                     self._history.epochs_ns.setdefault(key, []).append(now_ns)
+                if number in change.partitions_changed:
+                    changed.append((key, partition))
             for number in change.unclean:
                 self._excuse((change.new.topic_id, number), "unclean elections of data")
             if changes.unclean_elections:
                 self._excuse_alone(change)
+        for key, partition in changed:
+            self._look_at_members(key, partition, self.committed_end(key))
 
     def _excuse_alone(self, change: Any) -> None:
         """The last leader came back alone, without being eligible: counted as unclean."""

@@ -87,12 +87,26 @@ class FleetSaboteur(Hands):
         leader = self.leader()
         if wanted == "leader" and leader is not None:
             return leader
+        if wanted == "data":
+            return self._data_leader()
         hosts = self._hosts
         if wanted == "follower":
             hosts = [host for host in hosts if host is not leader] or hosts
         elif wanted == "voter":
             hosts = hosts[: self.around.plan.controllers]
         return self.rng.choice(hosts)
+
+    def _data_leader(self) -> FleetHost:
+        """Return a host that leads data, by the newest image."""
+        topics = self.around.registry.newest.topics
+        led = [
+            partition.leader
+            for each in self.around.plan.data.topics
+            if each.name in topics
+            for partition in topics[each.name].partitions
+            if partition.has_leader
+        ]
+        return self._hosts[self.rng.choice(led) - 1] if led else self.rng.choice(self._hosts)
 
     def _some(self, share: float) -> list[FleetHost]:
         return [host for host in self._hosts if self.rng.random() < share]

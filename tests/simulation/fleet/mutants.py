@@ -23,7 +23,7 @@ from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.raft.participant import Participant
 from dlogd.replication import manager as replica_manager
 from dlogd.replication.manager import ReplicaManager
-from tests.simulation.fleet.data_mutants import DATA_MUTANTS
+from tests.simulation.fleet.data_mutants import DATA_MUTANTS, _open_everything
 from tests.simulation.patches import Patch, patched
 
 _calls = itertools.count()
@@ -31,10 +31,6 @@ _calls = itertools.count()
 
 def _do_nothing(_: Any) -> Any:
     return lambda *_arguments, **_options: None
-
-
-def _open_everything(_: Any) -> Any:
-    return lambda topic, node_id: list(range(len(topic.partitions)))
 
 
 def _by_order_of_the_day(original: Any) -> Any:

@@ -130,9 +130,9 @@ def draw(seed: int) -> FleetPlan:
     rng = random.Random(f"{seed}/fleet")
     nodes = rng.choice((3, 3, 3, 4, 5, 5, 6, 7))
     controllers = rng.choice([each for each in (1, 3, 3, 3, 5, 5) if each <= nodes])
-    quick = rng.random() < 0.75
+    quick = rng.random() < 0.8
     pace = 1.0 if quick else 3.5
-    active_ms = int(rng.choice((2500, 3500, 5000)) * (1.0 if quick else 2.5))
+    active_ms = int(rng.choice((2500, 3500, 5000)) * (1.0 if quick else 1.6))
     data_directories = rng.choice((("/data0",), ("/data0",), ("/data0", "/data1")))
     return FleetPlan(
         seed=seed,
@@ -140,7 +140,7 @@ def draw(seed: int) -> FleetPlan:
         controllers=controllers,
         active_ms=active_ms,
         pace=pace,
-        config=_config(rng) | (QUICK if quick else DEFAULT),
+        config=_config(rng) | (QUICK if quick else DEFAULT) | _strays(seed),
         raft={
             "log_bytes_max": rng.choice((2_000, 8_000, 60_000, 4 << 20)),
             "entries_kept": rng.choice((0, 3, 50)),
@@ -162,7 +162,7 @@ def draw(seed: int) -> FleetPlan:
         racks=tuple(f"r{n % 3}" for n in range(nodes)) if rng.random() < 0.4 else (),
         network=_network(rng),
         threads=rng.random() < 0.7,
-        clients=rng.choice((1, 2, 3)),
+        clients=rng.choice((1, 1, 2)),
         client_interval_ms=int(rng.choice((30, 100, 300)) * pace),
         operator_interval_ms=int(rng.choice((60, 200, 800)) * pace),
         last_strike=rng.choice(("none", "crash", "crash", "power-cut", "pause")),
@@ -188,6 +188,11 @@ def _config(rng: random.Random) -> dict[str, str]:
         "topic.replication.default": "1",
         "shutdown.timeout": rng.choice(("2s", "10s")),
     }
+
+
+def _strays(seed: int) -> dict[str, str]:
+    """Let some clusters delete at once what a start set aside."""
+    return {"stray.retention": random.Random(f"{seed}/fleet/strays").choice(("1s", "1d"))}
 
 
 def _network(rng: random.Random) -> dict[str, int | float]:
@@ -242,7 +247,7 @@ _DEATHS = (
     " power-cut sync_directory /topics/",
     " power-cut rename high-watermarks",
 )
-_TARGETS = ("leader", "any", "any", "voter", "follower")
+_TARGETS = ("leader", "any", "any", "voter", "follower", "data", "data", "data")
 
 
 def _faults(

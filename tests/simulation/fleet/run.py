@@ -183,7 +183,12 @@ class _FleetRun:
         rng = random.Random(f"{self.plan.seed}/run")
         for host in self.hosts:
             self.world.at(int(rng.random() * 300) * MS, host.boot)
-        workers = (*self.clients, self.data_admin, *self.producers, *self.consumers)
+        workers: tuple[Any, ...] = (
+            *self.clients,
+            self.data_admin,
+            *self.producers,
+            *self.consumers,
+        )
         tasks = [self.loop.create_task(each.run(), name="client") for each in workers]
         self.operator.begin()
         self.saboteur.schedule()
@@ -209,7 +214,9 @@ class _FleetRun:
         if self._go(task.done, ENDING_NS) is None:
             self.violate("liveness: the data cannot be written or read to the end")
         elif not self.registry.violations and task.exception() is not None:
-            self.violate(f"ending: {task.exception()!r}{_place_of(task.exception())}")
+            error = task.exception()
+            assert error is not None
+            self.violate(f"ending: {error!r}{_place_of(error)}")
         if not self.registry.violations:
             found = judge(self.history, self.registry.stale_max_ns, self.data.lives)
             self.registry.violations += found

@@ -1,0 +1,118 @@
+"""`dlogctl partition repair`: fetch one replica of a partition anew from its leader.
+
+Made of reassignments, which every node knows how to do safely: first the partition goes without the
+replica, then it gets it back, empty, and the node fetches all of it. What rots in closed segments
+is mended by the nodes themselves; this is for what they cannot mend.
+"""
+
+import time
+from collections.abc import Sequence
+
+import click
+
+from dlog.client.admin import Resource
+from dlog.client.blocking import BlockingClient
+from dlog.client.views import PartitionView
+from dlogctl import exit_codes
+from dlogctl.completing import complete_nodes, complete_topics
+from dlogctl.groups import ExampleCommand
+from dlogctl.partition_names import Partition, name_of, one
+from dlogctl.session import connected
+from dlogctl.settings import common_options, settings_of
+
+MIN_ISR = "min.insync.replicas"
+LOOK_AGAIN_S = 0.5
+
+
+def refusal(partition: Partition, state: PartitionView, node: int, min_isr: int) -> str | None:
+    """Return why a replica must not be given up now; None when it may. Pure."""
+    name = name_of(partition)
+    if node not in state.replicas:
+        return f"{name} has no replica on node {node}, only on {_list(state.replicas)}"
+    if state.leader < 0:
+        return f"nobody leads {name}: there is nobody to fetch it from"
+    if state.leader == node:
+        others = [each for each in state.replicas if each != node]
+        order = _list([*others, node], ",")
+        return (
+            f"node {node} leads {name}; let another one lead first:"
+            f" dlogctl partition reassign {name}={order}, then dlogctl partition elect {name}"
+        )
+    good = [each for each in state.isr if each != node]
+    if len(good) < max(1, min_isr):
+        return (
+            f"without node {node} only {len(good)} replicas of {name} are in sync, and"
+            f" {MIN_ISR} is {min_isr}: acks=all would be refused meanwhile"
+        )
+    return None
+
+
+def _list(nodes: Sequence[int], separator: str = ", ") -> str:
+    return separator.join(map(str, nodes))
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl partition repair events-3 --node 2", "Node 2 fetches its replica anew."),
+        ("dlogctl partition repair events-3 --node 2 --dry-run", "Would it be safe?"),
+    ),
+)
+@click.argument("name", metavar="PARTITION", shell_complete=complete_topics)
+@click.option("--node", type=click.IntRange(min=0), required=True, metavar="ID",
+              shell_complete=complete_nodes, help="Whose replica is fetched anew.")  # fmt: skip
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only say whether it would be done.")
+@common_options
+@click.pass_context
+def repair(context: click.Context, name: str, node: int, yes: bool, dry_run: bool) -> int:
+    """Fetch a partition's replica on a node anew from the leader; return when it is in sync.
+
+    Refused for the leader, and when fewer than min.insync.replicas other replicas are in sync.
+    """
+    settings = settings_of(context)
+    with connected(settings) as client:
+        view = client.run(client.admin.describe_topics)
+        key = one(view, name)
+        state = view.topics[key[0]].partitions[key[1]]
+        why_not = refusal(key, state, node, _min_isr(client, key[0]))
+        if why_not is not None:
+            raise click.ClickException(why_not)
+        if dry_run:
+            click.echo(f"{name_of(key)}: node {node} would fetch its replica anew")
+            return exit_codes.OK
+        if not yes:
+            click.confirm(
+                f"Delete the replica of {name_of(key)} on node {node} and fetch it anew?",
+                abort=True,
+                err=True,
+            )
+        rest = [each for each in state.replicas if each != node]
+        _move(client, key, rest)
+        click.echo(
+            f"{name_of(key)}: the replica on node {node} is gone; fetching it anew", err=True
+        )
+        _move(client, key, list(state.replicas))
+    click.echo(f"{name_of(key)}: the replica on node {node} is in sync")
+    settings.suggest(f"dlogctl partition verify {name_of(key)}")
+    return exit_codes.OK
+
+
+def _min_isr(client: BlockingClient, topic: str) -> int:
+    entries = client.run(lambda: client.admin.describe_configs(Resource.TOPIC, topic))
+    found = next((each.value for each in entries if each.name == MIN_ISR), None)
+    return int(found) if found and found.isdecimal() else 1
+
+
+def _move(client: BlockingClient, key: Partition, replicas: Sequence[int]) -> None:
+    """Give a partition these replicas; return when they are in sync."""
+    outcomes = client.run(lambda: client.admin.alter_reassignments({key: replicas}))
+    error = outcomes.get(key)
+    if error is not None:
+        raise error
+    while True:
+        view = client.run(client.admin.describe_topics)
+        state = view.topics[key[0]].partitions[key[1]]
+        if set(state.replicas) == set(replicas) and set(replicas) <= set(state.isr):
+            return
+        time.sleep(LOOK_AGAIN_S)

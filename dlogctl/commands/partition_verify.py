@@ -1,0 +1,156 @@
+"""`dlogctl partition verify`: are all replicas of partitions the same, byte for byte?
+
+Each node reads its own disk and tells checksums of ranges of offsets, over HTTP (`/digest`, where
+`/status` is); they are compared here. Nothing is changed, and nothing is read fast.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import urlencode
+
+import click
+
+from dlog.client.blocking import BlockingClient
+from dlog.client.views import ClusterView
+from dlog.errors import DlogError
+from dlog.transport import Address
+from dlogctl import exit_codes
+from dlogctl.completing import complete_topics
+from dlogctl.digests import Answer, Finding, common_range, compare, findings_of_heads
+from dlogctl.groups import ExampleCommand
+from dlogctl.http_status import get_json, http_address
+from dlogctl.output import Column, Output, format_count
+from dlogctl.partition_names import Partition, name_of, named
+from dlogctl.session import connected
+from dlogctl.settings import Settings, common_options, settings_of
+
+PIECE_TIMEOUT_S = 30.0
+COLUMNS = (
+    Column("TOPIC", "topic"),
+    Column("PARTITION", "partition", right=True),
+    Column("NODE", "node", right=True),
+    Column("FOUND", "what"),
+    Column("FROM", "first_offset", right=True),
+    Column("TO", "next_offset", right=True),
+    Column("REASON", "reason"),
+)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        ("dlogctl partition verify events", "All replicas of a topic."),
+        ("dlogctl partition verify events-3 --from 100000", "One partition, from an offset on."),
+    ),
+)
+@click.argument(
+    "names", nargs=-1, required=True, metavar="TOPIC|PARTITION...", shell_complete=complete_topics
+)
+@click.option("--from", "first", type=click.IntRange(min=0), help="From this offset on.")
+@click.option("--to", "end", type=click.IntRange(min=0), help="Up to this offset, exclusive.")
+@common_options
+@click.pass_context
+def verify(
+    context: click.Context, names: tuple[str, ...], first: int | None, end: int | None
+) -> int:
+    """Compare the replicas of partitions on their disks, by checksums of ranges of offsets.
+
+    Only what all replicas must have is compared: from the last log start to the least high
+    watermark. The exit code is 10 when a replica differs, is damaged or out of service, 2 when a
+    node could not be asked.
+    """
+    settings = settings_of(context)
+    with connected(settings) as client:
+        view = client.run(client.admin.describe_topics)
+        wanted = named(view, names)
+        checker = _Checker(client, settings, view)
+        rows: list[dict[str, Any]] = []
+        records = 0
+        for key in wanted:
+            found, count = client.run(lambda key=key: checker.check(key, first, end))  # type: ignore[misc]
+            records += count
+            rows += [{"topic": key[0], "partition": key[1], **asdict(each)} for each in found]
+    output = Output(settings)
+    output.rows(rows, COLUMNS)
+    if output.for_people:
+        said = "no differences" if not rows else format_count(len(rows), "finding")
+        about = f"{format_count(len(wanted), 'partition')}, {records} offsets compared"
+        click.echo(f"{about}: {said}", err=True)
+    if rows:
+        settings.suggest("dlogctl partition repair PARTITION --node ID")
+    if any(row["what"] != "unreachable" for row in rows):
+        return exit_codes.UNHEALTHY
+    return exit_codes.UNREACHABLE if rows else exit_codes.OK
+
+
+class _Checker:
+    """Asks nodes for digests, piece by piece."""
+
+    def __init__(self, client: BlockingClient, settings: Settings, view: ClusterView) -> None:
+        self._client = client
+        self._settings = settings
+        self._view = view
+        self._addresses: dict[int, Address] = {}
+
+    async def check(
+        self, key: Partition, first: int | None, end: int | None
+    ) -> tuple[list[Finding], int]:
+        """Return what is wrong with a partition, and how many offsets were compared."""
+        state = self._view.topics[key[0]].partitions[key[1]]
+        heads, found = await self._ask_all(key, list(state.replicas), {})
+        found += findings_of_heads(heads)
+        working = [node for node, head in heads.items() if head["error"] is None]
+        low, high = common_range({node: heads[node] for node in working})
+        low = max(low, first or 0)
+        high = high if end is None else min(high, end)
+        if len(working) < 2 or low >= high:
+            return found, 0
+        leader = state.leader if state.leader in working else working[0]
+        offset = low
+        while offset < high:
+            following, pieces = await self._piece(key, leader, working, offset, high)
+            found += pieces
+            if following is None or following <= offset:
+                break
+            offset = following
+        return found, offset - low
+
+    async def _piece(
+        self, key: Partition, leader: int, working: list[int], offset: int, end: int
+    ) -> tuple[int | None, list[Finding]]:
+        """Compare one piece, as long as the leader's node likes to read at once."""
+        answers, found = await self._ask_all(key, [leader], {"from": offset, "to": end})
+        if leader not in answers or answers[leader].get("error") is not None:
+            return None, found + compare(answers, leader)
+        following = int(answers[leader]["next"])
+        others = [node for node in working if node != leader]
+        # Exactly so much, though they may have to read a little more to get there.
+        query = {"from": offset, "to": following, "whole": 1}
+        more, missing = await self._ask_all(key, others, query)
+        return following, found + missing + compare(answers | more, leader)
+
+    async def _ask_all(
+        self, key: Partition, nodes: list[int], query: Mapping[str, Any]
+    ) -> tuple[dict[int, Answer], list[Finding]]:
+        asked = await asyncio.gather(*(self._ask(key, node, query) for node in nodes))
+        answers = {node: each for node, each in zip(nodes, asked, strict=True)
+                   if not isinstance(each, Finding)}  # fmt: skip
+        return answers, [each for each in asked if isinstance(each, Finding)]
+
+    async def _ask(self, key: Partition, node: int, query: Mapping[str, Any]) -> Answer | Finding:
+        words = {"topic": key[0], "partition": key[1], **query}
+        try:
+            address = await self._address(node)
+            return await get_json(address, f"/digest?{urlencode(words)}", PIECE_TIMEOUT_S)
+        except DlogError as error:
+            return Finding(node=node, what="unreachable", reason=f"{name_of(key)}: {error}")
+
+    async def _address(self, node: int) -> Address:
+        if node not in self._addresses:
+            known = self._view.nodes.get(node)
+            if known is None:
+                raise DlogError(f"node {node} is down")
+            self._addresses[node] = await http_address(self._client, known)
+        return self._addresses[node]

@@ -1,0 +1,135 @@
+"""Which partitions go into the frames of a replication stream, and at what cost."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dlog.errors import NotLeaderOrFollowerError, ProtocolError
+from dlog.types import NodeId
+from dlogd.intake import FrameMemory
+from dlogd.replication import stream
+from dlogd.server.fed import Taken
+from dlogd.server.feed import FRAME_BYTES, Feed
+from dlogd.server.replies import Replies
+from dlogd.server.slots import RangePiece
+from dlogd.server.window import DISK_FRAMES_MAX, FRAMES_MAX, WINDOW_BYTES, Window
+
+
+class Source:
+    """A partition with batches of one size, for ever."""
+
+    def __init__(self, handle: int, batch_bytes: int, *, is_disk: bool) -> None:
+        self.handle = handle
+        self.batch_bytes = batch_bytes
+        self.is_disk = is_disk
+        self.is_marked = self.is_resting = False
+        self.has_more = True
+        self.taken = self.looks = 0
+
+    def take(self, bytes_max: int, *, is_first: bool) -> Taken:
+        self.looks += 1
+        fits = is_first or self.batch_bytes <= bytes_max
+        self.taken += fits
+        size = self.batch_bytes if fits else 0
+        return Taken(0, size, [], self.is_disk and fits, (0, False))
+
+    def put_back(self, taken: Taken) -> None:
+        self.taken -= 1
+
+    def row(self, taken: Taken) -> stream.DataRow:
+        return self.handle, 0, 0, 0, taken.bytes, 0
+
+
+class Owner:
+    """What a feed needs of the node."""
+
+    def __init__(self) -> None:
+        self.engine = self.clock = self
+        self.frames = FrameMemory(1 << 20)
+        self.receive = bytearray(1024)
+        self.held: Any = None
+
+    def defer(self, work: Any) -> None:
+        pass
+
+    def now_ms(self) -> int:
+        return 0
+
+    def wait_us(self, fed: Any, size: int) -> int:
+        return 0
+
+
+def feed_of(sources: list[Source], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[int]]:
+    monkeypatch.setattr("dlogd.server.feed.Replies", lambda *_: None)
+    feed: Any = Feed(Owner(), asyncio.new_event_loop(), NodeId(2), 1, "peer")  # type: ignore[arg-type]
+    sent: list[int] = []
+    feed._transport = feed
+    feed._send = lambda pieces: sent.append(len(pieces))
+    for each in sources:
+        feed.mark(each)
+    return feed, sent
+
+
+def test_a_frame_from_a_disk_does_not_cost_a_look_at_all_that_are_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources = [Source(number, FRAME_BYTES, is_disk=True) for number in range(1000)]
+    feed, sent = feed_of(sources, monkeypatch)
+    feed._run()
+    assert len(sent) == DISK_FRAMES_MAX
+    looks = sum(each.looks for each in sources)
+    for taken in range(1, 101):
+        frame = stream.encode_progress(taken, [(9999, 0, 0, 0)])
+        feed._take(memoryview(frame), 4, len(frame))
+        feed._run()
+    assert len(sent) == DISK_FRAMES_MAX + 100
+    assert sum(each.looks for each in sources) - looks <= 300
+    assert max(each.taken for each in sources) <= 2, "each has its turn"
+
+
+def test_a_large_batch_has_its_turn_beside_a_partition_that_never_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources = [Source(1, 300 << 10, is_disk=False), Source(2, 400 << 10, is_disk=False)]
+    feed, sent = feed_of(sources, monkeypatch)
+    feed._run()
+    assert len(sent) > 10
+    assert min(each.taken for each in sources) > 10
+
+
+def test_what_is_under_way_is_bounded_in_bytes_and_frames() -> None:
+    window = Window()
+    window.on_sent(WINDOW_BYTES - 1, is_disk=True)
+    assert window.is_open and window.may_read
+    window.on_sent(1, is_disk=True)
+    assert not window.is_open and not window.may_read
+    for nonsense in (-1, 3):
+        with pytest.raises(ProtocolError):
+            window.on_taken(nonsense)
+    window.on_taken(2)
+    assert window.is_open and window.may_read
+    for _ in range(FRAMES_MAX):
+        assert window.is_open
+        window.on_sent(0, is_disk=False)
+    assert not window.is_open
+
+
+@pytest.mark.parametrize("is_under_way", [True, False])
+def test_a_partition_that_ends_takes_others_with_it_only_when_its_bytes_are_under_way(
+    is_under_way: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed, sent = feed_of([], monkeypatch)
+    mine, other = SimpleNamespace(acquire=print, cut_count=0), SimpleNamespace(cut_count=0)
+    replies: Any = Replies(feed._owner, feed._owner.held, print, print)  # type: ignore[arg-type]
+    feed._replies = replies
+    replies._out.append(RangePiece(mine if is_under_way else other, 0, 10))
+    fed: Any = Source(1, 1, is_disk=False)
+    fed.partition = SimpleNamespace(log=SimpleNamespace(segments=[mine]))
+    feed._fed[1] = fed
+    aborted: list[str] = []
+    feed.abort = aborted.append
+    feed.refuse(fed, NotLeaderOrFollowerError("another leads"))
+    feed._loop.run_until_complete(asyncio.sleep(0))
+    assert (bool(aborted), bool(sent)) == (is_under_way, not is_under_way)

@@ -1,0 +1,277 @@
+"""Followers whose connection, log or role changes at the wrong moment."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlog.errors import NotLeaderOrFollowerError, TransportError
+from dlog.types import LeaderEpoch, NodeId
+from dlogd.replication import stream, taking
+from dlogd.replication.fetcher import Fetcher
+from dlogd.replication.follower_append import append_as_follower
+from dlogd.replication.following import NO_HANDLE, Following
+from dlogd.replication.partition import Partition
+from dlogd.replication.quota import RateLimiter
+from dlogd.replication.stream import Refusal
+from dlogd.replication.taking import FetchCounters, Taking
+from dlogd.storage.log import PartitionLog
+from tests.fakes.front import Front
+from tests.fakes.small_fleet import SmallFleet, tell
+from tests.unit.test_partition import batch, check
+
+
+def following_of(fleet: SmallFleet, node_id: int, topic: str) -> tuple[Any, Any]:
+    """Return a node's fetcher and what it follows of a topic."""
+    replicating = fleet.broker(node_id).replicating
+    assert replicating is not None
+    following = replicating.fetching.current((fleet.image.topics[topic].topic_id, 0))
+    assert isinstance(following, Following)
+    assert isinstance(following.fetcher, Fetcher)
+    return following.fetcher, following
+
+
+async def on_node(fleet: SmallFleet, fetcher: Any, work: Callable[[], Any]) -> Any:
+    """Do something where the node does its own."""
+    found: list[Any] = []
+    fetcher._loop.call_soon(lambda: found.append(work()))
+    await fleet.until(lambda: found)
+    return found[0]
+
+
+def test_nobody_leads_or_follows_from_the_moment_that_a_cut_is_decided() -> None:
+    """Else a leader's log is cut, or a new leader is told of what is cut a moment later."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.produce("t", b"a", b"b", b"c")
+        await fleet.until_in_sync("t")
+        node_id = fleet.followers("t")[0]
+        fetcher, following = following_of(fleet, node_id, "t")
+        partition = following.partition
+        refusal = Refusal(following.handle, 0, partition.log.last_epoch, 1, 0, 1)
+        frame = bytearray(stream.encode_refused((refusal,)))
+
+        def refuse() -> tuple[bool, int]:
+            fetcher._taking.take(frame, 4, len(frame))
+            fetcher.subscribe(following)
+            fetcher._send()
+            return partition.is_cutting, following.handle
+
+        assert await on_node(fleet, fetcher, refuse) == (True, NO_HANDLE)
+        await fleet.until(lambda: fetcher._counters.truncations_total == 1)
+        await fleet.until_in_sync("t")
+        assert partition.log.log_end_offset == 3
+
+    tell(story)
+
+
+def test_a_log_that_begins_anew_goes_on_over_the_next_connection() -> None:
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.produce("t", b"a", b"b", b"c")
+        await fleet.until_in_sync("t")
+        node_id = fleet.followers("t")[0]
+        fetcher, following = following_of(fleet, node_id, "t")
+        partition, cutter = following.partition, fetcher._services.cutter
+        real = cutter.start_at
+
+        async def slow(*place: Any) -> None:
+            fetcher._link.close(TransportError("lost"))
+            await asyncio.sleep(1)
+            assert fetcher.is_connected
+            await real(*place)
+
+        def begin() -> None:
+            cutter.start_at = slow
+            fetcher._taking._hold = lambda cursor: None
+            fetcher._taking._begin_log(following, 0, None)
+
+        await on_node(fleet, fetcher, begin)
+        await fleet.until(lambda: fetcher._counters.truncations_total == 1)
+        await fleet.sleep(2)
+        await fleet.until(lambda: partition.log.log_end_offset == 3)
+        await fleet.until_in_sync("t")
+
+    tell(story)
+
+
+def test_a_partition_that_rests_is_subscribed_once_over_the_next_connection() -> None:
+    """Twice would be for ever: each time the leader ends the earlier one."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.until_in_sync("t")
+        fetcher, following = following_of(fleet, fleet.followers("t")[0], "t")
+        refusals = fetcher._counters.refusals_total
+        following.rest_s = 2.0
+        await on_node(fleet, fetcher, lambda: fetcher._taking._leave(following))
+        await on_node(fleet, fetcher, lambda: fetcher._link.close(TransportError("lost")))
+        await fleet.sleep(10)
+        assert fetcher._counters.refusals_total == refusals
+        assert following.handle != NO_HANDLE
+        await fleet.produce("t", b"a")
+        await fleet.until_in_sync("t")
+
+    tell(story)
+
+
+def test_a_follower_comes_into_sync_while_its_leader_never_rests() -> None:
+    """Its word is always older than the watermark, so the watermark has to wait for it."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t", replicas=2, min_insync_replicas="1")
+        leader, absent = fleet.leader("t"), fleet.followers("t")[0]
+        fleet.host(absent).is_held_down = True
+        fleet.host(absent).crash()
+        await fleet.until(lambda: absent not in fleet.state("t").isr)
+        fleet.host(absent).is_held_down = False
+        fleet.host(absent).boot()
+        is_over = False
+
+        async def load() -> None:
+            while not is_over:
+                await fleet.sleep(fleet.rng.random() * 0.02)
+                await fleet.produce("t", b"x")
+
+        producers = [asyncio.ensure_future(load()) for _ in range(30)]
+        await fleet.until(lambda: fleet.is_up(absent))
+        await fleet.until(lambda: absent in fleet.state("t").isr, seconds=6)
+        is_over = True
+        await asyncio.gather(*producers)
+        assert fleet.leader("t") == leader
+
+    tell(story, latency_us=5000)
+
+
+def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader would send the rest twice, and the follower would have to begin anew."""
+    resumptions: list[Callable[[], None]] = []
+    monkeypatch.setattr(PartitionLog, "when_writable", lambda _, work: resumptions.append(work))
+
+    def first_only(*place: Any) -> int:
+        monkeypatch.setattr(taking, "append_as_follower", append_as_follower)
+        partition, buffer, start, _, now_ms = place
+        return append_as_follower(partition, buffer, start, start + size, now_ms)
+
+    two = [bytes(batch(leader_epoch=3)), bytes(batch(leader_epoch=3, base_offset=1))]
+    size = len(two[0])
+    rows = [(1, 0, 0, 0, 2 * size, stream.MORE)]
+    frame = bytearray(stream.encode_data(rows, 2 * size) + b"".join(two))
+
+    class Held:
+        def hold(self) -> tuple[bytearray, int]:
+            return frame, 4
+
+        def go_on(self) -> None:
+            pass
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
+        reports: list[Any] = []
+        nothing: Any = None
+        mine = Taking(
+            NodeId(2),
+            nothing,
+            nothing,
+            asyncio.get_running_loop(),
+            front.clock,
+            FetchCounters(),
+            RateLimiter(),
+            node_id=NodeId(1),
+            subscribe=nothing,
+            report=reports.append,
+            on_taken=lambda _: None,
+            on_cut=nothing,
+        )
+        mine.begin(Held())  # type: ignore[arg-type]
+        key = (partition.topic_id, 0)
+        following = Following(key, partition, NodeId(2), LeaderEpoch(3), nothing)
+        following.handle, mine.by_handle[1] = 1, following
+        monkeypatch.setattr(taking, "append_as_follower", first_only)
+        assert not mine.take(frame, 4, len(frame))
+        await partition.log.flush()
+        assert partition.log.promised_offset == 1
+        assert following.progress() == (1, 0, 0, 0) and not reports
+        resumptions.pop()()
+        assert reports == [following]
+        assert following.progress() == (1, 1, 2, 0)
+        following.rest_s = 1.0
+        nothing_new = bytearray(stream.encode_data([(1, 0, 0, 2, 0, 0)], 0))
+        assert mine.take(nothing_new, 4, len(nothing_new))
+        assert following.rest_s == 1.0, "what fails again and again is not tried at once again"
+        following.said = 2
+        assert following.progress() is None, "less than before is not said"
+
+    check(scenario, tmp_path)
+
+
+def test_who_left_an_idle_partition_comes_back_after_retention() -> None:
+    """Both have dropped the same, but nothing is sent any more that would say so."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.produce("t", *[b"%d" % number for number in range(10)])
+        await fleet.until_in_sync("t")
+        for node_id in (1, 2, 3):
+            broker, plog = fleet.broker(node_id), fleet.replica(node_id, "t").log
+            broker._loop.call_soon(broker._tasks.spawn, "trim", plog.trim_to(5))
+            await fleet.until(lambda: plog.log_start_offset == 5)  # noqa: B023
+        leader, absent = fleet.leader("t"), fleet.followers("t")[0]
+        broker, partition = fleet.broker(leader), fleet.replica(leader, "t")
+        assert broker.replicating is not None and partition.leader is not None
+        isr = tuple(each for each in fleet.state("t").isr if each != absent)
+        key = (partition.topic_id, 0)
+        change = (key, partition, partition.leader, fleet.state("t"), isr)
+        broker._loop.call_soon(broker.replicating.keeper._propose, *change)
+        await fleet.until(lambda: absent not in fleet.state("t").isr)
+        await fleet.until_in_sync("t", seconds=20)
+
+    tell(story)
+
+
+def test_whatever_goes_wrong_with_a_connection_it_is_tried_again() -> None:
+    """Looking a strange host name up raises what is no network's error."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        fetcher, _ = following_of(fleet, fleet.followers("t")[0], "t")
+        real = fetcher._loop.create_connection
+
+        async def strange(*place: Any) -> Any:
+            fetcher._loop.create_connection = real
+            raise UnicodeError("label empty or too long")
+
+        fetcher._loop.create_connection = strange
+        await on_node(fleet, fetcher, lambda: fetcher._link.close(TransportError("lost")))
+        await fleet.sleep(5)
+        assert fetcher._loop.create_connection == real and fetcher.is_connected
+        await fleet.produce("t", b"a")
+        await fleet.until_in_sync("t", seconds=5)
+
+    tell(story)
+
+
+def test_who_parts_from_its_leader_below_its_own_beginning_begins_where_the_leader_does() -> None:
+    """After an unclean election: what it dropped by itself, its leader may have anew."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.produce("t", *[b"%d" % number for number in range(10)])
+        await fleet.until_in_sync("t")
+        node_id = fleet.followers("t")[0]
+        fetcher, following = following_of(fleet, node_id, "t")
+        plog = following.partition.log
+        broker = fleet.broker(node_id)
+        broker._loop.call_soon(broker._tasks.spawn, "trim", plog.trim_to(5))
+        await fleet.until(lambda: plog.log_start_offset == 5)
+        frame = bytearray(stream.encode_refused((Refusal(following.handle, 0, 0, 2, 0, 10),)))
+        await on_node(fleet, fetcher, lambda: fetcher._taking.take(frame, 4, len(frame)))
+        await fleet.until(lambda: plog.log_start_offset == 0)
+        await fleet.until_in_sync("t")
+
+    tell(story)

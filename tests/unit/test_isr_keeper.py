@@ -1,0 +1,189 @@
+"""Proposals to change an ISR count until it is sure what has become of them."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from dlog.errors import InvalidUpdateVersionError, NotControllerError, NotLeaderOrFollowerError
+from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
+from dlogd.metadata.image import (
+    Applied,
+    ClusterImage,
+    NodeRegistration,
+    Outcome,
+    PartitionImage,
+    Refused,
+    TopicImage,
+    Unknown,
+)
+from dlogd.replication.isr import IsrKeeper
+from dlogd.replication.leader_state import Leadership
+from dlogd.replication.partition import Partition
+from dlogd.replication.roles import leadership
+from dlogd.tasks import Tasks
+from tests.fakes.front import Front, until
+from tests.unit.test_partition import append, batch, check
+from tests.unit.test_replicated_partition import Follower
+
+ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
+NO_LEADER = Refused.of(NotControllerError("nobody leads"))
+
+
+class Store:
+    """Metadata that are what the test says; a proposal waits until the test settles it."""
+
+    def __init__(self, partition: Partition) -> None:
+        nodes = {
+            each: NodeRegistration(
+                node_id=each,
+                node_epoch=1,
+                directory_ids=(),
+                addresses=(),
+                rack=None,
+                version="1",
+                fenced=False,
+            )
+            for each in (ONE, TWO, THREE)
+        }
+        self.topic_id = partition.topic_id
+        self.proposed: list[tuple[Any, asyncio.Future[Outcome]]] = []
+        self.image = ClusterImage(nodes=nodes)
+        self.set((ONE, TWO), 7)
+
+    def set(self, isr: tuple[NodeId, ...], partition_epoch: int) -> PartitionImage:
+        partition = PartitionImage(
+            replicas=(ONE, TWO, THREE),
+            isr=isr,
+            leader=ONE,
+            leader_epoch=LeaderEpoch(3),
+            partition_epoch=PartitionEpoch(partition_epoch),
+        )
+        topic = TopicImage(name="t", topic_id=self.topic_id, partitions=(partition,))
+        self.image = replace(self.image, topics_by_id={topic.topic_id: topic})
+        return partition
+
+    def facts(self) -> Leadership:
+        return leadership(ONE, self.image.topics_by_id[self.topic_id].partitions[0], 1)
+
+    async def propose(self, command: Any, deadline_ms: int) -> Outcome:
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.proposed.append((command, outcome))
+        return await outcome
+
+    async def settle(self, outcome: Outcome) -> None:
+        number = len(self.proposed)
+        await until(lambda: len(self.proposed) >= number and not self.proposed[-1][1].done())
+        self.proposed[-1][1].set_result(outcome)
+        await asyncio.sleep(0.01)
+
+
+class Scene:
+    """A leader with a member and a follower that is about to join; some records are appended."""
+
+    def __init__(self, front: Front, partition: Partition) -> None:
+        self.partition = partition
+        self.store = Store(partition)
+        partition.lead(LeaderEpoch(3), self.store.facts())
+        self.two, self.three = Follower(partition, TWO), Follower(partition, THREE)
+        for each in (self.two, self.three):
+            each.progress.log_start_offset = partition.log.log_start_offset
+            each.promise(0)
+        key = (partition.topic_id, 0)
+        self.tasks = Tasks()
+        self.keeper = IsrKeeper(
+            self.store,  # type: ignore[arg-type]
+            ONE,
+            {key: partition},
+            clock=front.clock,
+            tasks=self.tasks,
+            new_id=lambda: UUID(int=len(self.store.proposed)),
+            node_epoch=lambda: 1,
+        )
+        self.keeper.start()
+        self.keeper.may_join(key)
+
+    async def append(self) -> int:
+        """Append what the leader and the member promise, and the follower does not have."""
+        end = append(self.partition, batch())[1]
+        await self.partition.log.flush()
+        self.two.promise(end)
+        return end
+
+
+def test_an_expansion_counts_when_its_lease_was_lost_and_came_back(tmp_path: Path) -> None:
+    """The epoch is the same, so what was proposed in it may still be applied."""
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        scene = Scene(front, partition)
+        store = scene.store
+        await until(lambda: store.proposed)
+        partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("no lease"))
+        partition.lead(LeaderEpoch(3), store.facts())
+        scene.two = Follower(partition, TWO)
+        end = await scene.append()
+        assert partition.high_watermark == 0, "node 3 may be a member by now"
+        store.set((ONE, TWO, THREE), 8)
+        await store.settle(Applied(version=1, value=8))
+        partition.lead(LeaderEpoch(3), store.facts())
+        assert partition.high_watermark == 0
+        Follower(partition, THREE).promise(end)
+        assert partition.high_watermark == end
+        await scene.tasks.close()
+
+    check(scenario, tmp_path)
+
+
+def test_who_is_refused_without_a_lease_does_not_count_later(tmp_path: Path) -> None:
+    async def scenario(front: Front, partition: Partition) -> None:
+        scene = Scene(front, partition)
+        await until(lambda: scene.store.proposed)
+        partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("no lease"))
+        await scene.store.settle(NO_LEADER)
+        partition.lead(LeaderEpoch(3), scene.store.facts())
+        scene.two = Follower(partition, TWO)
+        end = await scene.append()
+        assert partition.high_watermark == end
+        await scene.tasks.close()
+
+    check(scenario, tmp_path)
+
+
+def test_a_refusal_after_an_unknown_outcome_proves_nothing(tmp_path: Path) -> None:
+    """The first copy may be in the log of the quorum; that the second was not sent says nothing."""
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        scene = Scene(front, partition)
+        store = scene.store
+        await until(lambda: store.proposed)
+        await store.settle(Unknown(message="The deadline passed"))
+        await until(lambda: len(store.proposed) == 2)
+        await store.settle(NO_LEADER)
+        end = await scene.append()
+        assert partition.high_watermark == 0
+        await until(lambda: len(store.proposed) == 3)
+        command = store.proposed[-1][0]
+        refusal = Refused(code=1, message="by the machine")
+        outcomes = store.image.outcomes.with_newest(command.command_id, refusal, 10)
+        store.image = replace(store.image, outcomes=outcomes)
+        await store.settle(refusal)
+        assert partition.high_watermark == end
+        assert {each.command_id for each, _ in store.proposed} == {command.command_id}
+        await scene.tasks.close()
+
+    check(scenario, tmp_path)
+
+
+def test_a_refusal_because_the_isr_is_newer_waits_for_that(tmp_path: Path) -> None:
+    async def scenario(front: Front, partition: Partition) -> None:
+        scene = Scene(front, partition)
+        store = scene.store
+        await until(lambda: store.proposed)
+        store.set((ONE, TWO, THREE), 8)  # the partition has not been told yet
+        await store.settle(Refused.of(InvalidUpdateVersionError("it is 8")))
+        await scene.append()
+        assert partition.high_watermark == 0
+        await scene.tasks.close()
+
+    check(scenario, tmp_path)
