@@ -386,11 +386,14 @@ class Feed(asyncio.BufferedProtocol):
         head = stream.encode_data(rows, size)
         small = [each for each in pieces if type(each) is bytes]
         if len(small) == len(pieces):
-            self._replies.reply(b"".join((head, *small)) if small else head)
+            self._send((b"".join((head, *small)),))
         else:
             self._send((head, *pieces))
 
     def _send(self, pieces: tuple[Piece, ...]) -> None:
+        if len(pieces) == 1 and type(pieces[0]) is bytes:
+            self._replies.reply(pieces[0])
+            return
         self._replies.open().fill(pieces).drain()
 
 
