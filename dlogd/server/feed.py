@@ -383,12 +383,9 @@ class Feed(asyncio.BufferedProtocol):
     ) -> None:
         self._window.on_sent(size, is_disk=is_disk)
         self.sent_bytes_total += size
-        head = stream.encode_data(rows, size)
-        small = [each for each in pieces if type(each) is bytes]
-        if len(small) == len(pieces):
-            self._send((b"".join((head, *small)),))
-        else:
-            self._send((head, *pieces))
+        frame = (stream.encode_data(rows, size), *pieces)
+        copies = [each for each in frame if type(each) is bytes]
+        self._send((b"".join(copies),) if len(copies) == len(frame) else frame)
 
     def _send(self, pieces: tuple[Piece, ...]) -> None:
         if len(pieces) == 1 and type(pieces[0]) is bytes:
