@@ -1,6 +1,7 @@
 """Followers whose connection, log or role changes at the wrong moment."""
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,8 @@ from typing import Any
 import pytest
 
 from dlog.errors import NotLeaderOrFollowerError, TransportError
-from dlog.types import LeaderEpoch, NodeId
-from dlogd.replication import stream, taking
+from dlog.types import LeaderEpoch, NodeId, Offset
+from dlogd.replication import cuts, stream, taking
 from dlogd.replication.fetcher import Fetcher
 from dlogd.replication.follower_append import append_as_follower
 from dlogd.replication.following import NO_HANDLE, Following
@@ -275,3 +276,32 @@ def test_who_parts_from_its_leader_below_its_own_beginning_begins_where_the_lead
         await fleet.until_in_sync("t")
 
     tell(story)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_who_does_not_know_its_producers_after_a_cut_does_not_lead(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(front: Front, partition: Partition) -> None:
+        data = batch(producer_id=7, producer_epoch=0, base_sequence=0)
+        for part in (data, batch()):
+            partition.append_as_leader(part, 0, len(part), 1)
+        partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
+        real = cuts.load_producers
+
+        async def broken(*_: Any) -> bool:
+            assert partition.is_cutting
+            monkeypatch.setattr(cuts, "load_producers", real)
+            raise OSError(number, "the snapshot cannot be read")
+
+        monkeypatch.setattr(cuts, "READ_AGAIN_S", 0.01)
+        monkeypatch.setattr(cuts, "load_producers", broken)
+        cutter = cuts.Cutter(front.engine, front.clock)
+        try:
+            await cutter.truncate_to(partition, Offset(1))
+        except OSError:
+            assert partition.log.failed is not None
+        else:
+            assert len(partition.producers) == 1
+
+    check(scenario, tmp_path)
