@@ -5,6 +5,7 @@ Part of the composition: `dlogd.broker` makes one beside its `Clustering`.
 
 import asyncio
 import random
+from collections.abc import Mapping
 from functools import partial
 
 from dlog.types import NO_NODE, NodeId
@@ -14,13 +15,13 @@ from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.effective import throttled_rates
 from dlogd.metadata.image import ClusterImage, PartitionImage
 from dlogd.replication.cuts import Cutter
-from dlogd.replication.fetcher import FetchServices
+from dlogd.replication.fetcher import Fetcher, FetchServices
 from dlogd.replication.fetching import Fetching
 from dlogd.replication.following import Following
-from dlogd.replication.isr import IsrKeeper
+from dlogd.replication.isr import IsrCounters, IsrKeeper
 from dlogd.replication.link import LinkMemory
 from dlogd.replication.manager import ReplicaManager
-from dlogd.replication.mender import Mender
+from dlogd.replication.mender import MendCounters, Mender
 from dlogd.replication.partition import Partition
 from dlogd.replication.quota import RateLimiter
 from dlogd.replication.reconcile import Key
@@ -94,6 +95,26 @@ class Replicating:
         replicas.roles.on_role = self._on_role
         replicas.on_closed = self.fetching.leave
         clustering.server.streams = self.feeds
+
+    @property
+    def isr_counters(self) -> IsrCounters:
+        """Changes of ISRs."""
+        return self.keeper.counters
+
+    @property
+    def mend_counters(self) -> MendCounters:
+        """Damaged places."""
+        return self.mender.counters
+
+    @property
+    def sent_bytes_total(self) -> int:
+        """Bytes of records that followers were sent."""
+        return self.feeds.sent_bytes_total
+
+    @property
+    def fetchers(self) -> Mapping[NodeId, Fetcher]:
+        """Leaders that are followed."""
+        return self.fetching.fetchers
 
     def start(self, image: ClusterImage) -> None:
         """Keep ISRs and feed followers from now on."""

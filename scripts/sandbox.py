@@ -1,6 +1,7 @@
 """`dlogctl sandbox` run by another program: the demo, the tests of the clients."""
 
 import contextlib
+import ctypes
 import re
 import select
 import signal
@@ -15,6 +16,9 @@ DLOGCTL = Path(sys.executable).with_name("dlogctl")
 READY = re.compile(r"(?:ready|restarted) bootstrap=(\S+) pids=(\S+)")
 START_S = 60
 STOP_S = 30
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class SandboxError(Exception):
@@ -37,6 +41,11 @@ class Sandbox:
         if found is None:
             raise SandboxError(f"{done.stdout}{done.stderr}{log_tails(self.folder)}")
         self.pids = _pids(found[2])
+
+
+def _end_with_parent() -> None:
+    """Run in the child: whoever is killed leaves no sandbox behind."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def log_tails(folder: Path) -> str:
@@ -86,6 +95,7 @@ def running_sandbox(
         stderr=subprocess.DEVNULL if is_quiet else None,
         text=True,
         start_new_session=True,
+        preexec_fn=_end_with_parent,
     ) as process:
         try:
             yield _wait_ready(process, folder)

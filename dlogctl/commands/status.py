@@ -22,12 +22,15 @@ from dlogctl.cluster import Cluster, is_healthy, lag_of, look_closely, silence_m
 from dlogctl.groups import ExampleCommand
 from dlogctl.health import gossip_notes, partition_counts, reasons_against
 from dlogctl.http_status import Asked, ask_node, get_status
+from dlogctl.lags import lags_of, worst_of
 from dlogctl.output import Column, Output, format_bytes, format_cell, format_duration
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogctl.watch import Watch, watch_option
 
 REASONS_SHOWN = 20
+LATE_MS = 1_000
+"""What is younger is on its way."""
 WRONG = (
     *("leaderless", "under_replicated", "under_min_isr", "at_min_isr", "offline_replicas"),
     *("reassigning", "non_preferred_leader"),
@@ -45,7 +48,14 @@ NODE_COLUMNS = (
     Column("CLIENTS", "connections", wide=True, right=True),
     Column("FLUSH", "flush_policy"),
     Column("P99", "flush_p99", right=True),
+    Column("BEHIND", "behind", right=True),
     Column("HTTP", "http", wide=True),
+)
+WORST_COLUMNS = (
+    Column("PARTITION", "partition"),
+    Column("NODE", "node", right=True),
+    Column("RECORDS", "lag_records", right=True),
+    Column("FOR", "late", right=True),
 )
 DISK_COLUMNS = (
     Column("NODE", "node", right=True),
@@ -63,6 +73,7 @@ MEANINGS = (
     ("offline replicas", "partitions with replicas on nodes or disks that are out of service"),
     ("non preferred leader", "partitions led by another node than the one that should"),
     ("LOGS", "partitions whose data the node, or the directory, holds"),
+    ("BEHIND", "what the node's replicas lack of their leaders, and for how long at most"),
     ("FLUSH, P99", "the node's flush policy, and what 99 % of its flushes take at most"),
     ("SIZE, FREE, USED", "of the file system, whoever uses it"),
 )
@@ -166,6 +177,8 @@ def _document(found: _Found) -> dict[str, Any]:
         "topics": len(topics),
         "partitions": {"total": sum(len(topic.partitions) for topic in topics), **wrong},
         "nodes": [_node_document(found, each) for each in cluster.nodes.values()],
+        "lags": lags_of(found.statuses.values()),
+        "worst_lags": worst_of(found.statuses.values()),
     }
 
 
@@ -181,6 +194,16 @@ def _node_row(node: Mapping[str, Any]) -> dict[str, Any]:
         "flush_policy": status.get("flush_policy"),
         "flush_p99": format_duration(flush_p99_ms / 1000 if flush_p99_ms else None),
     }
+
+
+def _behind(document: Mapping[str, Any], node: Mapping[str, Any]) -> str | None:
+    """Return what a node's replicas lack, None where nobody tells."""
+    lag = document.get("lags", {}).get(node["node"])
+    if lag is None:
+        return None
+    if lag["ms"] < LATE_MS:
+        return "-"
+    return f"{format_bytes(lag['bytes'])}, {format_duration(lag['ms'] / 1000)}"
 
 
 def _disk_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -225,7 +248,7 @@ def _show(document: Mapping[str, Any], settings: Settings, *, compact: bool) -> 
     if output.has_documents:
         output.document(document)
         return
-    rows = [_node_row(node) for node in document["nodes"]]
+    rows = [{**_node_row(node), "behind": _behind(document, node)} for node in document["nodes"]]
     if settings.output == "tsv":
         output.rows(rows, NODE_COLUMNS)
         return
@@ -249,6 +272,9 @@ def _show(document: Mapping[str, Any], settings: Settings, *, compact: bool) -> 
     output.rows(rows, NODE_COLUMNS, "nodes")
     if disks := _disk_rows(document):
         output.rows(disks, DISK_COLUMNS, "disks")
+    if worst := [each for each in document.get("worst_lags", ()) if each["lag_ms"] >= LATE_MS]:
+        late = [{**each, "late": format_duration(each["lag_ms"] / 1000)} for each in worst]
+        output.rows(late, WORST_COLUMNS, "replicas furthest behind")
     for title, meaning in MEANINGS if settings.explain and not compact else ():
         click.echo(f"{title}: {meaning}", err=True)
     for note in document["notes"]:

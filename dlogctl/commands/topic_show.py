@@ -15,7 +15,8 @@ from dlogctl import exit_codes
 from dlogctl.commands.config_show import explained_row, for_people
 from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output, format_cell
+from dlogctl.moves import bytes_to_go, sizes_of
+from dlogctl.output import Column, Output, format_bytes, format_cell
 from dlogctl.reasons import explain
 from dlogctl.session import connected, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of
@@ -153,6 +154,7 @@ async def _describe(client: BlockingClient, settings: Settings, name: str) -> di
         }
         for each in view.partitions
     ]
+    await _add_behind(client, view, partitions)
     configs = await client.admin.describe_configs(Resource.TOPIC, name)
     explained = [explained_row(each) for each in sorted(configs, key=lambda each: each.name)]
     return {
@@ -163,11 +165,36 @@ async def _describe(client: BlockingClient, settings: Settings, name: str) -> di
     }
 
 
+async def _add_behind(client: BlockingClient, view: TopicView, rows: list[dict[str, Any]]) -> None:
+    """Say of replicas out of sync how much they lack of their leader, where the nodes tell."""
+    away = {
+        each.partition: [node for node in each.replicas if node not in each.isr]
+        for each in view.partitions
+        if each.leader >= 0
+    }
+    leaders = {each.leader for each in view.partitions if away.get(each.partition)}
+    missing = {node for nodes in away.values() for node in nodes}
+    sizes = await sizes_of(client.admin, leaders | missing) if missing else {}
+    for row, each in zip(rows, view.partitions, strict=True):
+        key = (view.name, each.partition)
+        nodes = away.get(each.partition, [])
+        row["behind_bytes"] = bytes_to_go(key, each.leader, nodes, each.isr, sizes)
+        row["behind"] = ", ".join(
+            f"{node}: {format_bytes(size)}"
+            for node, size in row["behind_bytes"].items()
+            if size is not None
+        )
+
+
 def _partition_columns(rows: list[dict[str, Any]]) -> tuple[Column, ...]:
-    """Return the columns; where there is an error, it is shown in every format."""
-    if not any(row["error"] for row in rows):
-        return PARTITION_COLUMNS
-    return (*PARTITION_COLUMNS[:-2], Column("ERROR", "error"), PARTITION_COLUMNS[-1])
+    """Return the columns; what is wrong somewhere is shown in every format."""
+    columns = list(PARTITION_COLUMNS)
+    if any(row["behind"] for row in rows):
+        place = next(n for n, each in enumerate(columns) if each.key == "log_start_offset")
+        columns.insert(place, Column("BEHIND", "behind"))
+    if any(row["error"] for row in rows):
+        columns[-2] = Column("ERROR", "error")
+    return tuple(columns)
 
 
 def _show_reasons(output: Output, rows: list[dict[str, Any]]) -> None:

@@ -15,6 +15,7 @@ from dlogd.replication.manager import ReplicaManager
 from dlogd.status.cluster import Clustered, ClusterReport
 from dlogd.status.digest import DigestPage
 from dlogd.status.pages import ACTIVE
+from dlogd.status.replication import Replicates, ReplicationReport
 from dlogd.storage.manager import LogManager
 from dlogd.telemetry import metrics
 from dlogd.telemetry.metrics import Sample, Telemetry
@@ -40,6 +41,10 @@ class Node(Protocol):
     def clustering(self) -> Clustered | None:
         """None: the node is a cluster of its own."""
 
+    @property
+    def replicating(self) -> Replicates | None:
+        """None: the node is a cluster of its own."""
+
 
 class NodeReport:
     """Reads the node when somebody asks; keeps nothing but the time of the start."""
@@ -50,6 +55,7 @@ class NodeReport:
         self._started_ms = clock.now_ms()
         self._cluster_report: ClusterReport | None = None
         self._digests = DigestPage()
+        self._replication_report: ReplicationReport | None = None
 
     @property
     def state(self) -> str:
@@ -116,8 +122,21 @@ class NodeReport:
             "flush_policy": str(node.config.flush.policy),
             "flush_p99_ms": round(flush.quantile(0.99) * 1000, 3),
             "storage": node.logs.status() if node.logs is not None else {},
+            "replication": self._replication_status(),
             **(cluster.status() if cluster is not None else {"lease": None, "fenced_nodes": []}),
         }
+
+    def _replication(self) -> ReplicationReport | None:
+        replicating = self._node.replicating
+        if self._replication_report is None and replicating is not None:
+            self._replication_report = ReplicationReport(replicating, self._clock)
+        return self._replication_report
+
+    def _replication_status(self) -> dict[str, Any] | None:
+        report, replicas = self._replication(), self._node.replicas
+        if report is None or replicas is None:
+            return None
+        return report.status(list(replicas.by_id.values()))
 
     async def digest(self, query: str) -> dict[str, Any]:
         """Return the content of /digest; raise HttpError."""
@@ -169,6 +188,9 @@ class NodeReport:
         yield Sample(metrics.TOPICS, (), len(image.topics) if image is not None else 0)
         if node.replicas is not None:
             yield from self._partition_samples(node.replicas)
+            replication = self._replication()
+            if replication is not None:
+                yield from replication.samples(list(node.replicas.by_id.values()))
         cluster = self._cluster()
         if cluster is not None:
             yield from cluster.samples()

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 PLACES_MAX = 64
 """Damaged places remembered per log; the oldest is found again when it is asked for."""
 REPEATS_MAX = 2
-"""How often a batch is sent again from the disk before its head is looked at."""
+"""How often a batch is sent again from the disk before it is looked at."""
 OFFSETS_MAX = 32
 
 
@@ -90,6 +90,10 @@ class Damage:
             del self._sent[next(iter(self._sent))]
         self._sent[offset] = count
         return count > REPEATS_MAX
+
+    def is_suspect(self, offset: int) -> bool:
+        """Whether `offset` was sent unseen too often; its batch has to be looked at as a whole."""
+        return self._sent.pop(offset, 0) > REPEATS_MAX
 
     def forget_place(self, place: Place) -> None:
         """A place is whole again."""

@@ -76,7 +76,7 @@ class LogReader:
         if segment.file is None and segment.state is not SegmentState.CREATING:
             return None
         try:
-            cursor = self._known(segment, offset) or self._look_up(segment, offset)
+            cursor = self._look_up(segment, offset)
             if cursor is None:
                 return None
             start = cursor.position
@@ -105,7 +105,7 @@ class LogReader:
 
     def _look_up(self, segment: Segment, offset: int) -> Cursor | None:
         """Find the batch that holds `offset`; None as well when it has been sent in vain."""
-        cursor = self._find(segment, offset)
+        cursor = self._known(segment, offset) or self._find(segment, offset)
         if cursor is not None and cursor.position < segment.written_position:
             is_on_disk = segment.tail.batch_fields(cursor.position) is None
             if is_on_disk and self._state.damage.is_doubtful(offset):
@@ -255,6 +255,8 @@ class LogReader:
         segment.acquire()  # so that its file stays open
         try:
             batches, bad_position = await self._walk_strictly(segment, place, end)
+            suspect = state.damage.is_suspect(offset)
+            bad = await self._bad_batch(segment, place[1], batches, offset) if suspect else None
         finally:
             segment.release()
         if state.segment_of(offset) is not segment or cut_count != self._cut_count:
@@ -264,9 +266,28 @@ class LogReader:
                 raise self._changed(segment, bad_position)
             first_offset = batches[-1][0] + batches[-1][6] + 1 if batches else place[0]
             state.damage.note(segment.path, bad_position, first_offset, next_offset, end)
+        if bad is not None:
+            state.damage.note(segment.path, *bad)
+            return
         cursor = cursor_of(segment, place[1], batches, offset)
         if cursor is not None:
             self._add(offset, cursor)
+
+    async def _bad_batch(
+        self, segment: Segment, position: int, batches: list[tuple[int, ...]], offset: int
+    ) -> tuple[int, int, int, int] | None:
+        """Return place and offsets of the batch that holds `offset` when its checksum is wrong.
+
+        Its readers have thrown it away again and again: nobody else looks at what is sent.
+        """
+        for fields in batches:
+            size, following = fields[1] + LENGTH_OVERHEAD_BYTES, fields[0] + fields[6] + 1
+            if fields[0] <= offset < following:
+                data = await self.bytes_of(segment, position, size)
+                is_good = len(data) < size or verify_crc(data, 0, size)
+                return None if is_good else (position, fields[0], following, position + size)
+            position += size
+        return None
 
     async def _walk_strictly(
         self, segment: Segment, place: tuple[int, int], end: int

@@ -196,6 +196,7 @@ class Chaos:
                 if self._load is not None:
                     changing.append(tasks.create_task(self._load.run()))
                 watching = [tasks.create_task(each.run()) for each in observers]
+                watching.append(tasks.create_task(striker.keep_up()))
                 await self._strike_until(striker, begun_s + self._plan.duration_s)
                 for each in (*clients, self.operator, *([self._load] if self._load else ())):
                     each.stop()

@@ -19,6 +19,8 @@ from tests.cluster.nodes import Cluster, Node
 from tests.cluster.operators import Operator
 from tests.cluster.replica_logs import flip_a_bit, folder_of, is_whole
 
+AGAIN = 75  # exit code, sysexits.h: EX_TEMPFAIL
+RESTART_S = 0.5
 HEAL_S = 90.0
 MEND_S = 120.0  # the scrub takes its time
 PAUSE_S = (0.3, 6.0)  # shorter and longer than a lease
@@ -58,6 +60,7 @@ class Striker:
         self._rng = rng
         self._tasks = tasks
         self._restarts: set[asyncio.Task[None]] = set()
+        self._starting = {each.node_id: asyncio.Lock() for each in targets.cluster.nodes}
         self._strikes: dict[str, Callable[[], Awaitable[None]]] = {
             "kill follower": self._kill_follower,
             "kill controller": self._kill_controller,
@@ -148,13 +151,25 @@ class Striker:
         await node.kill()
 
     def _restart(self, node: Node) -> None:
-        async def restart() -> None:
+        task = self._tasks.create_task(self._start(node))
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
+
+    async def _start(self, node: Node) -> None:
+        async with self._starting[node.node_id]:
             if not node.runs:
                 await node.start()
 
-        task = self._tasks.create_task(restart())
-        self._restarts.add(task)
-        task.add_done_callback(self._restarts.discard)
+    async def keep_up(self) -> None:
+        """Start again, as a service manager does, who ends with the wish for it; never returns.
+
+        Its port may be somebody else's for a moment.
+        """
+        while True:
+            await asyncio.sleep(RESTART_S)
+            for node in self._nodes:
+                if node.process is not None and node.process.returncode == AGAIN:
+                    await self._start(node)
 
     async def _kill_controller(self) -> None:
         controller = await self._controller()
@@ -256,8 +271,7 @@ class Striker:
         node = self._rng.choice(self._nodes)
         for _ in range(3):
             await self._kill_one(node)
-            if not node.runs:
-                await node.start()
+            await self._start(node)
             await asyncio.sleep(self._rng.uniform(0.2, 2.0))
         await self._kill_one(node)
         self._restart(node)

@@ -140,7 +140,7 @@ def test_l1_a_dead_follower_does_not_hold_everybody_up(stage: Stage) -> None:
             assert time.monotonic() - begun_s < 3 * LEASE_S
             begun_s = time.monotonic()
             await log.send(a, b"does not wait", timeout_ms=30_000)
-            assert time.monotonic() - begun_s < 1
+            assert time.monotonic() - begun_s < 2
             assert set((await log.view()).isr) == {1, 2}
         await log.until_whole()
 

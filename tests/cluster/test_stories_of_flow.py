@@ -31,7 +31,7 @@ def test_l3_a_hung_leader_stops_nobody_elses_followers(stage: Stage) -> None:
                 await other.send(b, b"%d" % number)
                 longest_s = max(longest_s, time.monotonic() - begun_s)
                 await asyncio.sleep(0.05)
-            assert longest_s < 1.5, longest_s
+            assert longest_s < 2.5, longest_s  # less than its lease
         await hung.until_whole()
 
     stage.play(story)

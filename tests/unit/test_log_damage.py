@@ -67,3 +67,29 @@ def test_a_damaged_length_is_an_error_where_it_is(
         assert not plog.damage.problems(plog.log_start_offset)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("number", [0, 3, 10, 13])
+def test_a_batch_whose_readers_throw_it_away_is_looked_at(number: int) -> None:
+    """Records are sent unseen: only who asks for them again and again says that they are bad."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await damaged(host, 1, BATCH_BYTES - 12)  # as it is
+        file = host.directory.open(file_name(0))
+        file.pwrite(b"\xee", BATCH_BYTES * number + 90)
+        file.close()
+        with pytest.raises(CorruptMessageError, match="is damaged"):
+            for _ in range(6):
+                await poll(plog, number)
+        (place,) = plog.damage.places
+        assert (place.first_offset, place.next_offset) == (number, number + 1)
+        assert (place.position, place.end_position) == (
+            BATCH_BYTES * number,
+            BATCH_BYTES * (number + 1),
+        )
+        for _ in range(20):
+            assert await poll(plog, number + 1), "others may be asked for as often as one likes"
+        assert len(plog.damage.places) == 1
+
+    run(scenario)

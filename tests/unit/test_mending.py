@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dlog.errors import CorruptMessageError, KafkaStorageError
+from dlog.errors import CorruptMessageError, DlogError, KafkaStorageError
 from dlogd.storage.damage import Place
 from dlogd.storage.files import Directory
 from dlogd.storage.log import PartitionLog
@@ -182,6 +182,37 @@ def test_what_the_scrub_finds_is_mended_from_another_replica(role: str) -> None:
         assert not broker.report.status()["problems"]
 
     tell(story, config=SCRUBBED)
+
+
+def test_what_a_consumer_throws_away_is_mended() -> None:
+    """Without any scrub: the leader sends records unseen, and hears of it by being asked again."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t", segment_bytes="4000")
+        await fleet.produce("t", *VALUES)
+        await fleet.until_in_sync("t")
+        leader = fleet.leader("t")
+        fleet.host(leader).stop(downtime_ns=100_000_000)  # so that nothing is in its memory
+        await fleet.until(lambda: not fleet.is_up(leader))
+        await fleet.until(lambda: fleet.is_up(leader))
+        await fleet.until_in_sync("t")
+        await fleet.admin.elect_leaders([("t", 0)])
+        await fleet.until(lambda: fleet.leader("t") == leader)
+        _harm(fleet, leader, 3)
+        for _ in range(100):
+            try:
+                assert await fleet.values("t", start=3) == VALUES[3:]
+                break
+            except DlogError:
+                await fleet.sleep(0.1)
+                await fleet.cluster.metadata("t", refresh=True)
+        else:
+            raise AssertionError("It is not mended")
+        replicating = fleet.broker(leader).replicating
+        assert replicating is not None and replicating.mender.counters.mended_total == 1
+        assert fleet.leader("t") == leader
+
+    tell(story, config={"scrub.interval": "-1"})
 
 
 def test_damage_that_all_replicas_share_stays_damage() -> None:

@@ -19,8 +19,8 @@ from dlogd.telemetry.metrics import (
     LoopMetrics,
     Sample,
     Telemetry,
-    all_specs,
 )
+from dlogd.telemetry.replication_metrics import all_specs
 
 
 def test_histogram_bounds_are_inclusive() -> None:

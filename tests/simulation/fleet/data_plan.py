@@ -113,7 +113,7 @@ def _topics(rng: random.Random, replicas_max: int) -> tuple[DataTopicPlan, ...]:
 
 def _producers(rng: random.Random, pace: float) -> tuple[DataProducerPlan, ...]:
     producers = []
-    for number in range(rng.choice((1, 2, 2, 3))):
+    for number in range(rng.choice((1, 1, 2, 2))):
         idempotent = rng.random() < 0.6
         producers.append(
             DataProducerPlan(

@@ -130,9 +130,9 @@ def draw(seed: int) -> FleetPlan:
     rng = random.Random(f"{seed}/fleet")
     nodes = rng.choice((3, 3, 3, 4, 5, 5, 6, 7))
     controllers = rng.choice([each for each in (1, 3, 3, 3, 5, 5) if each <= nodes])
-    quick = rng.random() < 0.75
+    quick = rng.random() < 0.8
     pace = 1.0 if quick else 3.5
-    active_ms = int(rng.choice((2500, 3500, 5000)) * (1.0 if quick else 2.5))
+    active_ms = int(rng.choice((2500, 3500, 5000)) * (1.0 if quick else 1.6))
     data_directories = rng.choice((("/data0",), ("/data0",), ("/data0", "/data1")))
     return FleetPlan(
         seed=seed,
@@ -162,7 +162,7 @@ def draw(seed: int) -> FleetPlan:
         racks=tuple(f"r{n % 3}" for n in range(nodes)) if rng.random() < 0.4 else (),
         network=_network(rng),
         threads=rng.random() < 0.7,
-        clients=rng.choice((1, 2, 3)),
+        clients=rng.choice((1, 1, 2)),
         client_interval_ms=int(rng.choice((30, 100, 300)) * pace),
         operator_interval_ms=int(rng.choice((60, 200, 800)) * pace),
         last_strike=rng.choice(("none", "crash", "crash", "power-cut", "pause")),
