@@ -147,6 +147,19 @@ def test_a_follower_comes_into_sync_while_its_leader_never_rests() -> None:
     tell(story, latency_us=5000)
 
 
+class Held:
+    """A link whose last frame stays where it is."""
+
+    def __init__(self, frame: bytearray) -> None:
+        self.frame = frame
+
+    def hold(self) -> tuple[bytearray, int]:
+        return self.frame, 4
+
+    def go_on(self) -> None:
+        pass
+
+
 def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,13 +176,6 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
     size = len(two[0])
     rows = [(1, 0, 0, 0, 2 * size, stream.MORE)]
     frame = bytearray(stream.encode_data(rows, 2 * size) + b"".join(two))
-
-    class Held:
-        def hold(self) -> tuple[bytearray, int]:
-            return frame, 4
-
-        def go_on(self) -> None:
-            pass
 
     async def scenario(front: Front, partition: Partition) -> None:
         partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
@@ -189,7 +195,7 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
             on_taken=lambda _: None,
             on_cut=nothing,
         )
-        mine.begin(Held())  # type: ignore[arg-type]
+        mine.begin(Held(frame))  # type: ignore[arg-type]
         key = (partition.topic_id, 0)
         following = Following(key, partition, NodeId(2), LeaderEpoch(3), nothing)
         following.handle, mine.by_handle[1] = 1, following
