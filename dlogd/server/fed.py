@@ -117,7 +117,7 @@ class Fed:
     # -- what the partition says
 
     def on_append(self) -> None:
-        """There is more to send."""
+        """There is more to send, or is about to be."""
         if not (self.is_marked or self.awaits_word or self.is_resting):
             self._feed.mark(self)
 
@@ -254,15 +254,14 @@ class Fed:
 
     def on_progress(self, promised: int, end: int, start: int, now_ms: int) -> None:
         """Credit the follower with what it has promised. Raises ProtocolError for nonsense."""
-        progress = self.progress
-        if not progress.promised_offset <= promised <= end <= self.partition.log.log_end_offset:
+        progress, partition = self.progress, self.partition
+        if not progress.promised_offset <= promised <= end <= partition.log.log_end_offset:
             raise ProtocolError(
-                f"{self.partition.topic_partition}: promised {promised} of {end} after"
-                f" {progress.promised_offset}, the leader has"
-                f" {self.partition.log.log_end_offset}"
+                f"{partition.topic_partition}: promised {promised} of {end} after"
+                f" {progress.promised_offset}, the leader has {partition.log.log_end_offset}"
             )
         progress.log_start_offset = Offset(start)
-        self.partition.on_progress(progress, promised, end, now_ms)
+        partition.on_progress(progress, promised, end, now_ms)
         if self.awaits_word and end > self.sent_offset:
             self.awaits_word = False
             self.sent_offset = Offset(end)
