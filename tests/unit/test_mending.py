@@ -215,6 +215,29 @@ def test_what_a_consumer_throws_away_is_mended() -> None:
     tell(story, config={"scrub.interval": "-1"})
 
 
+def test_what_a_new_replica_throws_away_is_mended_and_it_goes_on() -> None:
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t", segment_bytes="4000", replicas=2)
+        await fleet.produce("t", *VALUES)
+        await fleet.until_in_sync("t")
+        leader = fleet.leader("t")
+        fleet.host(leader).stop(downtime_ns=100_000_000)  # so that nothing is in its memory
+        await fleet.until(lambda: not fleet.is_up(leader))
+        await fleet.until(lambda: fleet.is_up(leader))
+        await fleet.until_in_sync("t")
+        await fleet.admin.elect_leaders([("t", 0)])
+        await fleet.until(lambda: fleet.leader("t") == leader)
+        _harm(fleet, leader, 3)
+        nodes = [leader, *(each for each in (1, 2, 3) if each != leader)]
+        await fleet.admin.alter_reassignments({("t", 0): nodes})
+        await fleet.until(lambda: len(fleet.state("t").isr) == 3, 120)
+        for node_id in nodes:
+            assert _on_disk(fleet, node_id) == VALUES
+        assert fleet.leader("t") == leader
+
+    tell(story, config={"scrub.interval": "-1"})
+
+
 def test_damage_that_all_replicas_share_stays_damage() -> None:
     async def story(fleet: SmallFleet) -> None:
         await fleet.create("t", segment_bytes="4000", replicas=2)
