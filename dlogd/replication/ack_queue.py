@@ -19,6 +19,10 @@ Judge = Callable[[WireError | None], tuple[WireError | None, int]]
 """Says what becomes of an outcome at this moment, and what time it is (`Clock.now_us`)."""
 
 
+LOOK_S_MIN = 0.05
+"""Between two looks for what is late: each passes over all that wait."""
+
+
 class AckQueue:
     """Who waits, in the order of appends: their end offsets ascend."""
 
@@ -83,7 +87,8 @@ class AckQueue:
             self._entries = deque(entry for entry in self._entries if entry[1] > now_s)
             self._settle(expired, self._late())
         if self._entries:
-            self._arm(min(self._timer_at_s, *(entry[1] for entry in self._entries)))
+            earliest_s = min(self._timer_at_s, *(entry[1] for entry in self._entries))
+            self._arm(max(earliest_s, now_s + LOOK_S_MIN))
 
     def _settle(self, entries: list[Entry], error: WireError | None) -> None:
         touched: dict[Drainable, None] = {}

@@ -6,12 +6,12 @@ from disk while the peer takes them, so that a fetch of any size costs at most o
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from dlogd.server.loading import HeldReads, Loading
 from dlogd.server.outlet import Buffers, Outlet
 from dlogd.server.pacing import SLICE_BYTES, TURN_BYTES_MIN
-from dlogd.server.slots import Piece, RangePiece, Slot, release_pieces
+from dlogd.server.slots import Piece, RangePiece, Slot, Source, release_pieces
 from dlogd.storage.engine import Engine
 
 GATHER_COUNT_MAX = 64
@@ -80,6 +80,10 @@ class Replies:
         """Whether an answer has not left completely."""
         return bool(self._out)
 
+    def is_sending_of(self, segments: Collection[Source]) -> bool:
+        """Whether bytes of some of these segments have not left completely."""
+        return any(isinstance(each, RangePiece) and each.segment in segments for each in self._out)
+
     def is_full(self, count_max: int) -> bool:
         """Whether no further request may be taken: too many wait, or the peer takes no answers."""
         return (
@@ -107,7 +111,11 @@ class Replies:
         """Answer a request at once; the slot is implied."""
         if self._slots or self._out:
             self.settle(self.open(), data)
-        elif not self._closed:
+        elif self._closed:
+            pass
+        elif len(data) < SLICE_BYTES:
+            self._send_small(data)
+        else:
             self._out.append(data)
             self.pump()
 
@@ -205,21 +213,26 @@ class Replies:
         """Send the only reply that is owed, by the shortest way."""
         self._slots.popleft()
         self._waiting_bytes = 0
+        if self._send_small(data):
+            self._on_progress()
+
+    def _send_small(self, data: bytes) -> bool:
+        """Send what nothing is before; return whether it was tried."""
         self._out.append(data)
         if self._blocked or self._loading.is_reading or self._outlet is None:
-            return
+            return False
         try:
             sent = self._outlet.send((data,))
         except OSError as error:
             self._on_error(error)
-            return
+            return False
         self.bytes_sent += sent
         if sent == len(data):
             self._out.popleft()
         else:
             self._out[0] = memoryview(data)[sent:]
             self._blocked = True
-        self._on_progress()
+        return True
 
     def _gather(self) -> tuple[Buffers, int]:
         """Return what is to be sent next, and its size; nothing when it is being read first."""

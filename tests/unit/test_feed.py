@@ -1,16 +1,19 @@
 """Which partitions go into the frames of a replication stream, and at what cost."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dlog.errors import ProtocolError
+from dlog.errors import NotLeaderOrFollowerError, ProtocolError
 from dlog.types import NodeId
 from dlogd.intake import FrameMemory
 from dlogd.replication import stream
 from dlogd.server.fed import Taken
 from dlogd.server.feed import FRAME_BYTES, Feed
+from dlogd.server.replies import Replies
+from dlogd.server.slots import RangePiece
 from dlogd.server.window import DISK_FRAMES_MAX, FRAMES_MAX, WINDOW_BYTES, Window
 
 
@@ -30,7 +33,7 @@ class Source:
         fits = is_first or self.batch_bytes <= bytes_max
         self.taken += fits
         size = self.batch_bytes if fits else 0
-        return Taken(0, size, [], self.is_disk and fits, (0, False))
+        return Taken(0, size, [], self.is_disk and fits, (0, False, None))
 
     def put_back(self, taken: Taken) -> None:
         self.taken -= 1
@@ -111,3 +114,22 @@ def test_what_is_under_way_is_bounded_in_bytes_and_frames() -> None:
         assert window.is_open
         window.on_sent(0, is_disk=False)
     assert not window.is_open
+
+
+@pytest.mark.parametrize("is_under_way", [True, False])
+def test_a_partition_that_ends_takes_others_with_it_only_when_its_bytes_are_under_way(
+    is_under_way: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed, sent = feed_of([], monkeypatch)
+    mine, other = SimpleNamespace(acquire=print, cut_count=0), SimpleNamespace(cut_count=0)
+    replies: Any = Replies(feed._owner, feed._owner.held, print, print)  # type: ignore[arg-type]
+    feed._replies = replies
+    replies._out.append(RangePiece(mine if is_under_way else other, 0, 10))
+    fed: Any = Source(1, 1, is_disk=False)
+    fed.partition = SimpleNamespace(log=SimpleNamespace(segments=[mine]))
+    feed._fed[1] = fed
+    aborted: list[str] = []
+    feed.abort = aborted.append
+    feed.refuse(fed, NotLeaderOrFollowerError("another leads"))
+    feed._loop.run_until_complete(asyncio.sleep(0))
+    assert (bool(aborted), bool(sent)) == (is_under_way, not is_under_way)

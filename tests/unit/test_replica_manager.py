@@ -20,7 +20,7 @@ from dlog.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from dlog.types import NodeId
+from dlog.types import NodeId, PartitionEpoch
 from dlogd.clock import SystemClock
 from dlogd.config.schema import Config, build
 from dlogd.config.units import DiskReserve
@@ -282,9 +282,7 @@ def test_a_change_of_one_partition_costs_nothing_for_the_others(
 
             monkeypatch.setattr(ReplicaManager, "_change", change)
             topic = host.image.topics_by_id[topic_id]
-            other = replace(
-                topic.partitions[7], partition_epoch=topic.partitions[7].partition_epoch + 1
-            )  # type: ignore[arg-type]
+            other = replace(topic.partitions[7], partition_epoch=PartitionEpoch(99))
             partitions = (*topic.partitions[:7], other, *topic.partitions[8:])
             host.image = with_topics(host.image, [replace(topic, partitions=partitions)])
             host.tell()

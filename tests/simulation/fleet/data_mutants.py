@@ -18,6 +18,7 @@ from dlogd.replication.following import Following
 from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.leader_state import LeaderState
 from dlogd.replication.partition import Partition
+from dlogd.replication.taking import Taking
 from dlogd.server import feeds
 from dlogd.server.fed import Fed
 from dlogd.server.handlers.fetch import FetchWork
@@ -196,6 +197,24 @@ def _leave_the_files(_: Any) -> Any:
     return delete
 
 
+def _forget_what_was_proposed(original: Any) -> Any:
+    def begin_again(self: Any, epoch_start_offset: Any) -> None:
+        original(self, epoch_start_offset)
+        self.pending = ()
+
+    return begin_again
+
+
+def _cut_when_there_is_time(original: Any) -> Any:
+    """Take note of a cut only when its work begins: the role may be another one by then."""
+
+    def spawn(self: Any, following: Any, work: Any) -> None:
+        original(self, following, work)
+        following.partition.is_cutting = False
+
+    return spawn
+
+
 DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     "H1 nobody asks a follower for its history": ((feeds, "difference", _ignore_divergence),),
     "H2 followers give out offsets": (
@@ -234,6 +253,16 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
         (LogManager, "delete", _leave_the_files),
     ),
     "2.5 expansions under way do not count": ((LeaderState, "propose", _do_nothing),),
-    "2.9 every start is proven": ((starting, "start_proof", _prove_everything),),
     "KIP-207 a new leader shows an old watermark": ((Partition, "check_watermark", _do_nothing),),
+}
+
+# It is not known yet within how many seeds these are seen; `make mutants` leaves them out.
+UNPROVEN: dict[str, tuple[Patch, ...]] = {
+    "2.5 what was proposed is forgotten with the lease": (
+        (LeaderState, "begin_again", _forget_what_was_proposed),
+    ),
+    "2.2 a log is cut although it leads by then": (
+        (Taking, "_spawn_cut", _cut_when_there_is_time),
+    ),
+    "2.9 every start is proven": ((starting, "start_proof", _prove_everything),),
 }

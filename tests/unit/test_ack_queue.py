@@ -1,0 +1,49 @@
+"""Deadlines of acknowledgements: many that end one after the other are looked at together."""
+
+from collections.abc import Callable
+from typing import Any
+
+from dlog.errors import RequestTimedOutError, WireError
+from dlogd.replication.ack_queue import AckQueue
+from tests.unit.test_partition import Waiter
+
+
+class Timers:
+    """A loop that has only timers, and time that the test lets pass."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.waiting: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_at(self, at_s: float, work: Callable[[], None]) -> "Timers":
+        self.waiting = [(at_s, work)]  # the queue has one at a time
+        return self
+
+    def cancel(self) -> None:
+        self.waiting = []
+
+    def step(self) -> None:
+        (self.now_s, work), self.waiting = self.waiting[0], []
+        work()
+
+
+def test_many_deadlines_one_after_the_other_are_looked_at_together() -> None:
+    looks = 0
+
+    def late() -> WireError:
+        nonlocal looks
+        looks += 1
+        return RequestTimedOutError()
+
+    loop: Any = Timers()
+    queue, waiter = AckQueue(loop, lambda error: (error, 0), late), Waiter()
+    for number in range(1000):
+        queue.add(number, 1 + number, waiter, number)
+    while loop.waiting:
+        loop.step()
+        assert len(waiter.settled) >= int(loop.now_s * 1000) - 1
+    assert len(waiter.settled) == 1000 and not len(queue)
+    assert looks <= 25 and loop.now_s < 1.1

@@ -1,0 +1,47 @@
+"""A data directory fails under replicas: its own go away or move, the others are replicated on."""
+
+import errno
+
+import pytest
+
+from tests.fakes.faults import DiskFault
+from tests.fakes.small_fleet import SmallFleet, tell
+
+TOPICS = [f"t{number}" for number in range(6)]
+
+
+def _mount_of(fleet: SmallFleet, node_id: int, topic: str) -> str:
+    return "/" + fleet.replica(node_id, topic).log.directory.path.split("/")[1]
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_the_other_directories_go_on(role: str) -> None:
+    async def story(fleet: SmallFleet) -> None:
+        for topic in TOPICS:
+            await fleet.create(topic, min_insync_replicas="2")
+            await fleet.produce(topic, b"before")
+        victim = fleet.leader("t0") if role == "leader" else fleet.followers("t0")[0]
+        mount = _mount_of(fleet, victim, "t0")
+        lost = [topic for topic in TOPICS if _mount_of(fleet, victim, topic) == mount]
+        kept = [topic for topic in TOPICS if topic not in lost]
+        assert lost and kept, "logs are spread over both disks"
+        disk = fleet.host(victim).machine.disks[mount]
+        disk.faults.append(DiskFault(("write", "sync"), errno.EIO))
+        for topic in TOPICS:
+            await fleet.produce(topic, b"after")
+        await fleet.until(lambda: all(victim in fleet.state(topic).offline for topic in lost))
+        for topic in lost:
+            state = fleet.state(topic)
+            assert victim not in state.isr and state.leader != victim and len(state.isr) == 2
+        for topic in kept:
+            await fleet.until_in_sync(topic)
+            assert victim in fleet.state(topic).isr
+        (failed,) = fleet.image.nodes[victim].failed_directory_ids  # type: ignore[index]
+        assert failed
+        for topic in TOPICS:
+            # What a leader has appended and not acknowledged is sent again: perhaps it is there.
+            found = list(dict.fromkeys(await fleet.values(topic)))
+            assert found == [b"before", b"after"]
+        assert any(mount in each for each in fleet.broker(victim).report.status()["problems"])
+
+    tell(story, mounts=2)
