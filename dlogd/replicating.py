@@ -76,6 +76,7 @@ class Replicating:
             FetchServices(
                 node_id=node_id,
                 loop=loop,
+                defer=engine.defer,
                 clock=clock,
                 rng=rng,
                 tasks=tasks,

@@ -45,6 +45,9 @@ class FetchServices:
 
     node_id: NodeId
     loop: asyncio.AbstractEventLoop
+    defer: Callable[[Callable[[], None]], None]
+    """Calls back in the next iteration of the loop, or when the writes that ended now are seen to.
+    """
     clock: Clock
     rng: random.Random
     tasks: Tasks
@@ -149,7 +152,7 @@ class Fetcher:
     def _schedule(self) -> None:
         if not self._is_scheduled and self._link is not None:
             self._is_scheduled = True
-            self._loop.call_soon(self._send)
+            self._services.defer(self._send)
 
     def _send(self) -> None:
         """Send what there is to say, unless the leader takes nothing now."""
@@ -227,10 +230,7 @@ class Fetcher:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self._loop.create_connection(lambda: link, address.host, address.port)
                 await asyncio.shield(link.ready)
-        except Exception as error:
-            # Whatever it is: this task is the only one that tries again.
-            if not isinstance(error, (OSError, ValueError, DlogError)):
-                log.exception("Following failed unexpectedly leader=%d", self.leader_id)
+        except (OSError, ValueError, DlogError) as error:  # ValueError: of a strange host name
             link.close(error)
             _look_at(link)
             return error

@@ -225,6 +225,10 @@ class Partition:
             append_time_ms = now_ms
             patch_log_append_time(buffer, start, end - start, append_time_ms)
             fields = BATCH_STRUCT.unpack_from(buffer, start)
+        # First, so that it leaves for followers before this node's own flush is prepared: what they
+        # do with it takes longer.
+        for each in self._subscribers.values():
+            each.on_append()
         base_offset = self.log.append(
             memoryview(buffer)[start:end], fields, leader_epoch=self.leader_epoch
         )
@@ -239,9 +243,6 @@ class Partition:
         self.appended_bytes += end - start
         self.unsnapshotted_bytes += end - start
         self.appended_records += fields[12]
-        if self._subscribers:
-            for each in self._subscribers.values():
-                each.on_append()
         return base_offset, end_offset, append_time_ms
 
     # -- acknowledging

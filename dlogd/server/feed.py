@@ -338,6 +338,9 @@ class Feed(asyncio.BufferedProtocol):
 
     def _puts_off(self, fed: Fed, taken: Taken, *, is_disk: bool) -> bool:
         """Whether what was taken has to wait for its turn, which is arranged then."""
+        if not (taken.bytes or fed.has_more or fed.has_news):
+            self._on_disk.pop(fed, None)
+            return True  # what was announced was not appended after all
         if taken.is_disk and (is_disk or not self._window.may_read):
             self._on_disk[fed] = None  # in its old place, when it has one
             return True
@@ -380,14 +383,14 @@ class Feed(asyncio.BufferedProtocol):
     ) -> None:
         self._window.on_sent(size, is_disk=is_disk)
         self.sent_bytes_total += size
-        head = stream.encode_data(rows, size)
-        small = [each for each in pieces if type(each) is bytes]
-        if len(small) == len(pieces):
-            self._send((b"".join((head, *small)),))
-        else:
-            self._send((head, *pieces))
+        frame = (stream.encode_data(rows, size), *pieces)
+        copies = [each for each in frame if type(each) is bytes]
+        self._send((b"".join(copies),) if len(copies) == len(frame) else frame)
 
     def _send(self, pieces: tuple[Piece, ...]) -> None:
+        if len(pieces) == 1 and type(pieces[0]) is bytes:
+            self._replies.reply(pieces[0])
+            return
         self._replies.open().fill(pieces).drain()
 
 

@@ -111,7 +111,11 @@ class Replies:
         """Answer a request at once; the slot is implied."""
         if self._slots or self._out:
             self.settle(self.open(), data)
-        elif not self._closed:
+        elif self._closed:
+            pass
+        elif len(data) < SLICE_BYTES:
+            self._send_small(data)
+        else:
             self._out.append(data)
             self.pump()
 
@@ -209,21 +213,26 @@ class Replies:
         """Send the only reply that is owed, by the shortest way."""
         self._slots.popleft()
         self._waiting_bytes = 0
+        if self._send_small(data):
+            self._on_progress()
+
+    def _send_small(self, data: bytes) -> bool:
+        """Send what nothing is before; return whether it was tried."""
         self._out.append(data)
         if self._blocked or self._loading.is_reading or self._outlet is None:
-            return
+            return False
         try:
             sent = self._outlet.send((data,))
         except OSError as error:
             self._on_error(error)
-            return
+            return False
         self.bytes_sent += sent
         if sent == len(data):
             self._out.popleft()
         else:
             self._out[0] = memoryview(data)[sent:]
             self._blocked = True
-        self._on_progress()
+        return True
 
     def _gather(self) -> tuple[Buffers, int]:
         """Return what is to be sent next, and its size; nothing when it is being read first."""

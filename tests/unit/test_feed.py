@@ -33,7 +33,7 @@ class Source:
         fits = is_first or self.batch_bytes <= bytes_max
         self.taken += fits
         size = self.batch_bytes if fits else 0
-        return Taken(0, size, [], self.is_disk and fits, (0, False))
+        return Taken(0, size, [], self.is_disk and fits, (0, False, None))
 
     def put_back(self, taken: Taken) -> None:
         self.taken -= 1
