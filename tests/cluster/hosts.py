@@ -7,7 +7,6 @@ Nothing that is cut is answered, not even by a reset: as when a cable is pulled.
 import fcntl
 import os
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
