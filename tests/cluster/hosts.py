@@ -13,7 +13,8 @@ import pytest
 
 BRIDGE = "dlog-tbr"
 HOSTS_MAX = 5
-LOCK = Path(tempfile.gettempdir()) / "dlog-test-hosts.lock"
+LOCK = Path("/run/dlog-test-hosts.lock")
+"""Of the machine, whatever TMPDIR says."""
 
 
 def _ip(*arguments: str) -> None:
