@@ -69,9 +69,9 @@ class Cluster(Server):
         self.wait_formed()
 
     def wait_formed(self) -> None:
-        """Wait until all nodes know all of them."""
+        """Wait until all nodes know all of them; ask seldom, who is measured has other work."""
         for each in self.nodes:
-            each.wait(partial(self._is_formed, each), FORM_TIMEOUT_S)
+            each.wait(partial(self._is_formed, each), FORM_TIMEOUT_S, every_s=0.05)
 
     def _is_formed(self, node: Server) -> bool:
         try:

@@ -133,7 +133,9 @@ class Server:
         self.launch()
         self.wait(self.ready, timeout_s)
 
-    def wait(self, condition: Callable[[], bool], timeout_s: float) -> None:
+    def wait(
+        self, condition: Callable[[], bool], timeout_s: float, *, every_s: float = 0.002
+    ) -> None:
         """Wait until `condition`; raise StartError when the process ends or time is up."""
         assert self._process is not None
         end = time.monotonic() + timeout_s
@@ -142,7 +144,7 @@ class Server:
                 tail = (self.folder / "output.log").read_text(errors="replace")[-2000:]
                 self.kill()
                 raise StartError(f"{self.name} did not come up in {self.folder}: {tail}")
-            time.sleep(0.002)
+            time.sleep(every_s)
 
     def usage(self) -> Usage:
         """Return what the process has used since it started."""

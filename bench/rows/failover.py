@@ -27,7 +27,7 @@ PARTITIONS = 6
 BEFORE_S = 1.0
 TIMEOUT_S = 120
 END_S = 90
-TRY_S = 0.005
+TRY_S = 0.05
 LEASE_S = 3.0
 """dlog's `lease.duration` as it comes."""
 

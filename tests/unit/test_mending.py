@@ -291,3 +291,36 @@ def test_a_damaged_log_that_the_cluster_counts_on_is_left_as_it_is() -> None:
         assert fleet.leader("t") == -1
 
     tell(story)
+
+
+@pytest.mark.parametrize("dies_at", range(1, 9))
+def test_a_power_cut_while_it_is_mended_spoils_nothing_else(dies_at: int) -> None:
+    async def scenario() -> None:
+        host, plog, place, good = await damaged()
+        died = asyncio.Event()
+        host.machine.die_at(dies_at, died.set)
+
+        async def mend() -> None:
+            mending = Mending(plog, place)
+            for number in range(FIRST, END):
+                await mending.take(good[number * BATCH_BYTES : (number + 1) * BATCH_BYTES])
+            await mending.finish()
+
+        work = asyncio.ensure_future(mend())
+        waiting = asyncio.ensure_future(died.wait())
+        await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED, timeout=5)
+        is_mended = work.done() and not work.cancelled() and work.exception() is None
+        for task in (work, waiting):
+            task.cancel()
+        await asyncio.gather(work, waiting, return_exceptions=True)
+        again = await host.power_cut()
+        file = host.directory.open(file_name(0), read_only=True)
+        data = file.pread(again.segments[0].end_position, 0)
+        file.close()
+        assert data[: FIRST * BATCH_BYTES] == good[: FIRST * BATCH_BYTES]
+        assert data[END * BATCH_BYTES :] == good[END * BATCH_BYTES : len(data)]
+        if is_mended:
+            assert data == good[: len(data)], "what was finished is on stable storage"
+        assert again.log_end_offset == COUNT
+
+    run(scenario)
