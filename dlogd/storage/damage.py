@@ -17,6 +17,10 @@ PLACES_MAX = 64
 """Damaged places remembered per log; the oldest is found again when it is asked for."""
 REPEATS_MAX = 2
 """How often a batch is sent again from the disk before it is looked at."""
+KNOWN_REPEATS_MAX = 16
+"""The same for a batch whose place is known: many readers may ask for it, each once."""
+VOUCHED_REPEATS = 1_000
+"""How often a batch that was looked at and found good is sent before it is looked at again."""
 OFFSETS_MAX = 32
 
 
@@ -80,7 +84,7 @@ class Damage:
             if place.first_offset <= offset < place.next_offset:
                 raise place.error.with_traceback(None)
 
-    def is_doubtful(self, offset: int) -> bool:
+    def is_doubtful(self, offset: int, *, is_known: bool) -> bool:
         """Count that `offset` is sent unseen; tell whether that was too often.
 
         A consumer that gets a batch whose length is damaged asks for it again and again.
@@ -89,11 +93,15 @@ class Damage:
         while len(self._sent) >= OFFSETS_MAX:
             del self._sent[next(iter(self._sent))]
         self._sent[offset] = count
-        return count > REPEATS_MAX
+        return count > (KNOWN_REPEATS_MAX if is_known else REPEATS_MAX)
 
     def is_suspect(self, offset: int) -> bool:
         """Whether `offset` was sent unseen too often; its batch has to be looked at as a whole."""
         return self._sent.pop(offset, 0) > REPEATS_MAX
+
+    def vouch(self, offset: int) -> None:
+        """The batch at `offset` was looked at as a whole, and is good."""
+        self._sent[offset] = -VOUCHED_REPEATS
 
     def forget_place(self, place: Place) -> None:
         """A place is whole again."""

@@ -105,10 +105,11 @@ class LogReader:
 
     def _look_up(self, segment: Segment, offset: int) -> Cursor | None:
         """Find the batch that holds `offset`; None as well when it has been sent in vain."""
-        cursor = self._known(segment, offset) or self._find(segment, offset)
+        known = self._known(segment, offset)
+        cursor = known or self._find(segment, offset)
         if cursor is not None and cursor.position < segment.written_position:
             is_on_disk = segment.tail.batch_fields(cursor.position) is None
-            if is_on_disk and self._state.damage.is_doubtful(offset):
+            if is_on_disk and self._state.damage.is_doubtful(offset, is_known=known is not None):
                 return None
         return cursor
 
@@ -255,8 +256,7 @@ class LogReader:
         segment.acquire()  # so that its file stays open
         try:
             batches, bad_position = await self._walk_strictly(segment, place, end)
-            suspect = state.damage.is_suspect(offset)
-            bad = await self._bad_batch(segment, place[1], batches, offset) if suspect else None
+            bad = await self._judge(segment, place[1], batches, offset)
         finally:
             segment.release()
         if state.segment_of(offset) is not segment or cut_count != self._cut_count:
@@ -272,6 +272,18 @@ class LogReader:
         cursor = cursor_of(segment, place[1], batches, offset)
         if cursor is not None:
             self._add(offset, cursor)
+
+    async def _judge(
+        self, segment: Segment, position: int, batches: list[tuple[int, ...]], offset: int
+    ) -> tuple[int, int, int, int] | None:
+        """Look at the batch that holds `offset` as a whole when it was sent unseen too often."""
+        damage = self._state.damage
+        if not damage.is_suspect(offset):
+            return None
+        bad = await self._bad_batch(segment, position, batches, offset)
+        if bad is None:
+            damage.vouch(offset)
+        return bad
 
     async def _bad_batch(
         self, segment: Segment, position: int, batches: list[tuple[int, ...]], offset: int

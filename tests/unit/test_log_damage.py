@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from dlog.errors import CorruptMessageError
+from dlogd.storage.damage import KNOWN_REPEATS_MAX
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.segment import file_name
@@ -80,7 +81,7 @@ def test_a_batch_whose_readers_throw_it_away_is_looked_at(number: int) -> None:
         file.pwrite(b"\xee", BATCH_BYTES * number + 90)
         file.close()
         with pytest.raises(CorruptMessageError, match="is damaged"):
-            for _ in range(6):
+            for _ in range(KNOWN_REPEATS_MAX + 6):
                 await poll(plog, number)
         (place,) = plog.damage.places
         assert (place.first_offset, place.next_offset) == (number, number + 1)
