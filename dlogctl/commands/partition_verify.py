@@ -115,6 +115,8 @@ class _Checker:
             if following is None or following <= offset:
                 break
             offset = following
+            if offset < high and Output(self._settings).for_people:
+                click.echo(f"{name_of(key)}: {offset - low} of {high - low} offsets", err=True)
         return found, offset - low
 
     async def _piece(

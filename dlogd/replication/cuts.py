@@ -4,6 +4,7 @@ A follower's log is only cut where its leader's history says so (KIP-101), never
 Producers are read anew: what they sent behind the cut was never there.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +17,8 @@ from dlogd.storage.engine import Engine
 from dlogd.storage.log import PartitionLog
 
 log = logging.getLogger(__name__)
+
+READ_AGAIN_S = 1.0
 
 
 def divergence(plog: PartitionLog, leader_epoch: int, leader_end: int) -> Offset:
@@ -98,6 +101,16 @@ class Cutter:
         partition.high_watermark = Offset(max(offset, partition.log.log_start_offset))
 
     async def _read_producers(self, partition: Partition) -> None:
-        partition.producers.clear()
-        await load_producers(self._engine, self._clock, partition.log, partition.producers)
+        plog = partition.log
+        while True:
+            partition.producers.clear()
+            try:
+                await load_producers(self._engine, self._clock, plog, partition.producers)
+                break
+            except OSError as error:
+                # Who does not know the producers must not lead: it would take batches twice.
+                plog.fail_read(error)
+                if plog.failed is not None:
+                    raise
+            await asyncio.sleep(READ_AGAIN_S)
         partition.unsnapshotted_bytes = partition.log.size_bytes

@@ -230,10 +230,7 @@ class Fetcher:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self._loop.create_connection(lambda: link, address.host, address.port)
                 await asyncio.shield(link.ready)
-        except Exception as error:
-            # Whatever it is: this task is the only one that tries again.
-            if not isinstance(error, (OSError, ValueError, DlogError)):
-                log.exception("Following failed unexpectedly leader=%d", self.leader_id)
+        except (OSError, ValueError, DlogError) as error:  # ValueError: of a strange host name
             link.close(error)
             _look_at(link)
             return error

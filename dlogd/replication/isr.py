@@ -114,10 +114,12 @@ class IsrKeeper:
         """Propose what can be proposed; return after how long to look again."""
         rest_s: float | None = None
         for key in list(self._wanted):
+            if len(self._busy) >= PROPOSALS_MAX:
+                break  # who ends wakes this again
             until_s = self._resting.get(key, 0.0)
             if until_s > now_s:
                 rest_s = min(until_s - now_s, rest_s or REST_S)
-            elif key not in self._busy and len(self._busy) < PROPOSALS_MAX:
+            elif key not in self._busy:
                 self._wanted.pop(key, None)
                 self._resting.pop(key, None)
                 self._join(key)

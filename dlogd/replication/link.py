@@ -109,7 +109,7 @@ class Link(asyncio.BufferedProtocol):
             self.close(error)
         except Exception as error:
             log.exception("Replication failed unexpectedly")
-            self.close(error)
+            self.close(ProtocolError(repr(error)))  # which is tried again as any other
 
     def _process(self) -> None:
         intake = self._intake

@@ -180,26 +180,43 @@ class Taking:
             self._tasks.spawn("trim follower", self._trim(following))
         elif is_news:
             self._report(following)  # this log begins there already
-        if flags & stream.MORE and not self._is_throttled(following, base_offset, size):
+        is_behind = plog.log_end_offset < high_watermark
+        if flags & stream.MORE and not self._is_throttled(
+            following, base_offset, size, is_behind=is_behind
+        ):
             self._report(following)
         return True
 
-    def _is_throttled(self, following: Following, base_offset: int, size: int) -> bool:
-        """Whether a follower that catches up has to slow down; then the leader hears later."""
+    def _is_throttled(
+        self, following: Following, base_offset: int, size: int, *, is_behind: bool
+    ) -> bool:
+        """Whether a follower that catches up has to slow down; then the leader hears later.
+
+        Who has all that is committed may be in sync: it is counted, and never waits (KIP-73).
+        """
         limiter = self._limiter
         throttled = following.partition.settings.follower_throttled
         if not limiter.is_limited or not throttled.holds(following.key[1], self._node_id):
             return False
-        wait_us = limiter.may_send(size, self._clock.now_us())
+        limiter.count(size, self._clock.now_us())
+        if not is_behind:
+            return False
+        return self._wait(following, base_offset)
+
+    def _wait(self, following: Following, ceiling: int) -> bool:
+        """Say nothing until what was taken is paid for; return whether that is later."""
+        wait_us = self._limiter.may_send(0, self._clock.now_us())
         if not wait_us:
             return False
 
         def go_on() -> None:
-            following.ceiling = None
-            if following.handle != NO_HANDLE:
+            if following.handle == NO_HANDLE or following.ceiling is None:
+                return
+            if not self._wait(following, ceiling):
+                following.ceiling = None
                 self._report(following)
 
-        following.ceiling = base_offset
+        following.ceiling = ceiling
         self._loop.call_later(wait_us / 1e6, go_on)
         return True
 

@@ -178,13 +178,26 @@ class Fed:
             return Taken(offset, 0, [], False, before)
         last = read.ranges[-1]
         segment, sent_to = last.segment, last.position + last.length
-        if sent_to == segment.tail.end:
+        if sent_to == segment.tail.end and not self._is_metered():
             self.sent_offset = plog.end_offset_of(segment)
             self._place = Place(segment, segment.cut_count, sent_to)
         else:
             self.awaits_word = True
         is_disk = not segment.tail.holds(read.ranges[0].position)
         return Taken(read.base_offset, read.bytes, read.ranges, is_disk, before)
+
+    def _is_metered(self) -> bool:
+        """Whether the follower says itself when it takes more: it is throttled on its side.
+
+        Who is in sync never is: producers would wait for it (KIP-73).
+        """
+        throttled = self.partition.settings.follower_throttled
+        leader, node_id = self.partition.leader, self.progress.node_id
+        return (
+            throttled.holds(self.key[1], node_id)
+            and leader is not None
+            and node_id not in leader.isr
+        )
 
     def _take_on(self, plog: PartitionLog, place: Place, bytes_max: int) -> Taken | None:
         """Take all that came after what was taken last, from memory and without a search.

@@ -114,16 +114,19 @@ class Feeds:
         """Turn a connection into a stream. Raises ProtocolError."""
         request = heartbeats.decode_replicate(payload, header.body_position, len(payload))
         node = self.image.nodes.get(request.node_id)
+        earlier = [each for each in self.feeds if each.node_id == request.node_id]
+        # What the image says, and what a later life of the node has said already.
+        epochs = [each.node_epoch for each in earlier] + ([node.node_epoch] if node else [])
         code = heartbeats.NONE
         if request.leader_id != self._node_id:
             code = heartbeats.NOT_LEADER_OR_FOLLOWER
-        elif node is not None and request.node_epoch < node.node_epoch:
+        elif any(request.node_epoch < each for each in epochs):
             code = heartbeats.STALE_BROKER_EPOCH
         answer = heartbeats.encode_replicate_answer(code, header.correlation_id)
         if code != heartbeats.NONE:
             return answer, None
-        for earlier in [each for each in self.feeds if each.node_id == request.node_id]:
-            earlier.abort("")
+        for each in earlier:
+            each.abort("")
         feed = Feed(self, self._loop, request.node_id, request.node_epoch, peer)
         self.feeds[feed] = None
         log.info("Feeding follower node=%d peer=%s", request.node_id, peer)

@@ -200,6 +200,9 @@ class NodeReport:
                 yield Sample(metrics.DIRECTORY_TOTAL, labels, home.space.total_bytes)
                 yield Sample(metrics.DIRECTORY_FREE, labels, home.space.free_bytes)
                 yield Sample(metrics.DIRECTORY_FAILED, labels, float(home.failure is not None))
+                begun_ms, read_bytes = home.scrub_begun()
+                yield Sample(metrics.DIRECTORY_SCRUB_BEGUN, labels, begun_ms / 1000)
+                yield Sample(metrics.DIRECTORY_SCRUB_BYTES, labels, read_bytes)
 
     def _partition_samples(self, replicas: ReplicaManager) -> Iterable[Sample]:
         offline = len(replicas.offline())

@@ -21,7 +21,7 @@ from dlogd.storage.segment import Segment, SegmentState, file_name
 from dlogd.storage.segment_check import SegmentCheck
 
 STEP = 10_000
-BYTES_MAX = 64 << 20
+BYTES_MAX = 32 << 20
 """What one digest reads at most; the next one goes on."""
 RATE = 64 << 20
 """Bytes per second: others read from the disk as well."""

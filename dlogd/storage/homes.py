@@ -76,6 +76,8 @@ class Home:
         self.confirmed = False
         """Whether what this start found may be forgotten: the cluster knows it, or need not."""
         self.scrub_status: Callable[[], dict[str, Any]] | None = None
+        self.scrub_begun: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        """When the scrub's round began, ms since 1970, and what it has read."""
         self.space = DiskSpace(settings.reserve)
         self.services = replace(services, spare=directory.spare)
         self.creations = GroupedWork(

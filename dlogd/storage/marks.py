@@ -22,6 +22,9 @@ from dlogd.storage.log_state import LogServices
 
 log = logging.getLogger(__name__)
 
+BURST_COUNT = 250
+"""So many logs are asked before others get their turn."""
+
 OffsetOf = Callable[[PartitionLog], Offset]
 
 
@@ -99,9 +102,12 @@ class Marks:
         """Replace one file, unless it says the same; `known` is what it says."""
         # A log that is out of service keeps what was known of it.
         offsets = {name: known[name] for name in home.names.values() if name in known}
-        for key, opened in home.logs.items():
-            if opened.failed is None:
-                offsets[home.names[key]] = offset_of(opened)
+        for number, (key, opened) in enumerate(list(home.logs.items())):
+            if number % BURST_COUNT == BURST_COUNT - 1:
+                await asyncio.sleep(0)  # there may be thousands
+            name = home.names.get(key)
+            if name is not None and opened.failed is None:
+                offsets[name] = offset_of(opened)
         if offsets == self._saved.get((home.path, kind)):
             return
         await self._services.engine.run(partial(home.directory.save_offsets, kind, offsets))

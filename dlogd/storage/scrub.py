@@ -88,6 +88,10 @@ class Scrub:
             "damages": 0 if found is None else found.damages,
         }
 
+    def begun(self) -> tuple[int, int]:
+        """Return when the round began, ms since 1970, and what it has read, bytes."""
+        return (0, 0) if self.round is None else (self.round.started_ms, self.round.read_bytes)
+
     async def run(self) -> None:
         """Do one round after the other."""
         self.round = await self._load()

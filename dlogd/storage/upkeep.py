@@ -65,7 +65,7 @@ class Upkeep:
         for home in self._working():
             on_error = partial(self._owner.on_home_error, home)
             scrub = Scrub(home, self._services, lambda: self._owner.settings, on_error)
-            home.scrub_status = scrub.status
+            home.scrub_status, home.scrub_begun = scrub.status, scrub.begun
             self._tasks.spawn(f"measure {home.path}", self._measure_often(home))
             self._tasks.spawn(f"scrub {home.path}", scrub.run())
         self._tasks.spawn("retention", self._retain_often())

@@ -285,6 +285,10 @@ PARTITION_SIZE = _partition("size_bytes", "Bytes of the partition's segments.")
 DIRECTORY_TOTAL = _directory("total_bytes", "Size of the directory's file system.")
 DIRECTORY_FREE = _directory("free_bytes", "Free space of the directory's file system.")
 DIRECTORY_FAILED = _directory("failed", "1 when the directory is out of service.")
+DIRECTORY_SCRUB_BEGUN = _directory(
+    "scrub_begun_timestamp_seconds", "When the present or last round of the scrub began; 0: never."
+)
+DIRECTORY_SCRUB_BYTES = _directory("scrub_round_bytes", "Bytes that this round has verified.")
 PARTITIONS = MetricSpec(
     name="dlog_partitions", kind="gauge", doc="Partitions with a replica on this node."
 )
@@ -371,6 +375,8 @@ SAMPLED = (
     DIRECTORY_TOTAL,
     DIRECTORY_FREE,
     DIRECTORY_FAILED,
+    DIRECTORY_SCRUB_BEGUN,
+    DIRECTORY_SCRUB_BYTES,
     PARTITIONS,
     PARTITIONS_LED,
     PARTITIONS_OFFLINE,

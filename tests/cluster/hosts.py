@@ -7,14 +7,14 @@ Nothing that is cut is answered, not even by a reset: as when a cable is pulled.
 import fcntl
 import os
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 
 BRIDGE = "dlog-tbr"
 HOSTS_MAX = 5
-LOCK = Path(tempfile.gettempdir()) / "dlog-test-hosts.lock"
+LOCK = Path("/run/dlog-test-hosts.lock")
+"""Of the machine, whatever TMPDIR says."""
 
 
 def _ip(*arguments: str) -> None:

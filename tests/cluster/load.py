@@ -35,8 +35,8 @@ MANNERS = (
     (Rdk, Manner(idempotent=False)),
 )
 SHOWN_MAX = 8
-WHOLE_S = 120.0
-READERS_S = 120.0
+WHOLE_S = 240.0
+READERS_S = 240.0
 
 
 @dataclass(slots=True)

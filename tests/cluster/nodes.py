@@ -331,17 +331,20 @@ class Cluster:
             await asyncio.sleep(LOOK_S)
         raise AssertionError(f"the images stay at different versions: {images}")
 
-    def expect_no_complaints(
+    def complaints(
         self, nodes: Iterable[Node] | None = None, allowed: Sequence[str] = ()
-    ) -> None:
-        """Fail when a log holds a traceback, or a part of a node that died."""
-        checked = nodes or self.nodes
-        found = [
+    ) -> list[str]:
+        """Return the lines of logs that hold a traceback, or tell of a part that died."""
+        return [
             f"node {n.node_id}: {line}"
-            for n in checked
+            for n in nodes or self.nodes
             for line in n.complaints()
             if not any(word in line for word in allowed)
         ]
+
+    def expect_no_complaints(self, nodes: Iterable[Node] | None = None) -> None:
+        """Fail when there are complaints."""
+        found = self.complaints(nodes)
         assert not found, "\n".join(found[:20])
 
     async def close(self) -> None:

@@ -23,7 +23,7 @@ from tests.histories.history import FinalLog, Follower, LogKey, Poll, Seen
 
 POLL_S = 0.3
 LIFE_S = (3.0, 15.0)
-FINISH_S = 90.0
+FINISH_S = 180.0
 
 
 class Reader:

@@ -1,6 +1,7 @@
 """Followers whose connection, log or role changes at the wrong moment."""
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,8 @@ from typing import Any
 import pytest
 
 from dlog.errors import NotLeaderOrFollowerError, TransportError
-from dlog.types import LeaderEpoch, NodeId
-from dlogd.replication import stream, taking
+from dlog.types import LeaderEpoch, NodeId, Offset
+from dlogd.replication import cuts, stream, taking
 from dlogd.replication.fetcher import Fetcher
 from dlogd.replication.follower_append import append_as_follower
 from dlogd.replication.following import NO_HANDLE, Following
@@ -146,6 +147,19 @@ def test_a_follower_comes_into_sync_while_its_leader_never_rests() -> None:
     tell(story, latency_us=5000)
 
 
+class Held:
+    """A link whose last frame stays where it is."""
+
+    def __init__(self, frame: bytearray) -> None:
+        self.frame = frame
+
+    def hold(self) -> tuple[bytearray, int]:
+        return self.frame, 4
+
+    def go_on(self) -> None:
+        pass
+
+
 def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,13 +176,6 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
     size = len(two[0])
     rows = [(1, 0, 0, 0, 2 * size, stream.MORE)]
     frame = bytearray(stream.encode_data(rows, 2 * size) + b"".join(two))
-
-    class Held:
-        def hold(self) -> tuple[bytearray, int]:
-            return frame, 4
-
-        def go_on(self) -> None:
-            pass
 
     async def scenario(front: Front, partition: Partition) -> None:
         partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
@@ -188,7 +195,7 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
             on_taken=lambda _: None,
             on_cut=nothing,
         )
-        mine.begin(Held())  # type: ignore[arg-type]
+        mine.begin(Held(frame))  # type: ignore[arg-type]
         key = (partition.topic_id, 0)
         following = Following(key, partition, NodeId(2), LeaderEpoch(3), nothing)
         following.handle, mine.by_handle[1] = 1, following
@@ -275,3 +282,32 @@ def test_who_parts_from_its_leader_below_its_own_beginning_begins_where_the_lead
         await fleet.until_in_sync("t")
 
     tell(story)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_who_does_not_know_its_producers_after_a_cut_does_not_lead(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(front: Front, partition: Partition) -> None:
+        data = batch(producer_id=7, producer_epoch=0, base_sequence=0)
+        for part in (data, batch()):
+            partition.append_as_leader(part, 0, len(part), 1)
+        partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
+        real = cuts.load_producers
+
+        async def broken(*_: Any) -> bool:
+            assert partition.is_cutting
+            monkeypatch.setattr(cuts, "load_producers", real)
+            raise OSError(number, "the snapshot cannot be read")
+
+        monkeypatch.setattr(cuts, "READ_AGAIN_S", 0.01)
+        monkeypatch.setattr(cuts, "load_producers", broken)
+        cutter = cuts.Cutter(front.engine, front.clock)
+        try:
+            await cutter.truncate_to(partition, Offset(1))
+        except OSError:
+            assert partition.log.failed is not None
+        else:
+            assert len(partition.producers) == 1
+
+    check(scenario, tmp_path)

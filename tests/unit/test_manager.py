@@ -201,7 +201,7 @@ def test_a_log_without_its_last_segment_is_out_of_service(
 
     async def scenario() -> None:
         host = ManagerHost(1)
-        host.config = replace(CONFIG, flush_policy=policy)
+        host.config = replace(CONFIG, flush_policy=policy, segment_ms=1 << 60)
         await host.start()
         await host.create_with(0, b"a", b"b")
         await host.manager._upkeep._save_all()

@@ -215,6 +215,29 @@ def test_what_a_consumer_throws_away_is_mended() -> None:
     tell(story, config={"scrub.interval": "-1"})
 
 
+def test_what_a_new_replica_throws_away_is_mended_and_it_goes_on() -> None:
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t", segment_bytes="4000", replicas=2)
+        await fleet.produce("t", *VALUES)
+        await fleet.until_in_sync("t")
+        leader = fleet.leader("t")
+        fleet.host(leader).stop(downtime_ns=100_000_000)  # so that nothing is in its memory
+        await fleet.until(lambda: not fleet.is_up(leader))
+        await fleet.until(lambda: fleet.is_up(leader))
+        await fleet.until_in_sync("t")
+        await fleet.admin.elect_leaders([("t", 0)])
+        await fleet.until(lambda: fleet.leader("t") == leader)
+        _harm(fleet, leader, 3)
+        nodes = [leader, *(each for each in (1, 2, 3) if each != leader)]
+        await fleet.admin.alter_reassignments({("t", 0): nodes})
+        await fleet.until(lambda: len(fleet.state("t").isr) == 3, 120)
+        for node_id in nodes:
+            assert _on_disk(fleet, node_id) == VALUES
+        assert fleet.leader("t") == leader
+
+    tell(story, config={"scrub.interval": "-1"})
+
+
 def test_damage_that_all_replicas_share_stays_damage() -> None:
     async def story(fleet: SmallFleet) -> None:
         await fleet.create("t", segment_bytes="4000", replicas=2)
@@ -291,3 +314,36 @@ def test_a_damaged_log_that_the_cluster_counts_on_is_left_as_it_is() -> None:
         assert fleet.leader("t") == -1
 
     tell(story)
+
+
+@pytest.mark.parametrize("dies_at", range(1, 9))
+def test_a_power_cut_while_it_is_mended_spoils_nothing_else(dies_at: int) -> None:
+    async def scenario() -> None:
+        host, plog, place, good = await damaged()
+        died = asyncio.Event()
+        host.machine.die_at(dies_at, died.set)
+
+        async def mend() -> None:
+            mending = Mending(plog, place)
+            for number in range(FIRST, END):
+                await mending.take(good[number * BATCH_BYTES : (number + 1) * BATCH_BYTES])
+            await mending.finish()
+
+        work = asyncio.ensure_future(mend())
+        waiting = asyncio.ensure_future(died.wait())
+        await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED, timeout=5)
+        is_mended = work.done() and not work.cancelled() and work.exception() is None
+        for task in (work, waiting):
+            task.cancel()
+        await asyncio.gather(work, waiting, return_exceptions=True)
+        again = await host.power_cut()
+        file = host.directory.open(file_name(0), read_only=True)
+        data = file.pread(again.segments[0].end_position, 0)
+        file.close()
+        assert data[: FIRST * BATCH_BYTES] == good[: FIRST * BATCH_BYTES]
+        assert data[END * BATCH_BYTES :] == good[END * BATCH_BYTES : len(data)]
+        if is_mended:
+            assert data == good[: len(data)], "what was finished is on stable storage"
+        assert again.log_end_offset == COUNT
+
+    run(scenario)

