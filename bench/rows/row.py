@@ -63,9 +63,12 @@ class Row:
 
 
 def medians_of(runs: Mapping[str, Sequence[Numbers]]) -> dict[str, Numbers]:
-    """Return each contender's medians over its runs."""
+    """Return each contender's medians over its runs; the worst stays the worst (`..._max_s`)."""
     return {
-        contender: {key: median(run[key] for run in results) for key in results[0]}
+        contender: {
+            key: (max if key.endswith("_max_s") else median)([run[key] for run in results])
+            for key in results[0]
+        }
         for contender, results in runs.items()
         if results
     }

@@ -80,6 +80,9 @@ def test_a_reader_that_missed_something_has_no_result() -> None:
 def test_medians() -> None:
     runs = {"dlog": [{"a": 1.0}, {"a": 9.0}, {"a": 2.0}], "nats": []}
     assert medians_of(runs) == {"dlog": {"a": 2.0}}
+    assert medians_of({"dlog": [{"gap_max_s": 1.0}] * 2 + [{"gap_max_s": 9.0}]})["dlog"] == {
+        "gap_max_s": 9.0
+    }
 
 
 def test_every_row_has_a_name_a_place_in_the_table_and_metrics() -> None:
