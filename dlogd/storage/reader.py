@@ -256,7 +256,7 @@ class LogReader:
         segment.acquire()  # so that its file stays open
         try:
             batches, bad_position = await self._walk_strictly(segment, place, end)
-            bad = await self._judge(segment, place[1], batches, offset)
+            bad = await self._bad_batch(segment, place[1], batches, offset)
         finally:
             segment.release()
         if state.segment_of(offset) is not segment or cut_count != self._cut_count:
@@ -273,31 +273,23 @@ class LogReader:
         if cursor is not None:
             self._add(offset, cursor)
 
-    async def _judge(
-        self, segment: Segment, position: int, batches: list[tuple[int, ...]], offset: int
-    ) -> tuple[int, int, int, int] | None:
-        """Look at the batch that holds `offset` as a whole when it was sent unseen too often."""
-        damage = self._state.damage
-        if not damage.is_suspect(offset):
-            return None
-        bad = await self._bad_batch(segment, position, batches, offset)
-        if bad is None:
-            damage.vouch(offset)
-        return bad
-
     async def _bad_batch(
         self, segment: Segment, position: int, batches: list[tuple[int, ...]], offset: int
     ) -> tuple[int, int, int, int] | None:
         """Return place and offsets of the batch that holds `offset` when its checksum is wrong.
 
-        Its readers have thrown it away again and again: nobody else looks at what is sent.
+        Looked at only when its readers have asked again and again: nobody else looks at records.
         """
+        if not self._state.damage.is_suspect(offset):
+            return None
         for fields in batches:
             size, following = fields[1] + LENGTH_OVERHEAD_BYTES, fields[0] + fields[6] + 1
             if fields[0] <= offset < following:
                 data = await self.bytes_of(segment, position, size)
-                is_good = len(data) < size or verify_crc(data, 0, size)
-                return None if is_good else (position, fields[0], following, position + size)
+                if len(data) == size and not verify_crc(data, 0, size):
+                    return position, fields[0], following, position + size
+                self._state.damage.vouch(offset)
+                break
             position += size
         return None
 
