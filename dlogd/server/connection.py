@@ -15,7 +15,7 @@ from dlog.errors import ProtocolError
 from dlogd.clock import Clock
 from dlogd.intake import FrameMemory, Intake
 from dlogd.server.loading import HeldReads
-from dlogd.server.outlet import Outlet, SocketOutlet, TransportOutlet, set_up
+from dlogd.server.outlet import Outlet, outlet_of
 from dlogd.server.replies import Replies
 from dlogd.storage.engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
@@ -149,18 +149,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.is_open = True
         try:
-            self._outlet = self._make_outlet(transport)
+            self._outlet = outlet_of(self._loop, transport, self.replies.on_writable)
         except OSError:
             self.abort(None)  # the client has gone already
             return
         self.replies.attach(self._outlet)
-
-    def _make_outlet(self, transport: asyncio.Transport) -> Outlet:
-        sock = transport.get_extra_info("socket")
-        if sock is None or transport.get_extra_info("sslcontext") is not None:
-            return TransportOutlet(transport, self.replies.on_writable)
-        set_up(sock)
-        return SocketOutlet(self._loop, sock.fileno(), self.replies.on_writable)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give everything back."""

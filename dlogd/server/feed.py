@@ -19,7 +19,7 @@ from dlogd.replication import stream
 from dlogd.replication.stream import Refusal, Subscription
 from dlogd.server.fed import Fed, Taken
 from dlogd.server.loading import HeldReads
-from dlogd.server.outlet import Outlet, SocketOutlet, TransportOutlet, set_up
+from dlogd.server.outlet import Outlet, outlet_of
 from dlogd.server.replies import Replies
 from dlogd.server.slots import Piece
 from dlogd.server.window import Window
@@ -96,18 +96,11 @@ class Feed(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
         try:
-            self._outlet = self._make_outlet(transport)
+            self._outlet = outlet_of(self._loop, transport, self._replies.on_writable)
         except OSError:
             self.abort("")
             return
         self._replies.attach(self._outlet)
-
-    def _make_outlet(self, transport: asyncio.Transport) -> Outlet:
-        sock = transport.get_extra_info("socket")
-        if sock is None or transport.get_extra_info("sslcontext") is not None:
-            return TransportOutlet(transport, self._replies.on_writable)
-        set_up(sock)
-        return SocketOutlet(self._loop, sock.fileno(), self._replies.on_writable)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The follower has gone."""

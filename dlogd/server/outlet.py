@@ -144,3 +144,14 @@ class TransportOutlet:
     def close(self) -> None:
         self._wanted = False
         self._paused = True
+
+
+def outlet_of(
+    loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, on_writable: Callable[[], None]
+) -> Outlet:
+    """Return where the bytes of a connection leave, and set its socket up. Raises OSError."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or transport.get_extra_info("sslcontext") is not None:
+        return TransportOutlet(transport, on_writable)
+    set_up(sock)
+    return SocketOutlet(loop, sock.fileno(), on_writable)
