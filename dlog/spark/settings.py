@@ -1,0 +1,57 @@
+"""How the processes of a job reach the cluster: plain values that can be pickled.
+
+Made from a job's options on the driver (`dlog.spark.options`), used wherever a process opens a
+client. A TLS context is made there, from the paths: it cannot travel.
+"""
+
+import ssl
+from dataclasses import dataclass
+
+from dlog.client.offsets import Isolation
+from dlog.transport import ConnectionOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """Files of PEM, by their paths on every host that runs a task; None: the system's own."""
+
+    ca_path: str | None = None
+    certificate_path: str | None = None
+    key_path: str | None = None
+    key_password: str | None = None
+    must_match_host: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """Return a new context; raises OSError and ssl.SSLError for files that are none."""
+        context = ssl.create_default_context(cafile=self.ca_path)
+        context.check_hostname = self.must_match_host
+        if self.certificate_path is not None:
+            context.load_cert_chain(self.certificate_path, self.key_path, self.key_password)
+        return context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Where the cluster is, and how to speak to it. Times in seconds."""
+
+    bootstrap: str
+    client_id: str = "dlog-spark"
+    tls: TlsSettings | None = None
+    connect_timeout_s: float = 10.0
+    request_timeout_s: float = 30.0
+    deadline_s: float = 120.0
+    """How long one call tries again while nodes come and go (`kafkaConsumer.pollTimeoutMs`)."""
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    """As Kafka's consumers have it when nothing is said."""
+    rack: str | None = None
+    partition_bytes_max: int = 8 * 1024 * 1024
+    """What one fetch brings of one partition, at most."""
+
+    def connection(self) -> ConnectionOptions:
+        """Return the options of new connections."""
+        return ConnectionOptions(
+            client_id=self.client_id,
+            connect_timeout_s=self.connect_timeout_s,
+            request_timeout_s=self.request_timeout_s,
+            tls=None if self.tls is None else self.tls.context(),
+        )
