@@ -1,0 +1,1 @@
+"""The data source in Spark, and what of it needs a cluster."""
