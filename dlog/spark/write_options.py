@@ -1,38 +1,44 @@
 """Options of a job that writes, by the names of Spark's Kafka sink.
 
-Pure. How the cluster is reached (`kafka.bootstrap.servers`, security) is `dlog.spark.options`'.
-Names are case-insensitive; producers' properties have the prefix `kafka.`.
+Pure but for log lines about what has no effect. How the cluster is reached
+(`kafka.bootstrap.servers`, security) is `dlog.spark.connection_options`'. Names may be in any case.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cache
+from typing import cast
 
 from dlog.client.produce_options import (
     BATCH_BYTES,
     BLOCK_MS,
     CODECS,
     DELIVERY_TIMEOUT_MS,
+    INT32_MAX,
     REQUEST_BYTES,
     REQUEST_TIMEOUT_MS,
     Acks,
 )
+from dlog.spark.connection_options import OWN, UNDERSTOOD
 from dlog.spark.errors import OptionError
-
-T = TypeVar("T")
+from dlog.spark.option_values import Options, lowered, one_of, switch, whole_number
 
 _log = logging.getLogger(__name__)
 
-PREFIX = "kafka."
 MEMORY_BYTES = 32 * 1024 * 1024
 """As Kafka's producers have it (`buffer.memory`); a host runs a task on each core."""
-LINGER_MS = 20.0
+LINGER_MS = 20
 """Tasks have much to write; the end of one does not wait for it."""
 
-_ACKS: Mapping[str, Acks] = {"0": "none", "1": "leader", "-1": "all", "all": "all"}
-_ACKS_BY_NAME: Mapping[str, Acks] = {"none": "none", "leader": "leader"}
-_BOOLEANS = {"true": True, "false": False}
+_ACKS: Mapping[str, Acks] = {
+    "0": "none",
+    "1": "leader",
+    "-1": "all",
+    "none": "none",
+    "leader": "leader",
+    "all": "all",
+}
 
 # Options that would change what is written, or where, in a way that cannot be had here.
 _REFUSED = {
@@ -43,9 +49,9 @@ _REFUSED = {
 }
 _PRODUCER = frozenset(
     {
-        *("acks", "batch.size", "buffer.memory", "compression.type", "delivery.timeout.ms"),
-        *("enable.idempotence", "linger.ms", "max.block.ms", "max.request.size"),
-        "request.timeout.ms",
+        *("kafka.acks", "kafka.batch.size", "kafka.buffer.memory", "kafka.compression.type"),
+        *("kafka.delivery.timeout.ms", "kafka.enable.idempotence", "kafka.linger.ms"),
+        *("kafka.max.block.ms", "kafka.max.request.size"),
     }
 )
 # Of Kafka's producers, with nothing here that they could change: bounds that are others here, and
@@ -58,7 +64,6 @@ _NEEDLESS = frozenset(
         *("reconnect.backoff.ms", "reconnect.backoff.max.ms"),
     }
 )
-_CONNECTION = ("bootstrap.servers", "client.", "security.", "ssl.", "sasl.", "socket.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,108 +88,69 @@ class WriteOptions:
     idempotent: bool | None = None
 
 
-def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
+def parse_write_options(options: Options) -> WriteOptions:
     """Return what a job's options say; raises OptionError for what cannot be done or understood."""
-    given = {name.lower(): str(value) for name, value in options.items()}
+    given = lowered(options)
     for name, cure in _REFUSED.items():
         if name in given:
-            raise _wrong(name, "is not supported.", cure)
-    if _read(given, "exactlyonce", _boolean, False):
-        raise _wrong(
-            "exactlyOnce",
-            "needs transactions, which the log does not have yet.",
+            raise OptionError("DLOG_OPTION_REFUSED", f"Option {name} is not supported.", cure)
+    if switch(given, "exactlyOnce", False):
+        raise OptionError(
+            "DLOG_OPTION_REFUSED",
+            "Option exactlyOnce needs transactions, which the log does not have yet.",
             "Without it each record is written at least once.",
         )
+    if given.get("topic") == "":
+        raise OptionError("DLOG_OPTION_VALUE", "Option topic is empty.", "It names a topic.")
     _warn(given)
-    batch_bytes = _read(given, "kafka.batch.size", _positive, BATCH_BYTES)
-    memory_bytes = _read(given, "kafka.buffer.memory", _positive, MEMORY_BYTES)
+    memory_bytes = _number(given, "kafka.buffer.memory", MEMORY_BYTES)
     return WriteOptions(
-        topic=_read(given, "topic", _topic, None),
-        with_timestamps=_read(given, "includetimestamp", _boolean, False),
-        acks=_read(given, "kafka.acks", _acks, None),
-        compression=_read(given, "kafka.compression.type", _compression, "none"),
-        linger_ms=_read(given, "kafka.linger.ms", _natural, LINGER_MS),
-        batch_bytes=min(batch_bytes, memory_bytes),
+        topic=given.get("topic"),
+        with_timestamps=switch(given, "includeTimestamp", False),
+        acks=cast(Acks | None, one_of(given, "kafka.acks", _ACKS)),
+        compression=one_of(given, "kafka.compression.type", {each: each for each in CODECS})
+        or "none",
+        linger_ms=_number(given, "kafka.linger.ms", LINGER_MS, least=0),
+        batch_bytes=min(_number(given, "kafka.batch.size", BATCH_BYTES), memory_bytes),
         memory_bytes=memory_bytes,
-        request_bytes=_read(given, "kafka.max.request.size", _positive, REQUEST_BYTES),
-        request_timeout_ms=_read(given, "kafka.request.timeout.ms", _positive, REQUEST_TIMEOUT_MS),
-        delivery_timeout_ms=_read(
-            given, "kafka.delivery.timeout.ms", _positive, DELIVERY_TIMEOUT_MS
-        ),
-        block_ms=_read(given, "kafka.max.block.ms", _natural, BLOCK_MS),
+        request_bytes=_number(given, "kafka.max.request.size", REQUEST_BYTES),
+        request_timeout_ms=_number(given, "kafka.request.timeout.ms", REQUEST_TIMEOUT_MS),
+        delivery_timeout_ms=_number(given, "kafka.delivery.timeout.ms", DELIVERY_TIMEOUT_MS),
+        block_ms=_number(given, "kafka.max.block.ms", BLOCK_MS, least=0),
         idempotent=_idempotent(given),
     )
 
 
-def _warn(given: Mapping[str, str]) -> None:
-    """Log which of Kafka's properties have no effect."""
+def _number(given: Options, name: str, default: int, *, least: int = 1) -> int:
+    found = whole_number(given, name, least=least, most=INT32_MAX)
+    return default if found is None else found
+
+
+def _warn(given: Options) -> None:
+    """Log which properties have no effect."""
     for name in sorted(given):
-        key = name.removeprefix(PREFIX)
-        if key == name or key in _PRODUCER or key.startswith(_CONNECTION):
+        if not name.startswith(("kafka.", "dlog.")):
             continue
-        level = logging.INFO if key in _NEEDLESS else logging.WARNING
-        _log.log(level, "Ignored an option option=%s", name)
+        if name not in _PRODUCER and name not in UNDERSTOOD and name not in OWN:
+            _say_ignored(name)
 
 
-def _read(given: Mapping[str, str], name: str, parse: Callable[[str], T], default: T) -> T:
-    text = given.get(name)
-    if text is None:
-        return default
-    try:
-        return parse(text.strip())
-    except ValueError as error:
-        raise _wrong(name, f"is {text!r}: {error}.", "") from None
+@cache
+def _say_ignored(name: str) -> None:
+    """Say it once in each process: a stream makes a writer for every batch."""
+    needless = name.removeprefix("kafka.") in _NEEDLESS
+    _log.log(logging.INFO if needless else logging.WARNING, "Ignored an option option=%s", name)
 
 
-def _idempotent(given: Mapping[str, str]) -> bool | None:
-    said = _read(given, "kafka.enable.idempotence", _boolean, None)
-    if said and _read(given, "kafka.acks", _acks, None) == "none":
-        raise _wrong(
-            "kafka.enable.idempotence",
-            "is true, but kafka.acks is 0.",
+def _idempotent(given: Options) -> bool | None:
+    """Return whether batches are numbered, where somebody said so."""
+    if "kafka.enable.idempotence" not in given:
+        return None
+    said = switch(given, "kafka.enable.idempotence", True)
+    if said and _ACKS.get(given.get("kafka.acks", "").lower()) == "none":
+        raise OptionError(
+            "DLOG_OPTION_VALUE",
+            "Option kafka.enable.idempotence is true, but kafka.acks is 0.",
             "A repetition is known only where there are answers: leave one of them out.",
         )
     return said
-
-
-def _wrong(name: str, what: str, cure: str) -> OptionError:
-    return OptionError("DLOG_INVALID_OPTION", f"The option {name} {what}", cure)
-
-
-def _topic(text: str) -> str:
-    if not text:
-        raise ValueError("it names no topic")
-    return text
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in _BOOLEANS:
-        raise ValueError("it is true or false")
-    return _BOOLEANS[text.lower()]
-
-
-def _acks(text: str) -> Acks:
-    known = {**_ACKS, **_ACKS_BY_NAME}
-    if text.lower() not in known:
-        raise ValueError("it is one of 0, 1, all")
-    return known[text.lower()]
-
-
-def _compression(text: str) -> str:
-    if text.lower() not in CODECS:
-        raise ValueError(f"it is one of {', '.join(CODECS)}")
-    return text.lower()
-
-
-def _natural(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else -1
-    if number < 0:
-        raise ValueError("it is a whole number, not negative")
-    return number
-
-
-def _positive(text: str) -> int:
-    number = _natural(text)
-    if not number:
-        raise ValueError("it is not positive")
-    return number
