@@ -1,1 +1,1 @@
-"""The data source in Spark, and what of it needs a cluster."""
+"""The Spark data source in real sessions, against real nodes."""
