@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlog.client.partitions import EARLIEST, LATEST
+from dlog.client.partitions import EARLIEST
 from dlog.spark.errors import OptionError
 from dlog.types import PartitionId, TopicPartition
 
@@ -156,13 +156,3 @@ def describe_partitions(partitions: Iterable[TopicPartition], count_max: int = 2
     names = [str(each) for each in sorted(partitions)]
     more = f" and {len(names) - count_max} more" if len(names) > count_max else ""
     return ", ".join(names[:count_max]) + more
-
-
-def resolved(
-    bound: AtOffsets, earliest: PartitionOffsets, latest: PartitionOffsets
-) -> dict[TopicPartition, int]:
-    """Return the offsets with EARLIEST and LATEST replaced by what they stand for."""
-    return {
-        key: earliest[key] if offset == EARLIEST else latest[key] if offset == LATEST else offset
-        for key, offset in bound.offsets.items()
-    }

@@ -37,7 +37,7 @@ from dlog.spark.settings import ClientSettings
 from dlog.spark.subscription import Assign, Subscribe, SubscribePattern, Subscription
 from dlog.types import TopicPartition
 
-__all__ = ["ReadOptions", "client_settings", "parse_read_options"]
+__all__ = ["ReadOptions", "check_source_options", "client_settings", "parse_read_options"]
 
 MAX_TRIGGER_DELAY_S = 15 * 60.0
 RETRY_COUNT = 3
@@ -134,6 +134,15 @@ def parse_read_options(options: Options, *, is_streaming: bool) -> ReadOptions:
         push_filters=switch(options, "pushFilters", False),
         warnings=tuple(_warnings(given, options, is_streaming)),
     )
+
+
+def check_source_options(options: Options) -> bool:
+    """Check what does not depend on the kind of query; return whether headers are wanted."""
+    options = lowered(options)
+    _refuse(options)
+    client_settings(options)
+    _subscription(options)
+    return switch(options, "includeHeaders", False)
 
 
 def _refuse(options: Options) -> None:
