@@ -17,9 +17,9 @@ def flights(records: DataFrame) -> DataFrame:
     """Return the flights in records of a topic: origin, scheduled time of leaving, delay."""
     kept = FLIGHT.replace(" int", " double")
     parsed = records.select(sf.from_json(sf.col("value").cast("string"), kept).alias("flight"))
-    flight = {name: sf.col(f"flight.{name}").cast("int") for name in _WHOLE}
+    year, month, day, hour, minute = (sf.col(f"flight.{name}").cast("int") for name in _WHOLE)
     return parsed.select(
-        sf.make_timestamp(*(flight[name] for name in _WHOLE), sf.lit(0)).alias("due"),
+        sf.make_timestamp(year, month, day, hour, minute, sf.lit(0)).alias("due"),
         sf.col("flight.origin").alias("origin"),
         sf.col("flight.dep_delay").alias("delay"),
     ).where("due IS NOT NULL AND origin IS NOT NULL")

@@ -42,7 +42,6 @@ class Ended:
     """A run is over: `error` is empty when it went well."""
 
     seconds: float
-    lag: int | None = None
     error: str = ""
 
 

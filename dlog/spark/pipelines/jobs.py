@@ -50,25 +50,15 @@ def run(
     frame: JobFrame,
     work: Callable[[SparkSession, Observer], Result],
     observe: Observer = nobody,
-    lag_of: Callable[[Result], int | None] = lambda _: None,
 ) -> Result:
     """Run a pipeline once and return its result; an error is counted and raised."""
-    started_s = time.monotonic()
     with running(frame, observe) as (session, tell):
-        is_done = False
-        try:
-            result = work(session, tell)
-            tell(Ended(seconds=time.monotonic() - started_s, lag=lag_of(result)))
-            is_done = True
-        finally:
-            if not is_done:
-                tell(Ended(seconds=time.monotonic() - started_s, error="failed"))
-    return result
+        return _run_once(session, work, tell)
 
 
 def run_every(
     frame: JobFrame,
-    work: Callable[[SparkSession, Observer], Result],
+    work: Callable[[SparkSession, Observer], object],
     interval_s: float,
     observe: Observer = nobody,
     wait: Callable[[float], None] = time.sleep,
@@ -80,11 +70,18 @@ def run_every(
     with running(frame, observe) as (session, tell):
         while True:
             started_s = time.monotonic()
-            is_done = False
-            try:
-                work(session, tell)
-                is_done = True
-            finally:
-                error = "" if is_done else "failed"
-                tell(Ended(seconds=time.monotonic() - started_s, error=error))
+            _run_once(session, work, tell)
             wait(max(0.0, started_s + interval_s - time.monotonic()))
+
+
+def _run_once(
+    session: SparkSession, work: Callable[[SparkSession, Observer], Result], tell: Observer
+) -> Result:
+    started_s = time.monotonic()
+    error = "interrupted"
+    try:
+        result = work(session, tell)
+        error = ""
+        return result
+    finally:
+        tell(Ended(seconds=time.monotonic() - started_s, error=error))

@@ -85,8 +85,6 @@ class JobMetrics(Collector):
         values = self._values
         values["dlog_pipeline_running"] = 0
         values["dlog_pipeline_last_run_seconds"] = event.seconds
-        if event.lag is not None:
-            values["dlog_pipeline_lag_offsets"] = event.lag
         if event.error:
             values["dlog_pipeline_run_failures_total"] += 1
         else:
