@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from dlog.batch import native
 from dlog.batch._pure_rows import BinaryData, HeaderData, int32s
-from dlog.batch.decoding import bounds, open_batches
+from dlog.batch.decoding import Bounds, bounds, open_batches
+from dlog.batch.open_batch import OpenBatch
 from dlog.checksum import Buffer
 
 if TYPE_CHECKING:
@@ -152,12 +153,20 @@ def decode_columns(
     """
     wanted = bounds(start_offset, end_offset, max_records, max_bytes)
     batches, next_offset = open_batches(buffers, wanted, verify_crc=verify_crc)
+    return decode_run(batches, wanted, next_offset)
+
+
+def decode_run(batches: list[OpenBatch], wanted: Bounds, next_offset: int) -> Columns:
+    """Return the wanted records of batches that are open already.
+
+    `next_offset` is where to read on, if all of them are wanted.
+    """
     is_complete, offsets, timestamps, keys, values, headers = native.decode_columns(
         batches, *wanted
     )
     if not is_complete:
         last = memoryview(offsets).cast("q")[-1:]
-        next_offset = last[0] + 1 if last else start_offset
+        next_offset = last[0] + 1 if last else wanted.start_offset
     return Columns(
         offsets,
         timestamps,

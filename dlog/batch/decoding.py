@@ -142,6 +142,35 @@ def open_batches(buffers: Sequence[Buffer], wanted: Bounds, *, verify_crc: bool 
     return Opened(batches, next_offset)
 
 
+def open_in_runs(
+    buffers: Sequence[Buffer], wanted: Bounds, bytes_enough: int, *, verify_crc: bool = True
+) -> Iterator[list[OpenBatch]]:
+    """Check and decompress the batches that hold wanted records, some at a time.
+
+    A run is closed when it has `bytes_enough`, so that no batch is opened twice, and its batches
+    agree on who stamped their records: the writer, or the leader.
+    """
+    run: list[OpenBatch] = []
+    run_bytes = 0
+    for view, position, header in _iter_batches(buffers, wanted):
+        if header.base_offset >= wanted.end_offset:
+            break
+        if header.is_control:
+            continue
+        if run and (run_bytes >= bytes_enough or _is_stamped(run[0]) != header.is_log_append_time):
+            yield run
+            run, run_bytes = [], 0
+        batch = _open_batch(view, position, header, verify_crc)
+        run.append(batch)
+        run_bytes += memoryview(batch.data).nbytes
+    if run:
+        yield run
+
+
+def _is_stamped(batch: OpenBatch) -> bool:
+    return batch.append_time_ms is not None
+
+
 def _iter_batches(
     buffers: Sequence[Buffer], wanted: Bounds
 ) -> Iterator[tuple[memoryview, int, BatchHeader]]:

@@ -155,7 +155,7 @@ class NodeFetcher:
         cursor.last_stable_offset = fetched.last_stable_offset
         cursor.log_start_offset = fetched.log_start_offset
         if not data:
-            cursor.succeed()
+            self._on_nothing(cursor, fetched)
             return []
         if 2 * len(data) < answer.frame_bytes:
             # A view would keep all of the answer alive, for as long as this part is not taken.
@@ -165,6 +165,14 @@ class NodeFetcher:
         except CorruptMessageError as error:
             self._on_corrupt(cursor, error)
         return []
+
+    def _on_nothing(self, cursor: Cursor, fetched: FetchedPartition) -> None:
+        is_committed_only = self._around.limits.isolation is Isolation.READ_COMMITTED
+        cursor.add_nothing(
+            fetched.last_stable_offset if is_committed_only else fetched.high_watermark
+        )
+        if cursor.is_at_end:
+            self._around.on_arrival(cursor)
 
     async def _take_in(self, cursor: Cursor, data: memoryview, fetched: FetchedPartition) -> None:
         """Check the bytes and put them at hand."""

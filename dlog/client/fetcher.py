@@ -120,6 +120,10 @@ class Fetcher:
         for node in self._nodes.values():
             node.signal.set()
 
+    def expect_holes(self, topic: str) -> None:
+        """Take offsets that are missing from a topic for granted, as if it were compacted."""
+        self._around.sparse_topics[topic] = True
+
     def _drop(self, cursor: Cursor) -> None:
         self._around.counters.bytes_dropped += cursor.buffered_bytes
         cursor.rewind()

@@ -5,6 +5,7 @@ records out; both on the loop's thread.
 """
 
 from collections import deque
+from typing import NamedTuple
 from uuid import UUID
 
 from dlog.batch.columns import Columns, decode_columns
@@ -17,7 +18,19 @@ from dlog.errors import DlogError
 from dlog.types import ZERO_TOPIC_ID, TopicPartition
 
 UNKNOWN = -1
+NO_END = 2**63 - 1
 NO_COLUMNS = decode_columns([])
+
+_EMPTY_ANSWERS_ENOUGH = 2
+"""So many answers without data, though the log goes on behind the end, and nothing is left there:
+the last records were compacted away."""
+
+
+class Packed(NamedTuple):
+    """Whole batches, checked and still packed; records before `start_offset` were taken before."""
+
+    views: list[memoryview]
+    start_offset: int
 
 
 class Cursor:
@@ -35,6 +48,8 @@ class Cursor:
         "attempt",
         "buffered_bytes",
         "damage_count",
+        "empty_count",
+        "end_offset",
         "failing_since_s",
         "failure",
         "fetch_epoch",
@@ -56,7 +71,9 @@ class Cursor:
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, position: int) -> None:
+    def __init__(
+        self, topic_partition: TopicPartition, position: int, end_offset: int = NO_END
+    ) -> None:
         self.topic_partition = topic_partition
         self.topic_id: UUID = ZERO_TOPIC_ID
         self.leader: PartitionLeader | None = None
@@ -66,6 +83,9 @@ class Cursor:
         # A follower failed: until then the leader is not to name one.
         self.leader_only_until_s = 0.0
         self.is_paused = False
+        # Nothing is fetched from here on; batches that begin before it come whole.
+        self.end_offset = end_offset
+        self.empty_count = 0
         # Of the next record to hand out, and the epoch of the batch before it.
         self.position = position
         self.position_epoch = UNKNOWN
@@ -101,6 +121,11 @@ class Cursor:
         return self._next_decoded < len(self._decoded)
 
     @property
+    def is_at_end(self) -> bool:
+        """Whether everything before `end_offset` was taken."""
+        return self.fetch_offset >= self.end_offset and not self._chunks
+
+    @property
     def is_at_follower(self) -> bool:
         """Whether this is read from another node than the leader."""
         return self.replica_id != UNKNOWN
@@ -120,6 +145,7 @@ class Cursor:
             and self.gap is None
             and self.failure is None
             and self.retry_at_s <= now_s
+            and self.fetch_offset < self.end_offset
         )
 
     # What comes in
@@ -127,12 +153,21 @@ class Cursor:
     def add(self, chunk: Chunk) -> None:
         """Take in what was fetched from `fetch_offset` on."""
         if chunk.end_offset > self.fetch_offset:
+            self.empty_count = 0
             self.fetch_offset = chunk.end_offset
             self.fetch_epoch = chunk.leader_epoch
             self.buffered_bytes += chunk.size_bytes
             self._chunks.append(chunk)
             self._settle(self.position)
         self.succeed()
+
+    def add_nothing(self, readable_offset: int) -> None:
+        """Note an answer without data of a log that can be read up to `readable_offset`."""
+        self.succeed()
+        if self.fetch_offset < self.end_offset <= readable_offset:
+            self.empty_count += 1
+            if self.empty_count >= _EMPTY_ANSWERS_ENOUGH:
+                self.fetch_offset = self.end_offset
 
     def succeed(self) -> None:
         """Note that the partition answers."""
@@ -258,6 +293,16 @@ class Cursor:
             )
             self._settle(columns.next_offset)
         return columns
+
+    def take_packed(self) -> Packed | None:
+        """Return the next whole batches, for somebody who decodes them elsewhere."""
+        self._forget_decoded()
+        if not self._chunks:
+            return None
+        chunk = self._chunks[0]
+        packed = Packed(chunk.views(len(chunk.batches)), self.position)
+        self._settle(chunk.end_offset)
+        return packed
 
     def _settle(self, offset: int) -> None:
         """Move on to `offset`, past everything there that holds no record."""

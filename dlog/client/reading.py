@@ -164,7 +164,7 @@ class Reading:
             if any(map(self._is_news, self.fetcher.troubled.values())):
                 continue
             left_s = deadline_s - self._loop.time()
-            if left_s <= 0 or self._all_at_gaps():
+            if left_s <= 0 or self._all_at_gaps() or self._all_at_ends():
                 self._tell_gaps_again()
                 return taken
             await self.fetcher.arrived.wait(left_s if left_s < _FOREVER else None)
@@ -272,6 +272,11 @@ class Reading:
         """Return whether nothing can come before the reader has sought past a gap."""
         reading = [each for each in self.fetcher.cursors.values() if not each.is_paused]
         return bool(reading) and all(map(self._is_told, reading))
+
+    def _all_at_ends(self) -> bool:
+        """Return whether every partition is read as far as it is to be."""
+        cursors = self.fetcher.cursors.values()
+        return bool(cursors) and all(cursor.is_at_end for cursor in cursors)
 
     def _tell_gaps_again(self) -> None:
         for cursor in self.fetcher.troubled.values():

@@ -142,8 +142,6 @@ class Fetcher:
 
     def _on_taken(self, size: int) -> None:
         """Note that a DATA frame was taken; the leader sends on when it hears of it."""
-        self._said = ""
-        self._rest_s = REST_S_MIN
         self._taken += 1
         self._taken_bytes += size
         if self._taken_bytes >= TAKEN_BYTES_MAX:
@@ -235,12 +233,17 @@ class Fetcher:
             _look_at(link)
             return error
         self._begin(link)
+        began_s = self._loop.time()
         ping = self._loop.call_later(PING_S, self._ping, link)
         try:
             return await asyncio.shield(link.closed)
         finally:
             ping.cancel()
             self._end(link)
+            if self._loop.time() - began_s > REST_S_MAX:
+                # It held: what comes now is another trouble. One that breaks at once rests longer.
+                self._said = ""
+                self._rest_s = REST_S_MIN
 
     def _begin(self, link: Link) -> None:
         self._link = link

@@ -164,7 +164,7 @@ class IsrKeeper:
                     continue
                 if leader.awaited and leader.stop_waiting(now_ms):
                     partition.look_at_watermark()
-                if leader.isr and key not in self._busy:
+                if leader.isr and key not in self._busy and len(self._busy) < PROPOSALS_MAX:
                     self._drop_laggards(key, partition, leader, now_ms)
 
     def _drop_laggards(

@@ -13,6 +13,7 @@ from dlog.errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
+    ProtocolError,
     UnknownTopicIdError,
     WireError,
 )
@@ -185,7 +186,11 @@ class Feeds:
         progress.begin(feed.node_epoch)
         promised = min(subscription.promised_offset, offset)
         start = subscription.log_start_offset
-        fed.on_progress(promised, offset, start, self.clock.now_ms())
+        try:
+            fed.on_progress(promised, offset, start, self.clock.now_ms())
+        except ProtocolError:
+            fed.leave()  # its feed does not know it yet, and is about to end
+            raise
         return fed
 
     def _why_absent(self, key: tuple[object, int]) -> WireError:

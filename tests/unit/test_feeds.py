@@ -7,11 +7,13 @@ from uuid import UUID
 
 import pytest
 
+from dlog.errors import ProtocolError
 from dlog.types import LeaderEpoch, NodeId, Offset
 from dlog.wire.frame import parse_request_header
 from dlogd.controller import heartbeats
 from dlogd.controller.heartbeats import Replicate
 from dlogd.replication.cuts import divergence
+from dlogd.replication.leader_state import FollowerProgress
 from dlogd.replication.stream import Refusal, Subscription
 from dlogd.server.feed import Feed
 from dlogd.server.feeds import Feeds, difference
@@ -180,3 +182,29 @@ def test_below_the_log_start_and_beyond_the_end_it_begins_anew() -> None:
         refusal = compare(leader, follower)
         assert refusal is not None and refusal.error_code == OUT_OF_RANGE
         assert (refusal.log_start_offset, refusal.log_end_offset) == (40, 60)
+
+
+def test_a_follower_that_promises_nonsense_is_not_left_behind() -> None:
+    """Its stream ends; the partition must not go on feeding nobody."""
+    feeds = feeds_of(n2=7)
+    _, feed = ask(feeds, 2, 7)
+    assert feed is not None
+    subscribers: list[object] = []
+    progress = FollowerProgress(NodeId(2), 0)
+    partition = SimpleNamespace(
+        topic_partition="t-0",
+        log=Log((1, 0), end=20),
+        leader=SimpleNamespace(followers={NodeId(2): progress}),
+        check_serving=lambda epoch: None,
+        subscribe=subscribers.append,
+        unsubscribe=subscribers.remove,
+    )
+    key = (UUID(int=1), 0)
+    feeds.__dict__["_replicas"] = SimpleNamespace(
+        by_id={key: partition}, roles=SimpleNamespace(check_lease=lambda: None)
+    )
+    feeds.__dict__["clock"] = SimpleNamespace(now_ms=lambda: 0)
+    told = Subscription(1, *key, 1, 20, 1, 0, promised_offset=-5)
+    with pytest.raises(ProtocolError, match="promised -5"):
+        feeds.accept(feed, told)
+    assert not subscribers and progress.node_epoch == -1

@@ -311,3 +311,46 @@ def test_who_does_not_know_its_producers_after_a_cut_does_not_lead(
             assert len(partition.producers) == 1
 
     check(scenario, tmp_path)
+
+
+def test_a_connection_that_breaks_after_its_first_frame_is_made_less_and_less_often() -> None:
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.produce("t", b"a")
+        await fleet.until_in_sync("t")
+        fetcher, _ = following_of(fleet, fleet.followers("t")[0], "t")
+        fetcher._taking = BreakingTaking(fetcher, fetcher._taking)
+        counters = fetcher._counters
+
+        def kill() -> None:
+            fetcher._link.close(TransportError("broken"))
+
+        await on_node(fleet, fetcher, kill)
+        before = counters.connects_total
+        began_s = fleet.clock.now_ms() / 1000
+        await fleet.until(lambda: counters.connects_total >= before + 8)
+        # 0.05 + 0.1 + 0.2 + 0.4 + 0.8 + 1 + 1 s, of each half at least
+        assert fleet.clock.now_ms() / 1000 - began_s > 1.7
+        fetcher._taking.is_breaking = False
+        await fleet.produce("t", b"b")
+        await fleet.until_in_sync("t")
+
+    tell(story)
+
+
+class BreakingTaking:
+    """Ends the connection whenever a frame has come over it, while `is_breaking`."""
+
+    def __init__(self, fetcher: Any, real: Any) -> None:
+        self.fetcher = fetcher
+        self.real = real
+        self.is_breaking = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def take(self, *frame: Any) -> bool:
+        link = self.fetcher._link
+        if self.is_breaking and link is not None:
+            self.fetcher._loop.call_soon(link.close, TransportError("broken"))
+        return bool(self.real.take(*frame))

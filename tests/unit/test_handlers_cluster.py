@@ -682,7 +682,7 @@ def test_replication_is_throttled_for_one_node_or_for_all() -> None:
         told = await settings(node, "2")
         assert (told[leader], told[follower]) == ("5000", "7")
         assert (await settings(node, "1"))[leader] == "9"
-        assert await settings(node, "") == {leader: "9"}
+        assert (await settings(node, ""))[leader] == "9"
 
         assert await configure(node, "2", follower, None, operation=1) == (0, "")
         count = len(node.commands)
@@ -721,15 +721,15 @@ def test_the_controller_hands_its_office_over() -> None:
                 )
             )
 
-        assert await settings(node, "") == {}
+        assert "controller.node" not in await settings(node, "")
         claim(1)
-        assert await settings(node, "") == {"controller.node": "1"}
+        assert (await settings(node, ""))["controller.node"] == "1"
         quorum.on_change = lambda: claim(2)
         assert await configure(node, "", "controller.node", "2", validate_only=True) == (0, "")
         assert not quorum.changes
         assert await configure(node, "", "controller.node", "2") == (0, "")
         assert quorum.changes == [(Operation.TRANSFER, 2, "", 0)]
-        assert await settings(node, "") == {"controller.node": "2"}
+        assert (await settings(node, ""))["controller.node"] == "2"
         quorum.state = replace(quorum.state, leader_id=2)
         assert await configure(node, "", "controller.node", "2") == (0, "")
         assert len(quorum.changes) == 1, "it is the controller already"
@@ -743,5 +743,32 @@ def test_the_controller_hands_its_office_over() -> None:
         assert (code, message) == (wrong, "no connected voter")
         alone = await configure(FakeNode(), "", "controller.node", "1")
         assert alone[0] == InvalidRequestError.code
+
+    run(test())
+
+
+def test_the_feature_level_is_raised_when_all_nodes_know_it() -> None:
+    async def test() -> None:
+        node = FakeNode()
+        level = node.image.feature_level
+        assert await settings(node, "") == {"feature.level": str(level)}
+        wrong = InvalidConfigError.code
+        for text in ("0", "x", "", "9999", "99999"):
+            code, message = await configure(node, "", "feature.level", text)
+            assert code == wrong, text
+            assert "feature.level" in message
+        assert (await configure(node, "", "feature.level", None, operation=1))[0] == wrong
+        assert await configure(node, "", "feature.level", str(level)) == (0, "")
+
+        own = replace(node.image.nodes[NodeId(1)], level_max=level + 1)
+        node.image = node.image.having(nodes={NodeId(1): own})
+        raised = str(level + 1)
+        assert await configure(node, "", "feature.level", raised, validate_only=True) == (0, "")
+        assert node.image.feature_level == level
+        assert await configure(node, "", "feature.level", raised) == (0, "")
+        assert await settings(node, "") == {"feature.level": raised}
+        code, message = await configure(node, "", "feature.level", str(level))
+        assert (code, node.image.feature_level) == (wrong, level + 1)
+        assert "no way back" in message
 
     run(test())

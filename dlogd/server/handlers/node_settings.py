@@ -6,6 +6,8 @@ Read and written by DescribeConfigs and IncrementalAlterConfigs, so that every K
   metadata, over restarts of the node.
 - `controller.node` of the broker resource without a name, which is the whole cluster: the node that
   is the controller. Setting it hands the office over, and returns when the new one acts.
+- `feature.level` of the same resource: which commands and formats of the metadata are in use. It is
+  raised when every node runs software that knows the new one, and never goes back.
 
 Any node answers for all: docs/decisions/0023-operators-apis.md has the reasons.
 """
@@ -19,11 +21,12 @@ from dlog.errors import (
     InvalidConfigError,
     InvalidRequestError,
     RequestTimedOutError,
+    UnsupportedVersionError,
     WireError,
 )
 from dlog.types import NO_NODE, NodeId
 from dlogd.config.schema import KEYS
-from dlogd.metadata.commands import DrainNode
+from dlogd.metadata.commands import DrainNode, SetFeatureLevel
 from dlogd.metadata.config_changes import AlterOperation
 from dlogd.metadata.config_values import ConfigSource, ConfigType
 from dlogd.metadata.effective import ConfigEntry, ConfigSynonym
@@ -34,9 +37,11 @@ from dlogd.server.handlers import quorum
 
 DRAIN = "node.drain"
 CONTROLLER = "controller.node"
+LEVEL = "feature.level"
 LOOK_AGAIN_S = 0.01
 DIGITS_MAX = 20
-"""Of a node id; Python refuses to read numbers of thousands of digits."""
+"""Of a number; Python refuses to read numbers of thousands of digits."""
+LEVEL_DIGITS_MAX = 4
 DRAINS = {drain.name.lower(): drain for drain in Drain}
 
 
@@ -52,8 +57,8 @@ def _node_id(text: str) -> NodeId | None:
 
 def is_about_settings(resource: Any) -> bool:
     """Whether a resource with a name, or without one, changes these settings and nothing else."""
-    wanted = DRAIN if resource.resource_name else CONTROLLER
-    return bool(resource.configs) and all(each.name == wanted for each in resource.configs)
+    names = {each.name for each in resource.configs}
+    return len(names) == 1 and names <= ({DRAIN} if resource.resource_name else {CONTROLLER, LEVEL})
 
 
 def is_nothing(image: ClusterImage, resource: Any) -> bool:
@@ -78,12 +83,19 @@ def describe_node(node: NodeRegistration) -> list[ConfigEntry]:
 
 
 def describe_cluster(context: ServerContext) -> list[ConfigEntry]:
-    """Return the settings of the whole cluster; none where the node is alone."""
-    node_id = context.image().controller.node_id
+    """Return the settings of the whole cluster; a node that is alone has no controller."""
+    image = context.image()
+    newest = min((node.level_max for node in image.nodes.values()), default=image.feature_level)
+    doc = (
+        "Which commands and formats of the metadata are in use. All nodes know up to"
+        f" {newest}. It can be raised to that, and never goes back."
+    )
+    level = _entry(LEVEL, str(image.feature_level), ConfigSource.CLUSTER, doc)
+    node_id = image.controller.node_id
     if context.quorum is None or node_id == NO_NODE:
-        return []
+        return [level]
     doc = "The node that is the controller. Setting it to another voter hands the office over."
-    return [_entry(CONTROLLER, str(node_id), ConfigSource.CLUSTER, doc)]
+    return [_entry(CONTROLLER, str(node_id), ConfigSource.CLUSTER, doc), level]
 
 
 def _entry(name: str, value: str, source: ConfigSource, doc: str) -> ConfigEntry:
@@ -108,6 +120,8 @@ async def alter(
     wanted = operations[0]
     if resource.resource_name:
         await _drain(context, resource.resource_name, wanted, deadline_ms, validate_only)
+    elif wanted.name == LEVEL:
+        await _raise_level(context, wanted, deadline_ms, validate_only)
     else:
         await _transfer(context, wanted, deadline_ms, validate_only)
 
@@ -134,6 +148,31 @@ async def _drain(
         context.rehearse(command)
     elif node.drain != drain:
         await context.propose(command, deadline_ms)
+
+
+async def _raise_level(
+    context: ServerContext, wanted: Any, deadline_ms: int, validate_only: bool
+) -> None:
+    text = (wanted.value or "").strip()
+    is_number = text.isdecimal() and len(text) <= LEVEL_DIGITS_MAX
+    if wanted.config_operation != AlterOperation.SET or not is_number:
+        raise InvalidConfigError(
+            f"Invalid value {wanted.value} for configuration {LEVEL}: set it to a number"
+        )
+    level = int(text)
+    if level == context.image().feature_level:
+        return
+    command = SetFeatureLevel(command_id=context.new_id(), level=level)
+    try:
+        if validate_only:
+            context.rehearse(command)
+        else:
+            await context.propose(command, deadline_ms)
+    except (InvalidRequestError, UnsupportedVersionError) as error:
+        # Who asked knows configs; UNSUPPORTED_VERSION would speak of the request.
+        raise InvalidConfigError(
+            f"{LEVEL} stays {context.image().feature_level}: {error}"
+        ) from error
 
 
 async def _transfer(
@@ -174,6 +213,6 @@ async def _until_it_acts(context: ServerContext, node_id: NodeId, deadline_ms: i
 def refusal_of_mixture(resource: Any) -> WireError | None:
     """Return why a resource that names these settings beside others is refused, if it does."""
     for each in resource.configs:
-        if each.name in (DRAIN, CONTROLLER):
+        if each.name in (DRAIN, CONTROLLER, LEVEL):
             return InvalidRequestError(f"{each.name} is changed by a resource of its own")
     return None

@@ -1,0 +1,113 @@
+"""Ranges of offsets, read one after the other over connections that stay: what a Spark task needs.
+
+Unlike a consumer it knows where each range ends, so nothing is fetched behind it; records are
+handed out as whole batches, checked and still packed, for the caller to decode. Gaps are told by
+`GapError`, and it is the caller who says where to go on.
+"""
+
+import asyncio
+import random
+
+from dlog.client.bootstrap import Bootstrap, parse_bootstrap
+from dlog.client.fetch_plan import FetchLimits
+from dlog.client.gaps import Gap, GapReason
+from dlog.client.positions import Cursor, Packed
+from dlog.client.reading import PollLimits, Reading, Settings
+from dlog.client.retry import RetryPolicy
+from dlog.errors import DlogError, UnknownTopicOrPartitionError
+from dlog.transport import ConnectionOptions
+from dlog.types import PartitionId, TopicPartition
+
+
+class RangeReader:
+    """Reads one range at a time. Owner: one event loop, one task. Life: until `close`."""
+
+    def __init__(
+        self,
+        bootstrap: Bootstrap,
+        *,
+        limits: FetchLimits,
+        connection: ConnectionOptions | None = None,
+        policy: RetryPolicy | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Find the cluster when the first range is begun; to be called on a running loop."""
+        settings = Settings(
+            addresses=parse_bootstrap(bootstrap),
+            limits=limits,
+            on_gap=None,
+            connection=connection,
+            policy=policy,
+            rng=rng or random.Random(),
+        )
+        self._reading = Reading(settings, asyncio.get_running_loop())
+        self._cursor: Cursor | None = None
+
+    async def close(self) -> None:
+        """Stop reading and close all connections. Idempotent."""
+        await self._reading.close()
+
+    async def begin(self, topic: str, partition: int, start_offset: int, end_offset: int) -> None:
+        """Read from `start_offset` up to `end_offset`, exclusive; ends the range before.
+
+        Raises UnknownTopicOrPartitionError when there is no such partition, and errors that last
+        until the policy's deadline.
+        """
+        await self.end()
+        key = TopicPartition(topic, PartitionId(partition))
+        if key not in await self._reading.partitions_of(topic):
+            # It may have been added since anybody asked.
+            self._reading.cluster.forget_leader(topic)
+            if key not in await self._reading.partitions_of(topic):
+                raise UnknownTopicOrPartitionError(f"{key} does not exist")
+        self._cursor = Cursor(key, start_offset, end_offset)
+        self._reading.fetcher.add([self._cursor])
+
+    async def end(self) -> None:
+        """Read no more of the range, and forget what is at hand of it."""
+        if self._cursor is not None:
+            self._reading.fetcher.remove([self._cursor.topic_partition])
+            self._cursor = None
+
+    async def take(self, timeout_s: float) -> Packed | None:
+        """Return the next batches; None at the end of the range, or when time is over.
+
+        Batches may begin before the wanted offset and end behind the last one. Raises GapError,
+        and errors that last until the policy's deadline.
+        """
+        limits = PollLimits(1, None, timeout_s)
+        taken = await self._reading.poll(self._take, limits)
+        return taken[0] if taken else None
+
+    def _take(self, _count_max: int, _bytes_max: int | None) -> list[Packed]:
+        cursor = self._begun
+        packed = cursor.take_packed()
+        if packed is None:
+            return []
+        if not cursor.has_data:
+            self._reading.fetcher.ready.pop(cursor.topic_partition, None)
+        self._reading.fetcher.on_taken()
+        return [packed]
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all of the range was taken."""
+        return self._begun.is_at_end
+
+    @property
+    def position(self) -> int:
+        """Behind what was taken."""
+        return self._begun.position
+
+    async def skip(self, gap: Gap, offset: int) -> None:
+        """Go on at `offset` after a gap that `take` has told."""
+        if gap.reason is GapReason.MISSING:
+            # Each further one would cost a fetch in vain.
+            self._reading.fetcher.expect_holes(gap.topic_partition.topic)
+        self._reading.fetcher.seek(self._begun, offset)
+
+    @property
+    def _begun(self) -> Cursor:
+        if self._cursor is None:
+            raise DlogError("no range was begun")
+        return self._cursor

@@ -1,0 +1,141 @@
+"""Whole batches of one partition to Arrow batches with the columns of Spark's Kafka source.
+
+Pure: bytes in, `pyarrow.RecordBatch` out, no Python object per record. Any subset of the columns in
+any order is made, and only what is asked for. `dlog.spark.task` reads what goes in.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dlog.batch.columns import Columns, HeaderColumn, decode_run
+from dlog.batch.decoding import bounds, open_in_runs
+from dlog.checksum import Buffer
+from dlog.spark.errors import OptionError
+
+BATCH_BYTES_ENOUGH = 1024 * 1024
+"""A record batch has about that: fewer cost more per record, more are slower to hand to the JVM."""
+
+CREATE_TIME, LOG_APPEND_TIME = 0, 1
+_US_PER_MS = 1000
+
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+COLUMN_TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.field("element", _HEADER)),
+}
+"""The columns in the order of Spark's Kafka source, with the only types that Spark takes."""
+
+
+class RowMaker:
+    """Makes the rows of one partition. Owner: one task."""
+
+    def __init__(self, schema: pa.Schema, topic: str, partition: int) -> None:
+        """Raise OptionError for a column that there is not, or one of another type."""
+        if not schema.names:
+            known = ", ".join(COLUMN_TYPES)
+            raise OptionError(
+                "DLOG_NO_COLUMN", "The schema names no column.", f"Name some of {known}."
+            )
+        for field in schema:
+            _check(field)
+        self._schema = schema
+        self._topic = _Constant(topic, pa.string())
+        self._partition = _Constant(partition, pa.int32())
+        self._types = {kind: _Constant(kind, pa.int32()) for kind in (CREATE_TIME, LOG_APPEND_TIME)}
+
+    def make(
+        self, buffers: Sequence[Buffer], start_offset: int, end_offset: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records of whole, checked batches with offsets in [start, end).
+
+        Raises CorruptMessageError and UnsupportedCompressionTypeError, which name the offset.
+        """
+        wanted = bounds(start_offset, end_offset, None, None)
+        for run in open_in_runs(buffers, wanted, BATCH_BYTES_ENOUGH, verify_crc=False):
+            columns = decode_run(run, wanted, end_offset)
+            is_stamped = run[0].append_time_ms is not None
+            kind = LOG_APPEND_TIME if is_stamped else CREATE_TIME
+            if len(columns):
+                yield from _cut(self._batch(columns, kind))
+
+    def _batch(self, columns: Columns, timestamp_type: int) -> pa.RecordBatch:
+        rows = len(columns)
+        make: dict[str, Callable[[], pa.Array]] = {
+            "key": columns.keys.to_arrow,
+            "value": columns.values.to_arrow,
+            "topic": lambda: self._topic.rows(rows),
+            "partition": lambda: self._partition.rows(rows),
+            "offset": lambda: _int64s(columns.offset_data, rows, pa.int64()),
+            "timestamp": lambda: _microseconds(columns),
+            "timestampType": lambda: self._types[timestamp_type].rows(rows),
+            "headers": lambda: _headers(columns.headers, rows),
+        }
+        arrays = [make[name]() for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+class _Constant:
+    """A column of one value: made once for the longest batch, shorter ones are parts of it."""
+
+    def __init__(self, value: object, kind: pa.DataType) -> None:
+        self._scalar = pa.scalar(value, kind)
+        self._array = pa.repeat(self._scalar, 0)
+
+    def rows(self, count: int) -> pa.Array:
+        """Return so many rows."""
+        if count > len(self._array):
+            self._array = pa.repeat(self._scalar, count)
+        return self._array.slice(0, count)
+
+
+def _check(field: pa.Field) -> None:
+    wanted = COLUMN_TYPES.get(field.name)
+    if wanted is None:
+        known = ", ".join(COLUMN_TYPES)
+        raise OptionError(
+            "DLOG_UNKNOWN_COLUMN", f"There is no column {field.name}.", f"Name some of {known}."
+        )
+    if field.type != wanted:
+        raise OptionError(
+            "DLOG_COLUMN_TYPE",
+            f"The column {field.name} is {wanted}, not {field.type}.",
+            "Cast it behind the source.",
+        )
+
+
+def _int64s(data: Buffer, rows: int, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(data)], 0)
+
+
+def _microseconds(columns: Columns) -> pa.Array:
+    times = columns.timestamps_ms * _US_PER_MS
+    return _int64s(times.data, len(times), COLUMN_TYPES["timestamp"])
+
+
+def _headers(headers: HeaderColumn | None, rows: int) -> pa.Array:
+    """Return the headers; as in Spark's Kafka source, a record without any has null."""
+    kind = COLUMN_TYPES["headers"]
+    if headers is None:
+        return pa.nulls(rows, kind)
+    keys, values = headers.keys.to_arrow(pa.string()), headers.values.to_arrow()
+    pairs = pa.Array.from_buffers(_HEADER, len(keys), [None], 0, children=[keys, values])
+    counts = np.diff(np.frombuffer(headers.bounds, np.int32))
+    validity = np.packbits(counts > 0, bitorder="little")
+    buffers = [pa.py_buffer(validity), pa.py_buffer(headers.bounds)]
+    return pa.Array.from_buffers(kind, rows, buffers, -1, children=[pairs])
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts where one compressed batch of the log has made it much too large."""
+    parts = max(1, min(batch.nbytes // BATCH_BYTES_ENOUGH // 2, batch.num_rows))
+    step = -(-batch.num_rows // parts)
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
