@@ -3,6 +3,9 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from dlog.client.blocking import Admin
+from tests.spark.conftest import ROOT, environment_of_workers
 from tests.spark.log import Log
 from tests.spark.streams import PATIENCE_S, Stream, until
 
@@ -227,3 +231,32 @@ def _arguments(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
+
+
+def test_a_killed_driver_leaves_a_checkpoint_to_go_on_from(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.create(2)
+    log.write(0, values(0, 300))
+    log.write(1, values(0, 300))
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
+    program = [sys.executable, "-m", "tests.spark.killed_driver", str(tmp_path)]
+    driver = subprocess.Popen(
+        [*program, json.dumps(log.options(**options))],
+        cwd=ROOT,
+        env={**os.environ, **environment_of_workers()},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not list(tmp_path.glob("out/batch=1/_SUCCESS")):
+            assert time.monotonic() < deadline and driver.poll() is None
+            time.sleep(0.02)  # another process: there is no event to wait for
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)  # Python and Java, as when a host dies
+        driver.wait()
+    stream = Stream(spark, log, tmp_path, **options)
+    stream.run()
+    assert stream.rows() == sorted(log.rows)
