@@ -14,6 +14,9 @@ ONE_WORKER_PER_FILE = ("clients", "cluster", "crash", "daemon", "fuzz")
 # These share one server over all files, named by the first parameter.
 ONE_WORKER_PER_SERVER = ("behaviour",)
 
+# One session of Spark for all of them.
+ONE_WORKER_PER_FOLDER = ("spark",)
+
 _skipped: list[tuple[str, str]] = []
 
 
@@ -27,6 +30,8 @@ def group_of(node: str) -> str:
     """Return the name of what a test shares with others; its own where it shares nothing."""
     path, _, test = node.partition("::")
     folders = path.removeprefix("tests/").split("/")
+    if folders[0] in ONE_WORKER_PER_FOLDER:
+        return folders[0]
     if folders[0] in ONE_WORKER_PER_SERVER:
         return f"{folders[0]}[{test.partition('[')[2].partition('-')[0].rstrip(']')}]"
     return path if folders[0] in ONE_WORKER_PER_FILE else node

@@ -20,6 +20,8 @@ Many = Sequence[Buffer | None] | Sequence[Record] | Arrow
 """Values, whole records, or Arrow: a RecordBatch, a Table or an array; see `bulk_arrow`."""
 Keys = Sequence[Buffer | None] | Arrow | None
 """Keys beside values; Arrow's array for Arrow's."""
+Partitions = int | Arrow | None
+"""One for all records; with Arrow's records, an array of one for each, null: as the key says."""
 
 
 def bulk_append(
@@ -29,7 +31,7 @@ def bulk_append(
     keys: Keys,
     *,
     timestamp_ms: int,
-    partition: int | None,
+    partition: Partitions,
     delivery: BatchDelivery,
 ) -> Append:
     """Return the steps for values, with or without keys, or for `Record`s: the first one tells."""
@@ -44,6 +46,8 @@ def bulk_append(
             delivery=delivery,
         )
         return append
+    if partition is not None and not isinstance(partition, int):
+        raise TypeError("partitions of their own are for Arrow's records")
     records = cast(Sequence[Buffer | None] | Sequence[Record], records)
     keys = cast(Sequence[Buffer | None] | None, keys)
     if len(records) and isinstance(records[0], Record):

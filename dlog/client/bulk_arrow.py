@@ -2,7 +2,8 @@
 
 A `pyarrow.RecordBatch` or `Table` has `value` and may have `key`, `timestamp` and `headers`, so
 that what `Consumer.poll_arrow` gave can be sent on as it is; an array of values may have another
-one of keys beside it. Imported by `dlog.client.bulk` when somebody comes with pyarrow's objects.
+one of keys beside it. A column of partitions may say where each row goes. Imported by
+`dlog.client.bulk` when somebody comes with pyarrow's objects.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from dlog.checksum import Buffer
 from dlog.client.accumulator import Accumulator
 from dlog.client.bulk_steps import Step, check_same
 from dlog.client.futures import BatchDelivery
+from dlog.client.topic_queues import TopicQueues
 
 _POSITIVE = 0x7FFF_FFFF
 _KEYLESS = -1
@@ -44,10 +46,13 @@ class ArrowAppend:
         keys: Any,
         *,
         timestamp_ms: int,
-        partition: int | None,
+        partition: Any,
         delivery: BatchDelivery,
     ) -> None:
-        """Raise ValueError, KeyError or pyarrow.ArrowInvalid for what are no records."""
+        """Raise ValueError, KeyError or pyarrow.ArrowInvalid for what are no records.
+
+        `partition` is one for all, or an array with one for each row: null where the key decides.
+        """
         self._accumulator = accumulator
         self._topic_name = topic_name
         self._topic = accumulator.topic(topic_name)
@@ -56,14 +61,22 @@ class ArrowAppend:
         self._position = 0
         self._runs: list[_Run] = []
         first = 0
+        wanted = None if partition is None or isinstance(partition, int) else partition
+        if wanted is not None and len(wanted) != len(records):
+            raise ValueError(f"{len(wanted)} partitions for {len(records)} records")
         for batch in _record_batches(records, keys):
             columns = columns_from_arrow(batch, timestamp_ms=timestamp_ms)
             rows = range(first, first + len(columns))
-            if partition is not None or columns.keys.null_count == len(columns):
+            if wanted is None and (
+                partition is not None or columns.keys.null_count == len(columns)
+            ):
                 self._runs.append(_Run(partition, columns, rows))
             else:
-                count = len(self._topic.queues)
-                self._runs += _by_partition(batch, columns.keys, count, first, timestamp_ms)
+                chosen = _partitions(columns.keys, len(self._topic.queues))
+                if wanted is not None:
+                    said = wanted.slice(rows.start, len(rows))
+                    chosen = _overridden(chosen, said, self._topic)
+                self._runs += _by_partition(batch, chosen, first, timestamp_ms)
             first = rows.stop
 
     def advance(self, now_s: float) -> Step:
@@ -120,19 +133,42 @@ def _record_batches(records: Any, keys: Any) -> list[Any]:
     return batches
 
 
-def _by_partition(
-    batch: Any, keys: BinaryColumn, partition_count: int, first: int, timestamp_ms: int
-) -> list[_Run]:
-    """Sort rows by the partition of their keys; the order within a partition stays."""
+def _partitions(keys: BinaryColumn, partition_count: int) -> Any:
+    """Return the partition of each key, `_KEYLESS` for none, as numpy's array."""
     numpy = library("numpy")
+    if keys.null_count == len(keys):
+        return numpy.full(len(keys), _KEYLESS, numpy.int32)
     hashes = numpy.frombuffer(murmur2_rows(keys.parts), numpy.int32)
     partitions = (hashes & _POSITIVE) % partition_count
     if keys.null_count:
         bits = numpy.frombuffer(keys.validity, numpy.uint8)
         there = numpy.unpackbits(bits, count=len(keys), bitorder="little")
         partitions = numpy.where(there, partitions, _KEYLESS)
+    return partitions
+
+
+def _overridden(chosen: Any, said: Any, topic: TopicQueues) -> Any:
+    """Return the partitions that were said, and `chosen` where none was."""
+    numpy, arrow = library("numpy"), library("pyarrow")
+    if isinstance(said, arrow.ChunkedArray):
+        said = said.combine_chunks()
+    said = said.cast(arrow.int64())
+    numbers = said.fill_null(0).to_numpy(zero_copy_only=False)
+    count = len(topic.queues)
+    wrong = numpy.flatnonzero((numbers < 0) | (numbers >= count))
+    if len(wrong):
+        number = numbers[wrong[0]]
+        raise ValueError(f"{topic.name} has partitions 0 to {count - 1}, and no {number}")
+    if not said.null_count:
+        return numbers
+    return numpy.where(said.is_valid().to_numpy(zero_copy_only=False), numbers, chosen)
+
+
+def _by_partition(batch: Any, partitions: Any, first: int, timestamp_ms: int) -> list[_Run]:
+    """Sort rows by their partitions; the order within a partition stays."""
+    numpy = library("numpy")
     order = numpy.argsort(partitions, kind="stable")
-    counts = numpy.bincount(partitions + 1, minlength=partition_count + 1).tolist()
+    counts = numpy.bincount(partitions + 1).tolist()
     names = ["key", "value", "timestamp", "headers"]
     wanted = batch.select([name for name in names if name in batch.schema.names])
     runs = []

@@ -26,7 +26,7 @@ from dlog.checksum import Buffer
 from dlog.client import produce_options as defaults
 from dlog.client.accumulator import record_bytes_bound
 from dlog.client.bootstrap import Bootstrap, parse_bootstrap
-from dlog.client.bulk import Keys, Many, bulk_append
+from dlog.client.bulk import Keys, Many, Partitions, bulk_append
 from dlog.client.bulk_steps import Step
 from dlog.client.cluster import Cluster
 from dlog.client.futures import BatchDelivery, BufferFullError, Delivery, Written
@@ -208,13 +208,14 @@ class Producer:
         records: Many,
         keys: Keys = None,
         timestamp_ms: int | None = None,
-        partition: int | None = None,
+        partition: Partitions = None,
     ) -> BatchDelivery:
         """Take many records over: values with or without `keys`, whole `Record`s, or Arrow.
 
         Arrow is a `pyarrow.RecordBatch` or `Table` with a column `value` and perhaps `key`,
         `timestamp` and `headers`, or an array of values, perhaps with one of keys: no Python object
-        is made per record. Records without a timestamp get `timestamp_ms`, or the time of now.
+        is made per record. `partition` may be an array of one for each then, null where the key
+        decides. Records without a timestamp get `timestamp_ms`, or the time of now.
 
         Waits while memory is full, `block_ms` for each step. Raises as `send`; what was taken over
         before is sent all the same.

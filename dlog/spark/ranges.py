@@ -3,7 +3,8 @@
 Pure; planned on the driver, pickled to where the task runs.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
@@ -19,6 +20,65 @@ class OffsetRange(InputPartition):
     partition: int
     start_offset: int
     end_offset: int
+    is_from_earliest: bool = False
+    """The query asked for what there is: records that go before the task begins are no loss."""
 
     def __len__(self) -> int:
         return self.end_offset - self.start_offset
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} [{self.start_offset}, {self.end_offset})"
+
+
+def split_ranges(
+    ranges: Iterable[OffsetRange],
+    *,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+) -> list[OffsetRange]:
+    """Return the ranges as tasks: no empty ones, in order, none lost and none twice.
+
+    As Spark's KafkaOffsetRangeCalculator: first no task with more than `max_records` offsets; if
+    these are still fewer than `min_partitions`, large ones are cut up in proportion, so that there
+    are about that many. Ranges too small for a second task stay whole, and do not count then.
+    """
+    tasks = [each for each in ranges if len(each) > 0]
+    if max_records is not None:
+        tasks = [part for each in tasks for part in _cut(each, -(-len(each) // max_records))]
+    if min_partitions is None or len(tasks) >= min_partitions:
+        return tasks
+    total = sum(map(len, tasks))
+    whole = [_part_count(len(each), total, min_partitions) == 1 for each in tasks]
+    left = total - sum(len(each) for each, is_whole in zip(tasks, whole, strict=True) if is_whole)
+    wanted = max(min_partitions - sum(whole), 1)
+    return [
+        part
+        for each, is_whole in zip(tasks, whole, strict=True)
+        for part in _cut(each, 1 if is_whole else _part_count(len(each), left, wanted))
+    ]
+
+
+def _part_count(size: int, total: int, wanted: int) -> int:
+    """Return the share of `wanted` tasks that a range gets, rounded half up, at least one."""
+    return max((2 * size * wanted + total) // (2 * total), 1)
+
+
+def _cut(whole: OffsetRange, count: int) -> Sequence[OffsetRange]:
+    """Return `whole` in at most `count` parts, nearly equal, none of them empty."""
+    parts = []
+    start = whole.start_offset
+    for index in range(count):
+        # The last one takes what rounding left over.
+        end = start + (whole.end_offset - start) // (count - index)
+        if end > start:
+            is_first = start == whole.start_offset
+            parts.append(
+                replace(
+                    whole,
+                    start_offset=start,
+                    end_offset=end,
+                    is_from_earliest=whole.is_from_earliest and is_first,
+                )
+            )
+        start = end
+    return parts

@@ -41,6 +41,8 @@ class ClientSettings:
     request_timeout_s: float = 30.0
     deadline_s: float = 120.0
     """How long one call tries again while nodes come and go (`kafkaConsumer.pollTimeoutMs`)."""
+    lookup_deadline_s: float = 60.0
+    """The same for questions of the planner: who leads, where partitions begin and end."""
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     """As Kafka's consumers have it when nothing is said."""
     rack: str | None = None

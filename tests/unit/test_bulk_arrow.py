@@ -160,3 +160,40 @@ def test_memory_that_is_short_is_waited_for() -> None:
     taken += [decode(batch.encoded()) for batch in made.seal_all()]
     assert len(taken) > PARTITIONS
     assert sum(map(len, taken)) == 300
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_rows_go_where_a_column_says(chunks: int) -> None:
+    said = [None if n % 3 == 0 else n % PARTITIONS for n in range(300)]
+    made = roomy()
+    whole = table()
+    if chunks > 1:
+        whole = pa.concat_tables([whole.slice(n * 100, 100) for n in range(chunks)])
+    delivery = add(made, whole, partition=pa.chunked_array([said[:77], said[77:]], pa.int32()))
+    assert delivery.record_count == 300
+    by_key = {record.key: partition for partition, log in enumerate(expected()) for record in log}
+    found = logs(made)
+    placed = 0
+    for number, (key, value, at) in enumerate(zip(KEYS, VALUES, said, strict=True)):
+        if at is None and key is None:
+            continue  # wherever keyless records go
+        partition = by_key[key] if at is None else at
+        assert any(each.timestamp_ms == TIMES[number] for each in found[partition])
+        assert any((each.key, each.value) == (key, value) for each in found[partition])
+        placed += 1
+    assert placed > 250
+    # The order within a partition is that of the rows, but for those that go anywhere.
+    for log in found:
+        times = [each.timestamp_ms for each in log if each.key is not None]
+        assert times == sorted(times)
+
+
+def test_partitions_that_are_not_there() -> None:
+    whole = table().slice(0, 3)
+    for said in ([0, PARTITIONS, 1], [0, -1, None]):
+        with pytest.raises(ValueError, match=f"0 to {PARTITIONS - 1}, and no {said[1]}"):
+            add(roomy(), whole, partition=pa.array(said, pa.int32()))
+    with pytest.raises(ValueError, match="2 partitions for 3 records"):
+        add(roomy(), whole, partition=pa.array([0, 0], pa.int32()))
+    with pytest.raises(TypeError, match="Arrow"):
+        add(roomy(), [b""], partition=pa.array([0], pa.int32()))

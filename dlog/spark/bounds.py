@@ -1,0 +1,116 @@
+"""From what options say of beginnings and ends to offsets of the partitions that there are.
+
+Called by the planners of batches and streams, with a `Lookup` to ask.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dlog.client.partitions import EARLIEST, LATEST
+from dlog.spark.errors import OptionError, SparkSourceError
+from dlog.spark.lookup import Assigned, Lookup
+from dlog.spark.offsets import (
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Earliest,
+    Latest,
+    describe_partitions,
+)
+from dlog.spark.options import ReadOptions
+from dlog.types import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+
+
+def existing(lookup: Lookup, options: ReadOptions) -> Assigned:
+    """Return the partitions of a query; raise when some that it names do not exist."""
+    assigned = lookup.assigned(options.subscription)
+    if assigned.missing:
+        names = ", ".join(map(str, assigned.missing))
+        raise SparkSourceError(
+            "DLOG_UNKNOWN_TOPIC_OR_PARTITION",
+            f"The cluster at {options.settings.bootstrap} has no {names}.",
+            "Check the option that names it, and kafka.bootstrap.servers.",
+        )
+    return assigned
+
+
+def starting_offsets(
+    lookup: Lookup, options: ReadOptions, partitions: Sequence[TopicPartition]
+) -> Offsets:
+    """Return where each partition begins; raises OptionError where the option does not fit."""
+    bound = options.starting
+    if isinstance(bound, AtTimestamp | AtTimestamps):
+        found = lookup.at_timestamps(_timestamps(bound, partitions, "start"))
+        young = [key for key, offset in found.items() if offset is None]
+        if young and options.no_match == "error":
+            (first, *_) = sorted(young)
+            raise OptionError(
+                "DLOG_NO_OFFSET_FOR_TIMESTAMP",
+                f"No offset matched from request of topic-partition {first} and timestamp "
+                f"{_timestamps(bound, partitions, 'start')[first]}.",
+                "Set startingOffsetsByTimestampStrategy to latest to begin with what comes next.",
+            )
+        return _completed(found, lookup.latest(young))
+    return _offsets(lookup, options, bound, partitions)
+
+
+def ending_offsets(
+    lookup: Lookup, options: ReadOptions, partitions: Sequence[TopicPartition]
+) -> Offsets:
+    """Return where each partition of a batch ends; raises OptionError where it does not fit."""
+    bound = options.ending
+    if isinstance(bound, AtTimestamp | AtTimestamps):
+        found = lookup.at_timestamps(_timestamps(bound, partitions, "end"))
+        return _completed(found, lookup.latest(k for k, offset in found.items() if offset is None))
+    return _offsets(lookup, options, bound, partitions)
+
+
+def _offsets(
+    lookup: Lookup,
+    options: ReadOptions,
+    bound: Earliest | Latest | AtOffsets,
+    partitions: Sequence[TopicPartition],
+) -> Offsets:
+    if isinstance(bound, Earliest):
+        return lookup.earliest(partitions)
+    if isinstance(bound, Latest):
+        return lookup.latest(partitions)
+    if bound.offsets.keys() != frozenset(partitions):
+        raise OptionError(
+            "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+            "If startingOffsets or endingOffsets contain specific offsets, they must name all "
+            f"partitions. {_compared(bound.offsets, partitions)}",
+            "Use -1 for latest, -2 for earliest.",
+        )
+    first = lookup.earliest(key for key, offset in bound.offsets.items() if offset == EARLIEST)
+    last = lookup.latest(key for key, offset in bound.offsets.items() if offset == LATEST)
+    said = {key: offset for key, offset in bound.offsets.items() if offset >= 0}
+    return {**said, **first, **last}
+
+
+def _timestamps(
+    bound: AtTimestamp | AtTimestamps, partitions: Sequence[TopicPartition], end: str
+) -> Mapping[TopicPartition, int]:
+    if isinstance(bound, AtTimestamp):
+        return dict.fromkeys(partitions, bound.timestamp_ms)
+    if bound.timestamps_ms.keys() != frozenset(partitions):
+        raise OptionError(
+            "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+            f"The timestamps of the {end} must name all partitions. "
+            f"{_compared(bound.timestamps_ms, partitions)}",
+            "",
+        )
+    return bound.timestamps_ms
+
+
+def _compared(said: Iterable[TopicPartition], partitions: Iterable[TopicPartition]) -> str:
+    return f"Specified: {describe_partitions(said)}. Assigned: {describe_partitions(partitions)}."
+
+
+def _completed(found: Mapping[TopicPartition, int | None], latest: Offsets) -> Offsets:
+    """Return the offsets that were found, and the ends where no record is that young."""
+    return {
+        **{key: offset for key, offset in found.items() if offset is not None},
+        **latest,
+    }

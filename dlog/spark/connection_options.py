@@ -1,0 +1,140 @@
+"""How a job's options say where the cluster is and how to speak to it.
+
+Pure. `dlog.spark.options` gives this on, to the source and to the sink: what only one of them
+has is theirs. Properties of Kafka's clients keep their names behind `kafka.`.
+"""
+
+from dlog.client.bootstrap import parse_bootstrap
+from dlog.client.offsets import Isolation
+from dlog.spark.errors import OptionError
+from dlog.spark.option_values import (
+    Options,
+    lowered,
+    milliseconds,
+    one_of,
+    switch,
+    whole_number,
+    wrong_value,
+)
+from dlog.spark.settings import ClientSettings, TlsSettings
+
+BOOTSTRAP = "kafka.bootstrap.servers"
+DEADLINE_S = 120.0
+LOOKUP_DEADLINE_S = 60.0
+REQUEST_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 10.0
+PARTITION_BYTES_MAX = 8 * 1024 * 1024
+
+UNDERSTOOD = frozenset(
+    {
+        *(BOOTSTRAP, "kafka.client.id", "kafka.client.rack", "kafka.isolation.level"),
+        *("kafka.request.timeout.ms", "kafka.default.api.timeout.ms"),
+        *("kafka.socket.connection.setup.timeout.ms", "kafka.max.partition.fetch.bytes"),
+        *("kafka.security.protocol", "kafka.ssl.endpoint.identification.algorithm"),
+        *("kafka.ssl.ca.location", "kafka.ssl.certificate.location", "kafka.ssl.key.location"),
+        *("kafka.ssl.truststore.location", "kafka.ssl.truststore.type"),
+        *("kafka.ssl.keystore.location", "kafka.ssl.keystore.type", "kafka.ssl.key.password"),
+    }
+)
+"""Properties that both the source and the sink heed."""
+
+OWN = frozenset(
+    {
+        *("dlog.tls", "dlog.tls.ca", "dlog.tls.certificate", "dlog.tls.key"),
+        *("dlog.tls.key.password", "dlog.tls.verify.host"),
+    }
+)
+"""Our options of security."""
+
+_PEM = "Java's key stores cannot be read: give files of PEM with dlog.tls.ca, dlog.tls.certificate"
+_PEM += " and dlog.tls.key."
+
+
+def client_settings(options: Options) -> ClientSettings:
+    """Return how to reach the cluster; raises OptionError. Names may be in any case."""
+    options = lowered(options)
+    isolation = one_of(
+        options,
+        "kafka.isolation.level",
+        {"read_uncommitted": "read_uncommitted", "read_committed": "read_committed"},
+    )
+    partition_bytes_max = whole_number(
+        options, "kafka.max.partition.fetch.bytes", least=1, most=2**31 - 1
+    )
+    return ClientSettings(
+        bootstrap=_bootstrap(options),
+        client_id=options.get("kafka.client.id") or options.get("groupidprefix") or "dlog-spark",
+        tls=_tls(options),
+        connect_timeout_s=milliseconds(
+            options, "kafka.socket.connection.setup.timeout.ms", CONNECT_TIMEOUT_S
+        ),
+        request_timeout_s=milliseconds(options, "kafka.request.timeout.ms", REQUEST_TIMEOUT_S),
+        deadline_s=milliseconds(options, "kafkaConsumer.pollTimeoutMs", DEADLINE_S),
+        lookup_deadline_s=milliseconds(options, "kafka.default.api.timeout.ms", LOOKUP_DEADLINE_S),
+        isolation=Isolation[(isolation or "read_uncommitted").upper()],
+        rack=options.get("kafka.client.rack") or None,
+        partition_bytes_max=partition_bytes_max or PARTITION_BYTES_MAX,
+    )
+
+
+def _bootstrap(options: Options) -> str:
+    text = options.get(BOOTSTRAP) or options.get("bootstrap.servers")
+    if not text:
+        raise OptionError(
+            "DLOG_OPTION_MISSING",
+            f"Option '{BOOTSTRAP}' must be specified for configuring the client.",
+            "It is host:port of any node, several with commas.",
+        )
+    try:
+        parse_bootstrap(text)
+    except ValueError as error:
+        raise wrong_value(BOOTSTRAP, text, f"host:port of any node ({error})") from error
+    return text
+
+
+def _tls(options: Options) -> TlsSettings | None:
+    """Return how connections are encrypted; None when they are not."""
+    protocol = options.get("kafka.security.protocol", "").upper()
+    if protocol.startswith("SASL_"):
+        raise OptionError(
+            "DLOG_OPTION_REFUSED",
+            f"kafka.security.protocol is {protocol}.",
+            "SASL is not supported: use PLAINTEXT, or SSL with client certificates.",
+        )
+    if protocol not in ("", "PLAINTEXT", "SSL"):
+        raise wrong_value("kafka.security.protocol", protocol, "PLAINTEXT or SSL")
+    ca, certificate, key = _pem_files(options)
+    wanted = switch(options, "dlog.tls", protocol == "SSL" or bool(ca or certificate))
+    if not wanted or protocol == "PLAINTEXT":
+        return None
+    algorithm = options.get("kafka.ssl.endpoint.identification.algorithm", "https")
+    return TlsSettings(
+        ca_path=ca,
+        certificate_path=certificate,
+        key_path=key,
+        key_password=options.get("dlog.tls.key.password")
+        or options.get("kafka.ssl.key.password")
+        or None,
+        must_match_host=switch(options, "dlog.tls.verify.host", algorithm != ""),
+    )
+
+
+def _pem_files(options: Options) -> tuple[str | None, str | None, str | None]:
+    """Return the paths of authorities, certificate and key; ours win over Kafka's."""
+    ca = options.get("dlog.tls.ca") or options.get("kafka.ssl.ca.location")
+    certificate = options.get("dlog.tls.certificate")
+    certificate = certificate or options.get("kafka.ssl.certificate.location")
+    key = options.get("dlog.tls.key") or options.get("kafka.ssl.key.location")
+    ca = ca or _store(options, "truststore")
+    certificate = certificate or _store(options, "keystore")
+    return ca or None, certificate or None, key or None
+
+
+def _store(options: Options, store: str) -> str | None:
+    """Return the path of a store of Kafka's Java client, which must be PEM."""
+    path = options.get(f"kafka.ssl.{store}.location")
+    if path and options.get(f"kafka.ssl.{store}.type", "JKS").upper() != "PEM":
+        raise OptionError(
+            "DLOG_OPTION_REFUSED", f"kafka.ssl.{store}.location is not said to be PEM.", _PEM
+        )
+    return path

@@ -1,0 +1,244 @@
+"""What the planner asks the cluster: which partitions there are, where they begin and end.
+
+Blocking, for one thread; every call ends by a deadline, for Spark waits for the planner without
+one. Leaders that move and nodes that come and go are the client's business.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from dlog.client.blocking import BlockingClient
+from dlog.client.bootstrap import parse_bootstrap
+from dlog.client.offsets import Attempts, FoundOffset, OffsetFinder
+from dlog.client.partitions import EARLIEST, LATEST
+from dlog.client.retry import RetryPolicy
+from dlog.client.views import ClusterView, TopicView
+from dlog.errors import (
+    DlogError,
+    TransportError,
+    UnknownTopicOrPartitionError,
+    WireError,
+    error_for,
+)
+from dlog.spark.errors import SparkSourceError
+from dlog.spark.offsets import PartitionOffsets
+from dlog.spark.settings import ClientSettings
+from dlog.spark.subscription import Subscription, partitions_of
+from dlog.types import TopicPartition
+
+T = TypeVar("T")
+
+UNKNOWN_TOPIC_PATIENCE_S = 2.0
+"""A topic that was created just now may not be known to every node yet."""
+_RECHECK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """The partitions of a subscription at one moment."""
+
+    partitions: tuple[TopicPartition, ...]
+    topic_ids: Mapping[str, UUID]
+    missing: tuple[TopicPartition | str, ...]
+    """What was asked for by name and does not exist: topics, or partitions."""
+
+
+class Lookup:
+    """Questions to one cluster. Owner: one thread. Life: a `with` block, or until `close`."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._rng = random.Random()
+        self._client = BlockingClient(
+            parse_bootstrap(settings.bootstrap),
+            rng=self._rng,
+            options=settings.connection(),
+            policy=RetryPolicy(deadline_s=settings.lookup_deadline_s),
+        )
+
+    def close(self) -> None:
+        """Close all connections. Idempotent."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        try:
+            return self._client.run(work)
+        except SparkSourceError:
+            raise
+        except DlogError as error:
+            is_away = isinstance(error, TransportError)
+            raise SparkSourceError(
+                "DLOG_CLUSTER_NOT_REACHED" if is_away else "DLOG_LOOKUP_FAILED",
+                f"Asked {self._settings.bootstrap} for {what}: {error}.",
+                "Check kafka.bootstrap.servers, the network and the nodes."
+                if is_away
+                else "See what the cluster says of itself.",
+            ) from error
+
+    # Which partitions
+
+    def assigned(
+        self, subscription: Subscription, patience_s: float = UNKNOWN_TOPIC_PATIENCE_S
+    ) -> Assigned:
+        """Ask which partitions there are now; for what is missing again, until patience ends."""
+        return self._run("topics", lambda: self._assigned(subscription, patience_s))
+
+    async def _assigned(self, subscription: Subscription, patience_s: float) -> Assigned:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + patience_s
+        while True:
+            view = await self._refresh(subscription.topics)
+            found = _assigned_of(subscription, view)
+            if not found.missing or loop.time() >= deadline_s:
+                return found
+            await asyncio.sleep(_RECHECK_S)
+
+    async def _refresh(self, topics: tuple[str, ...] | None) -> ClusterView:
+        cluster = self._client.cluster
+        attempts = Attempts(cluster, asyncio.get_running_loop(), self._rng)
+        while True:
+            try:
+                return await attempts.within(cluster.refresh(topics))
+            except (WireError, TransportError) as error:
+                await attempts.wait_after(error)
+
+    # Where they begin and end
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset of each; those of partitions that are gone are left out."""
+        wanted = list(partitions)
+        return self._run("first offsets", lambda: self._find_existing(wanted, EARLIEST))
+
+    def latest(
+        self,
+        partitions: Iterable[TopicPartition],
+        known: PartitionOffsets | None = None,
+        *,
+        retry_count: int = 0,
+        retry_interval_s: float = 0.0,
+    ) -> dict[TopicPartition, int]:
+        """Return the next offset of each; those of partitions that are gone are left out.
+
+        A leader that has just begun may not know yet how far its log is committed: where an end is
+        before what is `known`, it is asked for again, `retry_count` times, before it is believed.
+        """
+        wanted = list(partitions)
+        return self._run(
+            "next offsets",
+            lambda: self._latest(wanted, known or {}, retry_count, retry_interval_s),
+        )
+
+    async def _latest(
+        self,
+        wanted: list[TopicPartition],
+        known: PartitionOffsets,
+        retry_count: int,
+        retry_interval_s: float,
+    ) -> dict[TopicPartition, int]:
+        latest = await self._find_existing(wanted, LATEST)
+        for _ in range(retry_count):
+            behind = [key for key, offset in latest.items() if offset < known.get(key, 0)]
+            if not behind:
+                break
+            await asyncio.sleep(retry_interval_s)
+            latest.update(await self._find_existing(behind, LATEST))
+        return latest
+
+    async def _find_existing(
+        self, partitions: Iterable[TopicPartition], timestamp: int
+    ) -> dict[TopicPartition, int]:
+        wanted = dict.fromkeys(partitions, timestamp)
+        if not wanted:
+            return {}
+        try:
+            found = await self._find(wanted)
+        except UnknownTopicOrPartitionError:
+            view = await self._refresh(tuple(dict.fromkeys(key.topic for key in wanted)))
+            existing = frozenset(partitions_of(view.topics.values()))
+            found = await self._find({key: wanted[key] for key in wanted if key in existing})
+        return {key: each.offset for key, each in found.items()}
+
+    async def _find(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, FoundOffset]:
+        finder = OffsetFinder(
+            self._client.cluster,
+            loop=asyncio.get_running_loop(),
+            rng=self._rng,
+            isolation=self._settings.isolation,
+        )
+        return await finder.find(wanted)
+
+    def at_timestamps(self, timestamps_ms: PartitionOffsets) -> dict[TopicPartition, int | None]:
+        """Return the first offset that is not older than each time; None: no record is so young."""
+        found = self._run("offsets by time", lambda: self._find(timestamps_ms))
+        return {key: None if each.offset < 0 else each.offset for key, each in found.items()}
+
+    # How large they are
+
+    def sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the bytes that each partition has at its leader; unknown ones are left out."""
+        wanted = frozenset(partitions)
+        return self._run("sizes", lambda: self._sizes(wanted))
+
+    async def _sizes(self, wanted: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        cluster = self._client.cluster
+        leaders: dict[TopicPartition, int] = {}
+        for key in sorted(wanted):
+            try:
+                leaders[key] = cluster.leader_of(key.topic, key.partition).node_id
+            except WireError:
+                continue
+        sizes: dict[TopicPartition, int] = {}
+        for node_id in sorted(dict.fromkeys(leaders.values())):
+            for directory in await self._client.admin.describe_log_dirs(node_id):
+                for topic, partition, size in directory.partitions:
+                    key = TopicPartition(topic, partition)  # type: ignore[arg-type]
+                    if leaders.get(key) == node_id:
+                        sizes[key] = size
+        return sizes
+
+
+def _assigned_of(subscription: Subscription, view: ClusterView) -> Assigned:
+    """Return what an answer about the topics means; raises the error of a topic."""
+    topics = {name: topic for name, topic in view.topics.items() if _exists(topic)}
+    partitions = subscription.choose(topics)
+    missing: list[TopicPartition | str] = [
+        name for name in subscription.topics or () if name not in topics
+    ]
+    existing = frozenset(partitions)
+    missing += [
+        key
+        for key in getattr(subscription, "partitions", ())
+        if key not in existing and key.topic in topics
+    ]
+    return Assigned(
+        partitions=tuple(partitions),
+        topic_ids={key.topic: topics[key.topic].topic_id for key in partitions},
+        missing=tuple(missing),
+    )
+
+
+def _exists(topic: TopicView) -> bool:
+    if topic.partitions:
+        return True
+    error = error_for(topic.error_code, f"topic {topic.name}")
+    if isinstance(error, UnknownTopicOrPartitionError) or error.retriable:
+        return False
+    raise error

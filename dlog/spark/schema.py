@@ -1,0 +1,74 @@
+"""The columns of the source, in Spark's types and in Arrow's.
+
+A query may give a schema of its own: some of these columns, in any order. Only these are made.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from dlog.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+HEADERS = "headers"
+COLUMNS: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    HEADERS: ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+}
+"""In the order of Spark's Kafka source."""
+
+
+def source_schema(include_headers: bool) -> StructType:
+    """Return the columns of a query that gives no schema."""
+    return StructType(
+        [
+            StructField(name, kind)
+            for name, kind in COLUMNS.items()
+            if include_headers or name != HEADERS
+        ]
+    )
+
+
+def check_schema(schema: StructType) -> None:
+    """Raise OptionError unless all columns are ours, each once and of its type."""
+    names = [field.name for field in schema.fields]
+    for field in schema.fields:
+        wanted = COLUMNS.get(field.name)
+        if wanted is None or names.count(field.name) > 1 or not _is_same(field.dataType, wanted):
+            columns = ", ".join(f"{each} {kind.simpleString()}" for each, kind in COLUMNS.items())
+            raise OptionError(
+                "DLOG_SCHEMA",
+                f"The schema has {field.name} {field.dataType.simpleString()}.",
+                f"It may have these columns, each once and in any order: {columns}.",
+            )
+
+
+def _is_same(given: DataType, wanted: DataType) -> bool:
+    """Compare types, whatever is said of nulls inside them."""
+    return given.simpleString() == wanted.simpleString()
+
+
+def arrow_schema(schema: StructType) -> "pyarrow.Schema":
+    """Return what record batches must have for Spark to take them."""
+    return to_arrow_schema(schema, timezone="UTC")

@@ -1,0 +1,37 @@
+"""The data source `dlog`, as Spark finds it: `spark.read.format("dlog")`.
+
+Spark makes it anew, by its options, in every process that plans or runs a query. It only reads
+the options; what connects are the readers and writers that it makes.
+"""
+
+import logging
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from dlog.spark.batch_reader import DlogBatchReader
+from dlog.spark.options import check_source_options, parse_read_options
+from dlog.spark.schema import check_schema, source_schema
+
+_log = logging.getLogger("dlog.spark")
+
+
+class DlogDataSource(DataSource):
+    """Reads and writes topics of a cluster. Owner: one process of Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` is called with."""
+        return "dlog"
+
+    def schema(self) -> StructType:
+        """Return the columns of a read; raises OptionError for options that no read can have."""
+        return source_schema(check_source_options(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what plans and reads a batch query."""
+        check_schema(schema)
+        options = parse_read_options(self.options, is_streaming=False)
+        for warning in options.warnings:
+            _log.warning("%s", warning)
+        return DlogBatchReader(options, schema)

@@ -1,0 +1,74 @@
+"""Which partitions a query reads: `assign`, `subscribe` and `subscribePattern`.
+
+Pure; `dlog.spark.lookup` asks the cluster for the topics that are chosen from here.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dlog.client.views import TopicView
+from dlog.types import PartitionId, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """These partitions, and no others."""
+
+    partitions: tuple[TopicPartition, ...]
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics to look up."""
+        return tuple(dict.fromkeys(key.topic for key in self.partitions))
+
+    def choose(self, topics: Mapping[str, TopicView]) -> list[TopicPartition]:
+        """Return those of them that exist."""
+        existing = frozenset(partitions_of(topics.values()))
+        return [key for key in self.partitions if key in existing]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """All partitions of these topics, those that are added later too."""
+
+    topics: tuple[str, ...]
+
+    def choose(self, topics: Mapping[str, TopicView]) -> list[TopicPartition]:
+        """Return the partitions of those that exist."""
+        return partitions_of(topics[name] for name in self.topics if name in topics)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """All partitions of the topics with a name that the pattern matches as a whole.
+
+    The pattern is one of Python's `re`: what most patterns use means the same in Java. Internal
+    topics are left out, as Kafka's clients leave them out.
+    """
+
+    pattern: str
+
+    @property
+    def topics(self) -> None:
+        """The topics to look up: all."""
+        return
+
+    def choose(self, topics: Mapping[str, TopicView]) -> list[TopicPartition]:
+        """Return the partitions of those that match."""
+        matches = re.compile(self.pattern).fullmatch
+        return partitions_of(
+            view for name, view in topics.items() if matches(name) and not view.is_internal
+        )
+
+
+Subscription = Assign | Subscribe | SubscribePattern
+
+
+def partitions_of(topics: Iterable[TopicView]) -> list[TopicPartition]:
+    """Return all partitions of topics, in order."""
+    return sorted(
+        TopicPartition(view.name, PartitionId(each.partition))
+        for view in topics
+        for each in view.partitions
+    )

@@ -1,0 +1,1 @@
+"""The Spark data source in real sessions, against real nodes."""

@@ -1,0 +1,82 @@
+"""One Spark session and one node for all tests here: both take seconds to start.
+
+All tests of this folder run in one worker (`tests/conftest.py`). Each makes topics of its own.
+"""
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dlog.client.blocking import Admin
+from dlog.spark.source import DlogDataSource
+from tests.daemon.process import DaemonProcess, daemon
+from tests.spark.log import Log
+
+ROOT = Path(__file__).resolve().parents[2]
+_numbers = itertools.count(1)
+
+
+def environment_of_workers() -> dict[str, str]:
+    """Return what Python workers need to run this checkout by this interpreter."""
+    python_path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(python_path)),
+    }
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Give the one session: two cores, tasks tried four times."""
+    os.environ.update(environment_of_workers())
+    folder = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2,4]")
+        .appName("dlog-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    session.dataSource.register(DlogDataSource)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """Give one node that runs during all tests."""
+    with daemon(tmp_path_factory.mktemp("node")) as process:
+        process.start()
+        yield process
+
+
+@pytest.fixture(scope="session")
+def bootstrap(node: DaemonProcess) -> str:
+    """Give where the node listens."""
+    return str(node.status()["listeners"][0])
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> Iterator[Admin]:
+    """Give a client that administers the node."""
+    with Admin(bootstrap) as client:
+        yield client
+
+
+@pytest.fixture
+def log(bootstrap: str, admin: Admin) -> Log:
+    """Give a topic of two partitions that nobody else uses, made when it is first written to."""
+    return Log(bootstrap, admin, f"topic-{next(_numbers)}")

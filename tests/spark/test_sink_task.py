@@ -1,0 +1,263 @@
+"""One task of the sink against a real `dlogd`, without a JVM: what is written, and what is said."""
+
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dlog.batch.native import murmur2
+from dlog.spark import producers
+from dlog.spark.errors import SparkSourceError
+from dlog.spark.settings import ClientSettings
+from dlog.spark.sink_task import Attempt, write_task
+from dlog.spark.tokens import PartitionWritten, TaskWritten, Token
+from dlog.spark.write_options import WriteOptions
+from tests.daemon.process import DaemonProcess, daemon
+from tests.spark.reading import Topics
+
+ATTEMPT = Attempt(token=Token("q", 3), task=1, attempt=0)
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    with daemon(tmp_path_factory.mktemp("node")) as process:
+        process.start()
+        yield process
+
+
+@pytest.fixture
+def topics(node: DaemonProcess) -> Iterator[Topics]:
+    with Topics(node.status()["listeners"][0]) as made:
+        yield made
+    while producers._kept:
+        producers._kept.popitem()[1].producer.close()
+
+
+def write(topics: Topics, *batches: Any, **options: Any) -> TaskWritten:
+    settings = ClientSettings(bootstrap=topics.bootstrap)
+    given = WriteOptions(**options)
+    return write_task(ATTEMPT, iter(batches), settings, given)
+
+
+def test_all_columns(topics: Topics) -> None:
+    topics.create("columns-a", 3)
+    topics.create("columns-b", 2)
+    rows = [
+        # key, value, topic, partition, headers
+        (b"k1", b"v1", "columns-a", None, [("h", b"1"), ("n", None)]),
+        (None, b"v2", "columns-b", 1, []),
+        (b"k1", None, "columns-a", 2, None),
+        (b"k2", b"", "columns-b", 0, [("h", b"")]),
+        (b"", b"v5", "columns-a", None, None),
+    ]
+    names = ["key", "value", "topic", "partition", "headers"]
+    types = [pa.binary(), pa.binary(), pa.string(), pa.int32(), HEADERS]
+    columns = [
+        pa.array(col, kind) for col, kind in zip(zip(*rows, strict=True), types, strict=True)
+    ]
+    batch = pa.record_batch(columns, names)
+    written = write(topics, batch, batch.slice(2))
+    assert pickle.loads(pickle.dumps(written)) == written
+    assert (written.token, written.task, written.record_count) == (Token("q", 3), 1, 8)
+    expected: dict[tuple[str, int], list[Any]] = {}
+    for key, value, topic, partition, headers in [*rows, *rows[2:]]:
+        if partition is None:
+            partition = (murmur2(key or b"") & 0x7FFF_FFFF) % 3
+        record = (key, value, tuple(headers or ()))
+        expected.setdefault((topic, partition), []).append(record)
+    for (topic, partition), records in expected.items():
+        read = topics.read(topic, partition)
+        assert [(each.key, each.value, each.headers) for each in read] == records
+    assert written.partitions == tuple(
+        PartitionWritten(topic, partition, len(records), 0, len(records) - 1)
+        for (topic, partition), records in sorted(expected.items())
+    )
+
+
+def test_the_option_wins_over_the_column(topics: Topics) -> None:
+    topics.create("option")
+    batch = pa.record_batch({"value": ["é", None], "topic": ["nowhere", None], "other": [1, 2]})
+    assert write(topics, batch, topic="option").record_count == 2
+    assert [each.value for each in topics.read("option")] == ["é".encode(), None]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_timestamps(topics: Topics, kept: bool) -> None:
+    topic = topics.create(f"timestamps-{kept}")
+    started_ms = time.time_ns() // 1_000_000
+    times = pa.array([5_000, None], pa.timestamp("us", "Europe/Paris"))
+    batch = pa.record_batch({"value": ["a", "b"], "timestamp": times})
+    write(topics, batch, topic=topic, with_timestamps=kept)
+    first, second = (each.timestamp_ms for each in topics.read(topic))
+    assert second >= started_ms
+    assert first == 5 if kept else first >= started_ms
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("acks", [None, "none", "leader", "all"])
+def test_codecs_and_acks(topics: Topics, codec: str, acks: str | None) -> None:
+    topic = topics.create(f"codec-{codec}-{acks}")
+    values = [b"%d" % n * 50 for n in range(2000)]
+    batch = pa.record_batch({"value": values})
+    written = write(topics, batch, topic=topic, compression=codec, acks=acks)
+    told = (-1, -1) if acks == "none" else (0, 1999)
+    assert written.partitions == (PartitionWritten(topic, 0, 2000, *told),)
+    if acks == "none":  # on its way, once the connection is closed as well
+        while producers._kept:
+            producers._kept.popitem()[1].producer.close()
+        deadline = time.monotonic() + 30
+        while len(topics.read(topic)) < 2000:
+            assert time.monotonic() < deadline
+    assert [each.value for each in topics.read(topic)] == values
+
+
+def test_nothing_to_write(topics: Topics) -> None:
+    schema = pa.schema([("value", pa.binary())])
+    empty = pa.record_batch([pa.array([], pa.binary())], schema=schema)
+    settings = ClientSettings(bootstrap="127.0.0.1:1")  # nobody is there, nobody is asked
+    for batches in ([], [empty, empty]):
+        written = write_task(ATTEMPT, iter(batches), settings, WriteOptions(topic="t"))
+        assert (written.record_count, written.partitions) == (0, ())
+
+
+def test_the_producer_is_kept(topics: Topics) -> None:
+    topic = topics.create("kept")
+    batch = pa.record_batch({"value": ["a"]})
+    write(topics, batch, topic=topic)
+    (kept,) = producers._kept.values()
+    write(topics, batch, topic=topic)
+    (again,) = producers._kept.values()
+    assert again.producer is kept.producer
+    # Other options, another producer; there is an end to how many.
+    for linger_ms in range(1, 7):
+        write(topics, batch, topic=topic, linger_ms=linger_ms)
+    assert len(producers._kept) == producers.KEPT_MAX
+    # One that is old is made anew.
+    for each in producers._kept.values():
+        each.opened_s -= producers.AGE_S_MAX
+    last = list(producers._kept.values())[-1].producer
+    write(topics, batch, topic=topic, linger_ms=6)
+    assert list(producers._kept.values())[-1].producer is not last
+    assert len(topics.read(topic)) == 9
+
+
+def test_memory_is_bounded(node: DaemonProcess, topics: Topics) -> None:
+    """Batches are let go as they are acknowledged, while the node answers late."""
+    topic = topics.create("bounded", 2)
+    allocated: list[int] = []
+    before = pa.total_allocated_bytes()
+
+    def batches() -> Iterator[Any]:
+        for number in range(60):
+            allocated.append(pa.total_allocated_bytes() - before)
+            if number % 20 == 10:  # all that memory allows is given to the producer meanwhile
+                node.signal(signal.SIGSTOP)
+                threading.Timer(0.3, node.signal, [signal.SIGCONT]).start()
+            yield pa.record_batch({"value": [b"%02d" % number * 20_000] * 10})
+
+    settings = ClientSettings(bootstrap=topics.bootstrap)
+    options = WriteOptions(topic=topic, memory_bytes=1_000_000, batch_bytes=100_000)
+    written = write_task(ATTEMPT, batches(), settings, options)
+    assert written.record_count == 600
+    # What is kept, what was handed over last, what is being made.
+    assert 700_000 < max(allocated) < 1_000_000 + 3 * 400_000
+    assert sum(len(each) for each in topics.read_all(topic, 2)) == 600
+
+
+def failed(topics: Topics, *batches: Any, **options: Any) -> str:
+    with pytest.raises(SparkSourceError) as caught:
+        write(topics, *batches, **options)
+    # What fails leaves no producer behind, and travels as text.
+    assert not producers._kept and not producers._opened_s
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert str(error) == str(caught.value)
+    return str(error)
+
+
+def test_a_null_topic(topics: Topics) -> None:
+    batch = pa.record_batch({"value": ["a", "b"], "topic": ["t", None]})
+    text = failed(topics, batch)
+    assert text.startswith("[KAFKA_NULL_TOPIC_IN_DATA] null topic present in the data, first in")
+    assert "row 1 " in text
+
+
+def test_a_topic_that_is_not_there(topics: Topics) -> None:
+    text = failed(topics, pa.record_batch({"value": ["a"]}), topic="nowhere")
+    assert text.startswith("[DLOG_WRITE_FAILED] task 1 of q/3: 1 records for topic nowhere")
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in text and "Create the topic first" in text
+
+
+def test_a_partition_that_is_not_there(topics: Topics) -> None:
+    topic = topics.create("three", 3)
+    batch = pa.record_batch({"value": ["a", "b"], "partition": pa.array([0, 3], pa.int32())})
+    assert "partitions 0 to 2, and no 3" in failed(topics, batch, topic=topic)
+
+
+def test_a_record_that_is_too_large(topics: Topics) -> None:
+    topic = topics.create("small", 1, max_message_bytes="5000")
+    before = pa.record_batch({"key": ["k"] * 40, "value": [b"x" * 90] * 40})
+    batch = pa.record_batch({"key": ["a", "b" * 50, "c"], "value": [b"x", b"y" * 6000, b"z"]})
+    text = failed(topics, before, batch, topic=topic)
+    assert text.startswith("[DLOG_WRITE_FAILED] task 1 of q/3: a record was refused: small-0")
+    assert "MESSAGE_TOO_LARGE" in text or "RECORD_TOO_LARGE" in text
+    shown = "b" * 40
+    assert f"row 41 of the task, key b'{shown}'... (50 bytes), a value of 6000 bytes" in text
+    assert "max.message.bytes" in text
+    # The others are there: at least once, and the repetition writes them again.
+    assert {each.key for each in topics.read(topic)} == {b"k", b"a", b"c"}
+
+
+def test_a_record_that_never_fits(topics: Topics) -> None:
+    topic = topics.create("memory")
+    batch = pa.record_batch({"value": [b"y" * 20_000]})
+    text = failed(topics, batch, topic=topic, memory_bytes=10_000, batch_bytes=5000)
+    assert "20" in text and "kafka.buffer.memory" in text
+
+
+def test_a_header_without_a_name(topics: Topics) -> None:
+    topic = topics.create("headers")
+    headers = pa.array([[{"key": None, "value": b"v"}]], HEADERS)
+    batch = pa.record_batch([pa.array([b"a"]), headers], ["value", "headers"])
+    assert "header" in failed(topics, batch, topic=topic)
+    assert topics.read(topic) == []
+
+
+def test_nobody_is_there() -> None:
+    settings = ClientSettings(bootstrap="127.0.0.1:1", deadline_s=0.2)
+    batch = pa.record_batch({"value": ["a"]})
+    with pytest.raises(SparkSourceError, match=r"DLOG_CLUSTER_UNREACHABLE.*127.0.0.1:1"):
+        write_task(ATTEMPT, iter([batch]), settings, WriteOptions(topic="t"))
+
+
+def test_a_node_that_goes_silent(node: DaemonProcess, topics: Topics) -> None:
+    topic = topics.create("silent")
+    settings = ClientSettings(bootstrap=topics.bootstrap, request_timeout_s=0.5)
+    options = WriteOptions(
+        topic=topic,
+        memory_bytes=200_000,
+        batch_bytes=50_000,
+        request_timeout_ms=500,
+        delivery_timeout_ms=1_500,
+        block_ms=4_000,
+    )
+
+    def batches() -> Iterator[Any]:
+        yield pa.record_batch({"key": ["first"], "value": [b"0"]})
+        node.signal(signal.SIGSTOP)
+        for _ in range(100):
+            yield pa.record_batch({"key": ["k"], "value": [b"x" * 40_000]})
+
+    try:
+        with pytest.raises(SparkSourceError) as caught:
+            write_task(ATTEMPT, batches(), settings, options)
+    finally:
+        node.signal(signal.SIGCONT)
+    text = str(caught.value)
+    assert "DLOG_WRITE_FAILED" in text and "in time" in text
+    assert "The first one is row 0 of the task, key b'first'" in text or "key b'k'" in text
