@@ -19,7 +19,9 @@ CHUNK_BYTES_MAX = 4_000_000
 
 
 def _chunk(rng: random.Random, count: int, value_bytes: int) -> pa.RecordBatch:
-    values = [rng.randbytes(-(-value_bytes // 2)).hex()[:value_bytes].encode() for _ in range(count)]
+    values = [
+        rng.randbytes(-(-value_bytes // 2)).hex()[:value_bytes].encode() for _ in range(count)
+    ]
     keys = [b"%016d" % rng.randrange(10**16) for _ in range(count)]
     return pa.record_batch({"key": pa.array(keys), "value": pa.array(values)})
 
@@ -33,9 +35,10 @@ def main() -> int:
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--value-bytes", type=int, required=True)
     parser.add_argument("--codec", default="none")
+    parser.add_argument("--chunk", type=int, default=CHUNK_RECORDS, help="records in a row")
     options = parser.parse_args()
     rng = random.Random(7)
-    count = min(CHUNK_RECORDS, CHUNK_BYTES_MAX // options.value_bytes, options.records)
+    count = min(options.chunk, CHUNK_BYTES_MAX // options.value_bytes, options.records)
     chunks = [_chunk(rng, count, options.value_bytes) for _ in range(DISTINCT_CHUNKS)]
     started = time.perf_counter()
     settings = {"acks": "all", "linger_ms": LINGER_MS, "batch_bytes": BATCH_BYTES}
