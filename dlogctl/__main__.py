@@ -34,6 +34,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "produce": ("dlogctl.commands.produce:produce", "Write lines to a topic."),
     "consume": ("dlogctl.commands.consume:consume", "Write the records of topics as lines."),
     "perf": ("dlogctl.commands.perf:perf", "Measure throughput and latency."),
+    "pipeline": (
+        "dlogctl.commands.pipeline:pipeline",
+        "Run jobs on Spark: archive, replay, audit.",
+    ),
     "config": ("dlogctl.commands.config:config", "Show, change, explain, check configurations."),
     "log-dirs": ("dlogctl.commands.log_dirs:log_dirs", "Show data directories and their logs."),
     "segment": ("dlogctl.commands.segment:segment", "Look into segment files, offline."),

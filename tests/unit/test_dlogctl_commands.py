@@ -37,6 +37,11 @@ from dlogctl.commands import (
     perf_consume,
     perf_end_to_end,
     perf_produce,
+    pipeline,
+    pipeline_archive,
+    pipeline_audit,
+    pipeline_delays,
+    pipeline_replay,
     produce,
     sandbox,
     segment,
@@ -58,12 +63,13 @@ MODULES = {
         *(controller, controller_change, controller_show),
         *(node, node_drain, node_restart, node_show),
         *(partition, partition_change, partition_repair, partition_show, partition_verify),
+        *(pipeline, pipeline_archive, pipeline_audit, pipeline_delays, pipeline_replay),
         *(consume, perf, perf_consume, perf_end_to_end, perf_produce, produce),
     )
 }
 MAN_PAGE = Path(__file__).resolve().parents[2] / "docs" / "man" / "dlogctl.1"
 # What makes a start slow; none of it is needed to show help.
-HEAVY = ("asyncio", "kio", "numpy", "pyarrow", "rich", "ssl", "yaml", "dlog.client", "hypothesis")
+HEAVY = ("asyncio", "kio", "numpy", "pyarrow", "pyspark", "rich", "ssl", "yaml", "dlog.client", "hypothesis")
 
 
 def everything(
@@ -183,7 +189,7 @@ def test_every_command_that_does_something_takes_the_common_options() -> None:
     "line",
     [
         *("--help", "topic --help", "config --help", "perf --help", "completion bash"),
-        *("node --help", "controller --help", "partition --help"),
+        *("node --help", "controller --help", "partition --help", "pipeline --help"),
     ],
 )
 def test_help_loads_nothing_heavy(line: str) -> None:

@@ -1,0 +1,231 @@
+"""Archives topics to Parquet, each record exactly once, in batches; docs/formats/archive.md.
+
+A batch is planned from the newest manifest and the cluster, read and written beside the archive,
+and published with its manifest by one move of its folder. No checkpoint and no lock: a run that
+dies leaves files that nobody looks at, and the next one begins where the archive ends. Of two runs
+at once one wins each batch, the other plans again.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+
+from dlog.spark.errors import SparkSourceError
+from dlog.spark.pipelines.events import BatchDone, Event, Observer, Phase, nobody
+from dlog.spark.pipelines.folders import join, open_folder
+from dlog.spark.pipelines.hashes import content_of
+from dlog.spark.pipelines.manifest import ArchivedRange, Content, DamagedArchiveError, Manifest
+from dlog.spark.pipelines.origins import find_origin
+from dlog.spark.pipelines.resumption import (
+    Origin,
+    check_same_origin,
+    ends_after,
+    lag_of,
+    plan_batch,
+)
+from dlog.spark.pipelines.storing import Archive, Staged
+from dlog.spark.settings import ClientSettings
+
+BATCH_OFFSETS = 5_000_000
+TASK_RECORDS = 1_000_000
+OPEN_FILES = "64"
+"""So many files a task keeps open: below it nothing has to be sorted by topic and date."""
+_CONCURRENT_WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveJob:
+    """What to archive, and where to. `source` are the options of the data source."""
+
+    topics: tuple[str, ...]
+    folder: str
+    settings: ClientSettings
+    source: Mapping[str, str] = field(default_factory=dict)
+    batch_offsets: int = BATCH_OFFSETS
+    task_records: int = TASK_RECORDS
+    compression: str = "zstd"
+    accept_loss: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """What a run has done."""
+
+    batches: int
+    records: int
+    lag: int
+
+
+class _Lost(Exception):  # noqa: N818 - no error: another run was first
+    """Another run published the batch first."""
+
+
+def archive(spark: SparkSession, job: ArchiveJob, observe: Observer = nobody) -> Archived:
+    """Archive everything that the topics have when a batch is planned, and return."""
+    run = _Run(spark, job, observe)
+    batches = records = 0
+    while (done := run.batch()) is not None:
+        batches, records = batches + 1, records + done.records
+        if done.lag == 0:
+            break
+    return Archived(batches=batches, records=records, lag=run.lag)
+
+
+class _Run:
+    """One run. Owner: the driver's thread."""
+
+    def __init__(self, spark: SparkSession, job: ArchiveJob, observe: Observer) -> None:
+        self._spark = spark
+        self._job = job
+        self._observe = observe
+        self._archive = Archive(open_folder(job.folder, spark))
+        self._owner = uuid.uuid4().hex
+        self.lag = 0
+
+    def batch(self) -> BatchDone | None:
+        """Archive the next batch; None when there is nothing to archive."""
+        while True:
+            started_s = time.monotonic()
+            last = self._archive.last()
+            origin = find_origin(self._job.settings, self._job.topics)
+            check_same_origin(last, origin)
+            ends = {} if last is None else last.ends
+            number = 0 if last is None else last.batch + 1
+            ranges = plan_batch(
+                ends, origin.partitions, self._job.batch_offsets, accept_loss=self._job.accept_loss
+            )
+            if not ranges:
+                self.lag = 0
+                return None
+            self._say("planned", number)
+            try:
+                manifest = self._write(number, last, origin, ranges)
+            except _Lost:
+                self._check_taken(number)
+                continue
+            self.lag = lag_of(manifest.ends, origin.partitions)
+            done = _done(manifest, time.monotonic() - started_s, self.lag)
+            self._observe(done)
+            return done
+
+    def _check_taken(self, number: int) -> None:
+        """Raise unless the number was taken by a whole batch: we would try for ever."""
+        if self._archive.load(number) is None:
+            raise DamagedArchiveError(
+                f"Batch {number} has a folder in {self._job.folder} without a manifest.",
+                "It is no part of the archive; delete that folder.",
+            )
+
+    def _write(
+        self,
+        number: int,
+        last: Manifest | None,
+        origin: Origin,
+        ranges: Sequence[ArchivedRange],
+    ) -> Manifest:
+        self._archive.clean(number)
+        staged = self._archive.stage(number, self._owner)
+        if staged is None:
+            raise _Lost
+        content = self._write_files(staged, ranges)
+        self._say("written", number)
+        manifest = Manifest(
+            batch=number,
+            owner=self._owner,
+            created_ms=time.time_ns() // 1_000_000,
+            cluster_id=origin.cluster_id,
+            topic_ids={**(last.topic_ids if last else {}), **origin.topic_ids},
+            ranges=tuple(ranges),
+            ends=ends_after(last.ends if last else {}, origin.partitions, ranges),
+            content=content,
+            files=self._archive.data_files(staged),
+        )
+        if not self._archive.publish(staged, manifest, lambda name: self._say(name, number)):
+            raise _Lost
+        self._say("published", number)
+        self._archive.clean(number + 1)
+        self._say("cleaned", number)
+        return manifest
+
+    def _write_files(self, staged: Staged, ranges: Sequence[ArchivedRange]) -> Content:
+        wanted = [each for each in ranges if each.size]
+        if not wanted:
+            return Content(rows=0, record_bytes=0, checksum=0)
+        records = read_ranges(self._spark, self._job.source, wanted, self._job.task_records)
+        observation = Observation()
+        target = join(self._archive.folder, staged.path)
+        self._spark.conf.set(_CONCURRENT_WRITERS, OPEN_FILES)
+        (
+            records.observe(observation, *content_of(records))
+            .withColumn("date", _date())
+            .write.mode("overwrite")
+            .option("compression", self._job.compression)
+            .partitionBy("topic", "date")
+            .parquet(target)
+        )
+        found = observation.get
+        return Content(
+            rows=found["rows"], record_bytes=found["record_bytes"], checksum=found["checksum"]
+        )
+
+    def _say(self, name: str, number: int) -> None:
+        event: Event = Phase(name=name, batch=number)
+        self._observe(event)
+
+
+def _date() -> Column:
+    """Return the day of the record's timestamp, UTC, whatever the session's time zone is."""
+    days = sf.floor(sf.unix_millis("timestamp") / _DAY_MS)
+    return sf.date_from_unix_date(days.cast("int"))
+
+
+def read_ranges(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    ranges: Sequence[ArchivedRange],
+    task_records: int,
+) -> DataFrame:
+    """Return the records of exactly these ranges."""
+    partitions: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for each in ranges:
+        partitions.setdefault(each.topic, []).append(each.partition)
+        starts.setdefault(each.topic, {})[str(each.partition)] = each.start_offset
+        ends.setdefault(each.topic, {})[str(each.partition)] = each.end_offset
+    options = {
+        **source,
+        "assign": json.dumps(partitions),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        "maxRecordsPerPartition": str(task_records),
+    }
+    return spark.read.format("dlog").options(**options).load()
+
+
+def _done(manifest: Manifest, seconds: float, lag: int) -> BatchDone:
+    return BatchDone(
+        batch=manifest.batch,
+        records=manifest.content.rows,
+        record_bytes=manifest.content.record_bytes,
+        offsets=sum(each.size for each in manifest.ranges),
+        files=len(manifest.files),
+        seconds=seconds,
+        lag=lag,
+        lost=sum(each.start_offset - each.lost_from for each in manifest.ranges
+                 if each.lost_from is not None),
+    )  # fmt: skip
+
+
+def check_topics(topics: Sequence[str]) -> None:
+    """Raise when no topic is named, or one twice."""
+    if not topics or len(set(topics)) != len(topics):
+        raise SparkSourceError("DLOG_TOPICS", "Name each topic once.", "")

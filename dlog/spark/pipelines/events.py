@@ -1,0 +1,53 @@
+"""What a pipeline tells while it runs: for people, for metrics, for tests.
+
+A pipeline calls its observer with each event, in order, before it goes on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """A batch has come so far: planned, written, sealed, published, cleaned ..."""
+
+    name: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchDone:
+    """A batch is done for good. `records` were moved, `lag` offsets are left to do."""
+
+    batch: int
+    records: int
+    record_bytes: int
+    offsets: int
+    files: int
+    seconds: float
+    lag: int
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A run that looks for differences has found so many of a kind."""
+
+    kind: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A run is over: `error` is empty when it went well."""
+
+    seconds: float
+    error: str = ""
+
+
+Event = Phase | BatchDone | Found | Ended
+Observer = Callable[[Event], None]
+
+
+def nobody(_event: Event) -> None:
+    """Observe nothing."""

@@ -1,0 +1,87 @@
+"""The frame in which a pipeline runs as a job: session, metrics, repetition, its end.
+
+`dlogctl pipeline` and programs for spark-submit use it; docs/spark.md.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from dlog.spark.pipelines.events import Ended, Event, Observer, nobody
+from dlog.spark.pipelines.metrics import Names, exported
+from dlog.spark.pipelines.session import running_session
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFrame:
+    """What all jobs have in common."""
+
+    pipeline: str
+    job: str
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    metrics_path: Path | None = None
+    metrics_address: tuple[str, int] | None = None
+
+
+@contextmanager
+def running(frame: JobFrame, observe: Observer) -> Iterator[tuple[SparkSession, Observer]]:
+    """Give the session, and the observer that a pipeline is to tell."""
+    names = Names(frame.pipeline, frame.job)
+    with exported(names, frame.metrics_path, frame.metrics_address) as count:
+
+        def tell(event: Event) -> None:
+            count(event)
+            observe(event)
+
+        name = f"dlog {frame.pipeline} {frame.job}"
+        with running_session(name, master=frame.master, conf=frame.conf) as session:
+            yield session, tell
+
+
+def run(
+    frame: JobFrame,
+    work: Callable[[SparkSession, Observer], Result],
+    observe: Observer = nobody,
+) -> Result:
+    """Run a pipeline once and return its result; an error is counted and raised."""
+    with running(frame, observe) as (session, tell):
+        return _run_once(session, work, tell)
+
+
+def run_every(
+    frame: JobFrame,
+    work: Callable[[SparkSession, Observer], object],
+    interval_s: float,
+    observe: Observer = nobody,
+    wait: Callable[[float], None] = time.sleep,
+) -> None:
+    """Run a pipeline again and again in one session, `interval_s` after the last one began.
+
+    Ends with an error, or with what `wait` raises.
+    """
+    with running(frame, observe) as (session, tell):
+        while True:
+            started_s = time.monotonic()
+            _run_once(session, work, tell)
+            wait(max(0.0, started_s + interval_s - time.monotonic()))
+
+
+def _run_once(
+    session: SparkSession, work: Callable[[SparkSession, Observer], Result], tell: Observer
+) -> Result:
+    started_s = time.monotonic()
+    error = "interrupted"
+    try:
+        result = work(session, tell)
+        error = ""
+        return result
+    finally:
+        tell(Ended(seconds=time.monotonic() - started_s, error=error))

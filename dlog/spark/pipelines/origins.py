@@ -1,0 +1,75 @@
+"""Asks a cluster what a pipeline has to know of it: topics, their ids, where partitions begin, end.
+
+On the driver, with the blocking clients; each call opens its own.
+"""
+
+from collections.abc import Sequence
+
+from dlog.client.blocking import Admin, Consumer
+from dlog.client.retry import RetryPolicy
+from dlog.client.views import TopicView
+from dlog.errors import NONE, UnknownTopicOrPartitionError, error_for
+from dlog.spark.pipelines.resumption import Origin, PartitionBounds
+from dlog.spark.settings import ClientSettings
+from dlog.types import PartitionId, TopicPartition
+
+
+def _policy(settings: ClientSettings) -> RetryPolicy:
+    return RetryPolicy(deadline_s=settings.deadline_s)
+
+
+def find_origin(settings: ClientSettings, topics: Sequence[str]) -> Origin:
+    """Return what the cluster has of these topics now.
+
+    Raises UnknownTopicOrPartitionError when there is no such topic.
+    """
+    with Admin(
+        settings.bootstrap,
+        connection=settings.connection(),
+        policy=_policy(settings),
+    ) as admin:
+        view = admin.describe_topics(list(topics))
+    found = [_checked(view.topics.get(name), name) for name in topics]
+    wanted = [
+        TopicPartition(topic.name, PartitionId(each.partition))
+        for topic in found
+        for each in topic.partitions
+    ]
+    bounds = find_bounds(settings, wanted)
+    return Origin(
+        cluster_id=view.cluster_id or "",
+        topic_ids={topic.name: str(topic.topic_id) for topic in found},
+        partitions=bounds,
+    )
+
+
+def _checked(topic: TopicView | None, name: str) -> TopicView:
+    if topic is None:
+        raise UnknownTopicOrPartitionError(f"there is no topic {name}")
+    if topic.error_code != NONE:
+        raise error_for(topic.error_code, f"topic {name}")
+    return topic
+
+
+def find_bounds(
+    settings: ClientSettings, wanted: Sequence[TopicPartition]
+) -> tuple[PartitionBounds, ...]:
+    """Return where partitions begin and end now."""
+    with Consumer(
+        settings.bootstrap,
+        isolation=settings.isolation,
+        connection=settings.connection(),
+        policy=_policy(settings),
+    ) as consumer:
+        ends = consumer.end_offsets(wanted)
+        # After the ends: a start that moves meanwhile is not passed over.
+        starts = consumer.start_offsets(wanted)
+    return tuple(
+        PartitionBounds(
+            topic=each.topic,
+            partition=each.partition,
+            start_offset=starts[each],
+            end_offset=ends[each],
+        )
+        for each in wanted
+    )

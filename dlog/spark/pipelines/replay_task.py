@@ -1,0 +1,230 @@
+"""Writes the records of a replay, where the task runs: those that the target does not have yet.
+
+The rows of one partition come in an order that is always the same. How many of them the partition
+has is told by its end; they are passed over, after a look whether the last one is the same.
+"""
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow
+
+from dlog.batch.arrow import columns_from_arrow
+from dlog.batch.columns import library
+from dlog.batch.native import murmur2_rows
+from dlog.client.blocking import Consumer, Producer
+from dlog.client.retry import RetryPolicy
+from dlog.errors import DlogError
+from dlog.spark.pipelines.replay_state import DisturbedReplayError
+from dlog.spark.settings import ClientSettings
+from dlog.types import PartitionId, TopicPartition
+
+SETTLE_S = 0.3
+"""A request of a process that has died may still be on its way into the log."""
+WINDOW = 4
+"""Deliveries that are waited for at once."""
+RESULT = pyarrow.schema([("target", pyarrow.int32()), ("rows", pyarrow.int64()),
+                         ("written", pyarrow.int64())])  # fmt: skip
+_POSITIVE = 0x7FFF_FFFF
+_SENT = ("key", "value", "timestamp", "headers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayTask:
+    """What each task of a batch is told; pickled. `bases`: where partitions ended before it."""
+
+    settings: ClientSettings
+    topic: str
+    bases: Mapping[int, int]
+    compression: str = "none"
+    delivery_timeout_ms: int = 120_000
+
+    def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        """Write what is missing; yield of each partition its rows and how many were written."""
+        found: dict[int, _Target] = {}
+        with _Writer(self) as writer:
+            for batch in batches:
+                for target, rows in _by_target(batch):
+                    if target not in found:
+                        found[target] = writer.open(target)
+                    writer.write(found[target], rows)
+            writer.flush()
+        for each in found.values():
+            each.check()
+        columns = [
+            [each.partition for each in found.values()],
+            [each.rows for each in found.values()],
+            [each.rows - each.there for each in found.values()],
+        ]
+        yield pyarrow.RecordBatch.from_arrays(
+            [
+                pyarrow.array(column, field.type)
+                for column, field in zip(columns, RESULT, strict=True)
+            ],
+            schema=RESULT,
+        )
+
+
+def _by_target(batch: pyarrow.RecordBatch) -> Iterator[tuple[int, pyarrow.RecordBatch]]:
+    """Cut a batch that is sorted by `target` where that changes."""
+    numpy = library("numpy")
+    if not batch.num_rows:
+        return
+    targets = batch.column("target").to_numpy(zero_copy_only=False)
+    cuts = [0, *(numpy.flatnonzero(numpy.diff(targets)) + 1).tolist(), batch.num_rows]
+    for start, end in itertools.pairwise(cuts):
+        yield int(targets[start]), batch.slice(start, end - start)
+
+
+@dataclass(slots=True)
+class _Target:
+    """One partition of the target, in this task."""
+
+    topic: str
+    partition: int
+    there: int
+    """So many rows it had before."""
+    last: tuple[bytes | None, bytes | None] | None
+    """Key and value of the last of those; None where there is none to look at."""
+    rows: int = 0
+
+    def take(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        """Return the rows that are to be written."""
+        skipped = min(max(0, self.there - self.rows), batch.num_rows)
+        if skipped and self.rows + skipped == self.there and self.last is not None:
+            row = batch.slice(skipped - 1, 1)
+            ours = row.column("key")[0].as_py(), row.column("value")[0].as_py()
+            if ours != self.last:
+                raise DisturbedReplayError(
+                    f"{self.topic}-{self.partition} has {self.there} records since the last batch, "
+                    "but the last of them is another one than the archive has there."
+                )
+        self.rows += batch.num_rows
+        return batch.slice(skipped)
+
+    def check(self) -> None:
+        """Raise when the partition had more records than there are."""
+        if self.there > self.rows:
+            raise DisturbedReplayError(
+                f"{self.topic}-{self.partition} has {self.there} records since the last batch, "
+                f"the archive has {self.rows} for it."
+            )
+
+
+@dataclass(slots=True)
+class _Writer:
+    """The clients of one task. Life: a `with` block."""
+
+    task: ReplayTask
+    _producer: Producer = field(init=False)
+    _waiting: deque[Any] = field(default_factory=deque)
+
+    def __enter__(self) -> "_Writer":
+        settings = self.task.settings
+        self._producer = Producer(
+            settings.bootstrap,
+            acks="all",
+            idempotent=True,
+            compression=self.task.compression,
+            delivery_timeout_ms=self.task.delivery_timeout_ms,
+            connection=settings.connection(),
+            policy=RetryPolicy(deadline_s=settings.deadline_s),
+        )
+        self._producer.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._producer.close()
+
+    def open(self, partition: int) -> _Target:
+        """Ask what a partition has already."""
+        topic, settings = self.task.topic, self.task.settings
+        base = self.task.bases[partition]
+        key = TopicPartition(topic, PartitionId(partition))
+        with Consumer(
+            settings.bootstrap,
+            connection=settings.connection(),
+            policy=RetryPolicy(deadline_s=settings.deadline_s),
+        ) as consumer:
+            end = _settled_end(consumer, key, base)
+            if end < base:
+                raise DisturbedReplayError(f"{topic}-{partition} ends at {end}, before {base}.")
+            last = None
+            if end > max(base, consumer.start_offsets([key])[key]):
+                last = _record_at(consumer, key, end - 1)
+        return _Target(topic, partition, end - base, last)
+
+    def write(self, target: _Target, batch: pyarrow.RecordBatch) -> None:
+        """Send the rows that the partition does not have."""
+        rows = target.take(batch)
+        if rows.num_rows:
+            sent = rows.select(_SENT)
+            partition = target.partition
+            self._waiting.append(
+                self._producer.send_many(self.task.topic, sent, partition=partition)
+            )
+        if len(self._waiting) > WINDOW:
+            self._waiting.popleft().result()
+
+    def flush(self) -> None:
+        """Wait for everything that was sent; raises the first error."""
+        while self._waiting:
+            self._waiting.popleft().result()
+
+
+def _settled_end(consumer: Consumer, key: TopicPartition, base: int) -> int:
+    """Return where the partition ends when nothing moves there any more."""
+    end = consumer.end_offsets([key])[key]
+    while end != base:
+        time.sleep(SETTLE_S)
+        after = consumer.end_offsets([key])[key]
+        if after == end:
+            break
+        end = after
+    return end
+
+
+def _record_at(
+    consumer: Consumer, key: TopicPartition, offset: int
+) -> tuple[bytes | None, bytes | None]:
+    consumer.assign([key], offset)
+    records = consumer.poll(max_records=1, timeout_ms=None)
+    if not records or records[0].offset != offset:
+        raise DlogError(f"{key.topic}-{key.partition} has no record at {offset}")
+    return records[0].key, records[0].value
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Adds to each row the partition that it goes to; pickled. Runs where the task does."""
+
+    partition_count: int
+    by_key: bool
+    schema: pyarrow.Schema
+
+    def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the batches with a column `target`."""
+        for batch in batches:
+            target = batch.column("partition")
+            if self.by_key:
+                target = self._of_keys(batch)
+            named = {name: batch.column(name) for name in batch.schema.names} | {"target": target}
+            yield pyarrow.RecordBatch.from_arrays(
+                [named[field.name].cast(field.type) for field in self.schema], schema=self.schema
+            )
+
+    def _of_keys(self, batch: pyarrow.RecordBatch) -> Any:
+        """Return the partition of each key as Kafka's clients choose it; without, a fixed one."""
+        numpy = library("numpy")
+        count = self.partition_count
+        own = batch.column("partition").to_numpy(zero_copy_only=False) % count
+        keys = columns_from_arrow(batch.select(["key", "value"])).keys
+        if keys.null_count == batch.num_rows:
+            return pyarrow.array(own, pyarrow.int32())
+        hashed = (numpy.frombuffer(murmur2_rows(keys.parts), numpy.int32) & _POSITIVE) % count
+        there = batch.column("key").is_valid().to_numpy(zero_copy_only=False)
+        return pyarrow.array(numpy.where(there, hashed, own).astype(numpy.int32))

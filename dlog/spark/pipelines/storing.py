@@ -1,0 +1,123 @@
+"""An archive's batches as they lie in its folder: found, loaded, claimed, published, cleaned up.
+
+The rules that make the archive exactly once are here; what is in a batch is the caller's affair.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dlog.spark.pipelines.folders import Folder, is_hidden
+from dlog.spark.pipelines.manifest import (
+    MANIFEST,
+    STAGING,
+    DamagedArchiveError,
+    Manifest,
+    batch_of,
+    decode,
+    encode,
+    folder_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A batch that is being written: where its files go until it is published."""
+
+    batch: int
+    owner: str
+    path: str
+
+
+class Archive:
+    """The batches in a folder. Owner: one thread; other processes may publish at the same time."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+
+    def batches(self) -> list[int]:
+        """Return the numbers of all folders of batches, those without a manifest among them."""
+        numbers = [batch_of(name) for name in self.folder.names()]
+        return sorted(each for each in numbers if each is not None)
+
+    def load(self, batch: int) -> Manifest | None:
+        """Return a batch's manifest; None when it has none: then it is no part of the archive."""
+        path = f"{folder_of(batch)}/{MANIFEST}"
+        data = self.folder.read(path)
+        if data is None:
+            return None
+        manifest = decode(data, f"{self.folder.uri}/{path}")
+        if manifest.batch != batch:
+            raise DamagedArchiveError(
+                f"{self.folder.uri}/{path} is that of batch {manifest.batch}."
+            )
+        return manifest
+
+    def last(self) -> Manifest | None:
+        """Return the newest manifest; None of an empty archive."""
+        for batch in reversed(self.batches()):
+            manifest = self.load(batch)
+            if manifest is not None:
+                return manifest
+        return None
+
+    def all(self) -> list[Manifest]:
+        """Return all manifests, oldest first."""
+        loaded = [self.load(batch) for batch in self.batches()]
+        return [each for each in loaded if each is not None]
+
+    def clean(self, batch_next: int) -> None:
+        """Delete what dead runs left: staged batches that can never be published any more.
+
+        Those of `batch_next` itself stay: another run may be about to publish one.
+        """
+        for name in self.folder.names(STAGING):
+            number = batch_of(name.partition(".")[0])
+            if number is None or number < batch_next:
+                self.folder.delete(f"{STAGING}/{name}")
+
+    def stage(self, batch: int, owner: str) -> Staged | None:
+        """Return an empty place for the files of a new batch; None when the batch is there."""
+        path = folder_of(batch)
+        if self.folder.has_atomic_moves:
+            return Staged(batch, owner, f"{STAGING}/{path}.{owner}")
+        if self.load(batch) is not None:
+            return None
+        self.folder.delete(path)
+        return Staged(batch, owner, path)
+
+    def data_files(self, staged: Staged) -> dict[str, int]:
+        """Return the bytes of each file that readers see."""
+        sizes = self.folder.sizes(staged.path)
+        return {path: size for path, size in sizes.items() if not is_hidden(path)}
+
+    def publish(self, staged: Staged, manifest: Manifest, said: Callable[[str], None]) -> bool:
+        """Make a staged batch part of the archive; False when another run took its number.
+
+        The one moment in which it becomes one is the move, or the writing of the manifest where
+        the file system has no atomic moves.
+        """
+        if not self.folder.has_atomic_moves:
+            self.folder.sync(staged.path)
+            said("sealed")
+            return self.folder.write_new(f"{staged.path}/{MANIFEST}", encode(manifest))
+        self.folder.write_new(f"{staged.path}/{MANIFEST}", encode(manifest))
+        self.folder.sync(staged.path)
+        said("sealed")
+        is_ours = self.folder.move(staged.path, folder_of(staged.batch))
+        if not is_ours:
+            self.folder.delete(staged.path)
+        return is_ours
+
+    def differences(self, manifest: Manifest) -> list[str]:
+        """Return how a batch's files differ from what its manifest names."""
+        name = folder_of(manifest.batch)
+        sizes = self.folder.sizes(name)
+        there = {path: size for path, size in sizes.items() if not is_hidden(path)}
+        missing = [path for path in manifest.files if path not in there]
+        foreign = [path for path in there if path not in manifest.files]
+        changed = [path for path, size in manifest.files.items() if there.get(path, size) != size]
+        return [
+            *(f"{name}/{path} is missing" for path in missing),
+            *(f"{name}/{path} is not in the manifest" for path in foreign),
+            *(f"{name}/{path} has another size than the manifest says" for path in changed),
+        ]

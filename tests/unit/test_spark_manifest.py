@@ -1,0 +1,299 @@
+"""Manifests of archives and the plan of what the next batch holds: without Spark."""
+
+import dataclasses
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlog.spark.errors import DataLossError, SparkSourceError
+from dlog.spark.pipelines.folders import Folder, LocalFolder, is_hidden, open_folder
+from dlog.spark.pipelines.manifest import (
+    MANIFEST,
+    NO_TOPIC_ID,
+    STAGING,
+    ArchivedRange,
+    Content,
+    DamagedArchiveError,
+    Key,
+    Manifest,
+    batch_of,
+    check_chain,
+    decode,
+    encode,
+    folder_of,
+)
+from dlog.spark.pipelines.resumption import (
+    Origin,
+    PartitionBounds,
+    check_same_origin,
+    ends_after,
+    lag_of,
+    plan_batch,
+)
+from dlog.spark.pipelines.storing import Archive
+
+TOPIC_ID = "6f9a6b2e-0f1c-4f53-9a3e-0d6c5b1f2a34"
+
+
+def bounds(partition: int, start: int, end: int, topic: str = "t") -> PartitionBounds:
+    return PartitionBounds(topic=topic, partition=partition, start_offset=start, end_offset=end)
+
+
+def span(
+    partition: int, start: int, end: int, lost_from: int | None = None, topic: str = "t"
+) -> ArchivedRange:
+    return ArchivedRange(
+        topic=topic, partition=partition, start_offset=start, end_offset=end, lost_from=lost_from
+    )
+
+
+def manifest(batch: int, *ranges: ArchivedRange, before: Manifest | None = None) -> Manifest:
+    ends = {**(before.ends if before else {}), **{each.key: each.end_offset for each in ranges}}
+    return Manifest(
+        batch=batch,
+        owner="me",
+        created_ms=1_700_000_000_000,
+        cluster_id="c1",
+        topic_ids={"t": TOPIC_ID},
+        ranges=ranges,
+        ends=ends,
+        content=Content(rows=3, record_bytes=30, checksum=-(1 << 63)),
+        files={"topic=t/date=2026-11-22/part-0.parquet": 1234},
+    )
+
+
+def test_manifest_survives_its_bytes() -> None:
+    first = manifest(0, span(0, 0, 10), span(3, 7, 9, lost_from=5))
+    assert decode(encode(first), "here") == first
+
+
+def test_every_damage_of_a_manifest_is_seen() -> None:
+    data = encode(manifest(0, span(0, 0, 10)))
+    rng = random.Random(7)
+    harmless = 0
+    for _ in range(300):
+        damaged = bytearray(data)
+        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        try:
+            # Between the values JSON does not mind; there nothing may come out otherwise.
+            assert decode(bytes(damaged), "here") == decode(data, "here")
+            harmless += 1
+        except DamagedArchiveError as error:
+            assert "here" in str(error)
+    assert harmless < 100
+    for cut in range(len(data) - 2):
+        with pytest.raises(DamagedArchiveError):
+            decode(data[:cut], "here")
+
+
+def test_manifest_of_a_later_format_is_refused_by_name() -> None:
+    document = json.loads(encode(manifest(0)))
+    document["format"] = 2
+    with pytest.raises(DamagedArchiveError, match="format 2"):
+        decode(json.dumps(document).encode(), "here")
+
+
+@pytest.mark.parametrize(
+    ("folder", "number"),
+    [("batch=00000007", 7), ("batch=7", None), ("_staging", None), ("batch=00000007.x", None)],
+)
+def test_folders_of_batches_are_told_by_name(folder: str, number: int | None) -> None:
+    assert batch_of(folder) == number
+    if number is not None:
+        assert folder_of(number) == folder
+
+
+def test_a_chain_of_batches_is_checked() -> None:
+    first = manifest(4, span(0, 0, 10))
+    second = manifest(5, span(0, 10, 20), span(1, 0, 5), before=first)
+    third = manifest(6, span(0, 25, 30, lost_from=20), before=second)
+    assert check_chain([first, second, third]) == []
+    assert check_chain([first, third]) == ["batch=00000005 is missing"]
+    jumped = manifest(5, span(0, 12, 20), before=first)
+    (said,) = check_chain([first, jumped])
+    assert "begins t-0 at 12" in said and "ended it at 10" in said
+    repeated = manifest(5, span(0, 8, 20), before=first)
+    assert len(check_chain([first, repeated])) == 1
+    lying = dataclasses.replace(second, ends={("t", 0): 20, ("t", 1): 6})
+    assert check_chain([first, lying]) == ["batch=00000005 says other ends than its ranges have"]
+
+
+# Plans
+
+
+def test_first_batch_begins_where_the_log_begins() -> None:
+    assert plan_batch({}, [bounds(0, 5, 9), bounds(1, 3, 3)], 100) == (span(0, 5, 9),)
+
+
+def test_nothing_is_planned_when_all_is_archived() -> None:
+    assert plan_batch({("t", 0): 9}, [bounds(0, 5, 9)], 100) == ()
+
+
+def test_what_retention_took_is_an_error_that_names_it() -> None:
+    with pytest.raises(DataLossError, match=r"Offsets 4 to 6 of t-0 are gone.*--accept-loss"):
+        plan_batch({("t", 0): 4}, [bounds(0, 7, 9)], 100)
+    taken = plan_batch({("t", 0): 4}, [bounds(0, 7, 9)], 100, accept_loss=True)
+    assert taken == (span(0, 7, 9, lost_from=4),)
+
+
+def test_everything_that_waited_may_be_lost() -> None:
+    taken = plan_batch({("t", 0): 4}, [bounds(0, 9, 9)], 100, accept_loss=True)
+    assert taken == (span(0, 9, 9, lost_from=4),)
+
+
+def test_an_added_partition_must_begin_at_zero() -> None:
+    ends: dict[Key, int] = {("t", 0): 4}
+    assert plan_batch(ends, [bounds(0, 0, 4), bounds(1, 0, 2)], 9) == (span(1, 0, 2),)
+    with pytest.raises(DataLossError, match="Offsets 0 to 2 of t-1"):
+        plan_batch(ends, [bounds(0, 0, 4), bounds(1, 3, 5)], 9)
+    # Of a topic that is new to the archive the beginning may be gone.
+    assert plan_batch(ends, [bounds(0, 3, 5, "u")], 9) == (span(0, 3, 5, topic="u"),)
+
+
+def test_partitions_that_were_empty_are_known_from_then_on() -> None:
+    ends = ends_after({}, [bounds(0, 0, 4), bounds(1, 6, 6)], [span(0, 0, 4)])
+    assert ends == {("t", 0): 4, ("t", 1): 6}
+    with pytest.raises(DataLossError, match="Offsets 6 to 7 of t-1"):
+        plan_batch(ends, [bounds(1, 8, 9)], 9)
+
+
+def test_a_log_that_was_cut_back_is_an_error() -> None:
+    with pytest.raises(DataLossError, match="ends at 8, but is archived up to 9"):
+        plan_batch({("t", 0): 9}, [bounds(0, 0, 8)], 100, accept_loss=True)
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 200), min_size=1, max_size=12),
+    offsets_max=st.integers(20, 1_000),
+)
+def test_batches_hold_every_offset_once_and_all_partitions_get_on(
+    sizes: list[int], offsets_max: int
+) -> None:
+    partitions = [bounds(index, 10, 10 + size) for index, size in enumerate(sizes)]
+    ends: dict[Key, int] = {}
+    covered: dict[int, list[int]] = {index: [] for index in range(len(sizes))}
+    while ranges := plan_batch(ends, partitions, offsets_max):
+        assert sum(each.size for each in ranges) <= offsets_max + len(sizes)
+        waiting = {
+            each.partition for each in partitions if ends.get(each.key, 10) < each.end_offset
+        }
+        assert {each.partition for each in ranges} == waiting
+        for each in ranges:
+            assert each.size > 0 and each.lost_from is None
+            covered[each.partition] += range(each.start_offset, each.end_offset)
+        before = lag_of(ends, partitions)
+        ends = ends_after(ends, partitions, ranges)
+        assert lag_of(ends, partitions) == before - sum(each.size for each in ranges)
+    assert lag_of(ends, partitions) == 0
+    assert covered == {index: [*range(10, 10 + size)] for index, size in enumerate(sizes)}
+
+
+def test_another_cluster_or_another_life_of_a_topic_is_refused() -> None:
+    last = manifest(0, span(0, 0, 4))
+
+    def origin(cluster: str, topic_id: str) -> Origin:
+        return Origin(cluster_id=cluster, topic_ids={"t": topic_id}, partitions=())
+
+    check_same_origin(None, origin("c9", "x"))
+    check_same_origin(last, origin("c1", TOPIC_ID))
+    check_same_origin(last, origin("", NO_TOPIC_ID))
+    with pytest.raises(SparkSourceError, match="cluster c1"):
+        check_same_origin(last, origin("c2", TOPIC_ID))
+    with pytest.raises(SparkSourceError, match="deleted and made anew"):
+        check_same_origin(last, origin("c1", TOPIC_ID.replace("6", "7")))
+
+
+# Folders
+
+
+class ObjectStore(LocalFolder):
+    """A folder whose moves are not atomic."""
+
+    has_atomic_moves = False
+
+    def move(self, path: str, target: str) -> bool:
+        raise AssertionError("nothing may be moved here")
+
+
+def write_batch(folder: Folder, root: Path, number: int, owner: str) -> bool:
+    archive = Archive(folder)
+    staged = archive.stage(number, owner)
+    assert staged is not None
+    (root / staged.path / "topic=t").mkdir(parents=True)
+    (root / staged.path / "topic=t" / "part-0.parquet").write_bytes(owner.encode())
+    (root / staged.path / "_SUCCESS").write_bytes(b"")
+    assert archive.data_files(staged) == {"topic=t/part-0.parquet": len(owner)}
+    written = dataclasses.replace(manifest(number, span(0, 0, 4)), owner=owner)
+    return archive.publish(staged, written, lambda _: None)
+
+
+@pytest.mark.parametrize("kind", [LocalFolder, ObjectStore])
+def test_of_two_runs_one_publishes_a_batch(tmp_path: Path, kind: type[LocalFolder]) -> None:
+    folder = kind(tmp_path)
+    archive = Archive(folder)
+    assert archive.last() is None and archive.batches() == []
+    assert write_batch(folder, tmp_path, 0, "first")
+    if folder.has_atomic_moves:
+        assert not write_batch(folder, tmp_path, 0, "second")
+    else:
+        assert archive.stage(0, "second") is None
+    last = archive.last()
+    assert last is not None and (last.batch, last.owner) == (0, "first")
+    files = {path: size for path, size in folder.sizes("").items() if not is_hidden(path)}
+    assert files == {"batch=00000000/topic=t/part-0.parquet": 5}
+
+
+@pytest.mark.parametrize("kind", [LocalFolder, ObjectStore])
+def test_a_batch_without_manifest_is_not_there(tmp_path: Path, kind: type[LocalFolder]) -> None:
+    archive = Archive(kind(tmp_path))
+    assert write_batch(archive.folder, tmp_path, 0, "first")
+    (tmp_path / "batch=00000001" / "topic=t").mkdir(parents=True)
+    (tmp_path / "batch=00000001" / "topic=t" / "part-0.parquet").write_bytes(b"half")
+    last = archive.last()
+    assert last is not None and last.batch == 0
+    assert [each.batch for each in archive.all()] == [0]
+    if not archive.folder.has_atomic_moves:
+        assert write_batch(archive.folder, tmp_path, 1, "second")
+        assert (tmp_path / "batch=00000001/topic=t/part-0.parquet").read_bytes() == b"second"
+
+
+def test_leftovers_go_and_what_may_still_be_published_stays(tmp_path: Path) -> None:
+    archive = Archive(LocalFolder(tmp_path))
+    for name in ("batch=00000001.a", "batch=00000002.b", "rubbish"):
+        (tmp_path / STAGING / name).mkdir(parents=True)
+    archive.clean(2)
+    assert archive.folder.names(STAGING) == ["batch=00000002.b"]
+
+
+def test_manifest_of_another_batch_is_damage(tmp_path: Path) -> None:
+    archive = Archive(LocalFolder(tmp_path))
+    assert archive.folder.write_new(f"{folder_of(3)}/{MANIFEST}", encode(manifest(2)))
+    with pytest.raises(DamagedArchiveError, match="that of batch 2"):
+        archive.last()
+
+
+def test_local_files_are_written_once_and_folders_moved_once(tmp_path: Path) -> None:
+    folder = open_folder(tmp_path.as_uri())
+    assert folder.write_new("a/x", b"1") and not folder.write_new("a/x", b"2")
+    assert folder.read("a/x") == b"1" and folder.read("a/none") is None
+    assert folder.write_new("b/x", b"3")
+    assert not folder.move("b", "a")
+    (tmp_path / "empty").mkdir()
+    assert not folder.move("b", "empty")
+    assert folder.move("b", "c/d") and folder.sizes("c") == {"d/x": 1}
+    folder.sync("")
+    folder.delete("c")
+    folder.delete("c")
+    assert folder.names() == ["a", "empty"] and os.listdir(tmp_path / "a") == ["x"]
+
+
+def test_a_folder_of_a_relative_path_and_one_that_needs_spark(tmp_path: Path) -> None:
+    assert open_folder("some/where").uri == (Path.cwd() / "some/where").as_uri()
+    with pytest.raises(ValueError, match="classic Spark session"):
+        open_folder("s3a://bucket/x")
