@@ -6,12 +6,13 @@ the options; what connects are the readers and writers that it makes.
 
 import logging
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from dlog.spark.batch_reader import DlogBatchReader
-from dlog.spark.options import check_source_options, parse_read_options
+from dlog.spark.options import ReadOptions, check_source_options, parse_read_options
 from dlog.spark.schema import check_schema, source_schema
+from dlog.spark.stream_reader import DlogStreamReader
 
 _log = logging.getLogger("dlog.spark")
 
@@ -30,8 +31,15 @@ class DlogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads a batch query."""
+        return DlogBatchReader(self._options(schema, is_streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return what plans and reads a streaming query."""
+        return DlogStreamReader(self._options(schema, is_streaming=True), schema)
+
+    def _options(self, schema: StructType, *, is_streaming: bool) -> ReadOptions:
         check_schema(schema)
-        options = parse_read_options(self.options, is_streaming=False)
+        options = parse_read_options(self.options, is_streaming=is_streaming)
         for warning in options.warnings:
             _log.warning("%s", warning)
-        return DlogBatchReader(options, schema)
+        return options
