@@ -10,10 +10,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from dlog.spark.batch_reader import DlogBatchReader
+from dlog.spark.connection_options import client_settings
 from dlog.spark.options import ReadOptions, check_source_options, parse_read_options
 from dlog.spark.push_filters import FilteredBatchReader
 from dlog.spark.schema import check_schema, source_schema
+from dlog.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
 from dlog.spark.stream_reader import DlogStreamReader
+from dlog.spark.write_options import parse_write_options
 
 _log = logging.getLogger("dlog.spark")
 
@@ -46,3 +49,15 @@ class DlogDataSource(DataSource):
         for warning in options.warnings:
             _log.warning("%s", warning)
         return options
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return what writes a DataFrame; raises SparkSourceError where it cannot be written."""
+        return batch_writer(
+            schema, overwrite, client_settings(self.options), parse_write_options(self.options)
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        """Return what writes the batches of a query; raises SparkSourceError as `writer` does."""
+        return stream_writer(
+            schema, client_settings(self.options), parse_write_options(self.options)
+        )
