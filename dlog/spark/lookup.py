@@ -6,7 +6,7 @@ one. Leaders that move and nodes that come and go are the client's business.
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -28,7 +28,7 @@ from dlog.errors import (
 from dlog.spark.errors import SparkSourceError
 from dlog.spark.offsets import PartitionOffsets
 from dlog.spark.settings import ClientSettings
-from dlog.spark.subscription import Subscription, partitions_of
+from dlog.spark.subscription import Assign, Subscription, partitions_of
 from dlog.types import TopicPartition
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Assigned:
     partitions: tuple[TopicPartition, ...]
     topic_ids: Mapping[str, UUID]
     missing: tuple[TopicPartition | str, ...]
-    """What was asked for by name and does not exist: topics, or partitions."""
+    """What does not exist of what was named or expected: topics, or partitions."""
 
 
 class Lookup:
@@ -94,18 +94,32 @@ class Lookup:
     # Which partitions
 
     def assigned(
-        self, subscription: Subscription, patience_s: float = UNKNOWN_TOPIC_PATIENCE_S
+        self,
+        subscription: Subscription,
+        expected: Iterable[TopicPartition] = (),
+        tolerated: Container[TopicPartition | str] = (),
     ) -> Assigned:
-        """Ask which partitions there are now; for what is missing again, until patience ends."""
-        return self._run("topics", lambda: self._assigned(subscription, patience_s))
+        """Ask which partitions there are now.
 
-    async def _assigned(self, subscription: Subscription, patience_s: float) -> Assigned:
+        A node may not have heard yet of a topic or partition that was made just now. So it is asked
+        again, for a while, when something is missing that the subscription names or that is
+        `expected`, unless that is known and `tolerated`.
+        """
+        partitions = list(expected)
+        return self._run("topics", lambda: self._assigned(subscription, partitions, tolerated))
+
+    async def _assigned(
+        self,
+        subscription: Subscription,
+        expected: list[TopicPartition],
+        tolerated: Container[TopicPartition | str],
+    ) -> Assigned:
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + patience_s
+        deadline_s = loop.time() + UNKNOWN_TOPIC_PATIENCE_S
         while True:
-            view = await self._refresh(subscription.topics)
-            found = _assigned_of(subscription, view)
-            if not found.missing or loop.time() >= deadline_s:
+            found = _assigned_of(subscription, expected, await self._refresh(subscription.topics))
+            unknown = [each for each in found.missing if each not in tolerated]
+            if not unknown or loop.time() >= deadline_s:
                 return found
             await asyncio.sleep(_RECHECK_S)
 
@@ -215,18 +229,21 @@ class Lookup:
         return sizes
 
 
-def _assigned_of(subscription: Subscription, view: ClusterView) -> Assigned:
+def _assigned_of(
+    subscription: Subscription, expected: Iterable[TopicPartition], view: ClusterView
+) -> Assigned:
     """Return what an answer about the topics means; raises the error of a topic."""
     topics = {name: topic for name, topic in view.topics.items() if _exists(topic)}
     partitions = subscription.choose(topics)
+    existing = frozenset(partitions)
+    named = subscription.partitions if isinstance(subscription, Assign) else ()
     missing: list[TopicPartition | str] = [
         name for name in subscription.topics or () if name not in topics
     ]
-    existing = frozenset(partitions)
     missing += [
         key
-        for key in getattr(subscription, "partitions", ())
-        if key not in existing and key.topic in topics
+        for key in dict.fromkeys([*named, *expected])
+        if key not in existing and key.topic not in missing
     ]
     return Assigned(
         partitions=tuple(partitions),

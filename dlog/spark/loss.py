@@ -85,7 +85,7 @@ def added_partitions(
                 "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
                 f"Added partition {key} starts from {earliest[key]} instead of 0.",
             )
-    return {key: earliest[key] for key in added if key in earliest}
+    return {key: min(earliest[key], end[key]) for key in added if key in earliest}
 
 
 def report_deleted(partitions: Iterable[TopicPartition], lose: OnLoss) -> None:

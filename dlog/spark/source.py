@@ -6,14 +6,15 @@ the options; what connects are the readers and writers that it makes.
 
 import logging
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from dlog.spark.batch_reader import DlogBatchReader
 from dlog.spark.connection_options import client_settings
-from dlog.spark.options import check_source_options, parse_read_options
+from dlog.spark.options import ReadOptions, check_source_options, parse_read_options
 from dlog.spark.schema import check_schema, source_schema
 from dlog.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
+from dlog.spark.stream_reader import DlogStreamReader
 from dlog.spark.write_options import parse_write_options
 
 _log = logging.getLogger("dlog.spark")
@@ -33,11 +34,11 @@ class DlogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads a batch query."""
-        check_schema(schema)
-        options = parse_read_options(self.options, is_streaming=False)
-        for warning in options.warnings:
-            _log.warning("%s", warning)
-        return DlogBatchReader(options, schema)
+        return DlogBatchReader(self._options(schema, is_streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return what plans and reads a streaming query."""
+        return DlogStreamReader(self._options(schema, is_streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return what writes a DataFrame; raises SparkSourceError where it cannot be written."""
@@ -50,3 +51,10 @@ class DlogDataSource(DataSource):
         return stream_writer(
             schema, client_settings(self.options), parse_write_options(self.options)
         )
+
+    def _options(self, schema: StructType, *, is_streaming: bool) -> ReadOptions:
+        check_schema(schema)
+        options = parse_read_options(self.options, is_streaming=is_streaming)
+        for warning in options.warnings:
+            _log.warning("%s", warning)
+        return options

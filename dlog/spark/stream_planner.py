@@ -1,0 +1,161 @@
+"""What a streaming query reads in each micro-batch. One per query, in a process of the driver.
+
+All that must survive a restart is in the offsets that Spark keeps. What is remembered here beside
+them makes checks sharper while the query runs: which life of a topic it reads, how far it knew the
+logs to go.
+"""
+
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+from dlog.spark.bounds import existing, starting_offsets
+from dlog.spark.limits import BatchGate, backlog, limit_bytes, limit_offsets
+from dlog.spark.lookup import Assigned, Lookup
+from dlog.spark.loss import on_loss, plan_stream, report_recreated
+from dlog.spark.offsets import Earliest, PartitionOffsets
+from dlog.spark.options import ReadOptions
+from dlog.spark.ranges import OffsetRange, split_ranges
+from dlog.types import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+
+
+class StreamPlanner:
+    """Plans the batches of one query. Owner: one thread. Life: until `close`."""
+
+    def __init__(self, options: ReadOptions, lookup: Lookup, now_s: Callable[[], float]) -> None:
+        self.latest: Offsets | None = None
+        """Where the logs ended when they were looked at last."""
+        self._options = options
+        self._lookup = lookup
+        self._now_s = now_s
+        self._lose = on_loss(options.fail_on_data_loss)
+        self._initial: Offsets | None = None
+        self._is_frozen = False
+        self._target: Offsets | None = None
+        # Of each topic the ids that it had, the present one last.
+        self._topic_ids: dict[str, list[UUID]] = {}
+        self._missing: tuple[TopicPartition | str, ...] = ()
+        self._gate = BatchGate(options.min_offsets_per_trigger or 0, options.max_trigger_delay_s)
+
+    def close(self) -> None:
+        """Close all connections. Idempotent."""
+        self._lookup.close()
+
+    def freeze(self) -> None:
+        """Read no more than there is when the first end is asked for: `availableNow`."""
+        self._is_frozen = True
+
+    # Where a query begins
+
+    def initial(self) -> Offsets:
+        """Return where a new query begins; the same whenever it is asked for."""
+        if self._initial is None:
+            assigned = existing(self._lookup, self._options)
+            self._note_topics(assigned, {})
+            self._initial = starting_offsets(self._lookup, self._options, assigned.partitions)
+        return self._initial
+
+    # Where a batch ends
+
+    def next_end(self, start: PartitionOffsets, *, is_limited: bool) -> Offsets:
+        """Return where the batch that begins at `start` ends; `start` itself when there is none.
+
+        Partitions that are gone are left out, added ones are in it.
+        """
+        ends = self._available(start)
+        if not is_limited:
+            return ends
+        options = self._options
+        if options.min_offsets_per_trigger is not None and not self._is_frozen:
+            count = sum(max(end - start.get(key, 0), 0) for key, end in ends.items())
+            if not self._gate.is_open(count, self._now_s()):
+                return dict(start)
+        if options.max_offsets_per_trigger is None and options.max_bytes_per_trigger is None:
+            return ends
+        added = [key for key in ends if key not in start]
+        begins = {**start, **(self._lookup.earliest(added) if added else {})}
+        limited = ends
+        if options.max_offsets_per_trigger is not None:
+            limited = limit_offsets(options.max_offsets_per_trigger, begins, ends)
+        if options.max_bytes_per_trigger is not None:
+            means = self._mean_bytes(begins, ends)
+            by_bytes = limit_bytes(options.max_bytes_per_trigger, begins, ends, means)
+            limited = {key: min(end, by_bytes[key]) for key, end in limited.items()}
+        return limited
+
+    def _available(self, start: PartitionOffsets) -> Offsets:
+        """Return how far the logs go now; of topics that were made anew, where they begin."""
+        if self._target is not None:
+            return dict(self._target)
+        assigned = self._lookup.assigned(self._options.subscription, start, self._missing)
+        self._missing = assigned.missing
+        anew = self._note_topics(assigned, start)
+        known = {key: offset for key, offset in start.items() if key.topic not in anew}
+        self.latest = self._lookup.latest(
+            assigned.partitions,
+            known,
+            retry_count=self._options.retry_count,
+            retry_interval_s=self._options.retry_interval_s,
+        )
+        ends = dict(self.latest)
+        if anew:
+            # The next batch begins there: nothing of the new topic is left out, nothing repeated.
+            ends.update(self._lookup.earliest(key for key in ends if key.topic in anew))
+        elif self._is_frozen:
+            self._target = dict(ends)
+        return ends
+
+    def _note_topics(self, assigned: Assigned, start: PartitionOffsets) -> list[str]:
+        """Remember which topics are read; return those that are others than before.
+
+        A node that lags may tell of a former life: that is no news.
+        """
+        begun = {key.topic for key in start}
+        anew = []
+        for topic, topic_id in assigned.topic_ids.items():
+            ids = self._topic_ids.setdefault(topic, [])
+            if topic_id in ids:
+                continue
+            if ids and topic in begun:
+                report_recreated(topic, self._lose)
+                anew.append(topic)
+            ids.append(topic_id)
+        return anew
+
+    def _mean_bytes(self, start: PartitionOffsets, ends: Offsets) -> dict[TopicPartition, float]:
+        """Return the mean size of a record, as stored, of each partition with a backlog."""
+        wanted = list(backlog(start, ends))
+        sizes = self._lookup.sizes(wanted)
+        first = self._lookup.earliest(wanted)
+        latest: Mapping[TopicPartition, int] = self.latest or {}
+        return {
+            key: size / max(latest.get(key, ends[key]) - first.get(key, 0), 1)
+            for key, size in sizes.items()
+        }
+
+    # What a batch reads
+
+    def ranges(self, start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
+        """Return the tasks of a batch; raises DataLossError where something is gone."""
+        wanted = [key for key in end if start.get(key, -1) < end[key]]
+        earliest = self._lookup.earliest(wanted)
+        if isinstance(self._options.starting, Earliest) and start == self._initial:
+            # What retention took before the first batch was never promised.
+            start = {
+                key: min(max(offset, earliest.get(key, offset)), end.get(key, offset))
+                for key, offset in start.items()
+            }
+        known = self.latest or {}
+        unknown = [key for key in wanted if key in earliest and known.get(key, -1) < end[key]]
+        latest = self._lookup.latest(
+            unknown,
+            end,
+            retry_count=self._options.retry_count,
+            retry_interval_s=self._options.retry_interval_s,
+        )
+        return split_ranges(
+            plan_stream(start, end, earliest, {**known, **latest}, self._lose),
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )

@@ -1,0 +1,104 @@
+"""A streaming query as Spark sees it: offsets of checkpoints in, offsets and tasks out.
+
+Spark keeps one in a process of the driver's host, which plans; copies are pickled to the tasks,
+which read. Spark calls neither `stop` nor the last `commit` reliably: nothing depends on them.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from dlog.spark.lookup import Lookup
+from dlog.spark.offsets import JsonOffsets, from_json, to_json
+from dlog.spark.options import ReadOptions
+from dlog.spark.ranges import OffsetRange
+from dlog.spark.reading import read_partition
+from dlog.spark.stream_planner import StreamPlanner
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class DlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans and reads the micro-batches of one query. Owner: one process of Spark."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+        self._planner: StreamPlanner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave connections behind: tasks need only the options."""
+        return {**self.__dict__, "_planner": None}
+
+    @property
+    def planner(self) -> StreamPlanner:
+        """What plans, in the process that does; connected when it is first asked."""
+        if self._planner is None:
+            lookup = Lookup(self.options.settings)
+            self._planner = StreamPlanner(self.options, lookup, time.monotonic)
+        return self._planner
+
+    # What the planning process is asked
+
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802
+        """Return where a new query begins."""
+        return to_json(self.planner.initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return what limits a batch; there is no limit made of several, see `latestOffset`."""
+        options = self.options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(  # noqa: N802
+        self, start: JsonOffsets, limit: ReadLimit
+    ) -> JsonOffsets:
+        """Return where the next batch ends: by all limits of the options, or none when told so."""
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        return to_json(self.planner.next_end(from_json(start), is_limited=is_limited))
+
+    def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802
+        """Return where the logs end, for the query's progress: the rest is its lag."""
+        latest = self.planner.latest
+        return None if latest is None else to_json(latest)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Stop at the end that the logs have when the query begins."""
+        self.planner.freeze()
+
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[OffsetRange]:
+        """Return the tasks of a batch; asked again after a restart, for the same batch."""
+        return self.planner.ranges(from_json(start), from_json(end))
+
+    def commit(self, end: JsonOffsets) -> None:
+        """Do nothing: the checkpoint is the query's progress."""
+
+    def stop(self) -> None:
+        """Close what was opened."""
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None
+
+    # What a task does
+
+    def read(self, partition: InputPartition) -> Iterator["pyarrow.RecordBatch"]:
+        """Yield the records of a range."""
+        if isinstance(partition, OffsetRange):
+            yield from read_partition(self.options, self.schema, partition)

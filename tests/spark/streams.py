@@ -1,0 +1,50 @@
+"""Streaming queries of the tests: run to the present end, and what they wrote."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from tests.spark.log import Log, Row, rows_of
+
+PATIENCE_S = 120
+
+
+class Stream:
+    """One query with a checkpoint, which writes its rows to files. Owner: one test."""
+
+    def __init__(self, spark: SparkSession, log: Log, folder: Path, **options: str) -> None:
+        self.spark = spark
+        self.log = log
+        self.folder = folder
+        self.options: Mapping[str, str] = options
+
+    def start(self, *, available_now: bool = True, **more: str) -> StreamingQuery:
+        """Start the query, or start it again from its checkpoint."""
+        options = self.log.options(**{**self.options, **more})
+        writer = (
+            self.spark.readStream.format("dlog")
+            .options(**options)
+            .load()
+            .writeStream.foreachBatch(self._write)
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+        )
+        if available_now:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime="0 seconds").start()
+
+    def _write(self, frame: DataFrame, batch: int) -> None:
+        frame.write.mode("overwrite").parquet(str(self.folder / "out" / f"batch={batch}"))
+
+    def run(self, **more: str) -> list[dict[str, object]]:
+        """Run to the present end; return the progress of each batch. Raises what the query did."""
+        query = self.start(**more)
+        assert query.awaitTermination(PATIENCE_S), "the query did not end"
+        return [each for each in query.recentProgress if each["numInputRows"]]
+
+    def rows(self) -> list[Row]:
+        """Return what all batches wrote."""
+        if not (self.folder / "out").exists():
+            return []
+        return rows_of(self.spark.read.parquet(str(self.folder / "out")))
