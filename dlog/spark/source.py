@@ -43,13 +43,6 @@ class DlogDataSource(DataSource):
         """Return what plans and reads a streaming query."""
         return DlogStreamReader(self._options(schema, is_streaming=True), schema)
 
-    def _options(self, schema: StructType, *, is_streaming: bool) -> ReadOptions:
-        check_schema(schema)
-        options = parse_read_options(self.options, is_streaming=is_streaming)
-        for warning in options.warnings:
-            _log.warning("%s", warning)
-        return options
-
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return what writes a DataFrame; raises SparkSourceError where it cannot be written."""
         return batch_writer(
@@ -61,3 +54,10 @@ class DlogDataSource(DataSource):
         return stream_writer(
             schema, client_settings(self.options), parse_write_options(self.options)
         )
+
+    def _options(self, schema: StructType, *, is_streaming: bool) -> ReadOptions:
+        check_schema(schema)
+        options = parse_read_options(self.options, is_streaming=is_streaming)
+        for warning in options.warnings:
+            _log.warning("%s", warning)
+        return options
