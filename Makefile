@@ -5,6 +5,7 @@ install:
 	@scripts/install
 
 demo: install
+	@scripts/install-java
 	@.venv/bin/python -m scripts.demo
 
 test: install

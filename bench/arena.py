@@ -78,6 +78,11 @@ CLIENTS = {
     ),
 }
 DESCRIPTIONS |= {name: client.description for name, client in CLIENTS.items()}
+DESCRIPTIONS |= {
+    "spark-dlog": "`dlog.spark` in Spark 4.2.0, `local[2]`, against three dlogd",
+    "spark-jar": "Spark's own Kafka source (spark-sql-kafka-0-10), likewise, against the same",
+    "spark-jar-on-kafka": "the same against three Apache Kafka 4.3",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,8 @@ class Arena:
         self._admins: dict[str, AdminClient] = {}
         # Filled topics that contenders of a row share, by the number of records.
         self.topics: dict[int, str] = {}
+        # What has to end before the servers.
+        self.ends = contextlib.ExitStack()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
 
@@ -139,6 +146,7 @@ class Arena:
 
     def close(self) -> None:
         """End all servers and delete what they wrote."""
+        self.ends.close()
         for server in self.servers.values():
             with contextlib.suppress(OSError):
                 server.kill()

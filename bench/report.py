@@ -48,6 +48,8 @@ METRICS: dict[str, tuple[str, float, str]] = {
     "image_mb": ("MB of image per node", 1, ".1f"),
     "replay_s": ("s to read it at start", 1, ".2f"),
     "help_ms": ("ms for `dlogctl --help`", 1, ".0f"),
+    "cpu_s_per_million": ("CPU s per million records", 1, ".2f"),
+    "batch_ms": ("ms per batch", 1, ".0f"),
 }
 # Shown per row; the rest stays in the JSON file.
 SHOWN = {
@@ -107,6 +109,17 @@ SHOWN = {
     "r3-kill-all": ("failover_s", "failover_max_s"),
     "r3-restart": ("gap_s", "gap_max_s", "client_gap_s", "client_gap_max_s", "client_errors"),
     "r3-return": ("seconds",),
+    **dict.fromkeys(
+        (
+            *("spark-batch-100", "spark-batch-zstd-100", "spark-batch-1k", "spark-batch-zstd-1k"),
+            *("spark-stream-noop-100", "spark-stream-noop-1k"),
+            *("spark-stream-parquet-100", "spark-stream-parquet-1k"),
+            *("spark-sink-100", "spark-sink-1k"),
+        ),
+        ("records_per_s", "mb_per_s", "cpu_s_per_million"),
+    ),
+    "spark-plan-1000": ("seconds",),
+    "spark-micro-batch": ("batch_ms",),
 }
 Results = dict[str, Any]
 

@@ -8,7 +8,18 @@ from typing import Any
 
 from bench.arena import Arena
 from bench.peers.server import StartError
-from bench.rows import clients, cluster, codec, failover, produce, read, replicated, scale, start
+from bench.rows import (
+    clients,
+    cluster,
+    codec,
+    failover,
+    produce,
+    read,
+    replicated,
+    scale,
+    spark,
+    start,
+)
 from bench.rows.row import Numbers, Row, medians_of
 
 RUNS = 5
@@ -27,6 +38,7 @@ def all_rows() -> list[Row]:
         *cluster.rows(),
         *replicated.rows(),
         *failover.rows(),
+        *spark.rows(),
     ]
 
 

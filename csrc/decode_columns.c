@@ -22,7 +22,11 @@ typedef struct {
     int64_t null_count;
 } Column;
 
+/* Which columns to make; offsets always are. Known to dlog.batch.open_batch. */
+enum { TIMESTAMPS = 1, KEYS = 2, VALUES = 4, HEADERS = 8, EVERY_COLUMN = 15 };
+
 typedef struct {
+    int columns;
     Growing offsets;
     Growing timestamps;
     Column keys;
@@ -167,7 +171,7 @@ push_headers(Table *table, const Batch *batch, const RecordView *view)
         }
         /* Those before had none: their ends are 0, and so is where the first list begins. */
         if (start_growing(&table->header_ends, 0) < 0 ||
-            push_zeros(&table->header_ends, 4 * (Py_ssize_t)table->keys.rows) < 0 ||
+            push_zeros(&table->header_ends, 4 + table->offsets.size / 2) < 0 ||
             start_column(&table->header_keys, 0, 0) < 0 ||
             start_column(&table->header_values, 0, 0) < 0) {
             return -1;
@@ -193,12 +197,13 @@ push_batch(Table *table, Batch *batch, Selection *selection)
 {
     Taken taken;
     int took;
+    int columns = table->columns;
     while ((took = take_record(batch, selection, &taken)) > 0) {
-        if (push(&table->offsets, &taken.offset, 8) < 0 ||
-            push(&table->timestamps, &taken.timestamp_ms, 8) < 0 ||
-            push_span(&table->keys, taken.view.key) < 0 ||
-            push_span(&table->values, taken.view.value) < 0 ||
-            push_headers(table, batch, &taken.view) < 0) {
+        if ((columns & HEADERS && push_headers(table, batch, &taken.view) < 0) ||
+            push(&table->offsets, &taken.offset, 8) < 0 ||
+            (columns & TIMESTAMPS && push(&table->timestamps, &taken.timestamp_ms, 8) < 0) ||
+            (columns & KEYS && push_span(&table->keys, taken.view.key) < 0) ||
+            (columns & VALUES && push_span(&table->values, taken.view.value) < 0)) {
             return -1;
         }
     }
@@ -229,10 +234,14 @@ start_table(Table *table, const Selection *selection)
     if (rows < 0 || bytes < 0) {
         rows = bytes = 0;
     }
+    int columns = table->columns;
+    Py_ssize_t times = columns & TIMESTAMPS ? 8 * (Py_ssize_t)rows : 0;
+    Py_ssize_t keys = columns & KEYS ? (Py_ssize_t)rows : 0;
+    Py_ssize_t values = columns & VALUES ? (Py_ssize_t)rows : 0;
     return start_growing(&table->offsets, 8 * (Py_ssize_t)rows) < 0 ||
-                   start_growing(&table->timestamps, 8 * (Py_ssize_t)rows) < 0 ||
-                   start_column(&table->keys, (Py_ssize_t)rows, 0) < 0 ||
-                   start_column(&table->values, (Py_ssize_t)rows, (Py_ssize_t)bytes) < 0
+                   start_growing(&table->timestamps, times) < 0 ||
+                   start_column(&table->keys, keys, 0) < 0 ||
+                   start_column(&table->values, values, columns & VALUES ? (Py_ssize_t)bytes : 0) < 0
                ? -1
                : 0;
 }
@@ -311,11 +320,18 @@ PyObject *
 decode_columns(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     Selection selection;
+    Table table;
+    memset(&table, 0, sizeof table);
+    table.columns = EVERY_COLUMN;
+    if (count == SELECTION_COUNT + 1) {
+        table.columns = (int)PyLong_AsLong(args[--count]);
+        if (table.columns == -1 && PyErr_Occurred()) {
+            return NULL;
+        }
+    }
     if (parse_selection(args, count, &selection) < 0) {
         return NULL;
     }
-    Table table;
-    memset(&table, 0, sizeof table);
     PyObject *result = NULL;
     if (start_table(&table, &selection) == 0 &&
         push_batches(&table, PyModule_GetState(module), &selection) == 0) {

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from dlog.batch._pure_rows import BinaryData, BinaryRows, HeaderData, RawHeader
-from dlog.batch.open_batch import OpenBatch
+from dlog.batch.open_batch import ColumnSet, OpenBatch
 from dlog.batch.records import Record
 from dlog.checksum import Buffer
 from dlog.errors import CorruptMessageError
@@ -30,6 +30,8 @@ _VARINT_BITS_MAX = 63
 _TOO_LONG = "a number has more than 64 bits"
 _MURMUR_SEED = 0x9747B28C
 _MURMUR_FACTOR = 0x5BD1E995
+_TIMESTAMPS, _KEYS = int(ColumnSet.TIMESTAMPS), int(ColumnSet.KEYS)
+_VALUES, _HEADERS = int(ColumnSet.VALUES), int(ColumnSet.HEADERS)
 _UINT32 = struct.Struct("<I")
 _UINT32_MAX = 0xFFFFFFFF
 
@@ -238,7 +240,8 @@ class _Column:
 class _Table:
     """The columns while they grow."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: int) -> None:
+        self.columns = columns
         self.offsets = array("q")
         self.timestamps = array("q")
         self.keys = _Column()
@@ -251,10 +254,17 @@ class _Table:
         """Add one record."""
         offset, timestamp_ms, raw = taken
         self.offsets.append(offset)
-        self.timestamps.append(timestamp_ms)
-        self.keys.append(raw.key)
-        self.values.append(raw.value)
-        for key, value in raw.headers:
+        if self.columns & _TIMESTAMPS:
+            self.timestamps.append(timestamp_ms)
+        if self.columns & _KEYS:
+            self.keys.append(raw.key)
+        if self.columns & _VALUES:
+            self.values.append(raw.value)
+        if self.columns & _HEADERS:
+            self._append_headers(raw.headers)
+
+    def _append_headers(self, headers: Sequence[RawHeader]) -> None:
+        for key, value in headers:
             key.decode()
             self.header_keys.append(key)
             self.header_values.append(value)
@@ -282,11 +292,15 @@ def decode_columns(
     end_offset: int,
     record_count_max: int,
     bytes_max: int,
+    columns: int = ColumnSet.EVERY,
     /,
 ) -> ColumnData:
-    """Return the wanted records as columns, and whether every batch was read to its end."""
+    """Return the wanted records as columns, and whether every batch was read to its end.
+
+    Columns that `columns` leaves out come without rows.
+    """
     selection = _Selection(start_offset, end_offset, record_count_max, bytes_max)
-    table = _Table()
+    table = _Table(int(columns))
     for batch in batches:
         with _naming(batch):
             for taken in selection.walk(batch):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dlog.batch import native
 from dlog.batch._pure_rows import BinaryData, HeaderData, int32s
 from dlog.batch.decoding import Bounds, bounds, open_batches
-from dlog.batch.open_batch import OpenBatch
+from dlog.batch.open_batch import ColumnSet, OpenBatch
 from dlog.checksum import Buffer
 
 if TYPE_CHECKING:
@@ -156,13 +156,19 @@ def decode_columns(
     return decode_run(batches, wanted, next_offset)
 
 
-def decode_run(batches: list[OpenBatch], wanted: Bounds, next_offset: int) -> Columns:
+def decode_run(
+    batches: list[OpenBatch],
+    wanted: Bounds,
+    next_offset: int,
+    columns: ColumnSet = ColumnSet.EVERY,
+) -> Columns:
     """Return the wanted records of batches that are open already.
 
-    `next_offset` is where to read on, if all of them are wanted.
+    `next_offset` is where to read on, if all of them are wanted. Columns that are left out of
+    `columns` have no rows.
     """
     is_complete, offsets, timestamps, keys, values, headers = native.decode_columns(
-        batches, *wanted
+        batches, *wanted, columns
     )
     if not is_complete:
         last = memoryview(offsets).cast("q")[-1:]

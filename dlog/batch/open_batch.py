@@ -1,8 +1,10 @@
-"""A batch whose head was read and whose records are plain bytes: what the inner loops take.
+"""A batch whose head was read and whose records are plain bytes, and which columns are wanted of it:
+what the inner loops take.
 
 Pure values; made by `dlog.batch.decoding`, read by `dlog.batch._pure` and by the C in csrc/.
 """
 
+from enum import IntFlag
 from typing import NamedTuple
 
 from dlog.checksum import Buffer
@@ -19,3 +21,13 @@ class OpenBatch(NamedTuple):
     base_offset: int
     base_timestamp_ms: int
     append_time_ms: int | None  # of every record, when the leader stamps them
+
+
+class ColumnSet(IntFlag):
+    """Which columns to make; offsets always are. The bits are known to csrc/decode_columns.c."""
+
+    TIMESTAMPS = 1
+    KEYS = 2
+    VALUES = 4
+    HEADERS = 8
+    EVERY = 15

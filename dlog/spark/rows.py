@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dlog.batch.columns import Columns, HeaderColumn, decode_run
 from dlog.batch.decoding import bounds, open_in_runs
+from dlog.batch.open_batch import ColumnSet
 from dlog.checksum import Buffer
 from dlog.spark.errors import OptionError
 
@@ -33,6 +34,14 @@ COLUMN_TYPES: dict[str, pa.DataType] = {
 }
 """The columns in the order of Spark's Kafka source, with the only types that Spark takes."""
 
+_NONE = ColumnSet(0)
+_TAKEN = {
+    "key": ColumnSet.KEYS,
+    "value": ColumnSet.VALUES,
+    "timestamp": ColumnSet.TIMESTAMPS,
+    "headers": ColumnSet.HEADERS,
+}
+
 
 class RowMaker:
     """Makes the rows of one partition. Owner: one task."""
@@ -47,6 +56,10 @@ class RowMaker:
         for field in schema:
             _check(field)
         self._schema = schema
+        # What has to be taken out of the records; the rest is the same for all of them.
+        self._columns = _NONE
+        for name in schema.names:
+            self._columns |= _TAKEN.get(name, _NONE)
         self._topic = _Constant(topic, pa.string())
         self._partition = _Constant(partition, pa.int32())
         self._types = {kind: _Constant(kind, pa.int32()) for kind in (CREATE_TIME, LOG_APPEND_TIME)}
@@ -60,7 +73,7 @@ class RowMaker:
         """
         wanted = bounds(start_offset, end_offset, None, None)
         for run in open_in_runs(buffers, wanted, BATCH_BYTES_ENOUGH, verify_crc=False):
-            columns = decode_run(run, wanted, end_offset)
+            columns = decode_run(run, wanted, end_offset, self._columns)
             is_stamped = run[0].append_time_ms is not None
             kind = LOG_APPEND_TIME if is_stamped else CREATE_TIME
             if len(columns):

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from dlog.spark.batch_reader import DlogBatchReader
 from dlog.spark.connection_options import client_settings
 from dlog.spark.options import ReadOptions, check_source_options, parse_read_options
+from dlog.spark.push_filters import FilteredBatchReader
 from dlog.spark.schema import check_schema, source_schema
 from dlog.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
 from dlog.spark.stream_reader import DlogStreamReader
@@ -34,7 +35,9 @@ class DlogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads a batch query."""
-        return DlogBatchReader(self._options(schema, is_streaming=False), schema)
+        options = self._options(schema, is_streaming=False)
+        kind = FilteredBatchReader if options.push_filters else DlogBatchReader
+        return kind(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return what plans and reads a streaming query."""

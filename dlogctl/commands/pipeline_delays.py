@@ -31,7 +31,7 @@ COLUMNS = (
 @click.option("--window", default="1 hour", show_default=True, metavar="TIME",
               help="How long a window is, as Spark says it.")  # fmt: skip
 @click.option("--to", "folder", metavar="FOLDER",
-              help="Write Parquet there, in the place of what is there, and show nothing.")  # fmt: skip
+              help="Write Parquet there instead; what is there is replaced.")  # fmt: skip
 @job_options
 @common_options
 @click.pass_context

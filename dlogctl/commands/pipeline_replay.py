@@ -26,7 +26,7 @@ from dlogctl.settings import common_options, settings_of
               help="The topic to write to; it must be there.")  # fmt: skip
 @click.option("--place", "placing", type=click.Choice(("keep", "key")), default="keep",
               show_default=True,
-              help="Into the partition that a record was in, or where its key belongs.")  # fmt: skip
+              help="Into the partition that it was in, or that of its key.")  # fmt: skip
 @click.option("--name", default="", metavar="NAME",
               help="Of this replay, which keeps its progress below FOLDER under this name; by "
               "default the names of both topics.")  # fmt: skip
@@ -66,9 +66,7 @@ def replay(
         compression=compression,
     )
     frame = job.frame("replay", name or f"{topic}-to-{target}")
-    done = jobs.run(
-        frame, lambda spark, tell: replays.replay(spark, wanted, tell), job.observer()
-    )
+    done = jobs.run(frame, lambda spark, tell: replays.replay(spark, wanted, tell), job.observer())
     there = f", {done.passed_over:,} were there already" if done.passed_over else ""
     Output(settings).done(
         f"replayed {format_count(done.written, 'record')}{there}",

@@ -34,7 +34,9 @@ class TopicDelta:
         found = []
         for number in self.partitions_changed:
             old, new = self.old.partitions[number], self.new.partitions[number]
-            lost = new.leader not in (*old.isr, *old.elr, *old.adding)
+            # A leader may let in a replica that is being added, and leave in one step.
+            let_in = old.adding if old.has_leader else ()
+            lost = new.leader not in (*old.isr, *old.elr, *let_in)
             if new.has_leader and new.leader != old.leader and lost:
                 found.append(number)
         return tuple(found)

@@ -11,7 +11,8 @@ Pure and deterministic; called by the machine alone to make new partitions, and 
 4. the leader epoch rises with each change of leader and when a replica goes; the partition epoch
    rises with each change.
 
-A replica outside ISR and ELR is never chosen unless `unclean` says so.
+A replica outside ISR and ELR is never chosen unless `unclean` says so; then one that is being added
+comes last.
 """
 
 import re
@@ -170,7 +171,8 @@ class _Draft:
             self._lead_alone(self._last_leader())
             return True
         if self.change.unclean and able:
-            self._lead_alone(able[0])
+            # Who is only being added may hold nothing yet.
+            self._lead_alone(next((n for n in able if n not in self.adding), able[0]))
             self.elr = ()
             return True
         return False

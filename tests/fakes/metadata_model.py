@@ -131,6 +131,7 @@ class Model:
             p.isr = {p.leader}
             p.elr = self.eligible(topic, p, had)
         elif (not p.isr and not p.elr and last in able) or (unclean and able):
+            able.sort(key=lambda n: n in p.adding)
             p.leader = last if not p.isr and not p.elr and last in able else able[0]
             p.isr, p.elr = {p.leader}, set()
             self.unclean += 1

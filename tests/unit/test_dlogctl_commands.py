@@ -69,7 +69,18 @@ MODULES = {
 }
 MAN_PAGE = Path(__file__).resolve().parents[2] / "docs" / "man" / "dlogctl.1"
 # What makes a start slow; none of it is needed to show help.
-HEAVY = ("asyncio", "kio", "numpy", "pyarrow", "pyspark", "rich", "ssl", "yaml", "dlog.client", "hypothesis")
+HEAVY = (
+    "asyncio",
+    "kio",
+    "numpy",
+    "pyarrow",
+    "pyspark",
+    "rich",
+    "ssl",
+    "yaml",
+    "dlog.client",
+    "hypothesis",
+)
 
 
 def everything(

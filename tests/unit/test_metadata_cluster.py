@@ -427,6 +427,27 @@ def test_unclean_elections_need_an_order_or_a_permission() -> None:
     assert cluster.image.unclean_elections == 1
 
 
+@pytest.mark.parametrize(("present", "leader"), [((2, 3), 2), ((3,), 3)])
+def test_a_replica_that_is_being_added_is_the_last_choice(
+    present: tuple[int, ...], leader: int
+) -> None:
+    """It may hold nothing yet; elected, it is told of as any other."""
+    cluster = FakeCluster(3)
+    cluster.create("t", (1, 2))
+    cluster.fence(2)
+    cluster.apply(reassign(cluster, (3, 2, 1)))
+    cluster.fence(3)
+    cluster.fence(1)
+    for node_id in present:
+        cluster.unfence(node_id)
+    assert cluster.partition().adding == (3,)
+    assert leader_isr_elr(cluster) == (NO_NODE, (), (1,))
+    old = cluster.image
+    assert elect(cluster, ElectionKind.UNCLEAN, 0) == 1
+    assert leader_isr_elr(cluster) == (leader, (leader,), ())
+    assert between(old, cluster.image).topics_changed[0].unclean == (0,)
+
+
 # -- reassignments
 
 

@@ -297,3 +297,11 @@ def test_a_folder_of_a_relative_path_and_one_that_needs_spark(tmp_path: Path) ->
     assert open_folder("some/where").uri == (Path.cwd() / "some/where").as_uri()
     with pytest.raises(ValueError, match="classic Spark session"):
         open_folder("s3a://bucket/x")
+
+
+def test_the_example_in_the_document_is_a_manifest() -> None:
+    path = Path(__file__).resolve().parents[2] / "docs" / "formats" / "archive.md"
+    text = path.read_text(encoding="utf-8").partition("```json\n")[2].partition("```")[0]
+    found = decode(text.encode(), "the document")
+    assert encode(found).decode() == text
+    assert found.ranges == (span(0, 12, 20, lost_from=10, topic="flights"),)

@@ -9,13 +9,13 @@ at once one wins each batch, the other plans again.
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
-from dlog.spark.errors import SparkSourceError
 from dlog.spark.pipelines.events import BatchDone, Event, Observer, Phase, nobody
 from dlog.spark.pipelines.folders import join, open_folder
 from dlog.spark.pipelines.hashes import content_of
@@ -33,9 +33,13 @@ from dlog.spark.settings import ClientSettings
 
 BATCH_OFFSETS = 5_000_000
 TASK_RECORDS = 1_000_000
-OPEN_FILES = "64"
-"""So many files a task keeps open: below it nothing has to be sorted by topic and date."""
-_CONCURRENT_WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
+WRITING: Mapping[str, str] = {
+    # So many files a task keeps open: below it nothing has to be sorted by topic and date.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    # Not INT96, which has no time zone and is of Spark's past.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""Settings of the session while files are written."""
 _DAY_MS = 86_400_000
 
 
@@ -160,15 +164,15 @@ class _Run:
         records = read_ranges(self._spark, self._job.source, wanted, self._job.task_records)
         observation = Observation()
         target = join(self._archive.folder, staged.path)
-        self._spark.conf.set(_CONCURRENT_WRITERS, OPEN_FILES)
-        (
+        writer = (
             records.observe(observation, *content_of(records))
             .withColumn("date", _date())
             .write.mode("overwrite")
             .option("compression", self._job.compression)
             .partitionBy("topic", "date")
-            .parquet(target)
         )
+        with _set(self._spark, WRITING):
+            writer.parquet(target)
         found = observation.get
         return Content(
             rows=found["rows"], record_bytes=found["record_bytes"], checksum=found["checksum"]
@@ -177,6 +181,22 @@ class _Run:
     def _say(self, name: str, number: int) -> None:
         event: Event = Phase(name=name, batch=number)
         self._observe(event)
+
+
+@contextmanager
+def _set(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Give settings to the session for the block."""
+    before = {key: spark.conf.get(key, None) for key in values}
+    for key, value in values.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
 
 
 def _date() -> Column:
@@ -223,9 +243,3 @@ def _done(manifest: Manifest, seconds: float, lag: int) -> BatchDone:
         lost=sum(each.start_offset - each.lost_from for each in manifest.ranges
                  if each.lost_from is not None),
     )  # fmt: skip
-
-
-def check_topics(topics: Sequence[str]) -> None:
-    """Raise when no topic is named, or one twice."""
-    if not topics or len(set(topics)) != len(topics):
-        raise SparkSourceError("DLOG_TOPICS", "Name each topic once.", "")

@@ -1,12 +1,13 @@
 """The Spark session that a pipeline runs in: the caller's, the submitted one, or one of its own."""
 
-import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
+
+from dlog.spark.source import DlogDataSource
 
 MASTER = "local[*]"
 SETTINGS: Mapping[str, str] = {
@@ -50,4 +51,4 @@ def running_session(
 
 def register(spark: SparkSession) -> None:
     """Make the data source known to a session."""
-    importlib.import_module("dlog.spark.registration").register(spark)
+    spark.dataSource.register(DlogDataSource)

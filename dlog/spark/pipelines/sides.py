@@ -109,7 +109,8 @@ class ArchiveSide:
                 for each in self._ranges([one])
             )
         ]
-        records = read_batches(self._spark, self._archive.folder, batches)
+        there = [self._archive.without_missing(each) for each in batches]
+        records = read_batches(self._spark, self._archive.folder, there)
         lies = sf.lit(False)
         for partition, (start, end) in wanted.items():
             lies |= (sf.col("partition") == partition) & sf.col("offset").between(start, end - 1)

@@ -3,6 +3,7 @@
 The rules that make the archive exactly once are here; what is in a batch is the caller's affair.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -121,3 +122,9 @@ class Archive:
             *(f"{name}/{path} is not in the manifest" for path in foreign),
             *(f"{name}/{path} has another size than the manifest says" for path in changed),
         ]
+
+    def without_missing(self, manifest: Manifest) -> Manifest:
+        """Return the manifest without files that are gone: an audit reads what there is."""
+        there = self.folder.sizes(folder_of(manifest.batch))
+        files = {path: size for path, size in manifest.files.items() if path in there}
+        return dataclasses.replace(manifest, files=files)

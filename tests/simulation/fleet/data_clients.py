@@ -228,6 +228,7 @@ class DataConsumer:
         self._lives = itertools.count(1)
         # How often each topic was met anew, and where its logs begin after a gap.
         self._generations: dict[TopicPartition, int] = {}
+        self._polled_ns = 0
         self._starts: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
@@ -274,7 +275,8 @@ class DataConsumer:
         self._name = f"{plan.name}.{next(self._lives)}"
         self._generations.clear()
         self._starts.clear()
-        self._around.history.begun_ns[self._name] = self._clients.now_ns()
+        self._polled_ns = self._clients.now_ns()
+        self._around.history.begun_ns[self._name] = self._polled_ns
         try:
             await consumer.start()
         except DlogError as error:
@@ -312,7 +314,8 @@ class DataConsumer:
     async def _turn(self) -> None:
         """Poll once."""
         assert self._consumer is not None
-        invoked_ns = self._clients.now_ns()
+        # What a poll gives was read ahead, at any time since the one before it.
+        invoked_ns, self._polled_ns = self._polled_ns, self._clients.now_ns()
         try:
             records = await self._consumer.poll(timeout_ms=150)
         except DlogError as error:

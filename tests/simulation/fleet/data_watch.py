@@ -262,7 +262,10 @@ class DataWatch:
         if len(partition.isr) < wanted:
             text = f"the watermark moves to {offset} with {partition.isr} of {wanted} in sync"
             self._violate("MinIsrHonoured", key, text)
-        self._look_at_members(key, partition, offset)
+        # This leader may have been deposed long ago: who is in sync by now has it all the same.
+        newest = self._registry.newest.topics_by_id.get(key[0])
+        if newest is not None and key[1] < len(newest.partitions):
+            self._look_at_members(key, newest.partitions[key[1]], offset)
 
     def _look_at_members(self, key: LogId, partition: PartitionImage, offset: int) -> None:
         """Each member of an ISR has what is committed, as safe as its flush policy says."""

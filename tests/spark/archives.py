@@ -1,0 +1,106 @@
+"""Archives as other programs see them: read by pyarrow alone, compared with the topic."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+from pyspark.sql import SparkSession
+
+from dlog.spark.pipelines.archive import ArchiveJob
+from dlog.spark.pipelines.events import BatchDone, Event, Phase
+from dlog.spark.settings import ClientSettings
+from tests.spark.log import DAY_MS, Log
+
+Row = tuple[Any, ...]
+"""Topic, partition, offset, timestamp, its type, key, value, headers."""
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+
+
+def make_topic(log: Log, records: int = 300, partitions: int = 2) -> None:
+    """Make and fill a topic whose records are of three days."""
+    log.create(partitions, configs={"retention.ms": "-1"})
+    fill(log, records, partitions)
+
+
+def fill(log: Log, records: int, partitions: int = 2) -> None:
+    """Append so many records to each partition, of three days, in turn."""
+    for partition in range(partitions):
+        log.write(
+            partition,
+            [b"%d-%d" % (partition, number) * (number % 5) for number in range(records)],
+            timestamp_ms=lambda number: (20_000 + number % 3) * DAY_MS + number,
+        )
+
+
+def job_of(log: Log, folder: Path | str, **changes: Any) -> ArchiveJob:
+    """Return the job that archives the topic."""
+    return ArchiveJob(
+        topics=(log.topic,),
+        folder=str(folder),
+        settings=ClientSettings(bootstrap=log.bootstrap),
+        source={"kafka.bootstrap.servers": log.bootstrap},
+        **changes,
+    )
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple((each["key"], each["value"]) for each in value)
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def rows_of_topic(spark: SparkSession, log: Log) -> list[Row]:
+    """Return everything that the topic has."""
+    found = log.read(spark, includeHeaders="true").select(*COLUMNS).toArrow().to_pylist()
+    rows = [tuple(_cell(row[name]) for name in COLUMNS) for row in found]
+    return sorted(rows, key=lambda row: row[:3])
+
+
+def rows_of_archive(folder: Path) -> list[Row]:
+    """Return everything that any reader of Parquet finds there."""
+    if not folder.exists():
+        return []
+    found = pyarrow.dataset.dataset(folder, format="parquet", partitioning="hive").to_table()
+    if not found.num_rows:
+        return []
+    days = found.column("timestamp").cast(pyarrow.timestamp("s"), safe=False)
+    dates = [each.date().isoformat() for each in days.to_pylist()]
+    assert dates == [str(each) for each in found.column("date").to_pylist()]
+    rows = [tuple(_cell(row[name]) for name in COLUMNS) for row in found.to_pylist()]
+    return sorted(rows, key=lambda row: row[:3])
+
+
+def assert_same(archived: list[Row], wanted: list[Row]) -> None:
+    """Hold two lists of rows against each other; say what differs and how often it is there."""
+    counts = Counter(row[1:3] for row in archived)
+    repeated = {place for place, count in counts.items() if count > 1}
+    missing = {row[1:3] for row in wanted} - set(counts)
+    assert not repeated and not missing, f"repeated {repeated}, missing {missing}"
+    assert archived == wanted
+
+
+class Watch:
+    """An observer that remembers, and does something at one phase of one batch."""
+
+    def __init__(self, phase: str = "", batch: int = 0, act: Any = None) -> None:
+        self.events: list[Event] = []
+        self._at = Phase(name=phase, batch=batch)
+        self._act = act
+
+    def __call__(self, event: Event) -> None:
+        """Take an event."""
+        self.events.append(event)
+        if event == self._at and self._act is not None:
+            act, self._act = self._act, None
+            act()
+
+    @property
+    def done(self) -> list[BatchDone]:
+        """The batches that were done."""
+        return [each for each in self.events if isinstance(each, BatchDone)]
+
+    @property
+    def phases(self) -> list[tuple[str, int]]:
+        """What was told of each batch."""
+        return [(each.name, each.batch) for each in self.events if isinstance(each, Phase)]

@@ -1,0 +1,167 @@
+"""Archives of real topics, with runs that end at every step: each record is there once."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dlog.errors import UnknownTopicOrPartitionError
+from dlog.spark.errors import DataLossError, SparkSourceError
+from dlog.spark.pipelines.archive import archive
+from dlog.spark.pipelines.folders import HadoopFolder, LocalFolder
+from dlog.spark.pipelines.manifest import DamagedArchiveError
+from dlog.spark.pipelines.storing import Archive
+from tests.spark.archives import (
+    Watch,
+    assert_same,
+    fill,
+    job_of,
+    make_topic,
+    rows_of_archive,
+    rows_of_topic,
+)
+from tests.spark.log import Log
+
+PHASES = ("planned", "written", "sealed", "published", "cleaned")
+
+
+class Died(Exception):  # noqa: N818 - stands for the end of the process
+    """Ends a run in the middle."""
+
+
+def die() -> None:
+    raise Died
+
+
+def manifests(folder: Path) -> Archive:
+    return Archive(LocalFolder(folder))
+
+
+def test_any_reader_finds_every_record_once(spark: SparkSession, log: Log, tmp_path: Path) -> None:
+    make_topic(log)
+    watch = Watch()
+    done = archive(spark, job_of(log, tmp_path / "a", batch_offsets=250), watch)
+    assert (done.batches, done.records, done.lag) == (3, 600, 0)
+    assert_same(rows_of_archive(tmp_path / "a"), rows_of_topic(spark, log))
+    assert [(each.batch, each.lag) for each in watch.done] == [(0, 350), (1, 100), (2, 0)]
+    assert watch.phases == [(name, batch) for batch in range(3) for name in PHASES]
+    folders = {path.name for path in (tmp_path / "a" / "batch=00000000").iterdir()}
+    assert {f"topic={log.topic}", "_manifest.json"} <= folders
+    # Nothing new: nothing is written, and nothing is left beside the batches.
+    assert archive(spark, job_of(log, tmp_path / "a")).batches == 0
+    fill(log, 7)
+    assert archive(spark, job_of(log, tmp_path / "a")).records == 14
+    assert_same(rows_of_archive(tmp_path / "a"), rows_of_topic(spark, log))
+    assert not list((tmp_path / "a" / "_staging").iterdir())
+
+
+@pytest.mark.parametrize(("phase", "batch"), [*((each, 1) for each in PHASES), ("sealed", 0)])
+def test_a_run_that_ends_at_any_step_loses_and_repeats_nothing(
+    spark: SparkSession, log: Log, tmp_path: Path, phase: str, batch: int
+) -> None:
+    make_topic(log, 100)
+    job = job_of(log, tmp_path, batch_offsets=90)
+    with pytest.raises(Died):
+        archive(spark, job, Watch(phase, batch, die))
+    # A reader that comes now finds whole batches only.
+    there = rows_of_archive(tmp_path)
+    assert len(there) == sum(each.content.rows for each in manifests(tmp_path).all())
+    fill(log, 20)
+    archive(spark, job)
+    assert_same(rows_of_archive(tmp_path), rows_of_topic(spark, log))
+
+
+@pytest.mark.parametrize("phase", ["planned", "sealed"])
+def test_of_two_runs_at_once_one_wins_each_batch(
+    spark: SparkSession, log: Log, tmp_path: Path, phase: str
+) -> None:
+    make_topic(log, 100)
+    job = job_of(log, tmp_path, batch_offsets=90)
+    other = Watch(phase, 1, lambda: archive(spark, job))
+    archive(spark, job, other)
+    assert_same(rows_of_archive(tmp_path), rows_of_topic(spark, log))
+    assert [each.batch for each in other.done] == [0]
+    owners = [each.owner for each in manifests(tmp_path).all()]
+    assert len(set(owners)) == 2 and owners[0] != owners[1]
+
+
+@pytest.mark.parametrize("phase", ["written", "sealed", "published"])
+def test_where_moves_are_not_atomic_the_manifest_decides(
+    spark: SparkSession, log: Log, tmp_path: Path, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalFolder, "has_atomic_moves", False)
+    make_topic(log, 100)
+    job = job_of(log, tmp_path, batch_offsets=150)
+    with pytest.raises(Died):
+        archive(spark, job, Watch(phase, 0, die))
+    archive(spark, job)
+    assert_same(rows_of_archive(tmp_path), rows_of_topic(spark, log))
+
+
+def test_an_archive_on_a_file_system_of_hadoop(
+    spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlog.spark.pipelines.archive.open_folder", HadoopFolder)
+    make_topic(log, 100)
+    job = job_of(log, (tmp_path / "a").as_uri(), batch_offsets=90)
+    other = Watch("sealed", 1, lambda: archive(spark, job))
+    with pytest.raises(Died):
+        archive(spark, job, Watch("sealed", 0, die))
+    archive(spark, job, other)
+    assert_same(rows_of_archive(tmp_path / "a"), rows_of_topic(spark, log))
+
+
+def test_what_retention_took_is_told_or_noted(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    make_topic(log, 50)
+    archive(spark, job_of(log, tmp_path))
+    kept = rows_of_topic(spark, log)
+    fill(log, 50)
+    log.trim(1, 60)
+    with pytest.raises(DataLossError, match=f"Offsets 50 to 59 of {log.topic}-1 are gone"):
+        archive(spark, job_of(log, tmp_path))
+    assert_same(rows_of_archive(tmp_path), kept)
+    watch = Watch()
+    archive(spark, job_of(log, tmp_path, accept_loss=True), watch)
+    assert [each.lost for each in watch.done] == [10]
+    found = rows_of_archive(tmp_path)
+    assert sorted(row[2] for row in found if row[1] == 1) == [*range(50), *range(60, 100)]
+
+
+def test_partitions_that_are_added_and_topics_that_come_later(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    make_topic(log, 20)
+    archive(spark, job_of(log, tmp_path))
+    log.admin.create_partitions(log.topic, 3)
+    log.write(2, [b"x"] * 5)
+    archive(spark, job_of(log, tmp_path))
+    assert_same(rows_of_archive(tmp_path), rows_of_topic(spark, log))
+    later = Log(log.bootstrap, log.admin, f"{log.topic}-later")
+    make_topic(later, 5)
+    archive(spark, job_of(later, tmp_path))
+    last = manifests(tmp_path).last()
+    assert last is not None and {topic for topic, _ in last.ends} == {log.topic, later.topic}
+
+
+def test_a_topic_made_anew_is_not_put_behind_the_old_one(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    make_topic(log, 20)
+    archive(spark, job_of(log, tmp_path))
+    log.admin.delete_topic(log.topic)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        archive(spark, job_of(log, tmp_path))
+    make_topic(log, 30)
+    with pytest.raises(SparkSourceError, match="deleted and made anew"):
+        archive(spark, job_of(log, tmp_path))
+
+
+def test_a_folder_without_manifest_in_the_way_is_named(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    make_topic(log, 20)
+    (tmp_path / "batch=00000000").mkdir()
+    with pytest.raises(DamagedArchiveError, match="Batch 0 has a folder"):
+        archive(spark, job_of(log, tmp_path))

@@ -1,0 +1,186 @@
+"""Audits of real topics and archives: what is whole, and every kind of harm by its range."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow
+import pyarrow.compute
+import pyarrow.parquet
+import pytest
+from pyspark.sql import SparkSession
+
+from dlog.spark.pipelines import comparison
+from dlog.spark.pipelines.archive import archive
+from dlog.spark.pipelines.audit import AuditRules, audit
+from dlog.spark.pipelines.comparison import (
+    DIFFERS,
+    DUPLICATE,
+    DUPLICATE_RIGHT,
+    GAP,
+    ONLY_LEFT,
+    SOMEWHERE,
+    Finding,
+)
+from dlog.spark.pipelines.events import Found
+from dlog.spark.pipelines.sides import ArchiveSide, TopicSide
+from dlog.spark.settings import ClientSettings
+from tests.spark.archives import Watch, fill, job_of, make_topic
+from tests.spark.log import Log
+
+RULES = AuditRules()
+LOOSE = AuditRules(may_have_gaps=True)
+
+
+def topic_side(spark: SparkSession, log: Log) -> TopicSide:
+    settings = ClientSettings(bootstrap=log.bootstrap)
+    return TopicSide(spark, settings, log.topic, {"kafka.bootstrap.servers": log.bootstrap})
+
+
+def archive_side(spark: SparkSession, log: Log, folder: Path) -> ArchiveSide:
+    return ArchiveSide(spark, str(folder), log.topic)
+
+
+def harm(folder: Path, partition: int, change: Callable[[pyarrow.Table], pyarrow.Table]) -> int:
+    """Rewrite the archive's largest file of a partition; return the offset of its 4th record."""
+    tables = [
+        (path, pyarrow.parquet.ParquetFile(path).read()) for path in folder.rglob("*.parquet")
+    ]
+    mine = [each for each in tables if each[1].column("partition")[0].as_py() == partition]
+    path, table = max(mine, key=lambda each: each[1].num_rows)
+    changed = change(table)
+    pyarrow.parquet.write_table(changed, path)
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    offset: int = table.column("offset")[3].as_py()
+    return offset
+
+
+def test_what_is_whole_has_no_findings(spark: SparkSession, log: Log, tmp_path: Path) -> None:
+    make_topic(log, 100)
+    archive(spark, job_of(log, tmp_path, batch_offsets=90))
+    for left, right in (
+        (topic_side(spark, log), None),
+        (archive_side(spark, log, tmp_path), None),
+        (topic_side(spark, log), archive_side(spark, log, tmp_path)),
+    ):
+        done = audit(left, right, RULES)
+        assert done.good and not done.not_compared
+        assert (done.offsets, done.records) == (200, 200)
+    fill(log, 10)
+    done = audit(topic_side(spark, log), archive_side(spark, log, tmp_path), RULES)
+    assert done.good and done.offsets == 200
+    assert done.not_compared == tuple(Finding(each, 100, 110, "only here") for each in (0, 1))
+
+
+def test_every_harm_to_an_archive_is_named(spark: SparkSession, log: Log, tmp_path: Path) -> None:
+    make_topic(log, 300)
+    archive(spark, job_of(log, tmp_path))
+
+    def remove(table: pyarrow.Table) -> pyarrow.Table:
+        return pyarrow.concat_tables([table.slice(0, 3), table.slice(4)])
+
+    def change(table: pyarrow.Table) -> pyarrow.Table:
+        values = table.column("value").to_pylist()
+        values[3] = b"forged"
+        place = table.schema.get_field_index("value")
+        return table.set_column(place, table.field(place), pyarrow.array(values, pyarrow.binary()))
+
+    def repeat(table: pyarrow.Table) -> pyarrow.Table:
+        return pyarrow.concat_tables([table, table.slice(3, 1)])
+
+    removed = harm(tmp_path, 0, remove)
+    forged = harm(tmp_path, 1, change)
+    watch = Watch()
+    done = audit(topic_side(spark, log), archive_side(spark, log, tmp_path), RULES, watch)
+    wanted = [Finding(0, removed, removed + 1, ONLY_LEFT), Finding(1, forged, forged + 1, DIFFERS)]
+    assert list(done.findings) == wanted and not done.good
+    assert all("has another size than the manifest says" in each for each in done.problems)
+    counted = [each for each in watch.events if isinstance(each, Found)]
+    assert counted == [Found(kind=DIFFERS, count=1), Found(kind=ONLY_LEFT, count=1)]
+    alone = audit(archive_side(spark, log, tmp_path), None, RULES)
+    assert list(alone.findings) == [Finding(0, removed, removed + 1, GAP)]
+    assert not audit(archive_side(spark, log, tmp_path), None, LOOSE).findings
+    # A duplicate, too, in another file of the same partition or this one.
+    repeated = harm(tmp_path, 0, repeat)
+    again = audit(topic_side(spark, log), archive_side(spark, log, tmp_path), RULES)
+    assert Finding(0, repeated, repeated + 1, DUPLICATE_RIGHT) in again.findings
+    for rules in (RULES, LOOSE):
+        alone = audit(archive_side(spark, log, tmp_path), None, rules)
+        assert Finding(0, repeated, repeated + 1, DUPLICATE) in alone.findings
+
+
+def test_what_lies_beside_the_manifest_is_told(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    make_topic(log, 60)
+    archive(spark, job_of(log, tmp_path, batch_offsets=50))
+    files = sorted((tmp_path / "batch=00000001").rglob("*.parquet"))
+    gone = pyarrow.parquet.ParquetFile(files[0]).read(["partition", "offset"])
+    files[0].unlink()
+    (tmp_path / "batch=00000000" / "foreign.parquet").write_bytes(b"?")
+    (tmp_path / "batch=00000002" / "_manifest.json").unlink()
+    done = audit(archive_side(spark, log, tmp_path), None, RULES)
+    lost = {
+        (each.partition, offset)
+        for each in done.findings
+        for offset in range(each.start_offset, each.end_offset)
+    }
+    assert lost == set(
+        zip(*(gone.column(name).to_pylist() for name in gone.column_names), strict=True)
+    )
+    told = "\n".join(done.problems)
+    assert "batch=00000002 has no manifest" in told
+    assert "foreign.parquet is not in the manifest" in told
+    assert f"{files[0].name} is missing" in told
+
+
+def test_accepted_losses_are_no_findings(spark: SparkSession, log: Log, tmp_path: Path) -> None:
+    make_topic(log, 50)
+    archive(spark, job_of(log, tmp_path))
+    fill(log, 50)
+    log.trim(1, 60)
+    archive(spark, job_of(log, tmp_path, accept_loss=True))
+    done = audit(archive_side(spark, log, tmp_path), None, RULES)
+    assert done.good
+    assert done.not_compared == (Finding(1, 50, 60, "lost before it was archived"),)
+    assert audit(archive_side(spark, log, tmp_path), topic_side(spark, log), RULES).good
+
+
+def test_copies_of_a_topic_are_compared_by_offset_or_by_place(
+    spark: SparkSession, log: Log
+) -> None:
+    make_topic(log, 100)
+    copy = Log(log.bootstrap, log.admin, f"{log.topic}-copy")
+    make_topic(copy, 100)
+    assert audit(topic_side(spark, log), topic_side(spark, copy), RULES).good
+    moved = Log(log.bootstrap, log.admin, f"{log.topic}-moved")
+    moved.create(2, configs={"retention.ms": "-1"})
+    for partition in range(2):
+        moved.write(partition, [b"other"] * 7)
+    fill(moved, 100)
+    for partition in range(2):
+        moved.trim(partition, 7)
+    assert not audit(topic_side(spark, log), topic_side(spark, moved), RULES).good
+    aligned = AuditRules(align=True)
+    assert audit(topic_side(spark, log), topic_side(spark, moved), aligned).good
+    fill(log, 3)
+    moved.write(0, [b"0-0" * 0, b"forged", b"0-2" * 2], timestamp_ms=lambda number: number)
+    done = audit(topic_side(spark, moved), topic_side(spark, log), aligned)
+    assert done.findings == (Finding(0, 107, 110, DIFFERS),)
+    kept = AuditRules(align=True, fields=("key", "value", "headers"))
+    done = audit(topic_side(spark, moved), topic_side(spark, log), kept)
+    assert done.findings == (Finding(0, 108, 109, DIFFERS),)
+
+
+def test_more_harm_than_is_looked_at_closely_is_named_by_buckets(
+    spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(log, 100, 1)
+    other = Log(log.bootstrap, log.admin, f"{log.topic}-other")
+    other.create(1, configs={"retention.ms": "-1"})
+    other.write(0, [b"x"] * 100)
+    for name in ("comparison", "audit"):
+        monkeypatch.setattr(f"dlog.spark.pipelines.{name}.BUCKET_OFFSETS", 16)
+    monkeypatch.setattr("dlog.spark.pipelines.audit.EXACT_MAX", 2)
+    assert comparison.BUCKET_OFFSETS == 16
+    done = audit(topic_side(spark, log), topic_side(spark, other), RULES)
+    assert done.findings == (Finding(0, 0, 32, DIFFERS), Finding(0, 32, 100, SOMEWHERE))

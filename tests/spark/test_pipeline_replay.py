@@ -1,0 +1,218 @@
+"""Archives replayed into topics, with runs and tasks that end at every step."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+
+from dlog.client.partitioner import partition_for_key
+from dlog.spark.errors import OptionError, SparkSourceError
+from dlog.spark.pipelines import replay_task
+from dlog.spark.pipelines.archive import archive
+from dlog.spark.pipelines.replay import ReplayJob, replay
+from dlog.spark.pipelines.replay_state import DisturbedReplayError
+from dlog.spark.settings import ClientSettings
+from tests.spark.archives import Row, Watch, fill, job_of, make_topic, rows_of_topic
+from tests.spark.log import Log
+
+PHASES = ("begun", "planned", "written", "finished")
+
+
+class Died(Exception):  # noqa: N818 - stands for the end of the process
+    """Ends a run in the middle."""
+
+
+def die() -> None:
+    raise Died
+
+
+@pytest.fixture
+def target(log: Log) -> Log:
+    made = Log(log.bootstrap, log.admin, f"{log.topic}-copy")
+    made.create(2, configs={"retention.ms": "-1"})
+    return made
+
+
+def replay_of(log: Log, folder: Path, target: Log, **changes: Any) -> ReplayJob:
+    return ReplayJob(
+        folder=str(folder),
+        topic=log.topic,
+        target=target.topic,
+        settings=ClientSettings(bootstrap=log.bootstrap),
+        **changes,
+    )
+
+
+def contents(rows: list[Row]) -> list[Row]:
+    """Leave out the topic, and offsets: but not the order."""
+    return [(row[1], *row[3:]) for row in rows]
+
+
+def assert_replayed(spark: SparkSession, log: Log, target: Log) -> None:
+    assert contents(rows_of_topic(spark, target)) == contents(rows_of_topic(spark, log))
+
+
+def test_every_record_comes_back_as_it_was(
+    spark: SparkSession, log: Log, target: Log, tmp_path: Path
+) -> None:
+    make_topic(log, 100)
+    archive(spark, job_of(log, tmp_path, batch_offsets=90))
+    watch = Watch()
+    done = replay(spark, replay_of(log, tmp_path, target), watch)
+    assert (done.batches, done.written, done.passed_over) == (3, 200, 0)
+    assert_replayed(spark, log, target)
+    assert [each.lag for each in watch.done] == [110, 20, 0]
+    # Again: nothing. Then what was archived meanwhile.
+    assert replay(spark, replay_of(log, tmp_path, target)).batches == 0
+    fill(log, 10)
+    archive(spark, job_of(log, tmp_path))
+    assert replay(spark, replay_of(log, tmp_path, target)).written == 20
+    assert_replayed(spark, log, target)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_run_that_ends_at_any_step_loses_and_repeats_nothing(
+    spark: SparkSession, log: Log, target: Log, tmp_path: Path, phase: str
+) -> None:
+    make_topic(log, 100)
+    # What is there already stays before it.
+    target.write(0, [b"before"])
+    archive(spark, job_of(log, tmp_path, batch_offsets=90))
+    with pytest.raises(Died):
+        replay(
+            spark,
+            replay_of(log, tmp_path, target),
+            Watch(phase, -1 if phase == "begun" else 1, die),
+        )
+    done = replay(spark, replay_of(log, tmp_path, target))
+    assert done.passed_over == (90 if phase == "written" else 0)
+    copied = rows_of_topic(spark, target)
+    assert copied.pop(0)[6] == b"before"
+    assert contents(copied) == contents(rows_of_topic(spark, log))
+
+
+class DyingTask:
+    """A task that ends after so many records were sent, once in each of its partitions."""
+
+    def __init__(self, task: Any, marks: Path, after: int) -> None:
+        self._task, self._marks, self._after = task, marks, after
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Take the batches, cut into small ones, and fail in the middle."""
+        return iter(self._task(self._cut(batches)))
+
+    def _cut(self, batches: Iterable[Any]) -> Iterator[Any]:
+        count = 0
+        for batch in batches:
+            for start in range(0, batch.num_rows, 7):
+                piece = batch.slice(start, 7)
+                yield piece
+                count += piece.num_rows
+                mark = self._marks / str(piece.column("target")[0].as_py())
+                if count > self._after and not mark.exists():
+                    mark.touch()
+                    raise RuntimeError("the task dies")
+
+
+def test_tasks_that_fail_are_tried_again_without_repeating(
+    spark: SparkSession, log: Log, target: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(log, 100)
+    archive(spark, job_of(log, tmp_path / "a"))
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    whole = replay_task.ReplayTask
+
+    def dying(**attributes: Any) -> DyingTask:
+        return DyingTask(whole(**attributes), marks, 40)
+
+    monkeypatch.setattr("dlog.spark.pipelines.replay.ReplayTask", dying)
+    done = replay(spark, replay_of(log, tmp_path / "a", target))
+    assert sorted(path.name for path in marks.iterdir()) == ["0", "1"]
+    # The last attempt wrote less than all: the others' records were passed over.
+    assert 0 < done.passed_over < 200
+    assert_replayed(spark, log, target)
+
+
+def test_records_go_where_their_keys_belong(spark: SparkSession, log: Log, tmp_path: Path) -> None:
+    make_topic(log, 60)
+    archive(spark, job_of(log, tmp_path, batch_offsets=70))
+    wide = Log(log.bootstrap, log.admin, f"{log.topic}-wide")
+    wide.create(3, configs={"retention.ms": "-1"})
+    with pytest.raises(Died):
+        replay(spark, replay_of(log, tmp_path, wide, placing="key"), Watch("written", 0, die))
+    replay(spark, replay_of(log, tmp_path, wide, placing="key"))
+    found = rows_of_topic(spark, wide)
+    assert all(row[1] == partition_for_key(row[5], 3) for row in found)
+    wanted = rows_of_topic(spark, log)
+    assert sorted(row[3:] for row in found) == sorted(row[3:] for row in wanted)
+
+
+def test_a_target_that_somebody_else_writes_to_is_noticed(
+    spark: SparkSession, log: Log, target: Log, tmp_path: Path
+) -> None:
+    make_topic(log, 100)
+    archive(spark, job_of(log, tmp_path, batch_offsets=90))
+    with pytest.raises(DisturbedReplayError, match="ends at 46, not at 45"):
+        replay(
+            spark,
+            replay_of(log, tmp_path, target),
+            Watch("written", 0, lambda: target.write(0, [b"foreign"])),
+        )
+    with pytest.raises(PythonException, match="DLOG_REPLAY_DISTURBED"):
+        replay(spark, replay_of(log, tmp_path, target))
+    # The same number of records, but others.
+    job = replay_of(log, tmp_path, target, name="second")
+    with pytest.raises(Died):
+        replay(spark, job, Watch("begun", -1, die))
+    target.write(1, [b"foreign"] * 3)
+    with pytest.raises(PythonException, match="the last of them is another one"):
+        replay(spark, job)
+
+
+def test_a_replay_keeps_to_what_it_began_with(
+    spark: SparkSession, log: Log, target: Log, tmp_path: Path
+) -> None:
+    make_topic(log, 10)
+    with pytest.raises(SparkSourceError, match="has nothing of topic"):
+        replay(spark, replay_of(log, tmp_path, target))
+    archive(spark, job_of(log, tmp_path))
+    job = replay_of(log, tmp_path, target)
+    replay(spark, job)
+    with pytest.raises(SparkSourceError, match="begun with placing keep"):
+        replay(spark, replay_of(log, tmp_path, target, placing="key"))
+    log.admin.create_partitions(target.topic, 3)
+    with pytest.raises(SparkSourceError, match="2 partitions when this replay began"):
+        replay(spark, job)
+    log.admin.delete_topic(target.topic)
+    target.create(2)
+    with pytest.raises(SparkSourceError, match="target_id"):
+        replay(spark, job)
+    narrow = Log(log.bootstrap, log.admin, f"{log.topic}-narrow")
+    narrow.create(1)
+    with pytest.raises(OptionError, match="archived with 2 partitions"):
+        replay(spark, replay_of(log, tmp_path, narrow))
+
+
+def test_placing_gives_records_without_a_key_a_fixed_partition() -> None:
+    schema = pyarrow.schema(
+        [("key", pyarrow.binary()), ("value", pyarrow.binary()), ("partition", pyarrow.int32()),
+         ("target", pyarrow.int32())]
+    )  # fmt: skip
+    batch = pyarrow.record_batch(
+        [
+            pyarrow.array([b"a", None, b"b", None], pyarrow.binary()),
+            pyarrow.array([b"1", b"2", b"3", None], pyarrow.binary()),
+            pyarrow.array([0, 1, 2, 5], pyarrow.int32()),
+        ],
+        names=["key", "value", "partition"],
+    )
+    (placed,) = replay_task.Placing(4, True, schema)([batch.slice(0, 4)])
+    wanted = [partition_for_key(b"a", 4), 1, partition_for_key(b"b", 4), 1]
+    assert placed.column("target").to_pylist() == wanted
+    (tail,) = replay_task.Placing(4, True, schema)([batch.slice(1, 1)])
+    assert tail.column("target").to_pylist() == [1]

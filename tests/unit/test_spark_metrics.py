@@ -1,0 +1,99 @@
+"""Metrics of jobs: counted, kept in a file over runs, served; all of them documented."""
+
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from dlog.spark.pipelines.events import BatchDone, Ended, Event, Found, Phase
+from dlog.spark.pipelines.metrics import METRICS, JobMetrics, Names, exported
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = Names("archive", 'fl"ights')
+LABELS = {"pipeline": "archive", "job": 'fl"ights'}
+
+
+def values(text: str) -> dict[str, float]:
+    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+    assert all(each.labels == LABELS for each in samples)
+    return {each.name.removeprefix("dlog_pipeline_"): each.value for each in samples}
+
+
+def batch(records: int = 5, lag: int = 3) -> BatchDone:
+    return BatchDone(
+        batch=1, records=records, record_bytes=70, offsets=6, files=2, seconds=1.5, lag=lag, lost=1
+    )
+
+
+def test_events_are_counted() -> None:
+    metrics = JobMetrics(NAMES, wall_s=lambda: 1234.5)
+    events: list[Event] = [Phase(name="planned", batch=1), batch(), batch(7, 0)]
+    events += [Found(kind="gap", count=4), Found(kind="differs", count=2), Ended(seconds=9.0)]
+    for event in events:
+        metrics.observe(event)
+    assert values(metrics.text().decode()) == {
+        "batches_total": 2,
+        "records_total": 12,
+        "record_bytes_total": 140,
+        "lost_offsets_total": 2,
+        "batch_seconds_total": 3,
+        "runs_total": 1,
+        "run_failures_total": 0,
+        "lag_offsets": 0,
+        "findings": 6,
+        "running": 0,
+        "last_run_seconds": 9,
+        "last_success_timestamp_seconds": 1234.5,
+    }
+
+
+def test_a_file_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
+    path = tmp_path / "metrics" / "archive.prom"
+    for run in range(1, 3):
+        with exported(NAMES, path, None) as observe:
+            assert values(path.read_text())["running"] == 1
+            observe(Phase(name="planned", batch=run))
+            observe(batch())
+            # What a killed run has counted is there as well.
+            assert values(path.read_text())["records_total"] == 5 * run
+            observe(Found(kind="gap", count=1))
+            observe(Ended(seconds=2.0, error="" if run == 1 else "it failed"))
+    found = values(path.read_text())
+    assert (found["runs_total"], found["run_failures_total"], found["running"]) == (1, 1, 0)
+    assert found["findings"] == 1
+    assert [each.name for each in path.parent.iterdir()] == ["archive.prom"]
+
+
+def test_counts_of_other_jobs_are_not_taken_over() -> None:
+    metrics = JobMetrics(NAMES)
+    metrics.observe(batch())
+    other = JobMetrics(Names("archive", "other"))
+    other.resume(metrics.text().decode())
+    assert b"records_total" in other.text() and b" 5.0" not in other.text()
+
+
+def test_a_scrape_gives_the_same(unused_port: int) -> None:
+    with exported(NAMES, None, ("127.0.0.1", unused_port)) as observe:
+        observe(batch())
+        url = f"http://127.0.0.1:{unused_port}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            assert values(answer.read().decode())["records_total"] == 5
+    with pytest.raises(OSError):
+        urllib.request.urlopen(url, timeout=10)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_every_metric_is_documented_and_on_the_dashboard() -> None:
+    text = (ROOT / "docs" / "operating" / "metrics.md").read_text(encoding="utf-8")
+    for name, (kind, doc) in METRICS.items():
+        assert f"| `{name}` | {kind} | `pipeline`, `job` | {doc} |" in text
