@@ -147,9 +147,7 @@ def test_both_ends_must_name_the_same_partitions_in_order() -> None:
     parse(startingOffsets='{"t":{"0":5}}', endingOffsets='{"t":{"0":-1}}')
 
 
-@pytest.mark.parametrize(
-    "name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"]
-)
+@pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
 def test_a_stream_has_no_end(name: str) -> None:
     assert "not valid in streaming queries" in refusal(True, **{name: "1"})
 
@@ -203,9 +201,7 @@ def test_properties_of_the_consumer_are_understood_ignored_or_warned_of() -> Non
 
 
 def test_tls_is_said_by_our_names_or_by_those_of_kafka() -> None:
-    ours = parse(
-        dlog__tls__ca="/ca", dlog__tls__certificate="/c", dlog__tls__key="/k"
-    ).settings.tls
+    ours = parse(dlog__tls__ca="/ca", dlog__tls__certificate="/c", dlog__tls__key="/k").settings.tls
     assert ours == TlsSettings(ca_path="/ca", certificate_path="/c", key_path="/k")
     theirs = parse(
         kafka__security__protocol="SSL",
