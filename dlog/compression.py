@@ -4,7 +4,7 @@ gzip is RFC 1952, lz4 the frame format, zstd plain frames, snappy either raw or 
 snappy-java ("xerial"): a header, then blocks, each a length (int32) and raw snappy data. Java and
 the Python clients write xerial, librdkafka raw; everybody reads both. The broker never calls this
 for what passes through it; clients and tools do. `cramjam` does the work except for gzip; without
-it only gzip and NONE are there.
+it pyarrow does (`dlog.compression_arrow`), where there is one.
 
 Decompression is bounded: no more than the caller's `size_max` is ever produced, and memory grows
 with what comes out, not with what a length field of the input claims.
@@ -15,15 +15,16 @@ import struct
 import zlib
 from collections.abc import Callable
 
+from dlog import compression_arrow
 from dlog.checksum import Buffer
-from dlog.errors import CorruptMessageError, UnsupportedCompressionTypeError
+from dlog.errors import CorruptMessageError
 
 try:
     import cramjam
 
-    _HAS_CRAMJAM = True
-except ImportError:  # a Spark executor reads uncompressed and gzip batches without it
-    _HAS_CRAMJAM = False
+    IS_NATIVE = True
+except ImportError:  # as on a Spark executor
+    IS_NATIVE = False
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest compatible version
@@ -54,9 +55,12 @@ def compress(codec: Codec, data: Buffer) -> bytes:
     if codec is Codec.GZIP:
         zipper = zlib.compressobj(wbits=_GZIP_WINDOW_BITS)
         return zipper.compress(data) + zipper.flush()
-    _need_cramjam(codec)
     if codec is Codec.SNAPPY:
         return _compress_xerial(memoryview(data))
+    if not IS_NATIVE:
+        is_lz4 = codec is Codec.LZ4
+        by_arrow = compression_arrow.compress_lz4 if is_lz4 else compression_arrow.compress_zstd
+        return by_arrow(data)
     if codec is Codec.LZ4:
         # Java reads independent blocks only. The batch has a CRC of its own.
         compressor = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
@@ -77,18 +81,14 @@ def decompress(codec: Codec, data: Buffer, size_max: int) -> bytes:
         return bytes(data)
     if codec is Codec.GZIP:
         return _decompress_gzip(data, size_max)
-    _need_cramjam(codec)
     if codec is Codec.SNAPPY:
         return _decompress_snappy(memoryview(data), size_max)
+    if not IS_NATIVE:
+        return compression_arrow.decompress_stream(codec.name.lower(), data, size_max)
     decompress_into: Callable[..., int] = (
         cramjam.lz4.decompress_into if codec is Codec.LZ4 else cramjam.zstd.decompress_into
     )
     return _decompress_growing(codec, decompress_into, data, size_max)
-
-
-def _need_cramjam(codec: Codec) -> None:
-    if not _HAS_CRAMJAM:
-        raise UnsupportedCompressionTypeError(f"{codec.name} needs the package cramjam")
 
 
 def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
@@ -136,7 +136,7 @@ def _decompress_growing(
 def _compress_xerial(view: memoryview) -> bytes:
     pieces = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        block = _compress_block(view[start : start + _XERIAL_BLOCK_BYTES])
         pieces.append(_LENGTH.pack(len(block)))
         pieces.append(block)
     return b"".join(pieces)
@@ -162,13 +162,18 @@ def _decompress_snappy(view: memoryview, size_max: int) -> bytes:
     return b"".join(pieces)
 
 
+def _compress_block(block: memoryview) -> bytes:
+    if not IS_NATIVE:
+        return compression_arrow.compress_snappy(block)
+    return bytes(cramjam.snappy.compress_raw(block))
+
+
 def _decompress_block(block: memoryview, size_max: int) -> bytes:
+    if not IS_NATIVE:
+        size = _believed(compression_arrow.snappy_size(block), block, size_max)
+        return compression_arrow.decompress_snappy(block, size)
     try:
-        # From the varint at the block's start; a lie is found out before memory is taken, because
-        # no snappy element makes more than 64 bytes out of 3.
-        size = cramjam.snappy.decompress_raw_len(block)
-        if size > size_max or size > 32 * len(block):
-            raise CorruptMessageError(f"snappy: {size} bytes from {len(block)}")
+        size = _believed(cramjam.snappy.decompress_raw_len(block), block, size_max)
         output = bytearray(size)
         written = cramjam.snappy.decompress_raw_into(block, output)
     except cramjam.DecompressionError as error:
@@ -176,3 +181,14 @@ def _decompress_block(block: memoryview, size_max: int) -> bytes:
     if written != size:
         raise CorruptMessageError("snappy: a block is shorter than it says")
     return bytes(output)
+
+
+def _believed(size: int, block: memoryview, size_max: int) -> int:
+    """Return a block's size, from the varint at its start, if it can be.
+
+    A lie is found out before memory is taken, because no snappy element makes more than 64 bytes
+    out of 3.
+    """
+    if size > size_max or size > 32 * len(block):
+        raise CorruptMessageError(f"snappy: {size} bytes from {len(block)}")
+    return size

@@ -1,4 +1,12 @@
 """Reads and writes the log from Apache Spark, in pure Python: the data source `dlog`.
 
-`register(spark)` makes it known to a session; see docs/spark.md.
+`register(spark)` makes it known to a session; see docs/spark.md. Importing anything here is cheap.
 """
+
+from dlog.spark.registration import register
+from dlog.spark.shipped import use_compiled_parts
+
+__all__ = ["register"]
+
+# Before anything of the client is imported: where this runs from an archive, it looks for them.
+use_compiled_parts(__spec__)

@@ -10,9 +10,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from dlog.spark.batch_reader import DlogBatchReader
+from dlog.spark.connection_options import client_settings
 from dlog.spark.options import ReadOptions, check_source_options, parse_read_options
+from dlog.spark.push_filters import FilteredBatchReader
 from dlog.spark.schema import check_schema, source_schema
+from dlog.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
 from dlog.spark.stream_reader import DlogStreamReader
+from dlog.spark.write_options import parse_write_options
 
 _log = logging.getLogger("dlog.spark")
 
@@ -31,11 +35,25 @@ class DlogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads a batch query."""
-        return DlogBatchReader(self._options(schema, is_streaming=False), schema)
+        options = self._options(schema, is_streaming=False)
+        kind = FilteredBatchReader if options.push_filters else DlogBatchReader
+        return kind(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return what plans and reads a streaming query."""
         return DlogStreamReader(self._options(schema, is_streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return what writes a DataFrame; raises SparkSourceError where it cannot be written."""
+        return batch_writer(
+            schema, overwrite, client_settings(self.options), parse_write_options(self.options)
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        """Return what writes the batches of a query; raises SparkSourceError as `writer` does."""
+        return stream_writer(
+            schema, client_settings(self.options), parse_write_options(self.options)
+        )
 
     def _options(self, schema: StructType, *, is_streaming: bool) -> ReadOptions:
         check_schema(schema)

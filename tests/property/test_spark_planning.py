@@ -1,4 +1,4 @@
-"""Planning of Spark reads: no record lost, none twice, however ranges are cut and batches limited."""
+"""Planning of Spark reads: no record is lost, and none comes twice, however ranges are cut."""
 
 import json
 

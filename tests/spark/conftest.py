@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dlog.client.blocking import Admin
-from dlog.spark.source import DlogDataSource
+from dlog.spark import register
 from tests.daemon.process import DaemonProcess, daemon
 from tests.spark.log import Log
 
@@ -50,7 +50,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    session.dataSource.register(DlogDataSource)
+    register(session)
     yield session
     session.stop()
 

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from dlog.spark.options import client_settings
+from dlog.spark.connection_options import client_settings
 from dlog.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
 from dlog.spark.write_options import parse_write_options
 

@@ -1,14 +1,27 @@
 """Streaming queries of the tests: run to the present end, and what they wrote."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.log import Log, Row, rows_of
 
 PATIENCE_S = 120
+
+
+def until(query: StreamingQuery, what: Callable[[], bool]) -> None:
+    """Return when something is so that a running query brings about; raise what the query ends by.
+
+    There is no event to wait for: Spark tells of progress when it is asked.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        query.awaitTermination(0.1)  # type: ignore[arg-type]
+        assert query.isActive and time.monotonic() < deadline, f"in vain: {query.lastProgress}"
 
 
 class Stream:
@@ -20,7 +33,7 @@ class Stream:
         self.folder = folder
         self.options: Mapping[str, str] = options
 
-    def start(self, *, available_now: bool = True, **more: str) -> StreamingQuery:
+    def start(self, available_now: bool = True, /, **more: str) -> StreamingQuery:
         """Start the query, or start it again from its checkpoint."""
         options = self.log.options(**{**self.options, **more})
         writer = (
@@ -37,11 +50,16 @@ class Stream:
     def _write(self, frame: DataFrame, batch: int) -> None:
         frame.write.mode("overwrite").parquet(str(self.folder / "out" / f"batch={batch}"))
 
-    def run(self, **more: str) -> list[dict[str, object]]:
+    def run(self, **more: str) -> list[dict[str, Any]]:
         """Run to the present end; return the progress of each batch. Raises what the query did."""
-        query = self.start(**more)
+        query = self.start(True, **more)
         assert query.awaitTermination(PATIENCE_S), "the query did not end"
         return [each for each in query.recentProgress if each["numInputRows"]]
+
+    def latest(self, query: StreamingQuery) -> str:
+        """Return the ends of the logs as the query knows them; empty before its first batch."""
+        progress = query.lastProgress
+        return "" if progress is None else str(progress["sources"][0]["latestOffset"])
 
     def rows(self) -> list[Row]:
         """Return what all batches wrote."""

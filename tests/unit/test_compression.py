@@ -1,6 +1,7 @@
 """Codecs: round trips, forms that other clients write, bounds, damage."""
 
 import gzip
+import random
 import struct
 import sys
 import zlib
@@ -14,6 +15,14 @@ from dlog.errors import CorruptMessageError, UnsupportedCompressionTypeError
 
 REAL = [codec for codec in Codec if codec is not Codec.NONE]
 DATA = [b"", b"a", b"hello " * 10, bytes(range(256)) * 300, bytes(3_000_000)]
+
+
+@pytest.fixture(params=["cramjam", "pyarrow"], autouse=True)
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let each test be done by both libraries."""
+    name: str = request.param
+    monkeypatch.setattr(compression, "IS_NATIVE", name == "cramjam")
+    return name
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -105,15 +114,29 @@ def test_lz4_is_the_frame_format() -> None:
     assert compress(Codec.LZ4, b"data" * 20).startswith(b"\x04\x22\x4d\x18")
 
 
-def test_without_cramjam_gzip_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compression, "_HAS_CRAMJAM", False)
+def test_without_any_library_gzip_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "IS_NATIVE", False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert decompress(Codec.GZIP, compress(Codec.GZIP, b"x"), 1) == b"x"
     assert decompress(Codec.NONE, b"x", 1) == b"x"
     for codec in (Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
-        with pytest.raises(UnsupportedCompressionTypeError):
+        with pytest.raises(UnsupportedCompressionTypeError, match="cramjam, or pyarrow"):
             compress(codec, b"x")
+        packed = b"\x01x" if codec is Codec.SNAPPY else b"x"
         with pytest.raises(UnsupportedCompressionTypeError):
-            decompress(codec, b"x", 1)
+            decompress(codec, packed, 1)
+
+
+@pytest.mark.parametrize("codec", REAL)
+def test_each_library_reads_the_other(
+    codec: Codec, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = random.Random(4).randbytes(9_000_000)  # no block of it gets smaller
+    for data in (*DATA, plain, plain[:4_200_000] + bytes(5_000_000)):
+        packed = compress(codec, data)
+        monkeypatch.setattr(compression, "IS_NATIVE", library != "cramjam")
+        assert decompress(codec, packed, len(data)) == data
+        monkeypatch.setattr(compression, "IS_NATIVE", library == "cramjam")
 
 
 def test_a_ratio_of_ten_thousand_grows_the_buffer_step_by_step() -> None:

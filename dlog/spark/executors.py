@@ -1,0 +1,76 @@
+"""Looks whether the Python of a session's executors has what tasks need: a small job.
+
+Without it, what is wrong shows as "Python worker exited unexpectedly", and why only on the
+executor's standard error.
+"""
+
+import importlib
+import importlib.util
+import socket
+import sys
+from typing import Any
+
+from dlog.spark.errors import SparkSourceError
+from dlog.spark.errors_of_install import PACKAGES, not_installed
+
+Facts = dict[str, Any]
+
+
+def check_executors(spark: Any) -> list[Facts]:
+    """Return what the executors' interpreters are; raises SparkSourceError for what is missing.
+
+    Asks as many tasks as run at once; a host without a free place is not asked.
+    """
+    context = spark.sparkContext
+    count = max(1, context.defaultParallelism)
+    try:
+        found: list[Facts] = context.parallelize(range(count), count).map(_look()).collect()
+    except Exception as error:
+        raise SparkSourceError(
+            "DLOG_EXECUTOR_PYTHON",
+            f"No Python task runs on the executors ({context.pythonExec}): {_why(error)}",
+            "PYSPARK_PYTHON (or spark.pyspark.python) names an interpreter that each host has, of"
+            f" version {sys.version_info[0]}.{sys.version_info[1]} as here.",
+        ) from error
+    for facts in found:
+        if facts["missing"]:
+            raise not_installed(facts["missing"], f"Python on {facts['host']} ({facts['python']})")
+        if facts["error"]:
+            raise SparkSourceError(
+                "DLOG_NOT_IMPORTABLE",
+                f"Python on {facts['host']} ({facts['python']}) cannot import dlog:"
+                f" {facts['error']}.",
+                "Register with ship=True, or install dlog there.",
+            )
+    return found
+
+
+def _why(error: Exception) -> str:
+    """Return the line of a long error that says most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = ("Cannot run program", "PYTHON_VERSION_MISMATCH", "Error:", "No such file")
+    return next((line for line in lines if any(each in line for each in telling)), lines[0])
+
+
+def _look() -> Any:
+    """Return the task. A nested function travels whole: nothing of dlog need be there for it."""
+    wanted = [name for name in PACKAGES if name != "pyspark"]
+
+    def look(_number: int) -> Facts:
+        facts: dict[str, Any] = {
+            "host": socket.gethostname(),
+            "python": sys.executable,
+            "missing": [name for name in wanted if importlib.util.find_spec(name) is None],
+            "error": "",
+            "without": [],
+        }
+        if not facts["missing"]:
+            try:
+                importlib.import_module("dlog.spark.source")
+                shipped = importlib.import_module("dlog.spark.shipped")
+                facts["without"] = shipped.missing_parts()
+            except ImportError as error:
+                facts["error"] = str(error)
+        return facts
+
+    return look

@@ -1,0 +1,45 @@
+"""Makes the data source known to a session: `dlog.spark.register(spark)`.
+
+Where dlog is installed, Spark finds the source by itself (`pyspark_dlog`); everywhere else, and for
+streaming queries with files from `--py-files`, a session needs this call.
+"""
+
+from typing import Any
+
+from dlog.spark.errors_of_install import require_packages
+
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_EXISTS = "DATA_SOURCE_ALREADY_EXISTS"
+
+
+def register(
+    spark: Any, *, pushdown: bool = False, ship: bool = True, check: bool | None = None
+) -> None:
+    """Make `format("dlog")` work in all of a session's processes. Idempotent.
+
+    `ship` takes dlog to executors where it is not installed. `check` runs a small job that looks
+    whether their Python has what is needed; None: where it may be another one than this. `pushdown`
+    lets readers with the option `pushFilters` get filters, by a conf of the session that other
+    Python data sources heed, too.
+
+    Raises SparkSourceError that says what is missing where.
+    """
+    require_packages()
+    # Not above: this module must be importable where these packages are missing.
+    from dlog.spark import shipping
+    from dlog.spark.executors import check_executors
+    from dlog.spark.source import DlogDataSource
+
+    classic = not shipping.is_connect(spark)
+    if ship:
+        shipping.ship(spark)
+    if classic and (not shipping.same_python_everywhere(spark) if check is None else check):
+        check_executors(spark)
+    if pushdown:
+        spark.conf.set(_PUSHDOWN, "true")
+    try:
+        spark.dataSource.register(DlogDataSource)
+    except Exception as error:
+        # Spark has found it by itself, and lets nobody replace it then.
+        if _EXISTS not in str(error):
+            raise

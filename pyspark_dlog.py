@@ -1,0 +1,11 @@
+"""By this name Spark finds the data source `dlog` wherever it is installed, without `register`.
+
+Spark imports every module `pyspark_*` of its Python path, and finds no source when one raises.
+"""
+
+try:
+    from dlog.spark.source import DlogDataSource as DefaultSource
+except ImportError:  # Spark is here, but not what the source needs; `dlog.spark.register` says what
+    pass
+
+__all__ = ["DefaultSource"]
