@@ -25,6 +25,7 @@ WAIT_S = 60.0
 VALUE = b"x" * 500
 PARTITIONS = 3
 BATCH_BYTES = 20_000
+KILLS = int(os.environ.get("DLOG_SPARK_KILLS", "2"))
 
 
 class Sandbox:
@@ -123,8 +124,8 @@ def test_a_stream_goes_on_while_leaders_die(
         writer.start()
         query = stream.start(False)
         try:
-            for partition in (0, 1):
-                victim, count = leader(log, partition), len(stream.rows())
+            for number in range(KILLS):
+                victim, count = leader(log, number % PARTITIONS), len(stream.rows())
                 until(query, lambda: len(stream.rows()) > count)  # noqa: B023
                 sandbox.kill(victim)
                 count = writer.count
