@@ -8,7 +8,7 @@ is still there in the end was read. `DLOG_SPARK_SEEDS=200` runs more.
 import json
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -90,11 +90,13 @@ class World:
         self.partition_count = rng.randint(1, 3)
         log.create(self.partition_count)
 
-    def write(self) -> None:
+    def write(self, partition: int | None = None) -> None:
         """Append a few records with values of their own."""
+        if partition is None:
+            partition = self.rng.randrange(self.partition_count)
         count = self.rng.randint(1, 12)
         values = [b"%d" % number for number in range(self.written, self.written + count)]
-        self.log.write(self.rng.randrange(self.partition_count), values)
+        self.log.write(partition, values)
         self.written += count
 
     def trim(self) -> None:
@@ -105,9 +107,11 @@ class World:
             self.log.trim(partition, self.rng.choice(ends))
 
     def add_partition(self) -> None:
-        """Add one."""
+        """Add one, with records or without."""
         self.partition_count += 1
         self.admin.create_partitions(self.log.topic, self.partition_count)
+        if self.rng.random() < 0.5:
+            self.write(self.partition_count - 1)
 
     def recreate(self) -> None:
         """Delete the topic and make it anew, with some records."""
@@ -134,7 +138,8 @@ def test_no_record_comes_twice_and_none_is_left_out(log: Log, admin: Admin, seed
         [{}, {"maxOffsetsPerTrigger": "5"}, {"maxBytesPerTrigger": "300"}, {"minPartitions": "5"}]
     )
     query = Query(log, options)
-    changes = [world.write] * 6 + [world.trim, world.add_partition]
+    changes: list[Callable[[], None]] = [world.write] * 6
+    changes += [world.trim, world.add_partition]
     for _ in range(STEPS):
         rng.choice(changes)()
         action = rng.random()
