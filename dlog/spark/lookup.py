@@ -84,7 +84,7 @@ class Lookup:
         except DlogError as error:
             is_away = isinstance(error, TransportError)
             raise SparkSourceError(
-                "DLOG_CLUSTER_NOT_REACHED" if is_away else "DLOG_LOOKUP_FAILED",
+                "DLOG_CLUSTER_UNREACHABLE" if is_away else "DLOG_LOOKUP_FAILED",
                 f"Asked {self._settings.bootstrap} for {what}: {error}.",
                 "Check kafka.bootstrap.servers, the network and the nodes."
                 if is_away

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from dlog.spark.batch_reader import DlogBatchReader
 from dlog.spark.connection_options import client_settings
 from dlog.spark.options import ReadOptions, check_source_options, parse_read_options
+from dlog.spark.push_filters import FilteredBatchReader
 from dlog.spark.schema import check_schema, source_schema
 from dlog.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
 from dlog.spark.stream_reader import DlogStreamReader
@@ -34,18 +35,13 @@ class DlogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads a batch query."""
-        return DlogBatchReader(self._options(schema, is_streaming=False), schema)
+        options = self._options(schema, is_streaming=False)
+        kind = FilteredBatchReader if options.push_filters else DlogBatchReader
+        return kind(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return what plans and reads a streaming query."""
         return DlogStreamReader(self._options(schema, is_streaming=True), schema)
-
-    def _options(self, schema: StructType, *, is_streaming: bool) -> ReadOptions:
-        check_schema(schema)
-        options = parse_read_options(self.options, is_streaming=is_streaming)
-        for warning in options.warnings:
-            _log.warning("%s", warning)
-        return options
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return what writes a DataFrame; raises SparkSourceError where it cannot be written."""
@@ -58,3 +54,10 @@ class DlogDataSource(DataSource):
         return stream_writer(
             schema, client_settings(self.options), parse_write_options(self.options)
         )
+
+    def _options(self, schema: StructType, *, is_streaming: bool) -> ReadOptions:
+        check_schema(schema)
+        options = parse_read_options(self.options, is_streaming=is_streaming)
+        for warning in options.warnings:
+            _log.warning("%s", warning)
+        return options

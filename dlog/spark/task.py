@@ -91,7 +91,7 @@ def _packed(
         raise SparkSourceError(
             "DLOG_READ_FAILED",
             f"{_name(wanted)} could not be read: {type(error).__name__}: {error}.",
-            "See whether the partition has a leader (dlogctl health), then run the query again.",
+            "See whether the partition has a leader (dlogctl status), then run the query again.",
         ) from error
     finally:
         _give_back(settings, reader, is_sound=is_sound)

@@ -1,4 +1,4 @@
-"""Planning of Spark reads: no record lost, none twice, however ranges are cut and batches limited."""
+"""Planning of Spark reads: no record is lost, and none comes twice, however ranges are cut."""
 
 import json
 
@@ -12,7 +12,7 @@ from dlog.types import PartitionId, TopicPartition
 
 OFFSETS = st.integers(0, 2**62)
 PARTITIONS = st.builds(
-    TopicPartition, st.text("ab-.é\"", min_size=1, max_size=4), st.integers(0, 12).map(PartitionId)
+    TopicPartition, st.text('ab-.é"', min_size=1, max_size=4), st.integers(0, 12).map(PartitionId)
 )
 RANGES = st.lists(
     st.tuples(st.integers(0, 2**40), st.integers(0, 5000) | st.integers(0, 2**40)), max_size=12

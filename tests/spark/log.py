@@ -29,9 +29,7 @@ class Log:
     def create(self, partition_count: int = 2, **settings: Any) -> None:
         """Make the topic; its records are old, and stay all the same."""
         configs = {"retention.ms": "-1", **settings.pop("configs", {})}
-        self.admin.create_topic(
-            self.topic, partitions=partition_count, configs=configs, **settings
-        )
+        self.admin.create_topic(self.topic, partitions=partition_count, configs=configs, **settings)
 
     def write(
         self,

@@ -38,7 +38,8 @@ def test_every_module_says_what_it_holds() -> None:
 def test_package_roots_hold_only_a_docstring() -> None:
     wrong = []
     for source in sources.python():
-        if source.path.name != "__init__.py":
+        # Jobs say `dlog.spark.register(spark)`, after which Spark finds the rest by itself.
+        if source.path.name != "__init__.py" or source.package == "dlog.spark":
             continue
         for node in source.tree.body[1:]:
             target = sources.dotted(node.targets[0]) if isinstance(node, ast.Assign) else ""

@@ -20,20 +20,20 @@ def key(topic: str, partition: int) -> TopicPartition:
     return TopicPartition(topic, PartitionId(partition))
 
 
-def parse(is_streaming: bool = False, **options: Any) -> ReadOptions:
+def parse(is_streaming: bool = False, /, **options: Any) -> ReadOptions:
     """Parse options of a query; dots are written as two underscores."""
     named = {name.replace("__", "."): value for name, value in options.items()}
     return parse_read_options({**NEEDED, **named}, is_streaming=is_streaming)
 
 
-def refusal(is_streaming: bool = False, **options: Any) -> str:
+def refusal(is_streaming: bool = False, /, **options: Any) -> str:
     with pytest.raises(OptionError) as error:
         parse(is_streaming, **options)
     return str(error.value)
 
 
 def test_defaults_are_those_of_the_kafka_source() -> None:
-    batch, stream = parse(), parse(is_streaming=True)
+    batch, stream = parse(), parse(True)
     assert (batch.starting, batch.ending) == (Earliest(), Latest())
     assert stream.starting == Latest()
     assert batch.subscription == Subscribe(("t",))
@@ -65,7 +65,7 @@ def test_a_timestamp_wins_over_timestamps_and_these_over_offsets(end: str) -> No
     }
     wanted = [AtTimestamp(5), AtTimestamps({key("t", 0): 7}), AtOffsets({key("t", 0): 9})]
     for bound in wanted:
-        found = parse(**options)
+        found = parse(False, **options)
         assert (found.starting if end == "starting" else found.ending) == bound
         options.pop(next(iter(options)))
 
@@ -136,7 +136,7 @@ def test_a_cluster_must_be_named() -> None:
 def test_what_cannot_be_is_refused_by_name(options: dict[str, str], message: str) -> None:
     import re
 
-    assert re.search(message, refusal(**options))
+    assert re.search(message, refusal(False, **options))
 
 
 def test_both_ends_must_name_the_same_partitions_in_order() -> None:
@@ -147,9 +147,7 @@ def test_both_ends_must_name_the_same_partitions_in_order() -> None:
     parse(startingOffsets='{"t":{"0":5}}', endingOffsets='{"t":{"0":-1}}')
 
 
-@pytest.mark.parametrize(
-    "name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"]
-)
+@pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
 def test_a_stream_has_no_end(name: str) -> None:
     assert "not valid in streaming queries" in refusal(True, **{name: "1"})
 
@@ -203,9 +201,7 @@ def test_properties_of_the_consumer_are_understood_ignored_or_warned_of() -> Non
 
 
 def test_tls_is_said_by_our_names_or_by_those_of_kafka() -> None:
-    ours = parse(
-        dlog__tls__ca="/ca", dlog__tls__certificate="/c", dlog__tls__key="/k"
-    ).settings.tls
+    ours = parse(dlog__tls__ca="/ca", dlog__tls__certificate="/c", dlog__tls__key="/k").settings.tls
     assert ours == TlsSettings(ca_path="/ca", certificate_path="/c", key_path="/k")
     theirs = parse(
         kafka__security__protocol="SSL",

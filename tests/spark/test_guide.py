@@ -1,0 +1,49 @@
+"""The examples of docs/spark.md, run as they stand, one after the other."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dlog.client.blocking import Admin, Consumer, Producer
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+ADDRESS = "127.0.0.1:9092"
+FLIGHTS = [
+    {"origin": origin, "dep_delay": delay} for delay in range(20) for origin in ("EWR", "JFK")
+]
+
+
+def test_the_guide(
+    spark: SparkSession,
+    bootstrap: str,
+    admin: Admin,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    examples = EXAMPLE.findall(GUIDE.read_text())
+    assert len(examples) >= 6
+    assert sum(ADDRESS in each for each in examples) >= 4
+    monkeypatch.chdir(tmp_path)  # where its checkpoints go
+    admin.create_topic("flights", partitions=2)
+    admin.create_topic("copies", partitions=2)
+    with Producer(bootstrap) as producer:
+        for flight in FLIGHTS:
+            for partition in range(2):
+                producer.send("flights", json.dumps(flight).encode(), partition=partition)
+    names: dict[str, object] = {"spark": spark}
+    for number, code in enumerate(examples, 1):
+        text = code.replace(ADDRESS, bootstrap)
+        exec(compile(text, f"example {number} of docs/spark.md", "exec"), names)
+    with Consumer(bootstrap, "copies") as consumer:
+        values: list[bytes | None] = []
+        while len(values) < 2 * len(FLIGHTS) + 2:
+            records = consumer.poll(timeout_ms=20_000)
+            assert records, values
+            values += [each.value for each in records]
+    # A stream's copies, and two rows.
+    copies = [json.dumps(each).encode() for each in FLIGHTS] * 2
+    assert sorted(map(str, values)) == sorted(map(str, [*copies, b"first", b"second"]))

@@ -1,0 +1,41 @@
+"""docs/spark.md names every error of the data source and every option that it reads."""
+
+import re
+from pathlib import Path
+
+from dlog.spark import options, write_options
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "docs" / "spark.md").read_text()
+SOURCES = "".join(path.read_text() for path in sorted((ROOT / "dlog" / "spark").rglob("*.py")))
+CLASS = re.compile(r'"((?:DLOG|KAFKA|MISMATCHED|RESOLVED|UNRESOLVED)_[A-Z_.]+[A-Z])"')
+LOSS = re.compile(r'(?:lose|_unreadable)\(\s*"([A-Z_]+)"')
+
+
+def test_every_error_is_documented() -> None:
+    classes = set(CLASS.findall(SOURCES)) | {
+        f"KAFKA_DATA_LOSS.{name}" for name in LOSS.findall(SOURCES)
+    }
+    assert len(classes) > 30
+    assert not [name for name in sorted(classes) if f"`{name}`" not in GUIDE]
+
+
+def test_no_error_is_documented_that_is_not_there() -> None:
+    named = set(re.findall(r"`((?:DLOG|KAFKA|MISMATCHED|RESOLVED|UNRESOLVED)_[A-Z_.]+)`", GUIDE))
+    known = SOURCES.replace('"KAFKA_DATA_LOSS.', '"')
+    assert not [
+        name for name in sorted(named) if f'"{name.removeprefix("KAFKA_DATA_LOSS.")}"' not in known
+    ]
+
+
+def test_every_option_is_documented() -> None:
+    names = [*options._OPTIONS, *options.REFUSED, *write_options._PRODUCER]
+    words = GUIDE.lower()
+    missing = [
+        name
+        for name in names
+        if name.lower() not in words and name.lower().removeprefix("kafka.") not in words
+    ]
+    assert not [
+        name for name in missing if "deserializer" not in name and "interceptor" not in name
+    ]
