@@ -16,7 +16,7 @@ from dlog.batch.build import BatchBuilder, batch_bytes_max, restamp
 from dlog.batch.columns import BinaryColumn, decode_columns
 from dlog.batch.decoding import decode_records
 from dlog.batch.header import HEADER_BYTES
-from dlog.batch.open_batch import OpenBatch
+from dlog.batch.open_batch import ColumnSet, OpenBatch
 from dlog.batch.records import Record, decode, encode
 from dlog.checksum import crc32c
 from dlog.compression import Codec
@@ -224,6 +224,16 @@ def check(batch: OpenBatch) -> None:
         assert speedups.decode_columns(*everything) == _pure.decode_columns(*everything)
 
 
+def check_subset(columns: Any, some: Any, subset: int) -> None:
+    """See that what is asked for is as it is when all is, and that nothing else is made."""
+    assert some[:2] == columns[:2]
+    for number, column in enumerate(ColumnSet):
+        is_there = bool(subset & column)
+        nothing: Any = {ColumnSet.TIMESTAMPS: b"", ColumnSet.HEADERS: None}
+        empty = nothing.get(column, (bytes(4), b"", None, 0))
+        assert some[2 + number] == (columns[2 + number] if is_there else empty)
+
+
 @given(
     st.lists(record_lists, max_size=4),
     st.tuples(st.integers(0, 60), st.integers(0, 80), st.integers(0, 40), st.integers(0, 3000)),
@@ -245,9 +255,13 @@ def test_bounds_cut_alike(
     assert compiled == outcome(_pure.decode_records, batches, *limits)
     columns = outcome(speedups.decode_columns, batches, *limits)
     assert columns == outcome(_pure.decode_columns, batches, *limits)
+    subset = data.draw(st.integers(0, int(ColumnSet.EVERY)))
+    some = outcome(speedups.decode_columns, batches, *limits, subset)
+    assert some == outcome(_pure.decode_columns, batches, *limits, subset)
     if compiled is CorruptMessageError:
         assert columns is CorruptMessageError
         return
+    check_subset(columns, some, subset)
     assert (columns[0], rows(columns)) == (compiled[1], compiled[0])
     if not any(
         bytes(b.data) != encode(f)[HEADER_BYTES:] for b, f in zip(batches, lists, strict=True)
