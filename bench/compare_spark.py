@@ -83,9 +83,9 @@ def markdown(lines: Sequence[dict[str, object]]) -> str:
     ]
     for line in lines:
         cells = [str(line[key]).replace("|", "\\|") for key in ("kind", "name", "theirs", "ours")]
-        verdict = (
-            "same" if line["same"] else f"**differs** {line['difference']}".replace("|", "\\|")
-        )
+        verdict = "same" if line["same"] else f"differs: {line['intended']}"
+        if not line["same"] and not line["intended"]:
+            verdict = f"**differs** {line['difference']}".replace("|", "\\|")
         text.append(f"| {' | '.join(cells)} | {verdict} |")
     return "\n".join([*text, ""])
 
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str]) -> int:
             server.kill()
     if not options.only:
         RESULT.write_text(markdown(lines), encoding="utf-8")
-    return 0 if all(line["same"] for line in lines) else 1
+    return 0 if all(line["same"] or line["intended"] for line in lines) else 1
 
 
 if __name__ == "__main__":

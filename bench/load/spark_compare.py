@@ -174,6 +174,7 @@ def _compare(comparison: Comparison, only: str) -> Iterator[dict[str, Any]]:
                 "theirs": _short(theirs),
                 "ours": _short(ours),
                 "same": same,
+                "intended": case.intended,
                 "difference": "" if same else _difference(theirs, ours),
             }
 
