@@ -26,20 +26,23 @@ def register(
     """
     require_packages()
     # Not above: this module must be importable where these packages are missing.
+    from pyspark.errors import PySparkException
+
     from dlog.spark import shipping
-    from dlog.spark.executors import check_executors
     from dlog.spark.source import DlogDataSource
 
     classic = not shipping.is_connect(spark)
     if ship:
         shipping.ship(spark)
     if classic and (not shipping.same_python_everywhere(spark) if check is None else check):
+        from dlog.spark.executors import check_executors  # py4j's, which Connect does without
+
         check_executors(spark)
     if pushdown:
         spark.conf.set(_PUSHDOWN, "true")
     try:
         spark.dataSource.register(DlogDataSource)
-    except Exception as error:
+    except PySparkException as error:
         # Spark has found it by itself, and lets nobody replace it then.
         if _EXISTS not in str(error):
             raise

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkFiles
+from pyspark.errors import PySparkException
 
 import dlog
 from dlog.spark.bundle import bundle_name, make_bundle
@@ -82,7 +82,7 @@ def _ship_as_artifact(spark: Any) -> None:
     archive = archive_of(dlog.__spec__) or _written(make_bundle())
     try:
         spark.addArtifacts(str(archive), pyfile=True)
-    except Exception as error:
+    except PySparkException as error:
         raise SparkSourceError(
             "DLOG_SHIPPING_FAILED",
             f"The server takes no artifacts: {error}",
@@ -100,6 +100,8 @@ def _written(content: bytes) -> Path:
 
 def link_streaming_files() -> None:
     """Let the planner of streaming queries find what `addPyFile` added, ours and the user's."""
+    from pyspark import SparkFiles  # a client of Spark Connect may not have it
+
     root = SparkFiles.getRootDirectory()
     link = os.path.join(root, _STREAMING)
     if not os.path.lexists(link):
