@@ -165,6 +165,7 @@ def draw(answer: Mapping[Key, Answer], path: Path) -> None:
         colour = COLOURS.get(airport)
         axes.plot(hours, means, color=colour, marker="o", markersize=4, label=airport)
         axes.plot(hours, latest, color=colour, linestyle=":", linewidth=1)
+    axes.set_xticks(_hours(answer))
     axes.set(xlabel="scheduled hour of departure", ylabel="minutes late")
     axes.set_title(
         "Departures from New York, 2013: mean delay; dotted: the latest tenth", fontsize=10

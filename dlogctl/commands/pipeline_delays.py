@@ -1,5 +1,6 @@
 """`dlogctl pipeline delays`: the windowed aggregation of the example flights."""
 
+from datetime import UTC
 from typing import Any
 
 import click
@@ -54,12 +55,16 @@ def delays(
         if folder is not None:
             found.write.mode("overwrite").parquet(folder)
             return []
-        rows: list[Any] = found.collect()
+        rows: list[Any] = found.toArrow().to_pylist()
         return rows
 
     rows = jobs.run(job.frame("delays", topic), work, job.observer())
     shown = [
-        {**row.asDict(), "start": row["start"].isoformat(), "delay": round(row["delay"], 1)}
+        {
+            **row,
+            "start": f"{row['start'].astimezone(UTC):%Y-%m-%dT%H:%M}",
+            "delay": round(row["delay"], 1),
+        }
         for row in rows
     ]
     if folder is None:

@@ -14,12 +14,16 @@ _WHOLE = ("year", "month", "day", "hour", "minute")
 
 
 def flights(records: DataFrame) -> DataFrame:
-    """Return the flights in records of a topic: origin, scheduled time of leaving, delay."""
+    """Return the flights in records of a topic: origin, when they were due, that hour, delay.
+
+    `due` is New York's time as if it were UTC: hours stay hours whatever the session's time zone.
+    """
     kept = FLIGHT.replace(" int", " double")
     parsed = records.select(sf.from_json(sf.col("value").cast("string"), kept).alias("flight"))
     year, month, day, hour, minute = (sf.col(f"flight.{name}").cast("int") for name in _WHOLE)
     return parsed.select(
-        sf.make_timestamp(year, month, day, hour, minute, sf.lit(0)).alias("due"),
+        sf.make_timestamp(year, month, day, hour, minute, sf.lit(0), sf.lit("UTC")).alias("due"),
+        hour.alias("hour"),
         sf.col("flight.origin").alias("origin"),
         sf.col("flight.dep_delay").alias("delay"),
     ).where("due IS NOT NULL AND origin IS NOT NULL")
@@ -50,7 +54,7 @@ def delays_by_hour_of_day(records: DataFrame) -> DataFrame:
     return (
         flights(records)
         .where("delay IS NOT NULL")
-        .groupBy("origin", sf.hour("due").alias("hour"))
+        .groupBy("origin", "hour")
         .agg(
             sf.count(sf.lit(1)).alias("flights"),
             sf.avg("delay").alias("delay"),

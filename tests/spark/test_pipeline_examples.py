@@ -1,0 +1,207 @@
+"""The examples: windows over flights, values decoded, a pipeline below spark-submit."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from dlog.spark.pipelines.delays import delays, delays_by_hour_of_day
+from dlogctl.__main__ import main
+from examples.decoding import CONFLUENT_HEAD, decode_json
+from examples.delays_stream import start
+from scripts.delays import Answer, agrees, draw, lines, table_of
+from scripts.flights import Event
+from tests.spark.archives import assert_same, make_topic, rows_of_archive, rows_of_topic
+from tests.spark.conftest import ROOT, environment_of_workers
+from tests.spark.log import Log
+
+PROCESS_S = 240
+AVRO = "org.apache.spark:spark-avro_2.13:4.0.0"
+Flight = dict[str, Any]
+
+
+def flights(count: int, *, first_day: int = 1) -> list[Flight]:
+    """Return flights of two days as the demo writes them; some were cancelled."""
+    rng = random.Random(3)
+    made = []
+    for number in range(count):
+        flight: Flight = {"number": number, "year": 2013.0, "month": 3.0}
+        flight |= {
+            "day": float(first_day + number * 2 // count),
+            "hour": float(rng.randrange(5, 9)),
+        }
+        flight |= {"minute": float(rng.randrange(60)), "origin": rng.choice(["EWR", "JFK"])}
+        if rng.random() < 0.9:
+            flight["dep_delay"] = float(rng.randrange(-10, 90))
+        made.append(flight)
+    return made
+
+
+def values(made: list[Flight]) -> list[bytes]:
+    return [json.dumps(each).encode() for each in made]
+
+
+def by_window(made: list[Flight]) -> dict[tuple[str, int, int], tuple[int, float, int]]:
+    """Return flights, mean delay and number of late ones by airport, day and hour."""
+    found: defaultdict[tuple[str, int, int], list[float]] = defaultdict(list)
+    for each in made:
+        if "dep_delay" in each:
+            found[each["origin"], int(each["day"]), int(each["hour"])].append(each["dep_delay"])
+    return {
+        key: (len(late), sum(late) / len(late), sum(each > 15 for each in late))
+        for key, late in found.items()
+    }
+
+
+def as_windows(rows: list[dict[str, Any]]) -> dict[tuple[str, int, int], tuple[int, float, int]]:
+    return {
+        (row["origin"], row["start"].day, row["start"].hour): (
+            row["flights"],
+            pytest.approx(row["delay"]),
+            row["late"],
+        )
+        for row in rows
+    }
+
+
+def test_windows_count_every_flight_once(
+    spark: SparkSession, log: Log, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    made = flights(400)
+    log.create(2)
+    for partition in range(2):
+        log.write(partition, [*values(made[partition::2]), b"no flight", b'{"origin": "EWR"}'])
+    rows = delays(log.read(spark)).toArrow().to_pylist()
+    assert by_window(made) == as_windows(rows)
+    assert [(row["origin"], row["start"]) for row in rows] == sorted(
+        (row["origin"], row["start"]) for row in rows
+    )
+    assert main(["--bootstrap", log.bootstrap, "-o", "json", "pipeline", "delays", log.topic]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [each["flights"] for each in told] == [row["flights"] for row in rows]
+    assert told[0]["start"] == "2013-03-01T05:00"
+    folder = tmp_path / "delays"
+    words = ["pipeline", "delays", log.topic, "--to", str(folder), "--window", "1 day"]
+    assert main(["--bootstrap", log.bootstrap, *words]) == 0
+    assert spark.read.parquet(str(folder)).count() == 4
+
+
+def test_a_stream_of_windows_gives_each_once_it_is_whole(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    made = flights(200)
+    log.create(1)
+    log.write(0, values(made))
+    folder = str(tmp_path / "delays")
+    start(spark, log.bootstrap, log.topic, folder).awaitTermination()
+    # It is later than all windows, and leaves its own open.
+    log.write(0, values(flights(1, first_day=20)))
+    start(spark, log.bootstrap, log.topic, folder).awaitTermination()
+    rows = spark.read.parquet(folder).toArrow().to_pylist()
+    assert by_window(made) == as_windows(rows)
+
+
+def test_the_demo_shows_what_spark_says(spark: SparkSession, log: Log, tmp_path: Path) -> None:
+    made = flights(300)
+    log.create(2)
+    log.write(1, values(made))
+    rows = delays_by_hour_of_day(log.read(spark)).collect()
+    answer = {
+        (row["origin"], row["hour"]): Answer(row["flights"], row["delay"], row["p90"])
+        for row in rows
+    }
+    events = [Event(b"k", value) for value in values(made)]
+    assert agrees(answer, events)
+    assert not agrees(answer, events[1:]) or "dep_delay" not in made[0]
+    assert not agrees({}, events)
+    assert len(table_of(answer).rows) == 4
+    shown = [each.plain for each in lines(answer)]
+    assert shown[0].startswith("EWR: mean delay") and shown[-1] == "└5  6  7  8  "
+    draw(answer, tmp_path / "delays.png")
+    assert (tmp_path / "delays.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_values_become_columns(spark: SparkSession, log: Log) -> None:
+    log.create(1)
+    log.write(0, [b'{"a": 1, "b": "x"}', b"{", b'{"b": "y"}'])
+    rows = decode_json(log.read(spark), "a int, b string").sort("offset").collect()
+    assert [(row["offset"], row["a"], row["b"], row["problem"]) for row in rows] == [
+        (0, 1, "x", None),
+        (1, None, None, "{"),
+        (2, None, "y", None),
+    ]
+
+
+AVRO_PROGRAM = """
+import json, sys
+from examples.decoding import decode_avro
+from dlog.spark.pipelines.session import running_session
+bootstrap, topic, jar, schema, head = sys.argv[1:]
+conf = {"spark.jars": jar, "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g"}
+with running_session("avro", master="local[1]", conf=conf) as spark:
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    records = spark.read.format("dlog").options(**options).load()
+    rows = decode_avro(records, schema, int(head)).sort("offset").collect()
+    print(json.dumps([[row["offset"], row["a"], row["b"]] for row in rows]))
+"""
+
+
+def _jar(artifact: str) -> Path:
+    """Fetch a jar from Maven Central, once."""
+    command = ["mvn", "-q", "-B", "dependency:get", f"-Dartifact={artifact}", "-Dtransitive=false"]
+    group, name, version = artifact.split(":")
+    path = Path.home() / ".m2" / "repository" / Path(*group.split(".")) / name / version
+    jar = path / f"{name}-{version}.jar"
+    if not jar.exists():
+        subprocess.run(command, check=True, timeout=PROCESS_S)
+    return jar
+
+
+def test_avro_values_become_columns_with_sparks_jar(log: Log) -> None:
+    fields = [{"name": "a", "type": "int"}, {"name": "b", "type": "string"}]
+    schema = json.dumps({"type": "record", "name": "r", "fields": fields})
+    log.create(1)
+    head = b"\0\0\0\0\7"
+    # Zigzag 1 is 2, and a string is its length and its bytes.
+    log.write(0, [head + b"\x02\x02x", head + b"\x03\x04yz", head + b"\xff"])
+    jar = str(_jar(AVRO))
+    done = subprocess.run(
+        [sys.executable, "-c", AVRO_PROGRAM, log.bootstrap, log.topic, jar, schema,
+         str(CONFLUENT_HEAD)],
+        env={**os.environ, **environment_of_workers()},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    assert found == [[0, 1, "x"], [1, -2, "yz"], [2, None, None]]
+
+
+def test_a_pipeline_below_spark_submit(spark: SparkSession, log: Log, tmp_path: Path) -> None:
+    make_topic(log, 50)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    command = [str(submit), "--master", "local[1]", "--driver-memory", "1g"]
+    command += ["--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.ui.enabled=false"]
+    command += ["--conf", "spark.sql.session.timeZone=Asia/Tokyo"]
+    command += [str(ROOT / "examples" / "pipeline.py"), "--bootstrap", log.bootstrap]
+    done = subprocess.run(
+        [*command, "archive", log.topic, "--to", str(tmp_path / "archive")],
+        env={**os.environ, **environment_of_workers()},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "archived 100 records in 1 batch" in done.stdout
+    assert_same(rows_of_archive(tmp_path / "archive"), rows_of_topic(spark, log))
