@@ -127,6 +127,15 @@ def test_subscriptions_by_name_pattern_and_partition(
     assert count(assign=json.dumps({log.topic: [1], other.topic: [0]})) == 7
 
 
+def test_a_view_of_sql_reads_a_topic(spark: SparkSession, log: Log) -> None:
+    log.create(1)
+    log.write(0, values(0, 5))
+    options = ", ".join(f"`{name}` '{value}'" for name, value in log.options().items())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW logged USING dlog OPTIONS ({options})")
+    (row,) = spark.sql("SELECT count(*), max(offset) FROM logged").collect()
+    assert tuple(row) == (5, 4)
+
+
 def test_an_empty_topic_has_no_rows(spark: SparkSession, log: Log) -> None:
     log.create(2)
     assert log.read(spark).count() == 0
