@@ -1,7 +1,7 @@
 """The archive that takes dlog to hosts where it is not installed.
 
-`python -m dlog.spark.bundle FILE.zip` writes one for `spark-submit --py-files`; `register` makes one
-of its own. Python imports from it:
+`python -m dlog.spark.bundle FILE.zip` writes one for `spark-submit --py-files`; `register` makes
+one by itself. Python imports from it:
 
     dlog/..., kio/...                        what runs, in Python
     pyspark_dlog.py                          by which Spark finds the source

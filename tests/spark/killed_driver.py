@@ -10,6 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from dlog.spark.source import DlogDataSource
+from tests.spark.streams import write_batch
 
 
 def main(folder: Path, options: dict[str, str]) -> None:
@@ -25,11 +26,7 @@ def main(folder: Path, options: dict[str, str]) -> None:
     session.dataSource.register(DlogDataSource)
     frame = session.readStream.format("dlog").options(**options).load()
     query = (
-        frame.writeStream.foreachBatch(
-            lambda batch, number: batch.write.mode("overwrite").parquet(
-                str(folder / "out" / f"batch={number}")
-            )
-        )
+        frame.writeStream.foreachBatch(lambda batch, number: write_batch(folder, batch, number))
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(processingTime="0 seconds")
         .start()

@@ -7,10 +7,12 @@ import json
 import logging
 import sys
 import tempfile
+import time
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+import dlog
 from dlog.spark import register
 from dlog.spark.executors import check_executors
 
@@ -39,7 +41,8 @@ def run(spark: SparkSession, bootstrap: str, topics: list[str], codec: str) -> d
         .start()
     )
     assert query.awaitTermination(100)
-    return {"read": sorted(int(row[0]) for row in found)}
+    assert sorted(int(row[0]) for row in found) == [*range(4000)]
+    return {"dlog": dlog.__file__}
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -49,9 +52,13 @@ def main(settings: dict[str, Any]) -> None:
     for name, value in settings["conf"].items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    started_s = time.monotonic()
     register(spark)
+    register(spark)
+    registered_s = time.monotonic() - started_s
     told = run(spark, settings["bootstrap"], settings["topics"], settings["codec"])
     told["executors"] = check_executors(spark)
+    told["register_s"] = registered_s
     spark.stop()
     print(json.dumps(told))
 

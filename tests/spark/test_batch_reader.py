@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_said_by_name(spark: SparkSession, log: Log) -> Non
     with pytest.raises(AnalysisException, match=r"does not exist|has no .*-7"):
         options = {"kafka.bootstrap.servers": log.bootstrap, "assign": f'{{"{log.topic}":[7]}}'}
         spark.read.format("dlog").options(**options).load().count()
-    with pytest.raises(AnalysisException, match="DLOG_CLUSTER_NOT_REACHED"):
+    with pytest.raises(AnalysisException, match="DLOG_CLUSTER_UNREACHABLE"):
         nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "300"}
         spark.read.format("dlog").options(subscribe="t", **nowhere).load().count()
 

@@ -1,0 +1,185 @@
+"""The planning of micro-batches by itself, without a JVM: what Spark's calls are answered."""
+
+import pickle
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
+
+from dlog.client.blocking import Admin
+from dlog.spark.errors import DataLossError, SparkSourceError
+from dlog.spark.source import DlogDataSource
+from dlog.spark.stream_reader import DlogStreamReader
+from tests.spark.log import Log
+
+ALL = ReadAllAvailable()
+LAX = {"failOnDataLoss": "false", "fetchOffset.retryIntervalMs": "1"}
+
+
+@pytest.fixture
+def readers() -> Iterator[list[DlogStreamReader]]:
+    """Collect readers, and close them in the end."""
+    made: list[DlogStreamReader] = []
+    yield made
+    for each in made:
+        each.stop()
+
+
+def reader_of(log: Log, readers: list[DlogStreamReader], **options: str) -> DlogStreamReader:
+    """Return a reader as Spark makes it."""
+    source = DlogDataSource(log.options(**{"startingOffsets": "earliest", **options}))
+    reader = source.streamReader(source.schema())
+    assert isinstance(reader, DlogStreamReader)
+    readers.append(reader)
+    return reader
+
+
+def spans(ranges: list[InputPartition]) -> list[str]:
+    return [str(each) for each in ranges]
+
+
+def test_a_batch_is_planned_alike_whenever_it_is_asked_for(
+    log: Log, readers: list[DlogStreamReader]
+) -> None:
+    log.create(2)
+    log.write(0, [b"x"] * 10)
+    first = reader_of(log, readers)
+    start = first.initialOffset()
+    assert start == {log.topic: {"0": 0, "1": 0}} == first.initialOffset()
+    end = first.latestOffset(start, ALL)
+    assert end == {log.topic: {"0": 10, "1": 0}} == first.reportLatestOffset()
+    wanted = [f"{log.topic}-0 [0, 10)"]
+    assert spans(first.partitions(start, end)) == wanted  # type: ignore[arg-type]
+    log.write(0, [b"x"] * 5)
+    later = pickle.loads(pickle.dumps(first))
+    readers.append(later)
+    assert spans(later.partitions(start, end)) == wanted
+    assert first.latestOffset(end, ALL) == {log.topic: {"0": 15, "1": 0}}
+    assert first.partitions(end, end) == []
+
+
+def test_the_present_end_is_that_of_the_first_question(
+    log: Log, readers: list[DlogStreamReader], admin: Admin
+) -> None:
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    reader = reader_of(log, readers, maxOffsetsPerTrigger="4")
+    default = reader.getDefaultReadLimit()
+    reader.prepareForTriggerAvailableNow()
+    offset, ends = reader.initialOffset(), list[Any]()
+    while not ends or offset != ends[-1]:
+        log.write(0, [b"late"])
+        if len(ends) == 1:
+            admin.create_partitions(log.topic, 2)
+        ends.append(offset)
+        offset = reader.latestOffset(offset, default)
+    log_ends = [end[log.topic] for end in ends]
+    assert log_ends == [{"0": 0}, {"0": 4}, {"0": 8}, {"0": 11}]
+
+
+def test_limits_are_those_of_the_options(log: Log, readers: list[DlogStreamReader]) -> None:
+    for options, limit in (
+        ({}, ReadAllAvailable()),
+        ({"maxOffsetsPerTrigger": "4"}, ReadMaxRows(4)),
+        ({"maxBytesPerTrigger": "5"}, ReadMaxBytes(5)),
+        ({"minOffsetsPerTrigger": "6"}, ReadMinRows(6)),
+        ({"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "4"}, ReadMaxRows(4)),
+    ):
+        assert reader_of(log, readers, **options).getDefaultReadLimit() == limit
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    reader = reader_of(log, readers, minOffsetsPerTrigger="3", maxOffsetsPerTrigger="4")
+    default = reader.getDefaultReadLimit()
+    offset, ends = reader.initialOffset(), list[Any]()
+    for _ in range(4):
+        offset = reader.latestOffset(offset, default)
+        ends.append(offset[log.topic]["0"])
+    assert ends == [4, 8, 8, 8]  # two are left: they wait
+    assert reader.latestOffset(offset, ALL) == {log.topic: {"0": 10}}  # unless all is wanted
+
+
+def test_a_new_life_of_a_topic_is_read_whole_and_nothing_twice(
+    log: Log, readers: list[DlogStreamReader], admin: Admin
+) -> None:
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    strict, lax = reader_of(log, readers), reader_of(log, readers, **LAX)
+    for each in (strict, lax):
+        each.initialOffset()
+    end = lax.latestOffset(lax.initialOffset(), ALL)
+    admin.delete_topic(log.topic)
+    log.create(1)
+    log.write(0, [b"y"] * 20)  # more than before: the ends alone would not tell
+    with pytest.raises(DataLossError, match=f"Topic {log.topic} has been deleted and created"):
+        strict.latestOffset(end, ALL)
+    anew = lax.latestOffset(end, ALL)
+    assert anew == {log.topic: {"0": 0}}
+    assert lax.partitions(end, anew) == []
+    last = lax.latestOffset(anew, ALL)
+    assert spans(lax.partitions(anew, last)) == [f"{log.topic}-0 [0, 20)"]  # type: ignore[arg-type]
+    assert lax.latestOffset(last, ALL) == last
+
+
+def test_what_retention_takes_before_the_first_batch_is_no_loss(
+    log: Log, readers: list[DlogStreamReader]
+) -> None:
+    log.create(1)
+    for _ in range(2):
+        log.write(0, [b"x"] * 10)
+    reader = reader_of(log, readers)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    log.trim(0, 10)
+    assert spans(reader.partitions(start, end)) == [f"{log.topic}-0 [10, 20)"]  # type: ignore[arg-type]
+    restarted = reader_of(log, readers)
+    with pytest.raises(DataLossError, match=r"COULD_NOT_READ_OFFSET_RANGE.*\[0, 10\)"):
+        restarted.partitions(start, end)
+
+
+def test_an_end_that_goes_back_is_a_loss(log: Log, readers: list[DlogStreamReader]) -> None:
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    ahead = {log.topic: {"0": 15}}
+    strict = reader_of(log, readers, **{"fetchOffset.retryIntervalMs": "1"})
+    end = strict.latestOffset(ahead, ALL)
+    with pytest.raises(DataLossError, match=r"PARTITION_OFFSET_CHANGED.*from 15 to 10"):
+        strict.partitions(ahead, end)
+    lax = reader_of(log, readers, **LAX)
+    assert lax.partitions(ahead, lax.latestOffset(ahead, ALL)) == []
+
+
+def test_partitions_of_a_topic_that_is_gone_are_named(
+    log: Log, readers: list[DlogStreamReader], admin: Admin
+) -> None:
+    log.create(2)
+    log.write(0, [b"x"] * 10)
+    start, end = {log.topic: {"0": 0, "1": 0}}, {log.topic: {"0": 10, "1": 0}}
+    strict, lax = reader_of(log, readers), reader_of(log, readers, **LAX)
+    admin.delete_topic(log.topic)
+    assert lax.latestOffset(end, ALL) == {}
+    began = time.monotonic()
+    assert lax.latestOffset(end, ALL) == {}
+    assert time.monotonic() - began < 1.5  # known to be missing: not waited for again
+    with pytest.raises(DataLossError, match=f"PARTITIONS_DELETED.*{log.topic}-0, {log.topic}-1"):
+        strict.partitions(end, {})
+    with pytest.raises(DataLossError, match=f"PARTITIONS_DELETED. Partitions {log.topic}-0 have"):
+        strict.partitions(start, end)
+    assert lax.partitions(start, end) == []
+
+
+def test_a_cluster_that_does_not_answer_is_given_up_in_time(
+    log: Log, readers: list[DlogStreamReader]
+) -> None:
+    nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "200"}
+    reader = reader_of(log, readers, **nowhere)
+    with pytest.raises(SparkSourceError, match="DLOG_CLUSTER_UNREACHABLE") as error:
+        reader.initialOffset()
+    assert "127.0.0.1:1" in str(error.value)
