@@ -10,6 +10,9 @@ import socket
 import sys
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from dlog.spark.errors import SparkSourceError
 from dlog.spark.errors_of_install import PACKAGES, not_installed
 
@@ -25,7 +28,7 @@ def check_executors(spark: Any) -> list[Facts]:
     count = max(1, context.defaultParallelism)
     try:
         found: list[Facts] = context.parallelize(range(count), count).map(_look()).collect()
-    except Exception as error:
+    except (PySparkException, Py4JError) as error:
         raise SparkSourceError(
             "DLOG_EXECUTOR_PYTHON",
             f"No Python task runs on the executors ({context.pythonExec}): {_why(error)}",

@@ -26,6 +26,8 @@ def register(
     """
     require_packages()
     # Not above: this module must be importable where these packages are missing.
+    from pyspark.errors import PySparkException
+
     from dlog.spark import shipping
     from dlog.spark.executors import check_executors
     from dlog.spark.source import DlogDataSource
@@ -39,7 +41,7 @@ def register(
         spark.conf.set(_PUSHDOWN, "true")
     try:
         spark.dataSource.register(DlogDataSource)
-    except Exception as error:
+    except PySparkException as error:
         # Spark has found it by itself, and lets nobody replace it then.
         if _EXISTS not in str(error):
             raise

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkFiles
+from pyspark.errors import PySparkException
 
 import dlog
 from dlog.spark.bundle import bundle_name, make_bundle
@@ -82,7 +83,7 @@ def _ship_as_artifact(spark: Any) -> None:
     archive = archive_of(dlog.__spec__) or _written(make_bundle())
     try:
         spark.addArtifacts(str(archive), pyfile=True)
-    except Exception as error:
+    except PySparkException as error:
         raise SparkSourceError(
             "DLOG_SHIPPING_FAILED",
             f"The server takes no artifacts: {error}",
