@@ -10,6 +10,7 @@ from bench.arena import DESCRIPTIONS
 # What the table shows of each row: metric -> heading, factor, format.
 METRICS: dict[str, tuple[str, float, str]] = {
     "mb_per_s": ("MB/s", 1, ",.0f"),
+    "mb_per_cpu_s": ("MB per CPU second", 1.0, ",.0f"),
     "records_per_s": ("records/s", 1, ",.0f"),
     "requests_per_s": ("requests/s", 1, ",.0f"),
     "p50_us": ("p50 µs", 1, ",.0f"),
@@ -120,6 +121,8 @@ SHOWN = {
     ),
     "spark-plan-1000": ("seconds",),
     "spark-micro-batch": ("batch_ms",),
+    "spark-archive-1k": ("records_per_s", "mb_per_s", "mb_per_cpu_s"),
+    "spark-replay-1k": ("records_per_s", "mb_per_s", "mb_per_cpu_s"),
 }
 Results = dict[str, Any]
 

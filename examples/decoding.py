@@ -17,7 +17,8 @@ def decode_json(records: DataFrame, schema: str) -> DataFrame:
     text = sf.col("value").cast("string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "problem"}
     parsed = sf.from_json(text, f"{schema}, problem string", options)
-    return records.withColumn("parsed", parsed).select(*_places(records), "parsed.*")
+    # Not `parsed.*`: the optimizer would parse the value once for each field.
+    return records.select(*_places(records), sf.inline(sf.array(parsed)))
 
 
 def decode_avro(records: DataFrame, schema: str, head_bytes: int = 0) -> DataFrame:
@@ -28,7 +29,7 @@ def decode_avro(records: DataFrame, schema: str, head_bytes: int = 0) -> DataFra
     from pyspark.sql.avro.functions import from_avro
 
     parsed = from_avro(_body(head_bytes), schema, {"mode": "PERMISSIVE"})
-    return records.withColumn("parsed", parsed).select(*_places(records), "parsed.*")
+    return records.select(*_places(records), sf.inline(sf.array(parsed)))
 
 
 def decode_protobuf(records: DataFrame, message: str, descriptor: bytes) -> DataFrame:
@@ -42,7 +43,7 @@ def decode_protobuf(records: DataFrame, message: str, descriptor: bytes) -> Data
     parsed = from_protobuf(
         sf.col("value"), message, options=options, binaryDescriptorSet=descriptor
     )
-    return records.withColumn("parsed", parsed).select(*_places(records), "parsed.*")
+    return records.select(*_places(records), sf.inline(sf.array(parsed)))
 
 
 def _body(head_bytes: int) -> Column:

@@ -18,6 +18,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from dlog.spark.settings import ClientSettings
+
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 CORES = 2
 Request = dict[str, Any]
@@ -151,6 +153,37 @@ class Job:
         plan = frame._jdf.queryExecution().toRdd()
         if plan.getNumPartitions() < 1:
             raise RuntimeError("there is nothing to read")
+
+    def _archive(self, request: Request) -> None:
+        """Archive all of a topic into a folder, in the place of what is there."""
+        from dlog.spark.pipelines.archive import ArchiveJob, archive
+
+        shutil.rmtree(request["folder"], ignore_errors=True)
+        settings = ClientSettings(bootstrap=self._options["kafka.bootstrap.servers"])
+        job = ArchiveJob(
+            topics=(request["topic"],),
+            folder=request["folder"],
+            settings=settings,
+            source=self._options,
+        )
+        _check(archive(self._spark, job).records, request)
+
+    def _replay(self, request: Request) -> None:
+        """Replay an archived topic into another one."""
+        from dlog.spark.pipelines.replay import ReplayJob, replay
+
+        job = ReplayJob(
+            folder=request["folder"],
+            topic=request["topic"],
+            target=request["target"],
+            settings=ClientSettings(bootstrap=self._options["kafka.bootstrap.servers"]),
+        )
+        _check(replay(self._spark, job).written, request)
+
+
+def _check(records: int, request: Request) -> None:
+    if records != request["records"]:
+        raise RuntimeError(f"{records} records, not {request['records']}")
 
 
 def main() -> int:

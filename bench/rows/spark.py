@@ -238,6 +238,41 @@ class MicroBatchRow(SparkRow):
         return {**result, "batch_ms": result["seconds"] / self.BATCHES * 1000}
 
 
+class PipelineRow(FilledRow):
+    """A pipeline over all of a topic: to Parquet, or from there into a fresh topic."""
+
+    def __init__(self, do: str, title: str) -> None:
+        super().__init__(
+            f"spark-{do}-1k", title, {"do": do}, value_bytes=1024, at_least=0, contenders=(OURS,)
+        )
+        self.targets = ()
+
+    def records(self, arena: Arena) -> int:
+        """Return how many records there are."""
+        return arena.pick(250_000, 50_000)
+
+    def run(self, arena: Arena, contender: str) -> Numbers:
+        """Do it once; what is replayed is archived before the first time."""
+        server, topic = self.server(arena, contender), self.topic(arena, contender)
+        records, folder = self.records(arena), str(server.folder / "spark-archive")
+        what = {"topic": topic, "records": records, "folder": folder}
+        if self._do["do"] == "archive":
+            return self._rated(self.ask(contender, "archive", **what), records)
+        if not (server.folder / "spark-archive").exists():
+            self.ask(contender, "archive", **what)
+        with arena.topic(server, PARTITIONS) as target:
+            result = self.ask(contender, "replay", **what, target=target)
+            there = arena.record_count(server, target, PARTITIONS)
+        if there != records:
+            raise RuntimeError(f"{there} of {records} records are there")
+        return self._rated(result, records)
+
+    def _rated(self, result: Numbers, records: int) -> Numbers:
+        found = _speeds(result, records, self._value_bytes)
+        cpu_s = result["jvm_cpu_s"] + result["python_cpu_s"]
+        return {**found, "mb_per_cpu_s": records * self._value_bytes / cpu_s / 1e6}
+
+
 SIZES = {"100": (100, "100-byte"), "1k": (1024, "1-KiB")}
 
 
@@ -280,4 +315,8 @@ def rows() -> list[Row]:
         SinkRow(f"spark-sink-{suffix}", f"Spark: batch write of {words} records", value_bytes=size)
         for suffix, (size, words) in SIZES.items()
     ]
-    return [*_batch_rows(), *_stream_rows(), *sinks, PlanRow(), MicroBatchRow()]
+    pipelines = [
+        PipelineRow("archive", "Spark: archive of 1-KiB records to Parquet (zstd)"),
+        PipelineRow("replay", "Spark: replay of archived 1-KiB records into a topic"),
+    ]
+    return [*_batch_rows(), *_stream_rows(), *sinks, PlanRow(), MicroBatchRow(), *pipelines]

@@ -226,4 +226,4 @@ def test_filters_read_less_and_leave_the_same_rows(spark: SparkSession, log: Log
 def filters_of_spark(frame: DataFrame) -> str:
     """Return what Spark filters behind the source."""
     plan = frame._jdf.queryExecution().executedPlan().toString()
-    return "".join(line for line in plan.splitlines() if "Filter" in line)
+    return "".join(line for line in plan.splitlines() if "Filter (" in line)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from dlog.client.blocking import Admin, Producer
+from dlog.client.blocking import Admin, Consumer, Producer
 from tests.daemon.process import environment
 from tests.spark.log import Log, Row, rows_of
 from tests.spark.streams import Stream, until
@@ -222,3 +223,45 @@ def workers() -> list[psutil.Process]:
 def _is_forked(process: psutil.Process) -> bool:
     parent = process.parent()
     return parent is not None and "pyspark.daemon" in parent.cmdline()
+
+
+def test_the_sink_goes_on_while_leaders_die(spark: SparkSession, sandbox: Sandbox) -> None:
+    """No task fails, and producers are idempotent: each record is there, and once."""
+    # Each restart of a node takes its time: one is enough to see it.
+    shares = (0.1, 0.5) if "DLOG_SPARK_LONG" in os.environ else (0.2,)
+    count = 75_000 * len(shares)
+    with topic_of(sandbox, "sink") as log:
+        rows = spark.range(0, count, 1, 4).selectExpr(
+            "cast(id as string) as key", "rpad(cast(id as string), 100, '.') as value"
+        )
+        # So little is under way at once that a kill hits much that is still to come.
+        options = {
+            "kafka.bootstrap.servers": log.bootstrap,
+            "topic": log.topic,
+            "kafka.buffer.memory": "200000",
+            "kafka.batch.size": "20000",
+        }
+        seen: list[int] = []
+        with Consumer(log.bootstrap, log.topic) as reader:
+
+            def written() -> int:
+                return sum(reader.end_offsets().values())
+
+            def kill() -> None:
+                for share in shares:
+                    deadline = time.monotonic() + WAIT_S
+                    while written() < share * count and time.monotonic() < deadline:
+                        time.sleep(0.02)  # another process: there is no event to wait for
+                    victim = leader(log, 0)
+                    sandbox.kill(victim)
+                    seen.append(written())
+                    sandbox.restart(victim)
+
+            killing = threading.Thread(target=kill, daemon=True)
+            killing.start()
+            rows.write.format("dlog").options(**options).mode("append").save()
+            killing.join(2 * WAIT_S)
+        # Each kill hit records on their way.
+        assert len(seen) == len(shares) and count / 10 <= min(seen) <= max(seen) < count, seen
+        found = Counter(bytes(row[0]) for row in log.read(spark).select("value").collect())
+        assert found == Counter((b"%d" % number).ljust(100, b".") for number in range(count))

@@ -9,6 +9,7 @@ from dlog.errors import UnknownTopicOrPartitionError
 from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.pipelines.archive import archive
 from dlog.spark.pipelines.folders import HadoopFolder, LocalFolder
+from dlog.spark.pipelines.jobs import JobFrame, run_every
 from dlog.spark.pipelines.manifest import DamagedArchiveError
 from dlog.spark.pipelines.storing import Archive
 from tests.spark.archives import (
@@ -165,3 +166,25 @@ def test_a_folder_without_manifest_in_the_way_is_named(
     (tmp_path / "batch=00000000").mkdir()
     with pytest.raises(DamagedArchiveError, match="Batch 0 has a folder"):
         archive(spark, job_of(log, tmp_path))
+
+
+def test_a_job_that_runs_again_and_again(spark: SparkSession, log: Log, tmp_path: Path) -> None:
+    make_topic(log, 20)
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            raise Died
+        fill(log, 5)
+
+    prom = tmp_path / "archive.prom"
+    frame = JobFrame(pipeline="archive", job="a", metrics_path=prom)
+    job = job_of(log, tmp_path / "a")
+    with pytest.raises(Died):
+        run_every(frame, lambda session, tell: archive(session, job, tell), 3600.0, wait=wait)
+    assert all(3000 < each <= 3600 for each in waits)
+    assert_same(rows_of_archive(tmp_path / "a"), rows_of_topic(spark, log))
+    text = prom.read_text()
+    assert 'dlog_pipeline_runs_total{job="a",pipeline="archive"} 2.0' in text
+    assert 'dlog_pipeline_records_total{job="a",pipeline="archive"} 50.0' in text

@@ -1,5 +1,8 @@
 """Metrics of jobs: counted, kept in a file over runs, served; all of them documented."""
 
+import json
+import re
+import socket
 import urllib.request
 from pathlib import Path
 
@@ -8,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dlog.spark.pipelines.events import BatchDone, Ended, Event, Found, Phase
 from dlog.spark.pipelines.metrics import METRICS, JobMetrics, Names, exported
+from scripts.dashboard import dashboard
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = Names("archive", 'fl"ights')
@@ -85,8 +89,6 @@ def test_a_scrape_gives_the_same(unused_port: int) -> None:
 
 @pytest.fixture
 def unused_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -95,5 +97,19 @@ def unused_port() -> int:
 
 def test_every_metric_is_documented_and_on_the_dashboard() -> None:
     text = (ROOT / "docs" / "operating" / "metrics.md").read_text(encoding="utf-8")
+    shown = json.dumps(dashboard())
     for name, (kind, doc) in METRICS.items():
         assert f"| `{name}` | {kind} | `pipeline`, `job` | {doc} |" in text
+        assert name in shown
+
+
+def test_the_dashboard_is_what_its_program_writes() -> None:
+    text = (ROOT / "grafana" / "pipelines.json").read_text(encoding="utf-8")
+    assert json.loads(text) == dashboard(), "run: python -m scripts.dashboard > grafana/..."
+    panels = [each for each in dashboard()["panels"] if each["type"] != "row"]
+    queries = [target["expr"] for each in panels for target in each["targets"]]
+    named = set(re.findall(r"dlog_pipeline_\w+", " ".join(queries)))
+    assert named == set(METRICS)
+    assert all(query.count("(") == query.count(")") and "{s}" not in query for query in queries)
+    places = [(each["gridPos"]["x"], each["gridPos"]["y"]) for each in panels]
+    assert len(set(places)) == len(panels)

@@ -170,7 +170,7 @@ class _Run:
         task = ReplayTask(
             settings=job.settings, topic=job.target, bases=dict(bases), compression=job.compression
         )
-        tasks = min(len(bases), 4 * self._spark.sparkContext.defaultParallelism)
+        tasks = min(len(bases), int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))
         results = (
             placed.repartitionById(tasks, sf.col("target") % tasks)
             .sortWithinPartitions("target", "partition", "offset")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from dlog.spark.source import DlogDataSource
+from dlog.spark import registration
 
 MASTER = "local[*]"
 SETTINGS: Mapping[str, str] = {
@@ -29,7 +29,7 @@ def running_session(
     """
     active = SparkSession.getActiveSession()
     if active is not None:
-        register(active)
+        registration.register(active)
         yield active
         return
     # Workers take the first python3 of the PATH otherwise, which may not have pyarrow.
@@ -43,12 +43,7 @@ def running_session(
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     try:
-        register(session)
+        registration.register(session)
         yield session
     finally:
         session.stop()
-
-
-def register(spark: SparkSession) -> None:
-    """Make the data source known to a session."""
-    spark.dataSource.register(DlogDataSource)

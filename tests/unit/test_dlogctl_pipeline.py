@@ -1,0 +1,98 @@
+"""`dlogctl pipeline`: what its options mean, without Spark; jobs that run again and again."""
+
+import importlib.util
+from typing import Any
+
+import click
+import pytest
+
+from dlogctl import exit_codes
+from dlogctl.__main__ import main
+from dlogctl.commands.pipeline_audit import Place, parse_place
+from dlogctl.pipeline_options import NEEDED, Job, _tell, module, take_address, take_pairs
+from dlogctl.settings import Settings
+
+CONTEXT: Any = None
+
+
+@pytest.mark.parametrize(
+    ("text", "topic", "place"),
+    [
+        ("events", None, Place("events", "", "")),
+        ("events@h1:9092,h2:9092", None, Place("events", "h1:9092,h2:9092", "")),
+        ("archive:/srv/a@b", "events", Place("events", "", "/srv/a@b")),
+        ("archive:s3a://bucket/x", "t", Place("t", "", "s3a://bucket/x")),
+    ],
+)
+def test_places_of_audits(text: str, topic: str | None, place: Place) -> None:
+    assert parse_place(text, topic) == place
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("audit archive:/srv/a", "which topic of it? Name it with --topic"),
+        ("audit archive:/srv/a archive:/srv/b", "which topic of it? Name it with --topic"),
+        ("audit t --ignore offset", "'offset' is not one of"),
+        ("archive t t --to /x", "name each topic once"),
+        ("archive t", "Missing option '--to'"),
+        ("archive t --to /x --every soon", "'soon' is no time"),
+        ("archive t --to /x --conf spark.x", "'spark.x' is not KEY=VALUE"),
+        ("archive t --to /x --metrics-address here", "'here' is not HOST:PORT"),
+        ("replay /x --topic t --to u --place everywhere", "'everywhere' is not one of"),
+    ],
+)
+def test_wrong_usage_is_told_before_spark_starts(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", *line.split()]) == exit_codes.USAGE
+    told = capsys.readouterr().err
+    assert said in told and len(told.splitlines()) == 1
+
+
+def test_options_of_the_source_and_addresses() -> None:
+    assert take_pairs(CONTEXT, CONTEXT, ("a=b=c", "d=")) == {"a": "b=c", "d": ""}
+    assert take_address(CONTEXT, CONTEXT, "9100") == ("127.0.0.1", 9100)
+    assert take_address(CONTEXT, CONTEXT, "0.0.0.0:9100") == ("0.0.0.0", 9100)
+    job = Job(
+        master=None,
+        conf={},
+        source={"dlog.tls.ca": "/etc/ca.pem"},
+        job=None,
+        metrics_path=None,
+        metrics_address=None,
+        quiet=True,
+    )
+    settings = Settings(environ={}, given={"bootstrap": "h1:9092,h2:9093"})
+    assert job.options(settings) == {
+        "kafka.bootstrap.servers": "h1:9092,h2:9093",
+        "dlog.tls.ca": "/etc/ca.pem",
+    }
+    frame = job.frame("archive", "a+b")
+    assert (frame.pipeline, frame.job, frame.master) == ("archive", "a+b", None)
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+
+    def without(name: str, *more: Any) -> Any:
+        return None if name == "pyspark" else real(name, *more)
+
+    assert "pyspark" in NEEDED
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    with pytest.raises(click.ClickException, match=r"need pyspark, .*pip install 'dlog\[spark\]'"):
+        module("archive")
+
+
+def test_progress_is_a_line_for_each_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    events = module("events")
+    _tell(events.Phase(name="planned", batch=1))
+    _tell(
+        events.BatchDone(
+            batch=7, records=5000, record_bytes=2048, offsets=5001, files=2, seconds=2.0, lag=9,
+            lost=1,
+        )
+    )  # fmt: skip
+    assert capsys.readouterr().err == (
+        "batch 7: 5,000 records, 2.0 KiB, 2 s, 2,500 records/s, 1 offset lost; 9 left\n"
+    )
