@@ -56,10 +56,10 @@ def read_range(
     rows = RowMaker(schema, wanted.topic, wanted.partition)
     if not len(wanted):
         return
-    _settle_worker()
     with contextlib.closing(_packed(settings, wanted, fail_on_data_loss)) as found:
         for packed in found:
             yield from rows.make(packed.views, packed.start_offset, wanted.end_offset)
+    _settle_worker()
 
 
 @cache
@@ -76,7 +76,14 @@ def _settle_worker() -> None:
 def _packed(
     settings: ClientSettings, wanted: OffsetRange, fail_on_data_loss: bool
 ) -> Generator[Packed]:
-    reader = _borrow(settings)
+    try:
+        reader = _borrow(settings)
+    except (OSError, ValueError) as error:
+        raise SparkSourceError(
+            "DLOG_READ_FAILED",
+            f"{_name(wanted)} could not be read: {error}.",
+            "The files that dlog.tls names must be there on every host that runs a task.",
+        ) from error
     is_sound = False
     try:
         reading = _RangeReading(reader, settings, wanted, fail_on_data_loss)
@@ -102,7 +109,7 @@ class _Reader:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.thread = LoopThread("dlog-spark-reader")
-        self.thread.start()
+        connection = settings.connection()
         size = settings.partition_bytes_max
         limits = FetchLimits(
             prefetch_bytes_max=_PREFETCH_ANSWERS * size,
@@ -116,11 +123,16 @@ class _Reader:
             return RangeReader(
                 settings.bootstrap,
                 limits=limits,
-                connection=settings.connection(),
+                connection=connection,
                 policy=RetryPolicy(deadline_s=settings.deadline_s),
             )
 
-        self.ranges = self.thread.call(make)
+        self.thread.start()
+        try:
+            self.ranges = self.thread.call(make)
+        except ValueError:
+            self.thread.close()
+            raise
 
     def close(self) -> None:
         """End the thread and all connections."""

@@ -13,7 +13,7 @@ from dlog.errors import NotLeaderOrFollowerError, TopicAuthorizationFailedError
 from dlog.spark import task
 from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.ranges import OffsetRange
-from dlog.spark.settings import ClientSettings
+from dlog.spark.settings import ClientSettings, TlsSettings
 from dlog.wire.apis import ApiKey
 from tests.fakes.batches import ABORT, COMMIT, batch, damaged, marker
 from tests.fakes.log_nodes import LogNodes
@@ -344,3 +344,17 @@ def test_nobody_answers() -> None:
             await read(servers, 0, 9, deadline_s=0.4)
 
     play(work)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"tls": TlsSettings(ca_path="/no/such/file.pem")}, "No such file"),
+        ({"bootstrap": "nonsense"}, "nonsense"),
+    ],
+)
+def test_settings_that_lead_nowhere(changes: dict[str, object], why: str) -> None:
+    given = ClientSettings(**{"bootstrap": "127.0.0.1:1", **changes})  # type: ignore[arg-type]
+    wanted = OffsetRange(topic="t", partition=0, start_offset=0, end_offset=9)
+    with pytest.raises(SparkSourceError, match=rf"DLOG_READ_FAILED.*t-0 \[0, 9\).*{why}"):
+        next(task.read_range(given, wanted, OFFSETS, fail_on_data_loss=True))
