@@ -1,5 +1,6 @@
-"""A batch whose head was read and whose records are plain bytes, and which columns are wanted of it:
-what the inner loops take.
+"""A batch whose head was read and whose records are plain bytes: what the inner loops take.
+
+Beside it, which columns of records are wanted.
 
 Pure values; made by `dlog.batch.decoding`, read by `dlog.batch._pure` and by the C in csrc/.
 """

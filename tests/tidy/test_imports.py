@@ -89,6 +89,8 @@ def test_no_star_import_and_nothing_but_the_version_from_a_package_root() -> Non
             if not isinstance(node, ast.ImportFrom):
                 continue
             names = {alias.name for alias in node.names}
+            if target == "dlog.spark" and names == {"register"}:
+                continue  # what jobs say
             is_root = modules[target].path.name == "__init__.py"
             if "*" in names or (is_root and names - {"__version__"}):
                 found.append(f"{source.at(node)}: from {target} import {', '.join(sorted(names))}")
