@@ -1,9 +1,5 @@
-"""Spark Connect: a client, and a server that has dlog installed, or not.
+"""Spark Connect: a client, and a server that has dlog installed, or not."""
 
-Needs `pip install 'pyspark[connect]'`, which is in no extra of the tests: it is large.
-"""
-
-import importlib.util
 import json
 import os
 import subprocess
@@ -22,10 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240
 PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import runpy; "
 PROGRAM += "runpy.run_module('tests.spark.connect_job', run_name='__main__')"
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("grpc") is None, reason="pyspark[connect] is not installed"
-)
 
 
 @pytest.fixture
