@@ -1,6 +1,4 @@
-"""A batch whose head was read and whose records are plain bytes: what the inner loops take.
-
-Beside it, which columns of records are wanted.
+"""What the inner loops take: batches whose records are plain bytes, and which columns to make.
 
 Pure values; made by `dlog.batch.decoding`, read by `dlog.batch._pure` and by the C in csrc/.
 """

@@ -76,7 +76,8 @@ def _request(plan: FetchPlan, asked: _AskedByKey, limits: FetchLimits) -> FetchR
     for (key, partition), each in asked.items():
         cursor = each.cursor
         epoch = cursor.leader.leader_epoch if cursor.leader is not None else UNKNOWN
-        entry = (partition, epoch, each.offset, cursor.fetch_epoch, UNKNOWN, size)
+        room = cursor.bytes_to_end(size)
+        entry = (partition, epoch, each.offset, cursor.fetch_epoch, UNKNOWN, room)
         topics.setdefault(key, []).append(entry)
     return FetchRequest(
         replica_id=CONSUMER,

@@ -21,6 +21,7 @@ UNKNOWN = -1
 NO_END = 2**63 - 1
 NO_COLUMNS = decode_columns([])
 
+_GUESS_FACTOR, _GUESS_BYTES_MIN = 1.25, 64 * 1024
 _EMPTY_ANSWERS_ENOUGH = 2
 """So many answers without data, though the log goes on behind the end, and nothing is left there:
 the last records were compacted away."""
@@ -64,6 +65,7 @@ class Cursor:
         "log_start_offset",
         "position",
         "position_epoch",
+        "record_bytes",
         "replica_id",
         "replica_until_s",
         "retry_at_s",
@@ -86,6 +88,8 @@ class Cursor:
         # Nothing is fetched from here on; batches that begin before it come whole.
         self.end_offset = end_offset
         self.empty_count = 0
+        # What the records up to the end take, as far as that can be guessed; 0: as much as may be.
+        self.record_bytes = 0.0
         # Of the next record to hand out, and the epoch of the batch before it.
         self.position = position
         self.position_epoch = UNKNOWN
@@ -148,11 +152,20 @@ class Cursor:
             and self.fetch_offset < self.end_offset
         )
 
+    def bytes_to_end(self, bytes_max: int) -> int:
+        """Return how much to ask for, so that little comes that lies behind the end."""
+        if not self.record_bytes:
+            return bytes_max
+        guess = (self.end_offset - self.fetch_offset) * self.record_bytes * _GUESS_FACTOR
+        return min(bytes_max, int(guess) + _GUESS_BYTES_MIN)
+
     # What comes in
 
     def add(self, chunk: Chunk) -> None:
         """Take in what was fetched from `fetch_offset` on."""
         if chunk.end_offset > self.fetch_offset:
+            if self.record_bytes:
+                self.record_bytes = chunk.size_bytes / (chunk.end_offset - self.fetch_offset)
             self.empty_count = 0
             self.fetch_offset = chunk.end_offset
             self.fetch_epoch = chunk.leader_epoch

@@ -18,6 +18,10 @@ from dlog.errors import DlogError, UnknownTopicOrPartitionError
 from dlog.transport import ConnectionOptions
 from dlog.types import PartitionId, TopicPartition
 
+RECORD_BYTES_GUESS = 4096.0
+"""Of a partition that was not read yet: a small range does not bring megabytes behind its end."""
+REMEMBERED_MAX = 10_000
+
 
 class RangeReader:
     """Reads one range at a time. Owner: one event loop, one task. Life: until `close`."""
@@ -42,6 +46,8 @@ class RangeReader:
         )
         self._reading = Reading(settings, asyncio.get_running_loop())
         self._cursor: Cursor | None = None
+        # What records took when a range of the partition was read last.
+        self._record_bytes: dict[TopicPartition, float] = {}
 
     async def close(self) -> None:
         """Stop reading and close all connections. Idempotent."""
@@ -61,12 +67,17 @@ class RangeReader:
             if key not in await self._reading.partitions_of(topic):
                 raise UnknownTopicOrPartitionError(f"{key} does not exist")
         self._cursor = Cursor(key, start_offset, end_offset)
+        self._cursor.record_bytes = self._record_bytes.get(key, RECORD_BYTES_GUESS)
         self._reading.fetcher.add([self._cursor])
 
     async def end(self) -> None:
         """Read no more of the range, and forget what is at hand of it."""
         if self._cursor is not None:
-            self._reading.fetcher.remove([self._cursor.topic_partition])
+            key = self._cursor.topic_partition
+            if len(self._record_bytes) >= REMEMBERED_MAX:
+                self._record_bytes.clear()
+            self._record_bytes[key] = self._cursor.record_bytes
+            self._reading.fetcher.remove([key])
             self._cursor = None
 
     async def take(self, timeout_s: float) -> Packed | None:

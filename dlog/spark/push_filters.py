@@ -59,13 +59,7 @@ class Kept:
         end = min(wanted.end_offset, self.offset_high + 1)
         if not self.has(wanted.topic, wanted.partition) or start >= end:
             return replace(wanted, end_offset=wanted.start_offset)
-        is_whole = start == wanted.start_offset
-        return replace(
-            wanted,
-            start_offset=start,
-            end_offset=end,
-            is_from_earliest=wanted.is_from_earliest and is_whole,
-        )
+        return replace(wanted, start_offset=start, end_offset=end)
 
 
 def keep(kept: Kept, wanted: Filter) -> tuple[Kept, bool]:

@@ -71,14 +71,6 @@ def _cut(whole: OffsetRange, count: int) -> Sequence[OffsetRange]:
         # The last one takes what rounding left over.
         end = start + (whole.end_offset - start) // (count - index)
         if end > start:
-            is_first = start == whole.start_offset
-            parts.append(
-                replace(
-                    whole,
-                    start_offset=start,
-                    end_offset=end,
-                    is_from_earliest=whole.is_from_earliest and is_first,
-                )
-            )
+            parts.append(replace(whole, start_offset=start, end_offset=end))
         start = end
     return parts

@@ -15,12 +15,15 @@ _EXISTS = "DATA_SOURCE_ALREADY_EXISTS"
 def register(
     spark: Any, *, pushdown: bool = False, ship: bool = True, check: bool | None = None
 ) -> None:
-    """Make `format("dlog")` work in all of a session's processes. Idempotent.
+    """Make `format("dlog")` work in all of a session's processes, and in this thread. Idempotent.
 
     `ship` takes dlog to executors where it is not installed. `check` runs a small job that looks
     whether their Python has what is needed; None: where it may be another one than this. `pushdown`
     lets readers with the option `pushFilters` get filters, by a conf of the session that other
     Python data sources heed, too.
+
+    A thread that the program starts itself has no session of its own to look the source up in: call
+    this there as well.
 
     Raises SparkSourceError that says what is missing where.
     """
@@ -29,14 +32,17 @@ def register(
     from pyspark.errors import PySparkException
 
     from dlog.spark import shipping
-    from dlog.spark.executors import check_executors
     from dlog.spark.source import DlogDataSource
 
     classic = not shipping.is_connect(spark)
     if ship:
         shipping.ship(spark)
     if classic and (not shipping.same_python_everywhere(spark) if check is None else check):
+        from dlog.spark.executors import check_executors  # py4j's, which Connect does without
+
         check_executors(spark)
+    if classic:
+        spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
     if pushdown:
         spark.conf.set(_PUSHDOWN, "true")
     try:

@@ -13,7 +13,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkFiles
 from pyspark.errors import PySparkException
 
 import dlog
@@ -101,6 +100,8 @@ def _written(content: bytes) -> Path:
 
 def link_streaming_files() -> None:
     """Let the planner of streaming queries find what `addPyFile` added, ours and the user's."""
+    from pyspark import SparkFiles  # a client of Spark Connect may not have it
+
     root = SparkFiles.getRootDirectory()
     link = os.path.join(root, _STREAMING)
     if not os.path.lexists(link):

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
+from pyspark.taskcontext import TaskContext
 
 from dlog.spark.errors import SparkSourceError
 from dlog.spark.settings import ClientSettings

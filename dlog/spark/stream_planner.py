@@ -15,7 +15,7 @@ from dlog.spark.loss import on_loss, plan_stream, report_recreated
 from dlog.spark.offsets import Earliest, PartitionOffsets
 from dlog.spark.options import ReadOptions
 from dlog.spark.ranges import OffsetRange, split_ranges
-from dlog.types import TopicPartition
+from dlog.types import ZERO_TOPIC_ID, TopicPartition
 
 Offsets = dict[TopicPartition, int]
 
@@ -115,7 +115,7 @@ class StreamPlanner:
         anew = []
         for topic, topic_id in assigned.topic_ids.items():
             ids = self._topic_ids.setdefault(topic, [])
-            if topic_id in ids:
+            if topic_id in ids or topic_id == ZERO_TOPIC_ID:  # older clusters tell no ids
                 continue
             if ids and topic in begun:
                 report_recreated(topic, self._lose)

@@ -5,11 +5,15 @@ its connections and what it knows of the cluster, stays for the next one. `dlog.
 leaders that change and nodes that are lost; here it is decided what a gap means to a query.
 """
 
+import atexit
 import contextlib
+import gc
 import logging
 from collections.abc import Generator, Iterator
+from functools import cache
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from dlog.client.fetch_plan import FetchLimits
 from dlog.client.gaps import Gap, GapError, GapReason
@@ -52,9 +56,21 @@ def read_range(
     rows = RowMaker(schema, wanted.topic, wanted.partition)
     if not len(wanted):
         return
+    _settle_worker()
     with contextlib.closing(_packed(settings, wanted, fail_on_data_loss)) as found:
         for packed in found:
             yield from rows.make(packed.views, packed.start_offset, wanted.end_offset)
+
+
+@cache
+def _settle_worker() -> None:
+    """Take what a worker of Spark has loaded out of the garbage collector's sight, once.
+
+    Spark collects all garbage after each task: that goes through every object of every module that
+    is imported, for 50 ms or more, and none of them is garbage.
+    """
+    if TaskContext.get() is not None:
+        gc.freeze()
 
 
 def _packed(
@@ -225,6 +241,7 @@ def _give_back(settings: ClientSettings, reader: _Reader, *, is_sound: bool) -> 
         _idle.pop(0)[1].close()
 
 
+@atexit.register
 def close_idle() -> None:
     """Close what is kept for the next task."""
     while _idle:

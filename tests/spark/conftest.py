@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dlog.client.blocking import Admin
-from dlog.spark import register
+from dlog.spark.registration import register
 from tests.daemon.process import DaemonProcess, daemon
 from tests.spark.log import Log
 

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from dlog.spark import register
+from dlog.spark.registration import register
 
 
 def main(settings: dict[str, Any]) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import dlog
-from dlog.spark import register
 from dlog.spark.executors import check_executors
+from dlog.spark.registration import register
 
 
 def run(spark: SparkSession, bootstrap: str, topics: list[str], codec: str) -> dict[str, Any]:

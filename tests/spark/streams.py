@@ -41,6 +41,8 @@ class Stream:
         self.log = log
         self.folder = folder
         folder.mkdir(exist_ok=True)
+        self.failing: set[int] = set()
+        """Batches that end the query instead of being written."""
         self.options: Mapping[str, str] = options
 
     def start(self, available_now: bool = True, /, **more: str) -> StreamingQuery:
@@ -58,6 +60,8 @@ class Stream:
         return writer.trigger(processingTime="0 seconds").start()
 
     def _write(self, frame: DataFrame, batch: int) -> None:
+        if batch in self.failing:
+            raise RuntimeError(f"batch {batch} fails as the test wants it")
         write_batch(self.folder, frame, batch)
 
     def run(self, **more: str) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dlog.client.blocking import Admin
 from dlog.compression import Codec
@@ -127,6 +127,15 @@ def test_subscriptions_by_name_pattern_and_partition(
     assert count(assign=json.dumps({log.topic: [1], other.topic: [0]})) == 7
 
 
+def test_a_view_of_sql_reads_a_topic(spark: SparkSession, log: Log) -> None:
+    log.create(1)
+    log.write(0, values(0, 5))
+    options = ", ".join(f"`{name}` '{value}'" for name, value in log.options().items())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW logged USING dlog OPTIONS ({options})")
+    (row,) = spark.sql("SELECT count(*), max(offset) FROM logged").collect()
+    assert tuple(row) == (5, 4)
+
+
 def test_an_empty_topic_has_no_rows(spark: SparkSession, log: Log) -> None:
     log.create(2)
     assert log.read(spark).count() == 0
@@ -175,13 +184,11 @@ def test_records_that_go_before_a_task_reads_them(spark: SparkSession, log: Log)
     for first in (0, 10, 20):
         log.write(0, values(first, 10))
     from_start = {"startingOffsets": at_offsets(log, p0=0)}
-    strict, lax = (
-        log.read(spark, **from_start),
-        log.read(spark, failOnDataLoss="false", **from_start),
-    )
-    earliest = log.read(spark)
-    for frame in (strict, lax, earliest):
-        assert frame.rdd.getNumPartitions() == 1  # planned now, read later
+    strict = log.read(spark, **from_start)
+    lax = log.read(spark, failOnDataLoss="false", **from_start)
+    earliest = log.read(spark, minPartitions="3")
+    # Planned now, read later.
+    assert [each.rdd.getNumPartitions() for each in (strict, lax, earliest)] == [1, 1, 3]
     log.trim(0, 20)
     with pytest.raises(PythonException, match="COULD_NOT_READ_OFFSET_RANGE"):
         strict.rdd.count()
@@ -194,6 +201,7 @@ def test_filters_read_less_and_leave_the_same_rows(spark: SparkSession, log: Log
     for partition in range(3):
         for day in (20_000, 20_001):
             log.write(partition, values(0, 50), timestamp_ms=on_day(day))
+    every = log.read(spark).cache()
     for condition, tasks in (
         ("partition = 1", 1),
         ("partition in (0, 2) and offset >= 40 and offset < 60", 2),
@@ -205,12 +213,17 @@ def test_filters_read_less_and_leave_the_same_rows(spark: SparkSession, log: Log
         ("partition = 5", 1),
     ):
         frame = log.read(spark, pushFilters="true").where(condition)
-        assert rows_of(frame) == rows_of(log.read(spark).where(condition)), condition
+        assert rows_of(frame) == rows_of(every.where(condition)), condition
         assert frame.rdd.getNumPartitions() == tasks, condition
-    plan = log.read(spark, pushFilters="true").where("partition = 1 and offset < 3")
-    assert (
-        "partition"
-        not in str(plan._jdf.queryExecution().executedPlan().toString())
-        .partition("Filter")[2]
-        .partition("\n")[0]
-    )
+    exact = "partition = 1 and offset < 3"
+    assert "offset" in filters_of_spark(log.read(spark).where(exact))
+    assert "offset" not in filters_of_spark(log.read(spark, pushFilters="true").where(exact))
+    late = log.read(spark, pushFilters="true").where("timestamp > '2024-10-05'")
+    assert "timestamp" in filters_of_spark(late)
+    every.unpersist()
+
+
+def filters_of_spark(frame: DataFrame) -> str:
+    """Return what Spark filters behind the source."""
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    return "".join(line for line in plan.splitlines() if "Filter (" in line)

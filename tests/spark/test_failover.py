@@ -8,21 +8,25 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from dlog.client.blocking import Admin, Producer
+from dlog.client.blocking import Admin, Consumer, Producer
 from tests.daemon.process import environment
-from tests.spark.log import Log, rows_of
+from tests.spark.log import Log, Row, rows_of
 from tests.spark.streams import Stream, until
 
 WAIT_S = 60.0
 VALUE = b"x" * 500
 PARTITIONS = 3
+BATCH_BYTES = 20_000
+KILLS = int(os.environ.get("DLOG_SPARK_KILLS", "2"))
 
 
 class Sandbox:
@@ -121,8 +125,8 @@ def test_a_stream_goes_on_while_leaders_die(
         writer.start()
         query = stream.start(False)
         try:
-            for partition in (0, 1):
-                victim, count = leader(log, partition), len(stream.rows())
+            for number in range(KILLS):
+                victim, count = leader(log, number % PARTITIONS), len(stream.rows())
                 until(query, lambda: len(stream.rows()) > count)  # noqa: B023
                 sandbox.kill(victim)
                 count = writer.count
@@ -137,25 +141,127 @@ def test_a_stream_goes_on_while_leaders_die(
         assert stream.rows() == sorted(log.rows)
 
 
+def fill(log: Log, count: int = 20_000) -> None:
+    """Write what a query takes seconds for that fetches little at a time."""
+    with Producer(log.bootstrap, acks="all", batch_bytes=BATCH_BYTES) as producer:
+        for partition in range(PARTITIONS):
+            producer.send_many(log.topic, [VALUE] * count, partition=partition).result()
+            log.rows += [(partition, offset, VALUE) for offset in range(count)]
+
+
+class Reading(threading.Thread):
+    """A batch query, so slow that there is time to do harm."""
+
+    def __init__(self, spark: SparkSession, log: Log) -> None:
+        super().__init__(daemon=True)
+        # So small answers that a task asks hundreds of times.
+        self.frame = log.read(spark, **{"kafka.max.partition.fetch.bytes": str(BATCH_BYTES)})
+        self.rows: list[Row] = []
+        self.tracker = spark.sparkContext.statusTracker()
+
+    def run(self) -> None:
+        """Read all."""
+        self.rows = rows_of(self.frame)
+
+    def wait_for_tasks(self, count: int) -> None:
+        """Return when so many tasks run."""
+        deadline = time.monotonic() + WAIT_S
+        while sum(map(self._active, self.tracker.getActiveStageIds())) < count:
+            assert time.monotonic() < deadline and self.is_alive(), "the query was too fast"
+            self.join(0.02)
+
+    def _active(self, stage: int) -> int:
+        info = self.tracker.getStageInfo(stage)
+        return 0 if info is None else int(info.numActiveTasks)
+
+
 def test_a_batch_goes_on_when_the_leader_of_what_it_reads_dies(
     spark: SparkSession, sandbox: Sandbox
 ) -> None:
     with topic_of(sandbox, "batch") as log:
-        for _ in range(40):
-            for partition in range(PARTITIONS):
-                log.write(partition, [VALUE] * 500)
-        # So small answers that a task asks hundreds of times.
-        frame = log.read(spark, **{"kafka.max.partition.fetch.bytes": "20000"})
-        found: list[object] = []
-        reading = threading.Thread(target=lambda: found.extend(rows_of(frame)), daemon=True)
+        fill(log)
         victim = leader(log, 0)
-        tracker = spark.sparkContext.statusTracker()
+        reading = Reading(spark, log)
         reading.start()
-        deadline = time.monotonic() + WAIT_S
-        while not tracker.getActiveStageIds():
-            assert time.monotonic() < deadline
-            reading.join(0.02)
+        reading.wait_for_tasks(1)
         sandbox.kill(victim)
+        assert reading.is_alive(), "the query was too fast"
         reading.join(WAIT_S)
         sandbox.restart(victim)
-        assert found == sorted(log.rows)
+        assert reading.rows == sorted(log.rows)
+
+
+def test_a_task_whose_python_dies_is_tried_again(spark: SparkSession, log: Log) -> None:
+    log.create(PARTITIONS)
+    fill(log)
+    reading = Reading(spark, log)
+    reading.start()
+    reading.wait_for_tasks(1)
+    deadline = time.monotonic() + WAIT_S
+    while not (busy := workers()):
+        assert time.monotonic() < deadline and reading.is_alive()
+        reading.join(0.02)
+    (stage,) = reading.tracker.getActiveStageIds()
+    for each in busy:
+        each.kill()
+    reading.join(WAIT_S)
+    info = reading.tracker.getStageInfo(stage)
+    assert info is not None and info.numFailedTasks >= 1
+    assert reading.rows == sorted(log.rows)
+
+
+def workers() -> list[psutil.Process]:
+    """Return the Python processes of tasks: what a daemon of Spark has forked."""
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "pyspark.daemon" in each.cmdline() and not each.children() and _is_forked(each):
+                found.append(each)
+    return found
+
+
+def _is_forked(process: psutil.Process) -> bool:
+    parent = process.parent()
+    return parent is not None and "pyspark.daemon" in parent.cmdline()
+
+
+def test_the_sink_goes_on_while_leaders_die(spark: SparkSession, sandbox: Sandbox) -> None:
+    """No task fails, and producers are idempotent: each record is there, and once."""
+    # Each restart of a node takes its time: one is enough to see it.
+    shares = (0.1, 0.5) if "DLOG_SPARK_LONG" in os.environ else (0.2,)
+    count = 75_000 * len(shares)
+    with topic_of(sandbox, "sink") as log:
+        rows = spark.range(0, count, 1, 4).selectExpr(
+            "cast(id as string) as key", "rpad(cast(id as string), 100, '.') as value"
+        )
+        # So little is under way at once that a kill hits much that is still to come.
+        options = {
+            "kafka.bootstrap.servers": log.bootstrap,
+            "topic": log.topic,
+            "kafka.buffer.memory": "200000",
+            "kafka.batch.size": "20000",
+        }
+        seen: list[int] = []
+        with Consumer(log.bootstrap, log.topic) as reader:
+
+            def written() -> int:
+                return sum(reader.end_offsets().values())
+
+            def kill() -> None:
+                for share in shares:
+                    deadline = time.monotonic() + WAIT_S
+                    while written() < share * count and time.monotonic() < deadline:
+                        time.sleep(0.02)  # another process: there is no event to wait for
+                    victim = leader(log, 0)
+                    sandbox.kill(victim)
+                    seen.append(written())
+                    sandbox.restart(victim)
+
+            killing = threading.Thread(target=kill, daemon=True)
+            killing.start()
+            rows.write.format("dlog").options(**options).mode("append").save()
+            killing.join(2 * WAIT_S)
+        # Each kill hit records on their way.
+        assert len(seen) == len(shares) and count / 10 <= min(seen) <= max(seen) < count, seen
+        found = Counter(bytes(row[0]) for row in log.read(spark).select("value").collect())
+        assert found == Counter((b"%d" % number).ljust(100, b".") for number in range(count))

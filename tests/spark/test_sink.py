@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from dlog.batch.native import murmur2
+from dlog.spark.registration import register
 from tests.spark.faulty import Faults, FaultySink
 from tests.spark.reading import Topics
 
@@ -193,6 +195,19 @@ def test_a_job_whose_commit_fails(
         else:
             save(frame, topics, "dlog-faulty", topic=topic, faults=faults.folder)
         assert values_of(topics, topic) == Counter({number: count for number in range(100)})
+
+
+def test_a_thread_of_ones_own(spark: SparkSession, topics: Topics, topic: str) -> None:
+    """Spark looks sources in Python up in the session of the thread, which a new one lacks."""
+    frame = spark.range(10).selectExpr("cast(id as string) as value")
+
+    def write() -> None:
+        register(spark)
+        save(frame, topics, topic=topic)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write).result()
+    assert values_of(topics, topic) == Counter(range(10))
 
 
 class Stream:

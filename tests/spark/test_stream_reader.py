@@ -74,6 +74,21 @@ def test_available_now_is_cut_into_batches_and_ends(
     assert json.loads(source["latestOffset"]) == {log.topic: {"0": 90, "1": 30}}
 
 
+def test_a_batch_that_failed_is_read_again_as_it_was(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.create(2)
+    log.write(0, values(0, 90))
+    log.write(1, values(0, 30))
+    stream = Stream(spark, log, tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger="40")
+    stream.failing = {1}
+    assert "batch 1 fails" in failure(stream.start())
+    stream.failing = set()
+    log.write(0, values(90, 5))
+    assert counts(stream.run(maxOffsetsPerTrigger="1000")) == [40, 45]
+    assert stream.rows() == sorted(log.rows)
+
+
 def test_batches_are_limited_by_bytes(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     log.create(1)
     for _ in range(4):

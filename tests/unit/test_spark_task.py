@@ -97,6 +97,25 @@ def test_nothing_is_fetched_behind_the_end() -> None:
     play(work, count=9)
 
 
+def test_a_small_range_asks_for_little() -> None:
+    async def work(servers: LogNodes) -> None:
+        def sizes() -> list[int]:
+            return [each.topics[0][1][0][5] for each in servers.requests]
+
+        assert await read(servers, 0, 3) == [0, 1, 2]
+        assert sizes() == [64 * 1024 + 3 * 4096 * 5 // 4]
+        # From now on it knows how large they are.
+        assert await read(servers, 0, 2_000) == list(range(2_000))
+        record_bytes = sum(len(data) for *_, data in servers.logs[0].batches) / 2_100
+        assert sizes()[1] == pytest.approx(64 * 1024 + 2_000 * record_bytes * 1.25, rel=0.05)
+        assert len(sizes()) == 2
+        # Never more than it may.
+        assert await read(servers, 0, 2_000, partition_bytes_max=1_000) == list(range(2_000))
+        assert max(sizes()[2:]) == 1_000
+
+    play(work, count=700)
+
+
 def test_connections_and_threads_are_kept() -> None:
     async def work(servers: LogNodes) -> None:
         for _ in range(4):
@@ -321,7 +340,7 @@ def test_what_does_not_pass_is_told_with_the_range() -> None:
 def test_nobody_answers() -> None:
     async def work(servers: LogNodes) -> None:
         servers.stop(0)
-        with pytest.raises(SparkSourceError, match=r"DLOG_READ_FAILED.*dlogctl health"):
+        with pytest.raises(SparkSourceError, match=r"DLOG_READ_FAILED.*dlogctl status"):
             await read(servers, 0, 9, deadline_s=0.4)
 
     play(work)

@@ -1,0 +1,160 @@
+"""A streaming reader as Spark drives it, without a JVM, over a topic that changes at random.
+
+Whatever is written, trimmed, added, deleted and made anew, and whenever the query ends and is
+started again from its checkpoint: with `failOnDataLoss=false` no record comes twice, and all that
+is still there in the end was read. `DLOG_SPARK_SEEDS=200` runs more.
+"""
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from dlog.client.blocking import Admin
+from dlog.spark.source import DlogDataSource
+from dlog.spark.stream_reader import DlogStreamReader
+from dlog.spark.task import close_idle
+from tests.spark.log import Log
+
+SEEDS = int(os.environ.get("DLOG_SPARK_SEEDS", "6"))
+STEPS = 40
+Offsets = dict[str, dict[str, int]]
+LAX = {"failOnDataLoss": "false", "fetchOffset.retryIntervalMs": "1", "startingOffsets": "earliest"}
+
+
+class Query:
+    """What Spark does with a reader: batches, a checkpoint, restarts. Owner: one test."""
+
+    def __init__(self, log: Log, options: dict[str, str]) -> None:
+        self.source = DlogDataSource(log.options(**LAX, **options))
+        self.reader = self._reader()
+        self.start: Offsets = self.reader.initialOffset()
+        self.logged: tuple[Offsets, Offsets] | None = None
+        """The last batch of the checkpoint, as (start, end)."""
+        self.batches: list[list[bytes]] = [[]]
+
+    def _reader(self) -> DlogStreamReader:
+        reader = self.source.streamReader(self.source.schema())
+        assert isinstance(reader, DlogStreamReader)
+        return reader
+
+    def batch(self) -> bool:
+        """Run one batch; return whether there was one."""
+        limit = self.reader.getDefaultReadLimit()
+        return self._run(self.reader.latestOffset(self.start, limit))
+
+    def drain(self) -> None:
+        """Read all there is."""
+        while self._run(self.reader.latestOffset(self.start, ReadAllAvailable())):
+            pass
+
+    def _run(self, end: Offsets) -> bool:
+        if json.dumps(end) == json.dumps(self.start):
+            return False
+        self.logged = self.start, end
+        self.batches.append(self._read(self.start, end))
+        self.start = end
+        return True
+
+    def _read(self, start: Offsets, end: Offsets) -> list[bytes]:
+        return [
+            value
+            for task in self.reader.partitions(start, end)
+            for rows in self.reader.read(task)
+            for value in rows["value"].to_pylist()
+        ]
+
+    def restart(self, *, has_failed: bool) -> None:
+        """End the planner; with `has_failed` the last batch had not been committed."""
+        self.reader.stop()
+        self.reader = self._reader()
+        if has_failed and self.logged is not None:
+            self.batches[-1] = self._read(*self.logged)
+
+    def values(self) -> list[bytes]:
+        """Return all that was read, in the order of batches."""
+        return [value for batch in self.batches for value in batch]
+
+
+class World:
+    """A topic that changes, and what must hold of it. Owner: one test."""
+
+    def __init__(self, log: Log, admin: Admin, rng: random.Random) -> None:
+        self.log = log
+        self.admin = admin
+        self.rng = rng
+        self.written = 0
+        self.partition_count = rng.randint(1, 3)
+        log.create(self.partition_count)
+
+    def write(self, partition: int | None = None) -> None:
+        """Append a few records with values of their own."""
+        if partition is None:
+            partition = self.rng.randrange(self.partition_count)
+        count = self.rng.randint(1, 12)
+        values = [b"%d" % number for number in range(self.written, self.written + count)]
+        self.log.write(partition, values)
+        self.written += count
+
+    def trim(self) -> None:
+        """Delete from the beginning of a partition."""
+        partition = self.rng.randrange(self.partition_count)
+        ends = [offset + 1 for each, offset, _ in self.log.rows if each == partition]
+        if ends:
+            self.log.trim(partition, self.rng.choice(ends))
+
+    def add_partition(self) -> None:
+        """Add one, with records or without."""
+        self.partition_count += 1
+        self.admin.create_partitions(self.log.topic, self.partition_count)
+        if self.rng.random() < 0.5:
+            self.write(self.partition_count - 1)
+
+    def recreate(self) -> None:
+        """Delete the topic and make it anew, with some records."""
+        self.admin.delete_topic(self.log.topic)
+        self.log.rows.clear()
+        self.partition_count = self.rng.randint(1, 3)
+        self.log.create(self.partition_count)
+        for _ in range(self.rng.randrange(3)):
+            self.write()
+
+
+@pytest.fixture(autouse=True)
+def no_threads_left() -> Iterator[None]:
+    """End what tasks keep for the next one: they ran in this process."""
+    yield
+    close_idle()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_record_comes_twice_and_none_is_left_out(log: Log, admin: Admin, seed: int) -> None:
+    rng = random.Random(seed)
+    world = World(log, admin, rng)
+    options = rng.choice(
+        [{}, {"maxOffsetsPerTrigger": "5"}, {"maxBytesPerTrigger": "300"}, {"minPartitions": "5"}]
+    )
+    query = Query(log, options)
+    changes: list[Callable[[], None]] = [world.write] * 6
+    changes += [world.trim, world.add_partition]
+    for _ in range(STEPS):
+        rng.choice(changes)()
+        action = rng.random()
+        if action < 0.6:
+            query.batch()
+        elif action < 0.7:
+            query.restart(has_failed=rng.random() < 0.5)
+        elif action < 0.75:
+            # What runs sees that the topic is another one: it has read of the former one.
+            query.batch()
+            world.recreate()
+            query.batch()
+    query.drain()
+    query.reader.stop()
+    read = query.values()
+    assert len(read) == len(set(read))
+    assert {value for _, _, value in log.rows} <= set(read)
+    assert {int(value) for value in read} <= set(range(world.written))
