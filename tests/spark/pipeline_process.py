@@ -45,13 +45,15 @@ def _when(holds: Callable[[], bool]) -> None:
 
 
 def _bytes_staged(folder: Path) -> int:
-    sizes = []
-    for path in folder.rglob("*.parquet"):
-        try:
-            sizes.append(path.stat().st_size)
-        except FileNotFoundError:
-            continue
-    return sum(sizes)
+    """Return the bytes of all data files; folders come and go meanwhile, which `walk` forgives."""
+    total = 0
+    for below, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += Path(below, name).stat().st_size if name.endswith(".parquet") else 0
+            except FileNotFoundError:
+                continue
+    return total
 
 
 def _at_phase(wanted: Phase) -> Callable[[Event], None]:

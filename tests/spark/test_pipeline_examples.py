@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from dlog.spark.pipelines.delays import delays, delays_by_hour_of_day
 from dlogctl.__main__ import main
-from examples.decoding import CONFLUENT_HEAD, decode_json
-from examples.delays_stream import start
+from examples.spark.decoding import CONFLUENT_HEAD, decode_json
+from examples.spark.delays_stream import start
 from scripts.delays import Answer, agrees, draw, lines, table_of
 from scripts.flights import Event
 from tests.spark.archives import assert_same, make_topic, rows_of_archive, rows_of_topic
@@ -142,7 +142,7 @@ def test_json_values_become_columns(spark: SparkSession, log: Log) -> None:
 
 AVRO_PROGRAM = """
 import json, sys
-from examples.decoding import decode_avro
+from examples.spark.decoding import decode_avro
 from dlog.spark.pipelines.session import running_session
 bootstrap, topic, jar, schema, head = sys.argv[1:]
 conf = {"spark.jars": jar, "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g"}
@@ -193,7 +193,7 @@ def test_a_pipeline_below_spark_submit(spark: SparkSession, log: Log, tmp_path: 
     command = [str(submit), "--master", "local[1]", "--driver-memory", "1g"]
     command += ["--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.ui.enabled=false"]
     command += ["--conf", "spark.sql.session.timeZone=Asia/Tokyo"]
-    command += [str(ROOT / "examples" / "pipeline.py"), "--bootstrap", log.bootstrap]
+    command += [str(ROOT / "examples" / "spark" / "pipeline.py"), "--bootstrap", log.bootstrap]
     done = subprocess.run(
         [*command, "archive", log.topic, "--to", str(tmp_path / "archive")],
         env={**os.environ, **environment_of_workers()},

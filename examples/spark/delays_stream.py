@@ -1,6 +1,6 @@
 """Delays of flights in windows of an hour, kept up to date: a stream with a watermark.
 
-    python examples/delays_stream.py 127.0.0.1:9092 flights /srv/delays
+    python examples/spark/delays_stream.py 127.0.0.1:9092 flights /srv/delays
 
 Appends each window once, when it is whole. `availableNow` ends at the present end of the topic and
 leaves the last windows open: they come with a later run, which goes on from the checkpoint.

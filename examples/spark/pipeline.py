@@ -1,6 +1,6 @@
 """`dlogctl pipeline` as a program for spark-submit, which says then where Spark runs.
 
-    spark-submit --master spark://host:7077 examples/pipeline.py --bootstrap n1:9092 \\
+    spark-submit --master spark://host:7077 examples/spark/pipeline.py --bootstrap n1:9092 \\
         archive events --to hdfs:///archive
 """
 
