@@ -164,6 +164,9 @@ class IsrKeeper:
                     continue
                 if leader.awaited and leader.stop_waiting(now_ms):
                     partition.look_at_watermark()
+                if len(leader.isr) < len(leader.followers):
+                    # Retention moves a log's start without a word; who is out may wait for it.
+                    partition.announce()
                 if leader.isr and key not in self._busy and len(self._busy) < PROPOSALS_MAX:
                     self._drop_laggards(key, partition, leader, now_ms)
 

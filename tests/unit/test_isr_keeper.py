@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from dlog.errors import InvalidUpdateVersionError, NotControllerError, NotLeaderOrFollowerError
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
 from dlogd.metadata.image import (
@@ -18,6 +20,7 @@ from dlogd.metadata.image import (
     TopicImage,
     Unknown,
 )
+from dlogd.replication import isr
 from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.leader_state import Leadership
 from dlogd.replication.partition import Partition
@@ -184,6 +187,28 @@ def test_a_refusal_because_the_isr_is_newer_waits_for_that(tmp_path: Path) -> No
         await store.settle(Refused.of(InvalidUpdateVersionError("it is 8")))
         await scene.append()
         assert partition.high_watermark == 0
+        await scene.tasks.close()
+
+    check(scenario, tmp_path)
+
+
+def test_who_is_out_hears_where_the_log_begins_without_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention tells nobody: a follower that has all, but not that start, would wait for ever."""
+    monkeypatch.setattr(isr, "LOOK_S", 0.01)
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        scene = Scene(front, partition)
+        await until(lambda: scene.store.proposed)
+        told = scene.three.watermarks
+        await until(lambda: scene.three.watermarks > told)
+        scene.store.set((ONE, TWO, THREE), 8)
+        await scene.store.settle(Applied(version=1, value=8))
+        partition.lead(LeaderEpoch(3), scene.store.facts())
+        told = scene.three.watermarks
+        await asyncio.sleep(0.05)
+        assert scene.three.watermarks == told, "all are in sync: nobody is bothered"
         await scene.tasks.close()
 
     check(scenario, tmp_path)
