@@ -6,7 +6,9 @@ files one folder too deep. That is a bug of Spark 4: it asks for the files of th
 everything but that planner.
 """
 
+import atexit
 import os
+import shutil
 import site
 import sys
 import tempfile
@@ -91,8 +93,10 @@ def _ship_as_artifact(spark: Any) -> None:
 
 
 def _written(content: bytes) -> Path:
-    """Return the archive's file, in a folder that only this user can write to."""
+    """Return the archive's file, in a folder of this user alone that goes with this program."""
     folder = Path(tempfile.mkdtemp(prefix="dlog-spark-"))
+    # Executors fetch it from there for as long as there is a driver.
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / bundle_name(content)
     path.write_bytes(content)
     return path
