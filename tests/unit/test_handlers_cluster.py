@@ -749,7 +749,8 @@ def test_the_controller_hands_its_office_over() -> None:
 
 def test_the_feature_level_is_raised_when_all_nodes_know_it() -> None:
     async def test() -> None:
-        node = FakeNode()
+        assert await settings(FakeNode(), "") == {}
+        node, _ = cluster(nodes=1)
         level = node.image.feature_level
         assert await settings(node, "") == {"feature.level": str(level)}
         wrong = InvalidConfigError.code

@@ -83,19 +83,24 @@ def describe_node(node: NodeRegistration) -> list[ConfigEntry]:
 
 
 def describe_cluster(context: ServerContext) -> list[ConfigEntry]:
-    """Return the settings of the whole cluster; a node that is alone has no controller."""
+    """Return the settings of the whole cluster; none where the node is alone.
+
+    A node that keeps its metadata alone has one level, and never another.
+    """
     image = context.image()
+    if context.quorum is None:
+        return []
     newest = min((node.level_max for node in image.nodes.values()), default=image.feature_level)
     doc = (
         "Which commands and formats of the metadata are in use. All nodes know up to"
         f" {newest}. It can be raised to that, and never goes back."
     )
-    level = _entry(LEVEL, str(image.feature_level), ConfigSource.CLUSTER, doc)
+    entries = [_entry(LEVEL, str(image.feature_level), ConfigSource.CLUSTER, doc)]
     node_id = image.controller.node_id
-    if context.quorum is None or node_id == NO_NODE:
-        return [level]
-    doc = "The node that is the controller. Setting it to another voter hands the office over."
-    return [_entry(CONTROLLER, str(node_id), ConfigSource.CLUSTER, doc), level]
+    if node_id != NO_NODE:
+        doc = "The node that is the controller. Setting it to another voter hands the office over."
+        entries.append(_entry(CONTROLLER, str(node_id), ConfigSource.CLUSTER, doc))
+    return entries
 
 
 def _entry(name: str, value: str, source: ConfigSource, doc: str) -> ConfigEntry:
