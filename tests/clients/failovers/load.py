@@ -18,6 +18,7 @@ RATE = 60.0
 """Records a second; what a client could not send in time it sends at once when it can."""
 FLUSH_S = 130.0  # a little more than what clients give a record by default
 READ_S = 30.0
+CLOSE_S = 60.0  # a library may wait for requests under way, each as long as it may take
 POLL_S = 0.2
 
 
@@ -57,7 +58,7 @@ class Load(ABC):
         """Read until the ends of the partitions, and close."""
         self._read_until_s = time.monotonic() + READ_S
         self._ends = ends
-        self._await(self._tasks[1], READ_S + 20)
+        self._await(self._tasks[1], READ_S + CLOSE_S)
         self._threads.shutdown(wait=False)
 
     def _await(self, task: "Future[None]", timeout_s: float) -> None:
