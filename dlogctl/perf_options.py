@@ -19,23 +19,13 @@ from dlog.errors import DlogError
 from dlogctl.measuring import Measured, Progress
 from dlogctl.perf_report import check_plot, show
 from dlogctl.session import client_options
-from dlogctl.settings import Settings, parse_seconds
+from dlogctl.settings import Settings, take_seconds
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def parse_duration(
-    _context: click.Context, _option: click.Parameter, text: str | None
-) -> float | None:
-    """Parse `30s`, `2min`; raise click.BadParameter."""
-    try:
-        return None if text is None else parse_seconds(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 _REPORT = (
-    click.option("--duration", metavar="SECONDS", callback=parse_duration,
+    click.option("--duration", metavar="SECONDS", callback=take_seconds,
                  help="End after this time."),
     click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.png",
                  callback=check_plot,

@@ -4,7 +4,6 @@ pyspark is loaded when a pipeline runs: it is an extra, and heavy.
 """
 
 import importlib
-import importlib.util
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -14,11 +13,11 @@ from typing import Any, TypeVar
 
 import click
 
+from dlog.spark.errors_of_install import missing_packages
 from dlogctl.output import format_bytes, format_count, format_duration
-from dlogctl.settings import Settings, parse_seconds
+from dlogctl.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-NEEDED = ("pyspark", "pyarrow", "numpy")
 
 
 def take_pairs(
@@ -41,16 +40,6 @@ def take_address(
     if not re.fullmatch(r"\d{1,5}", port):
         raise click.BadParameter(f"{text!r} is not HOST:PORT")
     return host or "127.0.0.1", int(port)
-
-
-def take_interval(
-    _context: click.Context, _option: click.Parameter, text: str | None
-) -> float | None:
-    """Parse `30s`, `5min`; raise click.BadParameter."""
-    try:
-        return None if text is None else parse_seconds(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 _JOB = (
@@ -113,7 +102,7 @@ class Job:
 
 def module(name: str) -> Any:
     """Load a module of the pipelines; a click error says what is not installed."""
-    missing = [each for each in NEEDED if importlib.util.find_spec(each) is None]
+    missing = missing_packages()
     if missing:
         raise click.ClickException(
             f"pipelines need {', '.join(missing)}, which is not installed; install it: "

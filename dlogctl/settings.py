@@ -39,6 +39,16 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
+def take_seconds(
+    _context: click.Context, _option: click.Parameter, text: str | None
+) -> float | None:
+    """Do what `parse_seconds` does, for an option; raise click.BadParameter."""
+    try:
+        return None if text is None else parse_seconds(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 def parse_addresses(text: str) -> tuple[Address, ...]:
     """Parse `host:port,host:port`; raise ValueError with a message for people."""
     addresses = tuple(Address.parse(part) for part in text.split(",") if part.strip())

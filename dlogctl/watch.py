@@ -17,7 +17,7 @@ import click
 from dlog.errors import TransportError
 from dlogctl import exit_codes
 from dlogctl.output import has_abilities, is_terminal
-from dlogctl.settings import Settings, parse_seconds
+from dlogctl.settings import Settings, take_seconds
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Found = TypeVar("Found")
@@ -26,21 +26,12 @@ HOME_AND_CLEAR = "\x1b[H\x1b[J"
 CLEAR_SCREEN = "\x1b[2J"
 
 
-def _parse_interval(
-    _context: click.Context, _option: click.Parameter, text: str | None
-) -> float | None:
-    try:
-        return None if text is None else parse_seconds(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 def watch_option(command: Command) -> Command:
     """Add `--watch [INTERVAL]`, given to the command as seconds or None."""
     return click.option(
         "--watch",
         metavar="[INTERVAL]",
-        callback=_parse_interval,
+        callback=take_seconds,
         help="Show it again and again, every 2s or as given, until Ctrl-C.",
     )(command)
 

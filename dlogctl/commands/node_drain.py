@@ -16,7 +16,7 @@ from dlogctl.completing import complete_nodes
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output, format_count
 from dlogctl.session import connected
-from dlogctl.settings import Settings, common_options, parse_seconds, settings_of
+from dlogctl.settings import Settings, common_options, settings_of, take_seconds
 
 LOOK_AGAIN_S = 0.2
 PATIENCE = "5min"
@@ -47,13 +47,6 @@ def _left(cluster: Cluster, node_id: int, drain: Drain) -> _Left:
 def _names(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more
-
-
-def _parse_patience(_context: click.Context, _option: click.Parameter, text: str) -> float:
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 async def _hand_over(
@@ -119,7 +112,7 @@ def _report(node_id: int, drain: Drain, left: _Left, patience_s: float) -> str |
                 shell_complete=complete_nodes)  # fmt: skip
 @click.option("--replicas", is_flag=True, help="Copies too, not only leaders.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until it is done.")
-@click.option("--patience", default=PATIENCE, show_default=True, callback=_parse_patience,
+@click.option("--patience", default=PATIENCE, show_default=True, callback=take_seconds,
               metavar="TIME", help="Give up when nothing has moved for so long.")  # fmt: skip
 @click.option("--keep-controller", is_flag=True, help="It may stay the controller.")
 @click.option("--dry-run", is_flag=True, help="Say what would move, change nothing.")

@@ -6,8 +6,8 @@ from dlogctl import exit_codes
 from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Output, format_count
-from dlogctl.pipeline_options import Job, client_settings, job_options, module, take_interval
-from dlogctl.settings import common_options, settings_of
+from dlogctl.pipeline_options import Job, client_settings, job_options, module
+from dlogctl.settings import common_options, settings_of, take_seconds
 
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 
@@ -27,7 +27,7 @@ COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
                 shell_complete=complete_topics)  # fmt: skip
 @click.option("--to", "folder", required=True, metavar="FOLDER",
               help="Path or URI of the archive, as Spark takes it.")  # fmt: skip
-@click.option("--every", "interval_s", metavar="TIME", callback=take_interval,
+@click.option("--every", "interval_s", metavar="TIME", callback=take_seconds,
               help="Go on for ever, a run each TIME.")  # fmt: skip
 @click.option("--batch-offsets", type=click.IntRange(min=1), default=5_000_000, metavar="NUMBER",
               show_default=True, help="About so many offsets in each batch.")  # fmt: skip

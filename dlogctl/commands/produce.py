@@ -32,7 +32,7 @@ from dlogctl.interrupts import Interrupts
 from dlogctl.output import Output, format_bytes, format_duration, is_terminal
 from dlogctl.record_options import JSON, LINES, line_format, record_options
 from dlogctl.session import client_options, naming_topic
-from dlogctl.settings import Settings, common_options, parse_seconds, settings_of
+from dlogctl.settings import Settings, common_options, settings_of, take_seconds
 
 READ_BYTES = 1 << 16
 STDIN = 0
@@ -67,13 +67,6 @@ class _Run:
             return None
 
 
-def _seconds(_context: click.Context, _option: click.Parameter, text: str) -> float:
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 def _headers(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> Headers:
     try:
         return tuple(parse_header(os.fsencode(each)) for each in given)
@@ -102,7 +95,7 @@ def _headers(_context: click.Context, _option: click.Parameter, given: tuple[str
               help="Who confirms; by default what the topic's cluster says.")  # fmt: skip
 @click.option("-z", "--compression", type=click.Choice(sorted(CODECS)), default="none",
               show_default=True, help="Compress batches.")  # fmt: skip
-@click.option("--delivery-timeout", metavar="SECONDS", callback=_seconds, default="120s",
+@click.option("--delivery-timeout", metavar="SECONDS", callback=take_seconds, default="120s",
               show_default=True, help="When to give a record up.")  # fmt: skip
 @click.option("--skip-invalid", is_flag=True, help="Go on after lines that are no records.")
 @click.option("-q", "--quiet", is_flag=True, help="Say only what went wrong.")

@@ -6,10 +6,11 @@ from typing import Any
 import click
 import pytest
 
+from dlog.spark.errors_of_install import PACKAGES
 from dlogctl import exit_codes
 from dlogctl.__main__ import main
 from dlogctl.commands.pipeline_audit import Place, parse_place
-from dlogctl.pipeline_options import NEEDED, Job, _tell, module, take_address, take_pairs
+from dlogctl.pipeline_options import Job, _tell, module, take_address, take_pairs
 from dlogctl.settings import Settings
 
 CONTEXT: Any = None
@@ -78,7 +79,7 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     def without(name: str, *more: Any) -> Any:
         return None if name == "pyspark" else real(name, *more)
 
-    assert "pyspark" in NEEDED
+    assert "pyspark" in PACKAGES
     monkeypatch.setattr(importlib.util, "find_spec", without)
     with pytest.raises(click.ClickException, match=r"need pyspark, .*pip install 'dlog\[spark\]'"):
         module("archive")
