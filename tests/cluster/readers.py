@@ -17,6 +17,7 @@ from dlog.client.consumer import Consumer
 from dlog.client.gaps import GapError
 from dlog.errors import DlogError
 from dlog.types import PartitionId, TopicPartition
+from tests.clients.guarded_consumer import GuardedConsumer
 from tests.cluster.senders import SendCounts, number_of
 from tests.histories.files import Recorder, Violation
 from tests.histories.history import FinalLog, Follower, LogKey, Poll, Seen
@@ -149,20 +150,12 @@ class RdkReader(Reader):
         bootstrap: Sequence[str],
     ) -> None:
         super().__init__(name, recorder, counts, keys)
-        self._consumer = librdkafka.Consumer(
-            {
-                "bootstrap.servers": ",".join(bootstrap),
-                "group.id": "unused",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "log_level": 0,
-            }
-        )
+        starts = dict.fromkeys(self.keys, 0)
+        self._consumer = GuardedConsumer(",".join(bootstrap), starts)
         self._thread = ThreadPoolExecutor(1, name)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        self._consumer.assign([librdkafka.TopicPartition(*each, 0) for each in self.keys])
         while not self.is_done:
             invoked_ns = time.monotonic_ns()
             messages = await loop.run_in_executor(self._thread, self._consumer.consume, 500, POLL_S)

@@ -89,6 +89,8 @@ class Mounted:
             yield
         finally:
             filler.unlink()
+            # Or a power cut that follows would bring the file back.
+            run("sync", "-f", str(self.path))
 
 
 def needs(*tools: str) -> None:

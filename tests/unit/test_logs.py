@@ -20,7 +20,19 @@ log = logging.getLogger("dlogd.storage.log")
 def restored_logging() -> Iterator[None]:
     root = logging.getLogger()
     before = (root.handlers[:], root.level, logging.logThreads, logging.logProcesses)
+    # What earlier tests left in threads goes on to talk: py4j tells of every object it frees.
+    others = [
+        each
+        for name, each in logging.Logger.manager.loggerDict.items()
+        if isinstance(each, logging.Logger)
+        and not each.disabled
+        and name.partition(".")[0] != "dlogd"
+    ]
+    for each in others:
+        each.disabled = True
     yield
+    for each in others:
+        each.disabled = False
     root.handlers[:], level, logging.logThreads, logging.logProcesses = before
     root.setLevel(level)
     logging.logMultiprocessing = True

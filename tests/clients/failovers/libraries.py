@@ -8,10 +8,8 @@ from typing import Any, ClassVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AiokafkaPartition
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message
-from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import KafkaError, Message
 from confluent_kafka import Producer as ConfluentProducer
-from confluent_kafka import TopicPartition as ConfluentPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 
@@ -22,6 +20,7 @@ from dlog.client.futures import DeliveryError, Written
 from dlog.client.producer import Producer
 from tests.clients.failovers.load import FLUSH_S, POLL_S, Load
 from tests.clients.failovers.verdict import Promise
+from tests.clients.guarded_consumer import GuardedConsumer
 
 
 class DlogLoad(Load):
@@ -119,17 +118,11 @@ class LibrdkafkaLoad(Load):
         producer.flush(FLUSH_S)
 
     def read(self) -> None:
-        consumer = ConfluentConsumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": "unused", "log_level": 0,
-             "enable.auto.commit": False, "auto.offset.reset": "error"}
-        )  # fmt: skip
-        consumer.assign(
-            [ConfluentPartition(self.topic, each, OFFSET_BEGINNING)
-             for each in range(self.partitions)]
-        )  # fmt: skip
+        starts = {(self.topic, each): 0 for each in range(self.partitions)}
+        consumer = GuardedConsumer(self.bootstrap, starts)
         try:
             while not self.has_read_all:
-                found = consumer.consume(500, timeout=POLL_S)
+                found = consumer.consume(500, POLL_S)
                 for message in found:
                     if message.error() is not None:
                         self.errors.append(f"read: {message.error()}")

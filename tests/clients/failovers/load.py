@@ -17,7 +17,7 @@ from tests.clients.failovers.verdict import Ack, Promise, Seen
 RATE = 60.0
 """Records a second; what a client could not send in time it sends at once when it can."""
 FLUSH_S = 130.0  # a little more than what clients give a record by default
-READ_S = 30.0
+READ_S = 45.0  # a consumer may have to be replaced
 CLOSE_S = 60.0  # a library may wait for requests under way, each as long as it may take
 POLL_S = 0.2
 
