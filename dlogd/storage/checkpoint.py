@@ -15,6 +15,7 @@ from uuid import UUID
 from dlog.checksum import crc32c
 from dlog.errors import DlogError
 from dlog.types import NodeId, Offset
+from dlogd.storage.errnos import NO_SPACE
 from dlogd.storage.files import Directory
 
 IDENTITY = "identity"
@@ -175,6 +176,28 @@ def decode_life(data: bytes) -> Life:
         )
     except ValueError as error:
         raise MalformedFileError(f"{LIFE} file garbles a field: {error}") from error
+
+
+def save_life(directory: Directory, life: Life) -> None:
+    """Replace the note of the life; on a full disk overwrite it, which needs no space.
+
+    Without it a partition that is only here would have no leader after a start on a full disk. One
+    that a power cut garbles meanwhile proves as little as none.
+    """
+    data = encode_life(life)
+    try:
+        replace_file(directory, LIFE, data)
+        return
+    except OSError as error:
+        if error.errno not in NO_SPACE or not directory.exists(LIFE):
+            raise
+    file = directory.open(LIFE)
+    try:
+        file.pwrite(data, 0)
+        file.truncate(len(data))
+        file.sync()
+    finally:
+        file.close()
 
 
 # -- the metadata's version

@@ -314,7 +314,7 @@ class DataDirectory:
 
     def save_life(self, life: Life) -> None:
         """Say which life of the node uses the directory from now on."""
-        checkpoint.replace_file(self._root, checkpoint.LIFE, checkpoint.encode_life(life))
+        checkpoint.save_life(self._root, life)
 
     def save_clean_shutdown(self, ends: Mapping[str, Offset]) -> None:
         """Say that these logs are closed and whole; the last write of an orderly stop."""

@@ -13,6 +13,12 @@ from tests.fakes.inode import Inode
 from tests.fakes.tree import DirectoryNode
 
 UNBOUNDED = 1 << 40
+BLOCK_BYTES = 4096
+
+
+def blocks_of(size_bytes: int) -> int:
+    """Return the space that a file of this size takes, bytes."""
+    return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
 class Owner(Protocol):
@@ -62,7 +68,7 @@ class Disk:
         """Return the space of all files, those included that are unlinked but open."""
         self.orphans = [inode for inode in self.orphans if inode.open_count]
         inodes = [*self.root.inodes(), *self.orphans]
-        return sum(-(-inode.allocated // 4096) * 4096 for inode in inodes)
+        return sum(blocks_of(inode.allocated) for inode in inodes)
 
     @property
     def is_bounded(self) -> bool:

@@ -8,7 +8,7 @@ import os
 from typing import Self
 
 from dlogd.storage.files import DiskUsage
-from tests.fakes.device import Disk, Owner
+from tests.fakes.device import Disk, Owner, blocks_of
 from tests.fakes.inode import Inode
 from tests.fakes.tree import DirectoryNode
 
@@ -102,7 +102,7 @@ class MemoryFile:
 
     def check_space(self, end: int) -> None:
         """Raise ENOSPC when the disk has no space for the file to reach to `end`."""
-        more = end - self.inode.allocated
+        more = blocks_of(end) - blocks_of(self.inode.allocated)
         if more > 0 and self.disk.is_bounded and more > self.disk.free_bytes():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
 

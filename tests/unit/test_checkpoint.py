@@ -14,10 +14,13 @@ from dlog.types import NodeId, Offset
 from dlogd.storage.checkpoint import (
     HIGH_WATERMARKS,
     IDENTITY,
+    LIFE,
     Identity,
+    Life,
     MalformedFileError,
     decode,
     decode_identity,
+    decode_life,
     decode_offsets,
     encode,
     encode_identity,
@@ -25,6 +28,7 @@ from dlogd.storage.checkpoint import (
     load_file,
     remove_file,
     replace_file,
+    save_life,
 )
 from dlogd.storage.posix import PosixDirectory
 from tests.fakes.disk import Machine
@@ -144,3 +148,58 @@ def test_functions_run_by_an_engine() -> None:
         assert await process.engine.run(lambda: load_file(directory, IDENTITY)) == b"x"
 
     asyncio.run(body())
+
+
+OLD, NEW = Life(node_epoch=9), Life(node_epoch=10, registering=UUID(int=7))
+
+
+def fill(machine: Machine, path: str) -> None:
+    """Leave no space on the one disk of a machine."""
+    (disk,) = machine.disks.values()
+    file = machine.boot().open_directory(path).open("filler", create=True)
+    file.preallocate(0, disk.free_bytes())
+    file.close()
+    assert disk.free_bytes() == 0
+
+
+def test_the_life_is_noted_on_a_full_disk() -> None:
+    machine = Machine(random.Random(1), capacity_bytes=1 << 20)
+    directory = machine.boot().open_directory("/data/a")
+    save_life(directory, OLD)
+    fill(machine, "/data/a")
+    directory = machine.boot().open_directory("/data/a")
+    save_life(directory, NEW)
+    machine.power_cut()
+    data = load_file(machine.boot().open_directory("/data/a"), LIFE)
+    assert data is not None and decode_life(data) == NEW
+
+
+def test_the_first_life_needs_space() -> None:
+    machine = Machine(random.Random(1), capacity_bytes=1 << 20)
+    fill(machine, "/data/a")
+    with pytest.raises(OSError, match="No space"):
+        save_life(machine.boot().open_directory("/data/a"), NEW)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_power_cut_on_a_full_disk_leaves_one_life_or_none(seed: int) -> None:
+    machine = Machine(random.Random(seed), capacity_bytes=1 << 20)
+    save_life(machine.boot().open_directory("/data/a"), OLD)
+    fill(machine, "/data/a")
+    directory = machine.boot().open_directory("/data/a")
+    machine.die_at(random.Random(seed).randrange(1, 12), lambda: None)
+    finished = False
+    try:
+        save_life(directory, NEW)
+        finished = True
+    except ProcessDied:
+        pass
+    machine.power_cut()
+    data = load_file(machine.boot().open_directory("/data/a"), LIFE)
+    assert data is not None
+    try:
+        found = decode_life(data)
+    except MalformedFileError:
+        assert not finished
+        return
+    assert found == NEW if finished else found in (OLD, NEW)
