@@ -5,7 +5,7 @@ The blocking half is `dlogd.storage.directories`; what happens to homes is decid
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from uuid import UUID
 from dlog.errors import KafkaStorageError, WireError
 from dlog.types import Offset
 from dlogd.config.units import DiskReserve
+from dlogd.storage import replaced
 from dlogd.storage.checkpoint import Life
 from dlogd.storage.directories import DataDirectory, LogKey
 from dlogd.storage.files import DiskUsage
@@ -100,6 +101,15 @@ class Home:
         self.logs[key] = opened
         if self._refusal is not None:
             opened.refusal = self._refusal
+
+    async def make_log(self, key: LogKey, homes: Sequence["Home"]) -> None:
+        """Make the directory of a new log, of which one of the `homes` may have an older copy."""
+        await self.creations.do(self.names[key])
+        failed = [each.directory_id for each in homes if each.failure is not None]
+        if failed:
+            made = self.directory.topics.directory(self.names[key])
+            work = partial(replaced.note, made, self.life.node_epoch, failed)
+            await self.services.engine.run(work)
 
     async def set_aside(self, key: LogKey) -> None:
         """Move a log that cannot be opened to `stray/`; raise OSError."""

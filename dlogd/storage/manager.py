@@ -271,7 +271,7 @@ class LogManager:
             )
         try:
             if is_new:
-                await home.creations.do(home.names[key])
+                await home.make_log(key, self._homes)
             opened = await self.open_log(home, key, topic_partition, config, clean=False)
         except OSError as error:
             if is_new:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from dlog.errors import ConfigError, WireError
 from dlog.types import TopicPartition
+from dlogd.storage import replaced
 from dlogd.storage.directories import LogKey, Survey, log_name
 from dlogd.storage.homes import Home
 from dlogd.storage.log import PartitionLog
@@ -186,7 +187,11 @@ class Opening:
                 other = places.setdefault(key, home)
                 if other is home:
                     continue
-                loser = _outlived(home, other) or await self._empty_one(key, home, other)
+                loser = (
+                    _outlived(home, other)
+                    or await self._replaced(key, home, other)
+                    or await self._empty_one(key, home, other)
+                )
                 if loser is None:
                     problems.append(
                         f"{self._wanted[key][0]} is in {home.path} and in {other.path}, both with "
@@ -219,6 +224,17 @@ class Opening:
                         home.path,
                         name,
                     )
+
+    async def _replaced(self, key: LogKey, home: Home, other: Home) -> Home | None:
+        """Return the directory that was out of service when the other one's log was made."""
+        first, second = [
+            await self._services.engine.run(
+                partial(replaced.noted, each.directory.topics.directory(each.names[key]))
+            )
+            for each in (home, other)
+        ]
+        at = replaced.older((home.directory_id, other.directory_id), (first, second))
+        return None if at is None else (home, other)[at]
 
     async def _empty_one(self, key: LogKey, *homes: Home) -> Home | None:
         for home in homes:

@@ -24,6 +24,9 @@ from dlogd.storage.checkpoint import (
     encode_metadata_version,
     encode_offsets,
 )
+from dlogd.storage.replaced import Replaced
+from dlogd.storage.replaced import decode as decode_replaced
+from dlogd.storage.replaced import encode as encode_replaced
 from dlogd.storage.scrub_round import Round
 from dlogd.storage.scrub_round import decode as decode_scrub
 from dlogd.storage.scrub_round import encode as encode_scrub
@@ -52,6 +55,11 @@ SCRUB_BYTES = (
     b"damages=0\n"
     b"offset=1500\n"
 ) + f"log={LOG_NAME}\n".encode()
+REPLACES_BYTES = (
+    b"dlog replaces 1 66 0153cb4f\n"
+    b"node_epoch=1207\n"
+    b"directory_id=1f0e0d0c-0b0a-4908-8706-050403020100\n"
+)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "formats" / "small-files.md"
 
 
@@ -107,6 +115,16 @@ def test_scrub() -> None:
             decode_scrub(encode("scrub", text))
 
 
+def test_replaces() -> None:
+    replaced = Replaced(1207, frozenset({UUID("1f0e0d0c-0b0a-4908-8706-050403020100")}))
+    assert encode_replaced(replaced) == REPLACES_BYTES
+    for each in (replaced, Replaced(), Replaced(3, frozenset({UUID(int=9), UUID(int=1)}))):
+        assert decode_replaced(encode_replaced(each)) == each
+    for text in ("", "node_epoch=x\n", "directory_id=1\n", "node_epoch=1\ndirectory_id=1\n"):
+        with pytest.raises(MalformedFileError):
+            decode_replaced(encode("replaces", text))
+
+
 def test_metadata_version() -> None:
     assert encode_metadata_version(1234) == METADATA_VERSION_BYTES
     assert decode_metadata_version(METADATA_VERSION_BYTES) == 1234
@@ -115,5 +133,6 @@ def test_metadata_version() -> None:
 def test_the_document_shows_these_bytes() -> None:
     text = DOCUMENT.read_text()
     shown = (IDENTITY_BYTES, LIFE_BYTES, CLEAN_SHUTDOWN_BYTES, METADATA_VERSION_BYTES, SCRUB_BYTES)
+    shown += (REPLACES_BYTES,)
     for data in shown:
         assert f"```\n{data.decode()}```" in text

@@ -314,6 +314,29 @@ def test_an_empty_second_copy_is_set_aside_but_two_with_records_stop_the_start()
     run(scenario)
 
 
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_directory_that_comes_back_has_the_older_copy(power_cut: bool) -> None:
+    async def scenario() -> None:
+        host = ManagerHost(2)
+        await host.start()
+        await host.create_with(0, b"old", b"older")
+        failed = host.home_of(0)
+        host.manager.on_home_error(failed, OSError(errno.EIO, "Input/output error"))
+        # The replica is taken from this node, and given to it again.
+        await host.manager.delete(partition(0), TOPIC_ID)
+        await host.create_with(0, b"new")
+        assert host.home_of(0) is not failed
+        await host.crash(power_cut=power_cut)
+        manager = await host.start(0)
+        assert await values_of(manager.logs[key(0)]) == [(0, b"new")]
+        assert host.home_of(0).path != failed.path
+        stray = host.process.open_directory(f"{failed.path}/stray")
+        assert stray.names() == [f"t-0.{TOPIC_ID}"]
+        await host.stop()
+
+    run(scenario)
+
+
 # -- create
 
 

@@ -82,6 +82,7 @@ class DataWatch:
         self._history = history
         self._shadows: dict[LogId, dict[int, Shadow]] = {}
         self._committed: dict[LogId, list[Head]] = {}
+        self._ends: dict[LogId, dict[int, int]] = {}  # of what is committed, by leader epoch
         self._names: dict[LogId, str] = {}
         self._leaders: dict[tuple[Any, int, int], int] = {}
         self._loose: set[LogId] = set()  # has lost something and is excused
@@ -161,7 +162,8 @@ class DataWatch:
             shadow.heads = before.heads
             shadow.agreed = before.agreed
         shadow.cut(log.log_end_offset)
-        if shadow.end < log.log_end_offset:
+        # One without records may begin where its leader's begins.
+        if shadow.end < log.log_end_offset and log.log_start_offset < log.log_end_offset:
             self._violate("recovery", key, f"{host.name} recovered more than was appended")
         shadows[host.node_id] = shadow
 
@@ -217,6 +219,8 @@ class DataWatch:
             self._violate("OffsetsChain", key, f"{text} at {host.name}")
         if leads:
             self._commit(key, shadow, offset)
+            ends = self._ends.setdefault(key, {})
+            ends[partition.leader_epoch] = min(offset, self.committed_end(key))
             self._look_at_isr(host, key, offset)
         if key not in self._loose:
             self._compare(host, key, shadow, offset)
@@ -291,7 +295,9 @@ class DataWatch:
         committed = self._committed.get(key)
         if not committed or key in self._loose:
             return
-        end = committed[-1].next_offset
+        # One that was deposed before it began to lead does not know what later ones have committed.
+        ends = self._ends.get(key, {})
+        end = max((ends[each] for each in ends if each <= partition.leader_epoch), default=0)
         self._compare(host, key, shadow, end)
         self._ask_for_end(host, key, partition, end)
         if shadow.agreed < end and shadow.end < end and shadow.log.log_start_offset < end:
