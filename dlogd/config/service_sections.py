@@ -230,7 +230,8 @@ class ProducerIdConfig:
         "producer_id.expiry",
         keys.DURATION,
         "1d",
-        "A producer id that wrote nothing for so long is forgotten; its producer starts anew.",
+        "A producer id that wrote nothing for so long, counted while the node runs, is forgotten; "
+        "its producer starts anew.",
         low=1_000,
         reloadable=True,
     )

@@ -58,6 +58,8 @@ async def load_producers(
     log_end_offset = plog.log_end_offset
     found = await engine.run(lambda: _load(plog, producers, log_end_offset))
     now_ms = clock.timestamp_ms()
+    # Nobody could write while the node was down, and its clock may have been set since.
+    producers.count_from(now_ms)
     expected = plog.log_start_offset if found is None else found
     async for header in plog.replay(Offset(expected)):
         if header.base_offset > expected:

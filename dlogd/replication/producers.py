@@ -169,6 +169,19 @@ class ProducerStates:
             del self._producers[producer_id]
         return len(expired)
 
+    def shift(self, delta_ms: int, now_ms: int) -> None:
+        """Let everybody have been seen so much later, but not after `now_ms`: no time has passed.
+
+        For wall clocks that were set forward: ages decide, not dates.
+        """
+        for entry in self._producers.values():
+            entry.seen_ms = max(entry.seen_ms, min(entry.seen_ms + delta_ms, now_ms))
+
+    def count_from(self, now_ms: int) -> None:
+        """Let who was seen last have been seen now, and the others before as much as they were."""
+        last_ms = max((entry.seen_ms for entry in self._producers.values()), default=now_ms)
+        self.shift(max(0, now_ms - last_ms), now_ms)
+
     def clear(self) -> None:
         """Forget everybody, before a rebuild."""
         self._producers.clear()

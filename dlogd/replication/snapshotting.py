@@ -20,6 +20,8 @@ SNAPSHOT_BYTES = 16 << 20
 """Appended bytes after which a partition's producer state is written anew."""
 SNAPSHOT_PAUSE_S = 5.0
 SAVED_AT_ONCE = 64
+CLOCK_SET_MS = 1_000
+"""A wall clock that gains more than this on the monotonic one was set."""
 
 
 class Snapshotting:
@@ -34,14 +36,22 @@ class Snapshotting:
 
     async def run(self) -> None:
         """Write what is due, for ever."""
+        lead_ms = self._lead_ms()
         while True:
             await asyncio.sleep(SNAPSHOT_PAUSE_S)
             now_ms = self._clock.timestamp_ms()
+            gained_ms, lead_ms = self._lead_ms() - lead_ms, self._lead_ms()
             for partition in list(self._partitions.values()):
+                if gained_ms > CLOCK_SET_MS:
+                    partition.producers.shift(gained_ms, now_ms)
                 partition.producers.expire(now_ms)
                 is_due = partition.unsnapshotted_bytes >= SNAPSHOT_BYTES
                 if is_due and not partition.is_ended and partition.log.blocked is None:
                     await self.save(partition)
+
+    def _lead_ms(self) -> int:
+        """Return what the wall clock is ahead of the monotonic one; it changes by being set."""
+        return self._clock.timestamp_ms() - self._clock.now_ms()
 
     async def save_all(self, partitions: Sequence[Partition]) -> None:
         """Write what is not written yet."""

@@ -75,6 +75,11 @@ class Stream:
         progress = query.lastProgress
         return "" if progress is None else str(progress["sources"][0]["latestOffset"])
 
+    def is_committed(self) -> bool:
+        """Whether all that was written is committed: no batch comes again after a stop."""
+        last = max(int(path.stem) for path in self.folder.glob("*.batch"))
+        return (self.folder / "checkpoint" / "commits" / str(last)).exists()
+
     def rows(self) -> list[Row]:
         """Return what all batches wrote."""
         found: list[Row] = []

@@ -113,6 +113,7 @@ def test_small_batches_wait_for_company(spark: SparkSession, log: Log, tmp_path:
         assert len(stream.rows()) == 5
         log.write(0, values(24, 1))
         until(query, lambda: len(stream.rows()) == 25)
+        until(query, stream.is_committed)
     finally:
         query.stop()
     log.write(0, values(25, 1))
@@ -147,6 +148,7 @@ def test_added_partitions_are_read_from_their_beginning(
         log.write(2, values(0, 20))
         log.write(0, values(10, 5))
         until(query, lambda: len(stream.rows()) == 35)
+        until(query, stream.is_committed)
     finally:
         query.stop()
     assert stream.run() == []
@@ -189,6 +191,7 @@ def test_a_topic_that_is_made_anew_is_a_loss_and_then_read_from_its_beginning(
         log.write(0, values(100, 25))
         assert "KAFKA_DATA_LOSS.PARTITIONS_DELETED" in failure(queries[0])
         until(queries[1], lambda: len(lax.rows()) == 35)
+        until(queries[1], lax.is_committed)
     finally:
         for query in queries:
             query.stop()

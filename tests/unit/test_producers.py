@@ -119,6 +119,28 @@ def test_expiry() -> None:
     assert [each.producer_id for each in producers.describe()] == [2]
 
 
+def test_a_clock_that_is_set_forward_lets_nobody_expire() -> None:
+    producers = states(expiry_ms=1000)
+    append(producers, 0, 0, producer_id=1, now_ms=5000)
+    append(producers, 0, 10, producer_id=2, now_ms=5500)
+    append(producers, 0, 20, producer_id=3, now_ms=5_600_000)  # by the new clock already
+    producers.shift(5_594_400, 5_600_000)
+    assert [each.last_seen_ms for each in producers.describe()] == [5_599_400, 5_599_900, 5_600_000]
+    assert producers.expire(5_600_000) == 0
+    assert producers.expire(5_600_400) == 1
+
+
+def test_who_was_seen_last_before_a_stop_counts_from_the_start() -> None:
+    producers = states(expiry_ms=1000)
+    append(producers, 0, 0, producer_id=1, now_ms=5000)
+    append(producers, 0, 10, producer_id=2, now_ms=5500)
+    producers.count_from(90_000)
+    assert [each.last_seen_ms for each in producers.describe()] == [89_500, 90_000]
+    producers.count_from(80_000)  # a clock that was set back: nobody is older by that
+    assert [each.last_seen_ms for each in producers.describe()] == [89_500, 90_000]
+    states().count_from(1)
+
+
 def test_the_longest_silent_make_room() -> None:
     producers = states(producers_max=20)
     for number in range(20):
