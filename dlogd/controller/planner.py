@@ -59,23 +59,6 @@ class NodeLiveness:
 Liveness = Mapping[NodeId, NodeLiveness]
 
 
-def observed(
-    liveness: Liveness, image: ClusterImage, now_ms: int, lease_ms: int
-) -> dict[NodeId, NodeLiveness]:
-    """Return liveness with an entry for each node of the image, in its present life.
-
-    A life that is new to this controller counts as leased for one lease: its node may hold one from
-    the controller before, or is about to send its first heartbeat.
-    """
-    found = {}
-    for node_id, node in image.nodes.items():
-        known = liveness.get(node_id)
-        if known is None or known.node_epoch != node.node_epoch:
-            known = NodeLiveness(node_epoch=node.node_epoch, lease_end_ms=now_ms + lease_ms)
-        found[node_id] = known
-    return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerSettings:
     """How gently the controller goes about what is not urgent.
@@ -120,7 +103,7 @@ class Planner:
         self._calm: _Sight | None = None
 
     def plan(self, image: ClusterImage, liveness: Liveness, now_ms: int) -> Plan:
-        """Return what to do now; `liveness` comes from `observed`."""
+        """Return what to do now; `liveness` is what `driver.node_liveness` says of leases."""
         self._note_nodes(image, now_ms)
         plain = _node_commands(image, liveness, now_ms, self._new_id)
         if not plain and now_ms >= self._scan_next_ms:

@@ -2,8 +2,8 @@
 
 Pure: no clock. A throttle is for replicas that catch up (a reassignment, a node that was away): who
 is in the ISR is counted, and never waits, or the throttle would cost producers (KIP-73). One object
-for what a node sends as leader and one for what it takes as follower; `dlogd.server.replication`
-and `dlogd.replication` ask them, the rates come from the configs of the cluster and of the node.
+for what a node sends as leader and one for what it takes as follower; `dlogd.server.feeds` and
+`dlogd.replication.taking` ask them, the rates come from the configs of the cluster and of the node.
 
     wait_us = limiter.may_send(size_bytes, now_us)    # 0: counted, send it; else look again then
     limiter.count(size_bytes, now_us)                 # sent in any case

@@ -247,6 +247,7 @@ class Chaos:
             for each in striker.kinds
             if only in each and (only or each not in LONG or self._plan.duration_s >= LONG_S)
         ]
+        assert kinds, f"No strike has {only!r} in its name; there are {', '.join(striker.kinds)}"
         done = 0
         # Before the first one there is something to lose.
         await striker.healed()

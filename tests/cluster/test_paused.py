@@ -64,7 +64,7 @@ async def ask(node: Node, topic: str) -> list[object]:
             each.connection.close()
 
 
-def test_who_stood_still_answers_nobody_as_a_leader(tmp_path: Path) -> None:
+def test_h11_who_stood_still_answers_nobody_as_a_leader(tmp_path: Path) -> None:
     async def work() -> None:
         async with cluster_of(tmp_path) as cluster:
             node = await cluster.controller()

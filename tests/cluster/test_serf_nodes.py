@@ -103,7 +103,7 @@ async def expect_metadata(cluster: Cluster, image: dict[str, Any]) -> None:
     await cluster.until_well(patience_s=1)
 
 
-def test_gossip_changes_nothing(tmp_path: Path) -> None:
+def test_h20_gossip_changes_nothing(tmp_path: Path) -> None:
     async def work() -> None:
         async with with_agents(tmp_path) as (cluster, agents, hosts):
             await make_topics(cluster, "before")

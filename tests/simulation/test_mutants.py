@@ -6,10 +6,12 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dlogd import start_proof
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.own_lease import OwnLease
 from dlogd.metadata import journal
@@ -18,6 +20,8 @@ from dlogd.metadata.raft.appends import Append
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.replication import Replication
+from dlogd.replication.leader_state import LeaderState
+from dlogd.replication.taking import Taking
 from tests.property import test_leases, test_metadata_mutants
 from tests.simulation import mutants as node_mutants
 from tests.simulation import raft_mutants
@@ -27,6 +31,9 @@ from tests.simulation.patches import Patch
 
 HOLES = "tests/unit/test_raft_holes.py"
 REPLICATION = "tests/unit/test_raft_replication.py"
+LEASES = "tests/unit/test_lease_table.py"
+PROOFS = "tests/unit/test_start_proof.py"
+ROOT = Path(__file__).parents[2]
 
 
 def _back_off_by_one(original: Any) -> Any:
@@ -42,6 +49,28 @@ def _send_without_bounds(original: Any) -> Any:
         original(self, peer, progress, heartbeat=True)
 
     return send
+
+
+def _forget_what_was_proposed(original: Any) -> Any:
+    def begin_again(self: Any, epoch_start_offset: Any) -> None:
+        original(self, epoch_start_offset)
+        self.pending = ()
+
+    return begin_again
+
+
+def _cut_when_there_is_time(original: Any) -> Any:
+    """Take note of a cut only when its work begins: the role may be another one by then."""
+
+    def spawn(self: Any, following: Any, work: Any) -> None:
+        original(self, following, work)
+        following.partition.is_cutting = False
+
+    return spawn
+
+
+def _believe(_: Any) -> Any:
+    return lambda *_: True
 
 
 # Patches, and the tests of which one at least must fail.
@@ -76,22 +105,54 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     ),
     "H11 a lease counts for any life and controller": (
         ((OwnLease, "on_grant", take_any_grant),),
-        ("tests/unit/test_leases.py::test_grants_for_others_and_of_the_deposed_do_not_count",),
+        (f"{LEASES}::test_grants_for_others_and_of_the_deposed_do_not_count",),
     ),
     "H11 leases are granted to former lives": (
         ((LeaseTable, "on_beat", grant_to_any_life),),
-        ("tests/unit/test_leases.py::test_only_the_registered_life_is_granted",),
+        (f"{LEASES}::test_only_the_registered_life_is_granted",),
+    ),
+    "2.2 a log is cut although it leads by then": (
+        ((Taking, "_spawn_cut", _cut_when_there_is_time),),
+        (
+            "tests/unit/test_following.py"
+            "::test_nobody_leads_or_follows_from_the_moment_that_a_cut_is_decided",
+        ),
+    ),
+    "2.5 what was proposed is forgotten with the lease": (
+        ((LeaderState, "begin_again", _forget_what_was_proposed),),
+        (
+            "tests/unit/test_isr_keeper.py"
+            "::test_an_expansion_counts_when_its_lease_was_lost_and_came_back",
+        ),
+    ),
+    "2.9 what a crash may have cost is proven": (
+        ((start_proof, "_is_whole", _believe),),
+        (f"{PROOFS}::test_after_a_crash_only_what_was_always_flushed_is_whole",),
+    ),
+    "2.9 an old copy of a disk is proven": (
+        ((start_proof, "_is_trusted", _believe),),
+        (f"{PROOFS}::test_an_old_copy_proves_nothing",),
     ),
 }
 
 
+SIMULATED = (node_mutants.MUTANTS, raft_mutants.MUTANTS, fleet_mutants.MUTANTS)
+
+
 @pytest.mark.parametrize(
-    "mutants", [node_mutants.MUTANTS, raft_mutants.MUTANTS, fleet_mutants.MUTANTS]
+    "mutants", [*SIMULATED, {name: patches for name, (patches, _) in TESTED.items()}]
 )
 def test_what_is_replaced_exists(mutants: dict[str, Any]) -> None:
     for name, patches in mutants.items():
         for owner, attribute, _ in patches if isinstance(patches[0], tuple) else [patches]:
             assert getattr(owner, attribute, None) is not None, f"{name}: {attribute}"
+
+
+@pytest.mark.parametrize("name", TESTED)
+def test_the_tests_that_see_a_hole_exist(name: str) -> None:
+    for node in TESTED[name][1]:
+        path, _, test = node.partition("::")
+        assert f"def {test}(" in (ROOT / path).read_text(), f"{name}: {node}"
 
 
 def test_every_hole_of_the_analysis_has_a_mutant() -> None:

@@ -11,10 +11,9 @@ from dlogd.controller.planner import (
     NodeLiveness,
     Planner,
     PlannerSettings,
-    observed,
 )
 from dlogd.metadata.commands import ClaimController, DrainNode, Proof
-from dlogd.metadata.image import Drain
+from dlogd.metadata.image import ClusterImage, Drain
 from dlogd.metadata.placement import Loads, LoadTracker, place
 from tests.fakes.metadata_cluster import FakeCluster
 
@@ -22,6 +21,23 @@ LEASE_MS = 1_000
 SETTINGS = PlannerSettings(
     scan_interval_ms=1_000, settled_ms=5_000, unclean_after_ms=4_000, refill_after_ms=60_000
 )
+
+
+def observed(
+    liveness: Liveness, image: ClusterImage, now_ms: int, lease_ms: int
+) -> dict[NodeId, NodeLiveness]:
+    """Return liveness with an entry for each node of the image, in its present life.
+
+    A life that is new to this controller counts as leased for one lease: its node may hold one from
+    the controller before, or is about to send its first heartbeat.
+    """
+    found = {}
+    for node_id, node in image.nodes.items():
+        known = liveness.get(node_id)
+        if known is None or known.node_epoch != node.node_epoch:
+            known = NodeLiveness(node_epoch=node.node_epoch, lease_end_ms=now_ms + lease_ms)
+        found[node_id] = known
+    return found
 
 
 class Controlled(FakeCluster):

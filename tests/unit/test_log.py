@@ -218,7 +218,7 @@ def test_offsets_and_epochs_are_patched_into_the_copy() -> None:
     run_virtual(scenario)
 
 
-def test_followers_append_verbatim_and_only_what_comes_next() -> None:
+def test_h2_followers_append_verbatim_and_only_what_comes_next() -> None:
     """H2: a follower never assigns an offset."""
 
     async def scenario() -> None:
@@ -438,7 +438,7 @@ def test_read_respects_its_limits() -> None:
     run_virtual(scenario)
 
 
-def test_offset_equal_to_the_end_is_empty_and_beyond_is_out_of_range() -> None:
+def test_h18_offset_equal_to_the_end_is_empty_and_beyond_is_out_of_range() -> None:
     """H18: the end is exclusive."""
 
     async def scenario() -> None:
@@ -550,7 +550,7 @@ def test_reads_of_unflushed_records_come_from_memory() -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
-def test_an_error_of_a_flush_ends_the_log(code: int) -> None:
+def test_h14_an_error_of_a_flush_ends_the_log(code: int) -> None:
     """H14 and rule 2.15: no retry on the same file, and everybody who waits is told."""
 
     async def scenario() -> None:

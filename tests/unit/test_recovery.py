@@ -98,7 +98,7 @@ def test_nothing_is_lost_by_a_killed_process() -> None:
     run_virtual(scenario)
 
 
-def test_zero_filled_preallocated_tail_is_not_data() -> None:
+def test_h16_a_zero_filled_preallocated_tail_is_not_data() -> None:
     """H16: a zero-filled tail must not parse as records; it is no torn tail either."""
 
     async def scenario() -> None:
@@ -131,7 +131,7 @@ def test_torn_tail_without_anything_behind_it(cut: int) -> None:
     run_virtual(scenario)
 
 
-def test_what_is_cut_never_comes_back() -> None:
+def test_h17_what_is_cut_never_comes_back() -> None:
     """H17: stale bytes behind a later append must not parse as its continuation."""
 
     async def scenario() -> None:

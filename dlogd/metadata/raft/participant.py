@@ -34,8 +34,6 @@ from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-_THROTTLED = 89  # THROTTLING_QUOTA_EXCEEDED: try again later
-
 MOMENT_S = 0.001
 
 OnLeadership = Callable[[bool, int], None]

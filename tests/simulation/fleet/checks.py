@@ -289,8 +289,10 @@ class FleetRegistry(Registry):
     def _look_at_epochs(
         self, name: str, key: tuple[Any, int], old: PartitionImage, new: PartitionImage
     ) -> None:
-        if new.leader_epoch < old.leader_epoch or new.partition_epoch < old.partition_epoch:
-            self.violate(f"epochs: those of {name} fell: {old} to {new}")
+        if new.leader_epoch < old.leader_epoch:
+            self.violate(f"MonotonicLeaderEpoch: that of {name} fell: {old} to {new}")
+        if new.partition_epoch < old.partition_epoch:
+            self.violate(f"epochs: that of {name} fell: {old} to {new}")
         if new != old and new.partition_epoch == old.partition_epoch:
             self.violate(f"epochs: {name} changed without one: {old} to {new}")
         if new.leader != old.leader and new.leader_epoch == old.leader_epoch:
@@ -305,7 +307,7 @@ class FleetRegistry(Registry):
     def _look_at_partition(self, name: str, part: PartitionImage, image: ClusterImage) -> None:
         replicas = set(part.replicas)
         if not replicas.issuperset((*part.isr, *part.elr, *part.adding, *part.removing)):
-            self.violate(f"ISR: {name} has members that are no replicas: {part}")
+            self.violate(f"IsrSubsetOfReplicas: {name} has members that are none: {part}")
         if len(replicas) != len(part.replicas) or set(part.isr) & set(part.elr):
             self.violate(f"ISR: {name} has a node twice: {part}")
         if part.leader == NO_NODE:

@@ -23,7 +23,7 @@ from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import ZERO_TOPIC_ID, PartitionId, TopicPartition
-from tests.histories.history import LogKey, Outcome, Poll, Seen, Send
+from tests.histories.history import Follower, LogKey, Outcome, Poll, Seen, Send
 from tests.simulation.clients import make_value, number_of
 from tests.simulation.fleet.data_plan import DataConsumerPlan, DataProducerPlan
 from tests.simulation.fleet.plan import CLIENT_PORT, FleetPlan, address_of
@@ -381,4 +381,11 @@ class DataConsumer:
                 at = TopicPartition(key.topic, PartitionId(key.partition))
                 if key in left and self._consumer.position(at) >= end:
                     del left[key]
+                    self._note_follower(key)
         await self._end()
+
+    def _note_follower(self, key: LogKey) -> None:
+        """It has read a log to its end: it must have been given all of it."""
+        history = self._around.history
+        if not self._clients.churns(key.topic) and not history.facts_of(key).retention:
+            history.followers.append(Follower(self._name, key))

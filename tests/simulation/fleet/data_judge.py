@@ -161,6 +161,7 @@ CHECKERS: tuple[Callable[[FleetView, LogKey], Iterator[str]], ...] = (
     checkers._nonmonotonic_sends,
     checkers._session_order,
     checkers._polls_in_order,
+    checkers._unseen,
     _trims,
     checkers._final_is_whole,
     _gaps,

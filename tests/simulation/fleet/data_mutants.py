@@ -9,8 +9,6 @@ from typing import Any
 from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import NONE
 from dlog.types import ZERO_TOPIC_ID
-from dlogd import starting
-from dlogd.metadata.commands import Proof
 from dlogd.replication import follower_append, roles
 from dlogd.replication import manager as replica_manager
 from dlogd.replication.acks import Acks
@@ -18,11 +16,9 @@ from dlogd.replication.following import Following
 from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.leader_state import LeaderState
 from dlogd.replication.partition import Partition
-from dlogd.replication.taking import Taking
 from dlogd.server import feeds
 from dlogd.server.fed import Fed
 from dlogd.server.handlers.fetch import FetchWork
-from dlogd.start_proof import StartProof
 from dlogd.storage import manager as log_manager
 from dlogd.storage.manager import LogManager
 from tests.fakes.engine import MemoryEngine
@@ -164,20 +160,10 @@ def _lead_once_lead_always(original: Any) -> Any:
 
 def _promise_what_is_in_memory(original: Any) -> Any:
     def progress(self: Any) -> Any:
-        handle, _, end, start = original(self)
-        return handle, end, end, start
+        found = original(self)
+        return found and (found[0], found[2], found[2], found[3])
 
     return progress
-
-
-def _prove_everything(original: Any) -> Any:
-    def proof(known: Any, *arguments: Any) -> StartProof:
-        found: StartProof = original(known, *arguments)
-        if known is None:
-            return found
-        return StartProof(proof=Proof.CLEAN, previous_epoch=known.node_epoch, offline=found.offline)
-
-    return proof
 
 
 def _name_without_id(original: Any) -> Any:
@@ -195,24 +181,6 @@ def _leave_the_files(_: Any) -> Any:
             await opened.close()
 
     return delete
-
-
-def _forget_what_was_proposed(original: Any) -> Any:
-    def begin_again(self: Any, epoch_start_offset: Any) -> None:
-        original(self, epoch_start_offset)
-        self.pending = ()
-
-    return begin_again
-
-
-def _cut_when_there_is_time(original: Any) -> Any:
-    """Take note of a cut only when its work begins: the role may be another one by then."""
-
-    def spawn(self: Any, following: Any, work: Any) -> None:
-        original(self, following, work)
-        following.partition.is_cutting = False
-
-    return spawn
 
 
 DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
@@ -254,15 +222,4 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     ),
     "2.5 expansions under way do not count": ((LeaderState, "propose", _do_nothing),),
     "KIP-207 a new leader shows an old watermark": ((Partition, "check_watermark", _do_nothing),),
-}
-
-# It is not known yet within how many seeds these are seen; `make mutants` leaves them out.
-UNPROVEN: dict[str, tuple[Patch, ...]] = {
-    "2.5 what was proposed is forgotten with the lease": (
-        (LeaderState, "begin_again", _forget_what_was_proposed),
-    ),
-    "2.2 a log is cut although it leads by then": (
-        (Taking, "_spawn_cut", _cut_when_there_is_time),
-    ),
-    "2.9 every start is proven": ((starting, "start_proof", _prove_everything),),
 }

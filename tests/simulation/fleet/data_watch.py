@@ -212,11 +212,7 @@ class DataWatch:
         leads = partition.closed is None
         if offset < before and leads:
             self._violate("MonotonicHighWatermark", key, f"{before} to {offset} at {host.name}")
-        if not (log.log_start_offset >= 0 and offset <= log.log_end_offset) or (
-            log.flushed_offset > log.log_end_offset
-        ):
-            text = f"{log.log_start_offset} {offset} {log.flushed_offset} {log.log_end_offset}"
-            self._violate("OffsetsChain", key, f"{text} at {host.name}")
+        self._look_at_chain(host, key, log, offset)
         if leads:
             self._commit(key, shadow, offset)
             ends = self._ends.setdefault(key, {})
@@ -224,6 +220,12 @@ class DataWatch:
             self._look_at_isr(host, key, offset)
         if key not in self._loose:
             self._compare(host, key, shadow, offset)
+
+    def _look_at_chain(self, host: Any, key: LogId, log: PartitionLog, offset: int) -> None:
+        start, end = log.log_start_offset, log.log_end_offset
+        if not 0 <= start <= offset <= end or log.flushed_offset > end:
+            text = f"{start} {offset} {log.flushed_offset} {end}"
+            self._violate("OffsetsChain", key, f"{text} at {host.name}")
 
     def _commit(self, key: LogId, shadow: Shadow, offset: int) -> None:
         committed = self._committed.setdefault(key, [])
