@@ -21,7 +21,10 @@ from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.replication import Replication
 from dlogd.replication.leader_state import LeaderState
+from dlogd.replication.producers import ProducerStates
 from dlogd.replication.taking import Taking
+from dlogd.storage import checkpoint, replaced
+from dlogd.storage.directories import DataDirectory
 from tests.property import test_leases, test_metadata_mutants
 from tests.simulation import mutants as node_mutants
 from tests.simulation import raft_mutants
@@ -71,6 +74,17 @@ def _cut_when_there_is_time(original: Any) -> Any:
 
 def _believe(_: Any) -> Any:
     return lambda *_: True
+
+
+def _do_nothing(_: Any) -> Any:
+    return lambda *_: None
+
+
+def _replace_only(_: Any) -> Any:
+    def save_life(self: Any, life: Any) -> None:
+        checkpoint.replace_file(self._root, checkpoint.LIFE, checkpoint.encode_life(life))
+
+    return save_life
 
 
 # Patches, and the tests of which one at least must fail.
@@ -132,6 +146,18 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "2.9 an old copy of a disk is proven": (
         ((start_proof, "_is_trusted", _believe),),
         (f"{PROOFS}::test_an_old_copy_proves_nothing",),
+    ),
+    "2.9 nobody notes which copy a failed directory has given up": (
+        ((replaced, "note", _do_nothing),),
+        ("tests/unit/test_manager.py::test_a_directory_that_comes_back_has_the_older_copy",),
+    ),
+    "2.9 a full disk forgets whose life it was": (
+        ((DataDirectory, "save_life", _replace_only),),
+        ("tests/unit/test_manager_directories.py::test_a_full_directory_knows_whose_life_it_is",),
+    ),
+    "1 producers grow old when the clock is set": (
+        ((ProducerStates, "shift", _do_nothing),),
+        ("tests/unit/test_producers.py::test_a_clock_that_is_set_forward_lets_nobody_expire",),
     ),
 }
 

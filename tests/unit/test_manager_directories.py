@@ -10,7 +10,14 @@ import pytest
 
 from dlog.errors import ConfigError
 from dlog.types import NodeId, Offset, PartitionId, TopicPartition
-from dlogd.storage.checkpoint import HIGH_WATERMARKS, Identity
+from dlogd.storage.checkpoint import (
+    HIGH_WATERMARKS,
+    LIFE,
+    Identity,
+    Life,
+    decode_life,
+    load_file,
+)
 from dlogd.storage.directories import (
     Claim,
     DataDirectory,
@@ -222,6 +229,20 @@ def test_small_files_of_the_last_run(tmp_path: Path) -> None:
     (tmp_path / "high-watermarks").write_bytes(b"nonsense")
     survey = directory.survey(lambda key: True)
     assert survey.high_watermarks == {} and "high-watermarks is not used" in survey.complaints[0]
+
+
+def test_a_full_directory_knows_whose_life_it_is() -> None:
+    machine = Machine(random.Random(1), capacity_bytes=1 << 20)
+    directory = DataDirectory(machine.boot().open_directory("/data/a"))
+    directory.claim()
+    directory.adopt(IDENTITY, is_new=True)
+    directory.save_life(Life(node_epoch=3))
+    (disk,) = machine.disks.values()
+    root = machine.boot().open_directory("/data/a")
+    root.open("filler", create=True).preallocate(0, disk.free_bytes())
+    directory.save_life(Life(node_epoch=4))
+    data = load_file(root, LIFE)
+    assert data is not None and decode_life(data) == Life(node_epoch=4)
 
 
 def test_which_log_holds_records(tmp_path: Path) -> None:
