@@ -81,6 +81,7 @@ class Cutter:
             await self._with_frozen_flushes(work())
         finally:
             state.cut_ceiling = None
+            state.change_policy()  # it may have been told meanwhile
 
     async def _with_frozen_flushes(self, work: Coroutine[Any, Any, None]) -> None:
         state = self._state
@@ -205,6 +206,10 @@ class Cutter:
             self._check()
             if offset <= state.log_start_offset:
                 return
+            if offset > state.promised_offset:  # its end was cut meanwhile
+                raise OffsetOutOfRangeError(
+                    f"{state.topic_partition} has records up to {state.promised_offset} only"
+                )
             try:
                 await self._trim(offset, partial(self._maintenance.shortage.run, for_space=False))
             except OSError as error:

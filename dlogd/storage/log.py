@@ -120,12 +120,19 @@ class PartitionLog(LogState):
         old, self.config = self.config, config
         self._segment_bytes = config.segment_bytes
         self._interval_bytes = config.index_interval_bytes
-        if self.failed is not None or self.closed:
+        if not self.is_working:
             return
-        segment = self.active
-        if segment.roll_at_ms < 1 << 62:
-            segment.roll_at_ms += config.segment_ms - old.segment_ms
-        if (old.durable, old.direct_writes) == (config.durable, config.direct_writes):
+        if self.active.roll_at_ms < 1 << 62:
+            self.active.roll_at_ms += config.segment_ms - old.segment_ms
+        if (old.durable, old.direct_writes) != (config.durable, config.direct_writes):
+            self.change_policy()
+
+    def change_policy(self) -> None:
+        """Write what comes next as the settings say; a cut that is under way does so in its end."""
+        segment, config = self.active, self.config
+        if self.cut_ceiling is not None or not self.is_working:
+            return
+        if (segment.durable, segment.direct) == (config.durable, config.direct_writes):
             return
         if segment.tail.end:
             self.roll()
@@ -292,9 +299,9 @@ class PartitionLog(LogState):
         self.last_epoch = leader_epoch
 
     def roll(self) -> None:
-        """Begin a new segment, unless the active one is empty; appends go on at once."""
+        """Begin a new segment; appends go on at once. Not after an empty one, nor during a cut."""
         old = self.active
-        if not old.tail.end or not self.is_working:
+        if not old.tail.end or not self.is_working or self.cut_ceiling is not None:
             return
         old.end_offset = self.log_end_offset
         segment = self.begin_segment(self.log_end_offset)
@@ -348,16 +355,6 @@ class PartitionLog(LogState):
     def replay(self, offset: int) -> AsyncIterator[BatchHeader]:
         """Yield the heads of the batches that end after `offset`, of all that is written so far."""
         return headers_from(self, offset)
-
-    # -- leader epochs
-
-    def epoch_at(self, offset: int) -> LeaderEpoch:
-        """Return the leader epoch of the batch that holds `offset`, NO_EPOCH when there is none."""
-        return self.epochs.epoch_at(Offset(offset))
-
-    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
-        """Return the largest epoch <= `epoch` in the log and where it ends (exclusive)."""
-        return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     # -- cutting
 

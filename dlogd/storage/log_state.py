@@ -262,12 +262,24 @@ class LogState:
         """Drop all tails: what is only in memory is lost. For a log that has ended or failed."""
         raise NotImplementedError
 
+    def change_policy(self) -> None:
+        """Write what comes next as the settings say."""
+        raise NotImplementedError
+
     def end_waiting(self, error: WireError) -> None:
         """Tell who waits for a flush that it will not come."""
         waiting, self.flush_waiters = self.flush_waiters, []
         for _, future in waiting:
             if not future.done():
                 future.set_exception(error)
+
+    def epoch_at(self, offset: int) -> LeaderEpoch:
+        """Return the leader epoch of the batch that holds `offset`, NO_EPOCH when there is none."""
+        return self.epochs.epoch_at(Offset(offset))
+
+    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
+        """Return the largest epoch <= `epoch` in the log and where it ends (exclusive)."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     @property
     def is_working(self) -> bool:

@@ -25,6 +25,7 @@ from dlogd.replication.producers import ProducerStates
 from dlogd.replication.taking import Taking
 from dlogd.storage import checkpoint, replaced
 from dlogd.storage.directories import DataDirectory
+from dlogd.storage.log import PartitionLog
 from tests.property import test_leases, test_metadata_mutants
 from tests.simulation import mutants as node_mutants
 from tests.simulation import raft_mutants
@@ -78,6 +79,15 @@ def _believe(_: Any) -> Any:
 
 def _do_nothing(_: Any) -> Any:
     return lambda *_: None
+
+
+def _roll_always(original: Any) -> Any:
+    def roll(self: Any) -> None:
+        ceiling, self.cut_ceiling = self.cut_ceiling, None
+        original(self)
+        self.cut_ceiling = ceiling
+
+    return roll
 
 
 def _replace_only(_: Any) -> Any:
@@ -154,6 +164,10 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "2.9 a full disk forgets whose life it was": (
         ((DataDirectory, "save_life", _replace_only),),
         ("tests/unit/test_manager_directories.py::test_a_full_directory_knows_whose_life_it_is",),
+    ),
+    "2.2 a log rolls while its end is cut": (
+        ((PartitionLog, "roll", _roll_always),),
+        ("tests/unit/test_cuts_and_rolls.py::test_no_segment_begins_beyond_the_new_end",),
     ),
     "1 producers grow old when the clock is set": (
         ((ProducerStates, "shift", _do_nothing),),

@@ -1,0 +1,117 @@
+"""What begins a new segment waits while a log is cut: its end is not yet where it will be."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from dlog.errors import OffsetOutOfRangeError
+from dlogd.config.choices import FlushPolicy
+from dlogd.storage.log import PartitionLog
+from dlogd.storage.log_config import LogConfig
+from tests.fakes.logs import LogHost, append_waiting, run_virtual, settle, values_of
+
+STRONG = LogConfig(segment_bytes=2000, preallocate_bytes=1 << 16, index_interval_bytes=256)
+WEAK = replace(STRONG, flush_policy=FlushPolicy.NEVER)
+OLD = 1 << 61
+COUNT = 20
+
+
+def _reconfigure(plog: PartitionLog, policy: FlushPolicy) -> None:
+    plog.reconfigure(replace(plog.config, flush_policy=policy))
+
+
+def _grow_old(plog: PartitionLog, _: FlushPolicy) -> None:
+    plog.maybe_roll(OLD)
+
+
+def _roll(plog: PartitionLog, _: FlushPolicy) -> None:
+    plog.roll()
+
+
+@pytest.mark.parametrize("steps", range(0, 40, 2))
+@pytest.mark.parametrize("meanwhile", [_reconfigure, _grow_old, _roll])
+@pytest.mark.parametrize("end", [0, 3, 18])
+def test_no_segment_begins_beyond_the_new_end(
+    end: int, meanwhile: Callable[[PartitionLog, FlushPolicy], None], steps: int
+) -> None:
+    async def scenario() -> None:
+        host = LogHost(config=STRONG)
+        plog = await host.open()
+        for number in range(COUNT):
+            await append_waiting(plog, b"%03d" % number + b"x" * 97)
+        await plog.flush()
+        await settle()
+        cut = asyncio.ensure_future(plog.truncate_to(end))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        meanwhile(plog, FlushPolicy.NEVER)
+        await cut
+        await settle()
+        assert plog.bases == sorted(set(plog.bases)) and plog.bases[-1] <= end
+        for number in range(5):
+            assert await append_waiting(plog, b"next") == end + number
+        await plog.flush()
+        assert plog.flushed_offset == plog.promised_offset == plog.log_end_offset == end + 5
+        host.config = plog.config
+        for again in (host.crash, host.reopen):
+            plog = await again()
+            assert [offset for offset, _ in await values_of(plog)] == list(range(end + 5))
+
+    run_virtual(scenario)
+
+
+@pytest.mark.parametrize("steps", range(0, 40, 2))
+@pytest.mark.parametrize("before", [STRONG, WEAK])
+def test_a_policy_that_changes_during_a_cut_holds_after_it(before: LogConfig, steps: int) -> None:
+    async def scenario() -> None:
+        host = LogHost(config=before)
+        plog = await host.open()
+        for number in range(COUNT):
+            await append_waiting(plog, b"%03d" % number + b"x" * 97)
+        await plog.flush()
+        await settle()
+        cut = asyncio.ensure_future(plog.truncate_to(10))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        after = WEAK if before is STRONG else STRONG
+        _reconfigure(plog, after.flush_policy)
+        await cut
+        await append_waiting(plog, b"next")
+        await settle()
+        assert plog.active.durable is after.durable
+
+    run_virtual(scenario)
+
+
+@pytest.mark.parametrize("steps", range(0, 40, 2))
+@pytest.mark.parametrize("start", [5, 15, COUNT])
+def test_what_is_trimmed_meanwhile_is_not_beyond_the_new_end(start: int, steps: int) -> None:
+    async def scenario() -> None:
+        host = LogHost(config=STRONG)
+        plog = await host.open()
+        for number in range(COUNT):
+            await append_waiting(plog, b"%03d" % number + b"x" * 97)
+        await plog.flush()
+        await settle()
+        cut = asyncio.ensure_future(plog.truncate_to(10))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        try:
+            await plog.trim_to(start)
+        except OffsetOutOfRangeError:
+            assert start > 10
+        with contextlib.suppress(OffsetOutOfRangeError):  # it begins behind by now
+            await cut
+        await settle()
+        assert plog.failed is None
+        assert plog.log_start_offset <= plog.flushed_offset <= plog.log_end_offset
+        end = plog.log_end_offset
+        assert await append_waiting(plog, b"next") == end
+        await plog.flush()
+        plog = await host.crash()
+        assert plog.log_end_offset == end + 1
+
+    run_virtual(scenario)
