@@ -91,6 +91,11 @@ def _exit_code_of(error: Exception) -> int:
 
 
 def _described(error: DlogError | OSError, settings: Settings) -> str:
+    if isinstance(error, RequestTimedOutError) and not error.is_answer:
+        return (
+            f"{error}: the node can be reached, but whether it was done is not known. Most of the"
+            " controllers may be away, see: dlogctl status; or it takes longer: --timeout"
+        )
     if _exit_code_of(error) == exit_codes.UNREACHABLE:
         return f"{error}; is dlogd running there? {_whose_address(settings)}"
     if isinstance(error, OSError) and error.strerror and error.filename is not None:

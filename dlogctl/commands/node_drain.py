@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import click
@@ -10,7 +10,7 @@ import click
 from dlog.client.admin_views import Drain
 from dlog.client.blocking import BlockingClient
 from dlogctl import exit_codes
-from dlogctl.cluster import Cluster, is_healthy, look
+from dlogctl.cluster import Cluster, is_healthy, look, look_closely
 from dlogctl.commands.controller_change import with_cure
 from dlogctl.completing import complete_nodes
 from dlogctl.groups import ExampleCommand
@@ -32,14 +32,33 @@ class _Left:
     stuck: list[str]
 
 
-def _left(cluster: Cluster, node_id: int, drain: Drain) -> _Left:
+def _homeless(cluster: Cluster, node_id: int, drained: Sequence[int]) -> frozenset[str]:
+    """Return the partitions whose replica on a node nobody else could take, as things are."""
+    takers = {
+        each.node_id
+        for each in cluster.nodes.values()
+        if not each.is_fenced and each.drain is Drain.NONE and each.node_id not in drained
+    }
+    return frozenset(
+        f"{topic}-{each.partition}"
+        for topic, each in cluster.held_by(node_id)
+        if (topic, each.partition) not in cluster.reassigning and takers.issubset(each.replicas)
+    )
+
+
+def _left(
+    cluster: Cluster, node_id: int, drain: Drain, homeless: Container[str] = frozenset()
+) -> _Left:
     movable: list[str] = []
     stuck: list[str] = []
     for topic, each in cluster.held_by(node_id):
         if drain is Drain.LEADERS and each.leader != node_id:
             continue
         name = f"{topic}-{each.partition}"
-        can_move = drain is Drain.REPLICAS or cluster.can_lead_instead(each, node_id)
+        if drain is Drain.REPLICAS:
+            can_move = name not in homeless
+        else:
+            can_move = cluster.can_lead_instead(each, node_id)
         (movable if can_move else stuck).append(name)
     return _Left(movable, stuck)
 
@@ -64,13 +83,19 @@ async def _hand_over(
     return f"node {others[0]} is the controller now"
 
 
-async def _wait(client: BlockingClient, node_id: int, drain: Drain, patience_s: float) -> _Left:
+async def _wait(
+    client: BlockingClient,
+    node_id: int,
+    drain: Drain,
+    homeless: Container[str],
+    patience_s: float,
+) -> _Left:
     """Return when nothing is left that can move, or nothing has moved for long; tell progress."""
     what = "leader" if drain is Drain.LEADERS else "replica"
     told = -1
     moved_at = time.monotonic()
     while True:
-        left = _left(await look(client), node_id, drain)
+        left = _left(await look(client), node_id, drain, homeless)
         if not left.movable:
             return left
         if len(left.movable) != told:
@@ -85,9 +110,16 @@ def _report(node_id: int, drain: Drain, left: _Left, patience_s: float) -> str |
     """Return why a drain is not complete, None when it is."""
     if left.movable:
         return (
-            f"node {node_id}: nothing has moved for {patience_s:g} s, {len(left.movable)} are left:"
+            f"node {node_id}: nothing has moved for {patience_s:g} s, {len(left.movable)} left:"
             f" {_names(left.movable)}; see: dlogctl node describe {node_id}, or end it:"
             f" dlogctl node undrain {node_id}"
+        )
+    if left.stuck and drain is Drain.REPLICAS:
+        return (
+            f"node {node_id} keeps {format_count(len(left.stuck), 'replica')} that no other node"
+            " can take, for all that are up and not drained have one already:"
+            f" {_names(left.stuck)}; they move when there is another node, or go with: dlogctl"
+            " topic alter TOPIC --replication-factor N"
         )
     if left.stuck:
         return (
@@ -135,12 +167,13 @@ def drain(
     settings = settings_of(context)
     kind = Drain.REPLICAS if replicas else Drain.LEADERS
     with connected(settings) as client:
-        cluster = client.run(lambda: look(client))
+        cluster = client.run(lambda: look_closely(client) if replicas else look(client))
         for node_id in node_ids:
             cluster.node(node_id)
         _check_takers(cluster, node_ids)
+        homeless = {each: _homeless(cluster, each, node_ids) for each in node_ids}
         if dry_run:
-            return _rehearse(settings, cluster, node_ids, kind)
+            return _rehearse(settings, cluster, homeless, kind)
         for node_id in node_ids:
             client.run(lambda each=node_id: client.admin.drain_node(each, kind))  # type: ignore[misc]
         lefts: dict[int, _Left] = {}
@@ -154,7 +187,9 @@ def drain(
                 click.echo(told, err=True)
             if not no_wait:
                 lefts[node_id] = client.run(
-                    lambda each=node_id: _wait(client, each, kind, patience)  # type: ignore[misc]
+                    lambda each=node_id: _wait(  # type: ignore[misc]
+                        client, each, kind, homeless[each], patience
+                    )
                 )
     return _conclude(settings, node_ids, kind, lefts, patience)
 
@@ -173,21 +208,24 @@ def _check_takers(cluster: Cluster, node_ids: Sequence[int]) -> None:
         )
 
 
-def _rehearse(settings: Settings, cluster: Cluster, node_ids: Sequence[int], kind: Drain) -> int:
+def _rehearse(
+    settings: Settings, cluster: Cluster, homeless: Mapping[int, Container[str]], kind: Drain
+) -> int:
     output = Output(settings)
+    verb = "take" if kind is Drain.REPLICAS else "lead"
     rows = []
-    for node_id in node_ids:
-        left = _left(cluster, node_id, kind)
+    for node_id in homeless:
+        left = _left(cluster, node_id, kind, homeless[node_id])
         if output.for_people:
             click.echo(
                 f"node {node_id}: {format_count(len(left.movable), str(kind)[:-1])} would move"
             )
             if left.stuck:
-                click.echo(f"node {node_id}: nobody else can lead {_names(left.stuck)}")
+                click.echo(f"node {node_id}: nobody else can {verb} {_names(left.stuck)}")
         rows.append({"node": node_id, "result": "would be drained", "left": left.stuck})
     if not output.for_people:
         output.rows(rows, COLUMNS)
-    settings.suggest(f"dlogctl node drain {node_ids[0]}")
+    settings.suggest(f"dlogctl node drain {next(iter(homeless))}")
     return exit_codes.OK
 
 

@@ -105,7 +105,9 @@ class _Found:
 async def _gather(client: BlockingClient, settings: Settings) -> _Found:
     cluster = await look_closely(client)
     view = cluster.view
-    nodes = [view.nodes[node_id] for node_id in sorted(view.nodes)]
+    # A node that was just fenced is named for a moment more, and nobody tells how to ask it.
+    up = (each for each in sorted(view.nodes) if (n := cluster.nodes.get(each)) and not n.is_fenced)
+    nodes = [view.nodes[node_id] for node_id in up]
     asked = await asyncio.gather(
         *(ask_node(client, settings, node, alone=len(nodes) == 1) for node in nodes)
     )
@@ -119,7 +121,7 @@ def _node_document(found: _Found, node: NodeState) -> dict[str, Any]:
     cluster = found.cluster
     state = cluster.state_of(node) if asked.is_reachable else "down"
     part = cluster.part_of(node.node_id)
-    if cluster.quorum is None:
+    if cluster.quorum is None and cluster.quorum_problem is None:
         part = "controller" if node.node_id == cluster.controller_id else "broker"
     return {
         "node": node.node_id,

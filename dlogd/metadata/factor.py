@@ -55,8 +55,8 @@ def _more(
     while len(wanted) < factor:
         if not others:
             raise InvalidReplicationFactorError(
-                f"{topic.name} cannot have {factor} replicas: beside those that it has only"
-                f" {len(wanted) - len(target)} nodes can take one"
+                f"{topic.name} cannot have {factor} replicas: beside those that it has,"
+                f" {len(wanted) - len(target) or 'none'} of the nodes can take one"
             )
         taker = next_replica(others, chosen, loads)
         others.remove(taker)

@@ -39,16 +39,23 @@ def _flush_nothing(original: Any) -> Any:
     return write
 
 
+class _Unbounded:
+    """A partition to be read that takes the end of its log for its high watermark."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._partition, name)
+
+    @property
+    def high_watermark(self) -> int:
+        return self._partition.log.log_end_offset
+
+
 def _read_beyond_watermark(original: Any) -> Any:
     def read(self: Any, partition: Any, *arguments: Any) -> Any:
-        watermark, partition.high_watermark = (
-            partition.high_watermark,
-            partition.log.log_end_offset,
-        )
-        try:
-            return original(self, partition, *arguments)
-        finally:
-            partition.high_watermark = watermark
+        return original(self, _Unbounded(partition), *arguments)
 
     return read
 

@@ -387,6 +387,18 @@ def test_nobody_there(ctl: Ctl) -> None:
     )
 
 
+def test_a_node_that_takes_the_request_and_says_nothing(ctl: Ctl, world: World) -> None:
+    """As one whose quorum is away: it runs, so nobody has to look for it."""
+    world.peer.raw[ApiKey.INCREMENTAL_ALTER_CONFIGS] = lambda _header, _frame: None
+    result = ctl("topic", "alter", "t", "--set", "retention.ms=9", "--timeout", "0.3")
+    assert result.code == 2
+    assert result.err == (
+        f"dlogctl: no answer within 0.3 s from {world.peer.address}: the node can be reached, but"
+        " whether it was done is not known. Most of the controllers may be away, see: dlogctl"
+        " status; or it takes longer: --timeout\n"
+    )
+
+
 def test_a_node_that_speaks_something_else(ctl: Ctl, world: World) -> None:
     def nonsense(header: RequestHeader, _frame: memoryview) -> bytes:
         return struct.pack(">ii", 6, header.correlation_id) + b"\0\0"

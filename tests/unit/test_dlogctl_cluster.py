@@ -325,7 +325,7 @@ def test_draining(ctl: Ctl, world: World) -> None:
     # Nobody moves anything here: no controller acts.
     stuck = ctl("node drain 2 --patience 100ms")
     assert stuck.code == 10
-    assert "nothing has moved for 0.1 s, 1 is left" in stuck.err or "are left: t-1" in stuck.err
+    assert "nothing has moved for 0.1 s, 1 left: t-1" in stuck.err
     assert json.loads(ctl("node list -o json").out)[1]["state"] == "draining"
     world.do(elect_all(world))
     left = ctl("node drain 2")
@@ -338,6 +338,22 @@ def test_draining(ctl: Ctl, world: World) -> None:
     assert [row["result"] for row in rows] == ["undrained"] * 3
     assert ctl("node drain 9").code == 1
     assert ctl("node undrain 9").code == 1
+
+
+def test_replicas_that_nobody_can_take_are_told_at_once(ctl: Ctl) -> None:
+    """All other nodes that are up have a replica of them: waiting helps nobody."""
+    assert ctl("node drain 4 --no-wait").code == 0
+    dry = ctl("node drain 3 --replicas --dry-run")
+    assert dry.out == "node 3: 0 replicas would move\nnode 3: nobody else can take t-0, t-1, t-2\n"
+    left = ctl("node drain 3 --replicas")
+    assert left.code == 10
+    assert left.err == (
+        "node 3 keeps 3 replicas that no other node can take, for all that are up and not drained"
+        " have one already: t-0, t-1, t-2; they move when there is another node, or go with:"
+        " dlogctl topic alter TOPIC --replication-factor N\n"
+    )
+    moving = ctl("node drain 2 --replicas --patience 100ms")
+    assert "nothing has moved for 0.1 s, 1 left: single-0" in moving.err
 
 
 async def elect_all(world: World) -> None:
@@ -453,7 +469,9 @@ def test_a_lost_quorum_is_told(ctl: Ctl, world: World) -> None:
     sick = ctl("status")
     assert sick.code == 10
     assert "nobody leads the metadata: " in sick.out
-    assert json.loads(ctl("status -o json").out)["controller"] is None
+    document = json.loads(ctl("status -o json").out)
+    assert document["controller"] is None
+    assert {each["role"] for each in document["nodes"]} == {None}, "nobody knows"
 
 
 def test_partitions_are_listed(ctl: Ctl, world: World) -> None:
@@ -525,3 +543,13 @@ def test_status_names_nodes_that_are_down(ctl: Ctl, world: World) -> None:
     ]
     assert document["metadata"]["voters"][1]["lag"] == 2
     assert "lag of voters:         1:0,2:2,3:0\n" in ctl("status").out
+
+
+def test_a_node_that_was_just_fenced_is_not_asked(ctl: Ctl, world: World) -> None:
+    """Clients hear of it for a moment more; nothing can be asked of it."""
+    before, context = world.node.image, world.node.context
+    world.node.fence(3)
+    context.lingering.on_image(before, world.node.image, context.clock.now_ms())
+    document = json.loads(ctl("status -o json").out)
+    assert [each["state"] for each in document["nodes"]][2] == "fenced"
+    assert [each for each in document["notes"] if "node 3" in each] == []

@@ -143,7 +143,8 @@ def test_h18_the_high_watermark_itself_is_not_read() -> None:
             fleet.network.block(address_of(leader), address_of(each))
         node = await fleet.cluster.leader("t", 0)
         batch = bytes(batch_of(b"c", timestamp_ms=fleet.clock.timestamp_ms()))
-        assert (await produce(node, "t", 0, batch, acks=1)).base_offset == 2
+        written = await produce(node, "t", 0, batch, acks=1)
+        assert written is not None and written.base_offset == 2
         replica = fleet.replica(leader, "t")
         assert (replica.high_watermark, replica.log.log_end_offset) == (2, 3)
         assert (await list_offsets(node, "t", {0: LATEST}))[0][0] == 2

@@ -158,6 +158,10 @@ def _lead_once_lead_always(original: Any) -> Any:
     return follow
 
 
+def _need_no_lease(_: Any) -> Any:
+    return lambda self: True
+
+
 def _promise_what_is_in_memory(original: Any) -> Any:
     def progress(self: Any) -> Any:
         found = original(self)
@@ -208,6 +212,10 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
         (Partition, "follow", _lead_once_lead_always),
         (Acks, "_judge", _judge_no_lease),
         (Partition, "check_readable", _any_epoch),
+    ),
+    "H11 a leader goes on without a lease": (
+        (roles.Roles, "_is_leased", _need_no_lease),
+        (Acks, "_judge", _judge_no_lease),
     ),
     "H14 followers promise what is in memory": (
         (Following, "progress", _promise_what_is_in_memory),
