@@ -76,7 +76,11 @@ def _reason_of(error: OSError | ValueError) -> str:
     if isinstance(error, SSLError | ValueError):
         return str(error)
     number = error.errno or 0
-    return os.strerror(number) if number > 0 else error.strerror or str(error)
+    if number > 0:
+        return os.strerror(number)
+    # asyncio's own, without a word, for a peer that ends the connection while TLS is agreed on.
+    ended = "it ended the connection in the handshake: perhaps it speaks no TLS"
+    return error.strerror or str(error) or ended
 
 
 class Connection(asyncio.BufferedProtocol):
