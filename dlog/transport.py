@@ -75,12 +75,8 @@ def _reason_of(error: OSError | ValueError) -> str:
     # OpenSSL counts errors by itself; a ValueError is of a host name that is none.
     if isinstance(error, SSLError | ValueError):
         return str(error)
-    number = error.errno or 0
-    if number > 0:
-        return os.strerror(number)
-    # asyncio's own, without a word, for a peer that ends the connection while TLS is agreed on.
-    ended = "it ended the connection in the handshake: perhaps it speaks no TLS"
-    return error.strerror or str(error) or ended
+    said = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror or str(error)
+    return said or "it ended the handshake without a word: perhaps it speaks no TLS"
 
 
 class Connection(asyncio.BufferedProtocol):
