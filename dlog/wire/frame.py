@@ -29,6 +29,8 @@ _CLIENT_ID_BYTES_MAX = 1024
 _CLIENT_IDS_MAX = 1024
 _API_KEYS_MAX = max(FLEXIBLE_FROM) + 1
 _NEVER = 1 << 15
+# An alert and a handshake of TLS 1, of any minor version: who speaks it takes us for another.
+_TLS_HEADS = (0x1503, 0x1603)
 
 # First flexible version by api key, as a list: one index instead of a dict look-up by enum.
 _FLEXIBLE_FROM = [FLEXIBLE_FROM.get(key, _NEVER) for key in range(_API_KEYS_MAX)]  # type: ignore[call-overload]
@@ -44,6 +46,12 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
     body_position: int
+
+
+def _refused(length: int) -> ProtocolError:
+    """Return the error for a length that no frame has; says what else it may be."""
+    is_tls = length >> 16 in _TLS_HEADS
+    return ProtocolError(f"a frame of {length} bytes{': this is TLS' if is_tls else ''}")
 
 
 class FrameSplitter:
@@ -98,7 +106,7 @@ class FrameSplitter:
         while end - position >= LENGTH_BYTES:
             (length,) = _LENGTH.unpack_from(data, position)
             if not 0 <= length <= self._frame_bytes_max:
-                raise ProtocolError(f"a frame of {length} bytes")
+                raise _refused(length)
             start = position + LENGTH_BYTES
             if end - start < length:
                 self._missing = length - (end - start)
@@ -125,7 +133,7 @@ class FrameSplitter:
                 return position
             (length,) = _LENGTH.unpack_from(partial)
             if not 0 <= length <= self._frame_bytes_max:
-                raise ProtocolError(f"a frame of {length} bytes")
+                raise _refused(length)
             self._missing = length
         taken = min(self._missing, len(data) - position)
         partial += data[position : position + taken]

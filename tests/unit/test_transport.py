@@ -506,6 +506,22 @@ def test_tls_carries_requests_and_ends_with_the_connection() -> None:
     check(work)
 
 
+def test_a_peer_that_speaks_no_tls_is_told_as_such() -> None:
+    async def work() -> None:
+        async def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(4)  # as dlogd, which finds no length of a frame there
+            writer.transport.abort()
+
+        server = await asyncio.start_server(end, "127.0.0.1", 0)
+        address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        options = ConnectionOptions(tls=tls_context(ssl.PROTOCOL_TLS_CLIENT))
+        with pytest.raises(ConnectFailedError, match="perhaps it speaks no TLS"):
+            await connect(asyncio.get_running_loop(), address, options)
+        server.close()
+
+    check(work)
+
+
 def test_a_peer_that_never_shakes_hands_ends_in_time() -> None:
     async def work() -> None:
         server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)

@@ -100,6 +100,16 @@ def test_refuses_a_length_beyond_the_limit(length: int) -> None:
         splitter.feed(raw[1:])
 
 
+@pytest.mark.parametrize("head", [b"\x15\x03\x03\x00\x02\x02\x46", b"\x16\x03\x01\x02\x00\x01\x00"])
+@pytest.mark.parametrize("cut", [2, 7])
+def test_who_speaks_tls_is_told_so(head: bytes, cut: int) -> None:
+    """An alert, as a server answers plain requests, and the first words of a client."""
+    splitter = FrameSplitter()
+    with pytest.raises(ProtocolError, match=r"^a frame of \d+ bytes: this is TLS$"):
+        for piece in (head[:cut], head[cut:]):
+            splitter.feed(memoryview(piece))
+
+
 @pytest.mark.parametrize("client_id", [None, "", "c", "größer", "x" * 300])
 @pytest.mark.parametrize(
     ("key", "version"), [(ApiKey.PRODUCE, 8), (ApiKey.PRODUCE, 9), (ApiKey.API_VERSIONS, 3)]
