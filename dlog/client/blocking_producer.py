@@ -317,6 +317,15 @@ class BlockingProducer:
                 self._parts.accumulator.memory_is_wanted = False
             self._lock.notify_all()
 
+    def refresh(self, topic: str) -> None:
+        """Look a topic up again, now: it may have more partitions, or have been made anew.
+
+        For who comes back to a producer after a pause; raises why the topic cannot be used.
+        """
+        parts, deadline_s = self._started(), self._deadline_s()
+        find = parts.sender.errands.find_topic
+        self._thread.call(lambda: find(topic, deadline_s, refresh=True))
+
     # The end
 
     def flush(self, timeout_s: float | None = None) -> None:

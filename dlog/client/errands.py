@@ -159,8 +159,8 @@ class Errands:
                 return errand.error
         return None
 
-    async def find_topic(self, topic: str, deadline_s: float) -> None:
-        """Learn a topic for the first time, or raise why it cannot be used.
+    async def find_topic(self, topic: str, deadline_s: float, *, refresh: bool = False) -> None:
+        """Learn a topic for the first time or, to `refresh`, again; or raise why it is of no use.
 
         Who asks while another one searches waits for that one, and all go on in the order in which
         they asked: searches with pauses of their own would shuffle what is sent first.
@@ -177,7 +177,7 @@ class Errands:
         # Who finds nothing although there is no error (the search was cancelled) searches himself.
         search.error = RequestTimedOutError(f"no answer about topic {topic} in time")
         try:
-            await self._search(topic, deadline_s)
+            await self._search(topic, deadline_s, refresh)
             search.error = None
         except DlogError as error:
             search.error = error
@@ -186,13 +186,13 @@ class Errands:
             del self._searches[topic]
             search.ended.set()
 
-    async def _search(self, topic: str, deadline_s: float) -> None:
+    async def _search(self, topic: str, deadline_s: float, refresh: bool) -> None:
         unknown_s = min(deadline_s, self._loop.time() + NEW_TOPIC_PATIENCE_S)
         attempt = 0
         while True:
             try:
                 async with asyncio.timeout_at(deadline_s):
-                    await self._learn(await self._cluster.metadata(topic))
+                    await self._learn(await self._cluster.metadata(topic, refresh=refresh))
                 return
             except TimeoutError as error:
                 raise RequestTimedOutError(f"no answer about topic {topic} in time") from error

@@ -296,6 +296,14 @@ class Producer:
         if self._turns and not self._turns[0].done():
             self._turns[0].set_result(None)
 
+    async def refresh(self, topic: str) -> None:
+        """Look a topic up again, now: it may have more partitions, or have been made anew.
+
+        For who comes back to a producer after a pause; raises why the topic cannot be used.
+        """
+        find = self._started().sender.errands.find_topic
+        await find(topic, self._deadline_s(), refresh=True)
+
     # The end
 
     async def flush(self) -> None:

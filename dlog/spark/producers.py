@@ -16,12 +16,15 @@ from dlog.spark.write_options import WriteOptions
 KEPT_MAX = 4
 AGE_S_MAX = 300.0
 """Then what a topic's `ack.default` is, is asked for again."""
+REST_S_MAX = 1.0
+"""After a longer rest topics are looked up again: they may have been made anew meanwhile."""
 
 
 @dataclass(slots=True)
 class _Kept:
     producer: Producer
     opened_s: float
+    given_back_s: float
 
 
 _kept: dict[tuple[ClientSettings, WriteOptions], _Kept] = {}
@@ -29,13 +32,17 @@ _kept: dict[tuple[ClientSettings, WriteOptions], _Kept] = {}
 _opened_s: dict[int, float] = {}
 
 
-def take_producer(settings: ClientSettings, options: WriteOptions) -> Producer:
-    """Return a producer with nothing under way; raises DlogError when there is no cluster."""
+def take_producer(settings: ClientSettings, options: WriteOptions) -> tuple[Producer, bool]:
+    """Return a producer with nothing under way, and whether it has rested for long.
+
+    Raises DlogError when there is no cluster.
+    """
     kept = _kept.pop((settings, options), None)
     if kept is not None:
-        if time.monotonic() - kept.opened_s < AGE_S_MAX:
+        now_s = time.monotonic()
+        if now_s - kept.opened_s < AGE_S_MAX:
             _opened_s[id(kept.producer)] = kept.opened_s
-            return kept.producer
+            return kept.producer, now_s - kept.given_back_s >= REST_S_MAX
         kept.producer.close()
     producer = Producer(
         settings.bootstrap,
@@ -54,7 +61,7 @@ def take_producer(settings: ClientSettings, options: WriteOptions) -> Producer:
     )
     producer.start()
     _opened_s[id(producer)] = time.monotonic()
-    return producer
+    return producer, False
 
 
 def give_back(settings: ClientSettings, options: WriteOptions, producer: Producer) -> None:
@@ -62,7 +69,7 @@ def give_back(settings: ClientSettings, options: WriteOptions, producer: Produce
     opened_s = _opened_s.pop(id(producer))
     while len(_kept) >= KEPT_MAX:
         _kept.pop(next(iter(_kept))).producer.close()
-    _kept[settings, options] = _Kept(producer, opened_s)
+    _kept[settings, options] = _Kept(producer, opened_s, time.monotonic())
 
 
 def discard(producer: Producer, abandon_ms: int) -> None:

@@ -45,16 +45,19 @@ def write_task(
     if first is None:
         return _message(attempt, Tally())
     try:
-        producer = producers.take_producer(settings, options)
+        producer, has_rested = producers.take_producer(settings, options)
+    except SparkSourceError:
+        raise
     except (DlogError, ValueError, OSError) as error:
         raise SparkSourceError(
             "DLOG_CLUSTER_UNREACHABLE",
             f"No producer for {settings.bootstrap}: {type(error).__name__}: {error}.",
-            "See that the executors reach these addresses and what the nodes advertise.",
+            "See that the executors reach these addresses, what the nodes advertise, and whether"
+            " both sides speak TLS, or none (dlog.tls).",
         ) from error
     is_written = False
     try:
-        sink = _Sink(attempt, producer, options)
+        sink = _Sink(attempt, producer, options, has_rested=has_rested)
         sink.write(first)
         del first
         for batch in batches:
@@ -111,7 +114,12 @@ class _Pending:
 class _Sink:
     """Gives batches to a producer and looks after what becomes of them. Owner: one task."""
 
-    def __init__(self, attempt: Attempt, producer: Producer, options: WriteOptions) -> None:
+    def __init__(
+        self, attempt: Attempt, producer: Producer, options: WriteOptions, *, has_rested: bool
+    ) -> None:
+        self._has_rested = has_rested
+        # Topics that are known as they are now.
+        self._looked_up: set[str] = set()
         self._attempt = attempt
         self._producer = producer
         self._options = options
@@ -142,6 +150,9 @@ class _Sink:
 
     def _send(self, rows: TopicRows) -> BatchDelivery:
         try:
+            if self._has_rested and rows.topic not in self._looked_up:
+                self._producer.refresh(rows.topic)
+                self._looked_up.add(rows.topic)
             return self._producer.send_many(rows.topic, rows.rows, partition=rows.partitions)
         except BufferFullError as error:
             # The cluster takes nothing; why is known of what is on its way.

@@ -147,6 +147,28 @@ def test_the_producer_is_kept(topics: Topics) -> None:
     assert len(topics.read(topic)) == 9
 
 
+@pytest.mark.parametrize("partitions", [1, 2, 4])
+def test_a_kept_producer_whose_topic_was_made_anew_meanwhile(
+    topics: Topics, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had numbered for the former topic is no repetition, no gap and no old place."""
+    topic = topics.create(f"anew-{partitions}", 2)
+    batch = pa.record_batch({"key": [b"%d" % n for n in range(40)], "value": ["x"] * 40})
+    write(topics, batch, topic=topic)
+    (kept,) = producers._kept.values()
+    topics.delete(topic)
+    topics.create(topic, partitions)
+    monkeypatch.setattr(producers, "REST_S_MAX", 0)  # as if a while had passed
+    for count in (1, 2):
+        assert write(topics, batch, topic=topic).record_count == 40
+        logs = topics.read_all(topic, partitions)
+        wanted: list[list[bytes]] = [[] for _ in range(partitions)]
+        for key in batch["key"].to_pylist() * count:
+            wanted[(murmur2(key) & 0x7FFF_FFFF) % partitions].append(key)
+        assert [[each.key for each in log] for log in logs] == wanted
+    assert next(iter(producers._kept.values())).producer is kept.producer
+
+
 def test_memory_is_bounded(node: DaemonProcess, topics: Topics) -> None:
     """Batches are let go as they are acknowledged, while the node answers late."""
     topic = topics.create("bounded", 2)
