@@ -104,8 +104,15 @@ def _tls(options: Options) -> TlsSettings | None:
     if protocol not in ("", "PLAINTEXT", "SSL"):
         raise wrong_value("kafka.security.protocol", protocol, "PLAINTEXT or SSL")
     ca, certificate, key = _pem_files(options)
-    wanted = switch(options, "dlog.tls", protocol == "SSL" or bool(ca or certificate))
-    if not wanted or protocol == "PLAINTEXT":
+    is_said = protocol == "SSL" or (not protocol and bool(ca or certificate))
+    wanted = switch(options, "dlog.tls", is_said)
+    if protocol and wanted != is_said:
+        raise OptionError(
+            "DLOG_OPTION_CONFLICT",
+            f"kafka.security.protocol is {protocol}, but dlog.tls is {str(wanted).lower()}.",
+            "Leave one of them out.",
+        )
+    if not wanted:
         return None
     algorithm = options.get("kafka.ssl.endpoint.identification.algorithm", "https")
     return TlsSettings(

@@ -86,7 +86,8 @@ class Lookup:
             raise SparkSourceError(
                 "DLOG_CLUSTER_UNREACHABLE" if is_away else "DLOG_LOOKUP_FAILED",
                 f"Asked {self._settings.bootstrap} for {what}: {error}.",
-                "Check kafka.bootstrap.servers, the network and the nodes."
+                "Check kafka.bootstrap.servers, the network, the nodes, and whether both sides"
+                " speak TLS, or none (dlog.tls)."
                 if is_away
                 else "See what the cluster says of itself.",
             ) from error

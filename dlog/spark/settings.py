@@ -4,10 +4,12 @@ Made from a job's options on the driver (`dlog.spark.options`), used wherever a 
 client. A TLS context is made there, from the paths: it cannot travel.
 """
 
+import socket
 import ssl
 from dataclasses import dataclass
 
 from dlog.client.offsets import Isolation
+from dlog.spark.errors import SparkSourceError
 from dlog.transport import ConnectionOptions
 
 
@@ -22,11 +24,25 @@ class TlsSettings:
     must_match_host: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """Return a new context; raises OSError and ssl.SSLError for files that are none."""
-        context = ssl.create_default_context(cafile=self.ca_path)
-        context.check_hostname = self.must_match_host
-        if self.certificate_path is not None:
-            context.load_cert_chain(self.certificate_path, self.key_path, self.key_password)
+        """Return a new context; raises SparkSourceError for files that are none."""
+        named = f"dlog.tls.ca ({self.ca_path})"
+        try:
+            context = ssl.create_default_context(cafile=self.ca_path)
+            context.check_hostname = self.must_match_host
+            if self.certificate_path is not None:
+                named = f"dlog.tls.certificate ({self.certificate_path})"
+                if self.key_path is not None:
+                    named += f" with dlog.tls.key ({self.key_path})"
+                # Without a password OpenSSL would ask somebody at a terminal for it.
+                password = self.key_password or ""
+                context.load_cert_chain(self.certificate_path, self.key_path, password)
+        except OSError as error:
+            raise SparkSourceError(
+                "DLOG_TLS_FILES",
+                f"{named} cannot be used on {socket.gethostname()}: {error.strerror or error}.",
+                "They are files of PEM, at these paths on the driver's host and on every host that"
+                " runs a task; dlog.tls.key.password is for a key that is encrypted.",
+            ) from error
         return context
 
 

@@ -78,11 +78,11 @@ def _packed(
 ) -> Generator[Packed]:
     try:
         reader = _borrow(settings)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise SparkSourceError(
             "DLOG_READ_FAILED",
             f"{_name(wanted)} could not be read: {error}.",
-            "The files that dlog.tls names must be there on every host that runs a task.",
+            "Check kafka.bootstrap.servers.",
         ) from error
     is_sound = False
     try:

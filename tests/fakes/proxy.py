@@ -11,6 +11,7 @@ all links and waits for them.
 import asyncio
 import enum
 import socket
+import ssl
 import struct
 from dataclasses import dataclass
 from typing import Self
@@ -70,10 +71,16 @@ class Link:
 
 
 class Proxy:
-    """A listener that forwards to `upstream`, which may be set or changed later."""
+    """A listener that forwards to `upstream`, which may be set or changed later.
 
-    def __init__(self, upstream: Address | None = None, port: int = 0) -> None:
+    With `tls` clients speak TLS to it; what it forwards is plain.
+    """
+
+    def __init__(
+        self, upstream: Address | None = None, port: int = 0, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.upstream = upstream
+        self._tls = tls
         self.address = Address("127.0.0.1", port)
         self.delay_s = 0.0
         """Every chunk is held for this long, both ways."""
@@ -99,6 +106,7 @@ class Proxy:
             self.address.host,
             self.address.port,
             limit=_CHUNK_BYTES,
+            ssl=self._tls,
             # A test that needs the same port again and again keeps it bound meanwhile.
             reuse_port=True,
         )

@@ -217,6 +217,15 @@ def test_tls_is_said_by_our_names_or_by_those_of_kafka() -> None:
     )
     assert parse(dlog__tls="true").settings.tls == TlsSettings()
     assert parse(kafka__security__protocol="PLAINTEXT").settings.tls is None
+    plain = parse(kafka__security__protocol="PLAINTEXT", kafka__ssl__ca__location="/ca")
+    assert plain.settings.tls is None
+
+
+@pytest.mark.parametrize(("protocol", "tls"), [("PLAINTEXT", "true"), ("SSL", "false")])
+def test_nothing_is_left_unencrypted_by_a_contradiction(protocol: str, tls: str) -> None:
+    says = f"DLOG_OPTION_CONFLICT. kafka.security.protocol is {protocol}, but dlog.tls is {tls}"
+    with pytest.raises(OptionError, match=says):
+        parse(kafka__security__protocol=protocol, dlog__tls=tls)
 
 
 def test_options_travel_to_the_tasks() -> None:

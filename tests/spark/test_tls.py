@@ -1,0 +1,132 @@
+"""TLS from end to end. dlogd serves none by itself: a proxy before the node does."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from dlog.client.blocking import Admin
+from dlog.client.loop_thread import LoopThread
+from dlog.spark.connection_options import client_settings
+from dlog.spark.errors import SparkSourceError
+from dlog.spark.sink_task import Attempt, write_task
+from dlog.spark.source import DlogDataSource
+from dlog.spark.tokens import Token
+from dlog.spark.write_options import parse_write_options
+from dlog.transport import Address
+from tests.daemon.process import daemon
+from tests.fakes.proxy import Proxy
+from tests.spark.log import rows_of
+from tests.spark.tls import Keys
+
+BRIEF = {"kafka.default.api.timeout.ms": "300", "kafkaConsumer.pollTimeoutMs": "300"}
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node with two addresses: by TLS, which it advertises, and without."""
+
+    keys: Keys
+    encrypted: str
+    plain: str
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Return the options of who does it right."""
+        return {"kafka.bootstrap.servers": self.encrypted, **self.keys.options(), **more}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("tls")
+    keys = Keys(folder / "keys")
+    proxy, thread = Proxy(tls=keys.server()), LoopThread("tls-proxy")
+    thread.start()
+    thread.call(proxy.start)
+    try:
+        with daemon(folder / "node", f"advertised.address: {proxy.address}\n") as node:
+            node.start()
+            plain = str(node.status()["listeners"][0])
+            proxy.upstream = Address.parse(plain)
+            yield Site(keys, str(proxy.address), plain)
+    finally:
+        thread.call(proxy.close)
+        thread.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def topics(site: Site) -> None:
+    settings = client_settings(site.options())
+    with Admin(settings.bootstrap, connection=settings.connection()) as admin:
+        for name in ("first", "second"):
+            admin.create_topic(name, partitions=2)
+
+
+def test_jobs_read_write_and_stream(spark: SparkSession, site: Site, tmp_path: Path) -> None:
+    numbers = spark.range(0, 500, 1, 2).selectExpr("cast(id as string) as value")
+    numbers.write.format("dlog").options(**site.options(topic="first")).mode("append").save()
+    theirs = {"kafka.bootstrap.servers": site.encrypted, **site.keys.options_of_kafka()}
+    reading = {"subscribe": "first", "startingOffsets": "earliest"}
+    query = (
+        spark.readStream.format("dlog")
+        .options(**theirs, **reading)
+        .load()
+        .writeStream.format("dlog")
+        .options(**theirs, topic="second", checkpointLocation=str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    found = spark.read.format("dlog").options(**site.options(subscribe="second")).load()
+    assert sorted(int(value) for _, _, value in rows_of(found)) == [*range(500)]
+
+
+def plan(options: dict[str, str]) -> str:
+    """Return what a read says that cannot begin."""
+    source = DlogDataSource({**options, **BRIEF, "subscribe": "first"})
+    with pytest.raises(SparkSourceError) as error:
+        source.reader(source.schema()).partitions()
+    return str(error.value)
+
+
+def write(options: dict[str, str]) -> str:
+    """Return what a task says that cannot write."""
+    given = {**options, **BRIEF}
+    attempt = Attempt(token=Token("q", 0), task=0, attempt=0)
+    written = parse_write_options({**given, "topic": "first"})
+    rows = iter([pa.record_batch({"value": ["x"]})])
+    with pytest.raises(SparkSourceError) as error:
+        write_task(attempt, rows, client_settings(given), written)
+    return str(error.value)
+
+
+def test_what_does_not_fit_is_told(site: Site, tmp_path: Path) -> None:
+    others = Keys(tmp_path / "others", "others")
+    options = site.options()
+    unknown = {**options, "dlog.tls.ca": others.path("ca.pem")}
+    nameless = {"kafka.bootstrap.servers": site.encrypted, "dlog.tls.ca": site.keys.path("ca.pem")}
+    named = site.encrypted.replace("127.0.0.1", "localhost")
+    elsewhere = {**options, "kafka.bootstrap.servers": named}
+    unencrypted = {"kafka.bootstrap.servers": site.encrypted}
+    needless = {**options, "kafka.bootstrap.servers": site.plain}
+    for given, says in (
+        (unknown, "certificate verify failed: self-signed certificate in certificate chain"),
+        (elsewhere, "certificate is not valid for 'localhost'"),
+        (nameless, f"connection to {site.encrypted} was lost"),
+        (unencrypted, f"connection to {site.encrypted} was lost"),
+        (needless, "perhaps it speaks no TLS|reset by peer"),
+    ):
+        for text in (plan(given), write(given)):
+            assert text.startswith("[DLOG_CLUSTER_UNREACHABLE]") and re.search(says, text)
+            assert "whether both sides speak TLS, or none (dlog.tls)" in text
+    for name in ("dlog.tls.ca", "dlog.tls.certificate", "dlog.tls.key"):
+        given = {**options, name: str(tmp_path / "nothing.pem")}
+        for text in (plan(given), write(given)):
+            assert (
+                text.startswith("[DLOG_TLS_FILES]") and f"{name} ({tmp_path}/nothing.pem)" in text
+            )
+    locked = plan({**options, "dlog.tls.key.password": "no"})
+    assert "DLOG_TLS_FILES" in locked and "dlog.tls.key.password is for a key" in locked
