@@ -138,6 +138,36 @@ def test_tasks_that_fail_are_tried_again_without_repeating(
     assert_replayed(spark, log, target)
 
 
+class Moving:
+    """A partition whose end moves, as consumers see it."""
+
+    def __init__(self, *ends: int) -> None:
+        self.ends = list(ends)
+
+    def end_offsets(self, keys: list[Any]) -> dict[Any, int]:
+        """Return the next end."""
+        return {keys[0]: self.ends.pop(0)}
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_repeated", "settled"),
+    [
+        ((5,), False, 5),
+        ((6, 8, 8), False, 8),
+        ((5, 5), True, 5),
+        ((5, 7, 7), True, 7),  # what the attempt that died had sent came late
+    ],
+)
+def test_what_is_still_on_its_way_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, ends: tuple[int, ...], is_repeated: bool, settled: int
+) -> None:
+    monkeypatch.setattr(replay_task, "SETTLE_S", 0)
+    moving: Any = Moving(*ends)
+    key: Any = "t-0"
+    assert replay_task._settled_end(moving, key, 5, is_repeated=is_repeated) == settled
+    assert not moving.ends
+
+
 def test_records_go_where_their_keys_belong(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     make_topic(log, 60)
     archive(spark, job_of(log, tmp_path, batch_offsets=70))

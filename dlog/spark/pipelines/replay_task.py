@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow
+from pyspark import TaskContext
 
 from dlog.batch.arrow import columns_from_arrow
 from dlog.batch.columns import library
@@ -150,7 +151,7 @@ class _Writer:
             connection=settings.connection(),
             policy=RetryPolicy(deadline_s=settings.deadline_s),
         ) as consumer:
-            end = _settled_end(consumer, key, base)
+            end = _settled_end(consumer, key, base, is_repeated=_is_repeated())
             if end < base:
                 raise DisturbedReplayError(f"{topic}-{partition} ends at {end}, before {base}.")
             last = None
@@ -176,10 +177,19 @@ class _Writer:
             self._waiting.popleft().result()
 
 
-def _settled_end(consumer: Consumer, key: TopicPartition, base: int) -> int:
+def _is_repeated() -> bool:
+    """Return whether this task was tried before: whatever died then had perhaps just sent."""
+    context = TaskContext.get()
+    return context is not None and context.attemptNumber() > 0
+
+
+def _settled_end(
+    consumer: Consumer, key: TopicPartition, base: int, *, is_repeated: bool = False
+) -> int:
     """Return where the partition ends when nothing moves there any more."""
     end = consumer.end_offsets([key])[key]
-    while end != base:
+    while end != base or is_repeated:
+        is_repeated = False
         time.sleep(SETTLE_S)
         after = consumer.end_offsets([key])[key]
         if after == end:
