@@ -128,6 +128,39 @@ def test_a_new_life_of_a_topic_is_read_whole_and_nothing_twice(
     assert lax.latestOffset(last, ALL) == last
 
 
+def test_a_life_of_a_topic_that_began_while_no_query_ran_is_known_by_its_ends_alone(
+    log: Log, readers: list[DlogStreamReader], admin: Admin
+) -> None:
+    """As with Spark's Kafka source: a checkpoint has offsets, and no ids of topics."""
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    before = reader_of(log, readers)
+    start = before.initialOffset()
+    end = before.latestOffset(start, ALL)
+    before.stop()
+    admin.delete_topic(log.topic)
+    log.create(1)
+    log.write(0, [b"y"] * 4)
+    strict = reader_of(log, readers, **{"fetchOffset.retryIntervalMs": "1"})
+    shorter = strict.latestOffset(end, ALL)
+    with pytest.raises(DataLossError, match=r"PARTITION_OFFSET_CHANGED.*from 10 to 4"):
+        strict.partitions(end, shorter)
+    with pytest.raises(DataLossError, match=r"COULD_NOT_READ_OFFSET_RANGE.*\[4, 10\).*ends at 4"):
+        strict.partitions(start, end)
+    lax = reader_of(log, readers, **LAX)
+    lax.prepareForTriggerAvailableNow()
+    # A batch that was not done before gives what there is of it.
+    assert spans(lax.partitions(start, end)) == [f"{log.topic}-0 [0, 4)"]  # type: ignore[arg-type]
+    assert lax.latestOffset(end, ALL) == shorter == {log.topic: {"0": 4}}
+    assert lax.partitions(end, shorter) == []
+    assert lax.latestOffset(shorter, ALL) == shorter  # it ends
+    log.write(0, [b"y"] * 20)
+    later = reader_of(log, readers, **LAX)
+    longer = later.latestOffset(shorter, ALL)
+    assert spans(later.partitions(shorter, longer)) == [f"{log.topic}-0 [4, 24)"]  # type: ignore[arg-type]
+    assert spans(later.partitions(end, longer)) == [f"{log.topic}-0 [10, 24)"]  # type: ignore[arg-type]
+
+
 def test_what_retention_takes_before_the_first_batch_is_no_loss(
     log: Log, readers: list[DlogStreamReader]
 ) -> None:
