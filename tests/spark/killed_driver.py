@@ -1,6 +1,6 @@
-"""A program that streams a topic to files until somebody kills it.
+"""A program that streams a topic to files, and to another topic, until somebody kills it.
 
-python -m tests.spark.killed_driver FOLDER OPTIONS   (as JSON)
+python -m tests.spark.killed_driver FOLDER TARGET OPTIONS   (as JSON)
 """
 
 import json
@@ -10,11 +10,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from dlog.spark.source import DlogDataSource
-from tests.spark.streams import write_batch
+from tests.spark.streams import copying, write_batch
 
 
-def main(folder: Path, options: dict[str, str]) -> None:
-    """Run the query without end."""
+def main(folder: Path, target: str, options: dict[str, str]) -> None:
+    """Run the queries without end."""
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -31,8 +31,9 @@ def main(folder: Path, options: dict[str, str]) -> None:
         .trigger(processingTime="0 seconds")
         .start()
     )
+    copying(session, folder, target, options).trigger(processingTime="0 seconds").start()
     query.awaitTermination()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), json.loads(sys.argv[2]))
+    main(Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))

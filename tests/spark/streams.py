@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.spark.log import Log, Row, rows_of
 
@@ -20,6 +21,22 @@ def write_batch(folder: Path, frame: DataFrame, batch: int) -> None:
     fresh = folder / f"{batch}.new"
     fresh.write_text(json.dumps(rows))
     fresh.rename(folder / f"{batch}.batch")
+
+
+def copying(
+    spark: SparkSession, folder: Path, target: str, options: Mapping[str, str]
+) -> DataStreamWriter:
+    """Return what copies keys and values to a topic, with a checkpoint of its own."""
+    return (
+        spark.readStream.format("dlog")
+        .options(**options)
+        .load()
+        .select("key", "value")
+        .writeStream.format("dlog")
+        .option("kafka.bootstrap.servers", options["kafka.bootstrap.servers"])
+        .option("topic", target)
+        .option("checkpointLocation", str(folder / "checkpoint-of-copies"))
+    )
 
 
 def until(query: StreamingQuery, what: Callable[[], bool]) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from dlog.client.blocking import Admin
+from dlog.client.blocking import Admin, Consumer
 from tests.spark.conftest import ROOT, environment_of_workers
-from tests.spark.log import Log
-from tests.spark.streams import PATIENCE_S, Stream, until
+from tests.spark.log import Log, rows_of
+from tests.spark.streams import PATIENCE_S, Stream, copying, until
 
+KILLS = int(os.environ.get("DLOG_DRIVER_KILLS", "1"))
 LAX = {"failOnDataLoss": "false", "fetchOffset.retryIntervalMs": "1"}
 
 
@@ -248,30 +250,52 @@ def _arguments(process: psutil.Process) -> list[str]:
         return []
 
 
-def test_a_killed_driver_leaves_a_checkpoint_to_go_on_from(
+def test_a_killed_driver_leaves_checkpoints_to_go_on_from(
     spark: SparkSession, log: Log, tmp_path: Path
 ) -> None:
+    """To files each record comes once, to a topic at least once: a batch is repeated at most."""
+    batch, count = 100, 600 * KILLS
     log.create(2)
-    log.write(0, values(0, 300))
-    log.write(1, values(0, 300))
-    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
-    program = [sys.executable, "-m", "tests.spark.killed_driver", str(tmp_path)]
-    driver = subprocess.Popen(
-        [*program, json.dumps(log.options(**options))],
-        cwd=ROOT,
-        env={**os.environ, **environment_of_workers()},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        deadline = time.monotonic() + PATIENCE_S
-        while not (tmp_path / "1.batch").exists():
-            assert time.monotonic() < deadline and driver.poll() is None
-            time.sleep(0.02)  # another process: there is no event to wait for
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)  # Python and Java, as when a host dies
-        driver.wait()
+    log.write(0, values(0, count // 2))
+    log.write(1, values(count // 2, count // 2))
+    copies = Log(log.bootstrap, log.admin, f"{log.topic}-copies")
+    copies.create(2)
+    options = log.options(startingOffsets="earliest", maxOffsetsPerTrigger=str(batch))
+    for kill in range(KILLS):
+        killed(tmp_path, copies, options, 600 * kill + batch + 1)
+    options["maxOffsetsPerTrigger"] = str(count)  # what is left, all at once
     stream = Stream(spark, log, tmp_path, **options)
     stream.run()
     assert stream.rows() == sorted(log.rows)
+    copy = copying(spark, tmp_path, copies.topic, options).trigger(availableNow=True).start()
+    assert copy.awaitTermination(PATIENCE_S)
+    found = Counter(value for _, _, value in rows_of(copies.read(spark)))
+    assert set(found) == set(values(0, count))
+    assert found.total() - count <= KILLS * batch, "more than one batch a kill came again"
+
+
+def killed(folder: Path, copies: Log, options: dict[str, str], count: int) -> None:
+    """Run a driver until there are so many copies, and a file more than before; kill it then."""
+    files = len(list(folder.glob("*.batch")))
+    program = [sys.executable, "-m", "tests.spark.killed_driver", str(folder), copies.topic]
+    with Consumer(copies.bootstrap, copies.topic) as reader:
+        driver = subprocess.Popen(
+            [*program, json.dumps(options)],
+            cwd=ROOT,
+            env={**os.environ, **environment_of_workers()},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            while (
+                sum(reader.end_offsets().values()) < count
+                or len(list(folder.glob("*.batch"))) <= files
+            ):
+                assert time.monotonic() < deadline and driver.poll() is None
+                time.sleep(0.005)  # another process: there is no event to wait for
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)  # Python and Java, as when a host dies
+            driver.wait()
+        assert sum(reader.end_offsets().values()) < count + 400, "the driver was too fast"
