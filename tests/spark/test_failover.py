@@ -1,6 +1,7 @@
-"""Queries on three real nodes of which some die: each acknowledged record comes once."""
+"""Queries and pipelines on three real nodes of which some die: each record comes once."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dlog.client.blocking import Admin, Consumer, Producer
+from dlog.spark.pipelines.archive import archive
+from dlog.spark.pipelines.replay import ReplayJob, replay
+from dlog.spark.settings import ClientSettings
 from tests.daemon.process import environment
+from tests.spark.archives import Watch, assert_same, job_of, rows_of_archive, rows_of_topic
 from tests.spark.log import Log, Row, rows_of
 from tests.spark.streams import Stream, until
 
@@ -265,3 +270,85 @@ def test_the_sink_goes_on_while_leaders_die(spark: SparkSession, sandbox: Sandbo
         assert len(seen) == len(shares) and count / 10 <= min(seen) <= max(seen) < count, seen
         found = Counter(bytes(row[0]) for row in log.read(spark).select("value").collect())
         assert found == Counter((b"%d" % number).ljust(100, b".") for number in range(count))
+
+
+def fill_with_numbers(log: Log, count: int = 4_000, size: int = 3_000) -> None:
+    """Write large records that differ, in small batches."""
+    values = [(b"%d" % number).ljust(size, b".") for number in range(count * PARTITIONS)]
+    with Producer(log.bootstrap, acks="all", batch_bytes=BATCH_BYTES) as producer:
+        for partition in range(PARTITIONS):
+            mine = values[partition::PARTITIONS]
+            producer.send_many(log.topic, mine, partition=partition).result()
+
+
+class Strike(threading.Thread):
+    """Kills the leader of a topic's first partition as soon as something holds; restarts it."""
+
+    def __init__(self, sandbox: Sandbox, log: Log, is_time: Callable[[], bool]) -> None:
+        super().__init__(daemon=True)
+        self.sandbox = sandbox
+        self.log = log
+        self.is_time = is_time
+        self.watch = Watch()
+        self.seen: list[tuple[str, int]] = []
+        """How far the pipeline had told to be when it struck."""
+
+    def run(self) -> None:
+        """Strike once."""
+        victim = leader(self.log, 0)
+        deadline = time.monotonic() + WAIT_S
+        while not self.is_time():
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.005)  # other processes: there is no event to wait for
+        self.sandbox.kill(victim)
+        self.seen = list(self.watch.phases)
+        self.sandbox.restart(victim)
+
+    def __enter__(self) -> "Strike":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.join(2 * WAIT_S)
+
+
+def is_being_written(archived: Path, batch: str) -> bool:
+    """Return whether tasks are at a batch of an archive: a first file is there."""
+    return any(
+        batch in folder and name.endswith(".parquet")
+        for folder, _, names in os.walk(archived / "_staging")
+        for name in names
+    )
+
+
+def test_an_archive_and_a_replay_go_on_while_leaders_die(
+    spark: SparkSession, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """Each record is there once, and in order: no task wrote what had been written."""
+    with topic_of(sandbox, "archived") as log, topic_of(sandbox, "replayed") as target:
+        fill_with_numbers(log)
+        wanted = rows_of_topic(spark, log)
+        count = len(wanted)
+        job = job_of(log, tmp_path, batch_offsets=count * 2 // 3)
+        slowly = {**job.source, "kafka.max.partition.fetch.bytes": str(5 * BATCH_BYTES)}
+        with Strike(sandbox, log, lambda: is_being_written(tmp_path, "batch=00000001")) as strike:
+            done = archive(spark, dataclasses.replace(job, source=slowly), strike.watch)
+        assert (done.records, strike.seen[-1]) == (count, ("planned", 1))
+        assert_same(rows_of_archive(tmp_path), wanted)
+        again = ReplayJob(
+            folder=str(tmp_path),
+            topic=log.topic,
+            target=target.topic,
+            settings=ClientSettings(bootstrap=sandbox.bootstrap),
+        )
+        with Consumer(sandbox.bootstrap, target.topic) as reader:
+
+            def has_begun() -> bool:
+                return sum(reader.end_offsets().values()) > 0
+
+            with Strike(sandbox, target, has_begun) as strike:
+                written = replay(spark, again, strike.watch).written
+        assert (written, strike.seen[-1][0]) == (count, "planned")
+        copied = [row[1:] for row in rows_of_topic(spark, target)]
+        assert copied == [row[1:] for row in wanted]
