@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import pyspark
 import pytest
 
+from tests.spark.archives import rows_of_archive
 from tests.spark.bare import bare_python
 from tests.spark.reading import Topics
 
@@ -102,8 +104,20 @@ def job(topics: Topics, tmp_path: Path, request: pytest.FixtureRequest) -> Job:
 
 
 def test_local_cluster_with_nothing_on_executors(job: Job, bare: str) -> None:
-    done = job.run([sys.executable, "-c", PROGRAM], bare, "local-cluster[2,1,1024]")
+    folder = str(job.folder / "archive")
+    command = [sys.executable, "-c", PROGRAM]
+    done = job.run(command, bare, "local-cluster[2,1,1024]", folder=folder)
     told = job.check(done)
+    # The pipelines work there, too.
+    archived = [(row[1:3], row[6]) for row in rows_of_archive(Path(folder))]
+    assert told["archived"] == len(dict(archived)) == len(archived) == 4000
+    replayed = job.topics.read_all(f"{job.names[0]}-replayed", 2)
+    assert told["replayed"] == 4000 and replayed == job.topics.read_all(job.names[0], 2)
+    # An executor that is killed: nothing is missing, and what its task had written came again.
+    lost = job.topics.read_all(f"{job.names[0]}-lost", 2)
+    found = Counter(int(record.value or b"-1") for log in lost for record in log)
+    assert told["lost"] >= 1 and set(found) == set(range(4000))
+    assert found.total() <= 4000 + told["lost"] * 500
     assert {facts["python"] for facts in told["executors"]} == {bare}
     # The compiled parts went with it, for executors are of this platform.
     assert all(facts["without"] == [] for facts in told["executors"])
