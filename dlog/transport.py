@@ -73,9 +73,8 @@ def _again(
 
 def _reason_of(error: OSError | ValueError) -> str:
     # OpenSSL counts errors by itself; a ValueError is of a host name that is none.
-    if isinstance(error, SSLError | ValueError):
-        return str(error)
-    said = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror or str(error)
+    number = 0 if isinstance(error, SSLError | ValueError) else error.errno or 0
+    said = os.strerror(number) if number > 0 else getattr(error, "strerror", "") or str(error)
     return said or "it ended the handshake without a word: perhaps it speaks no TLS"
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from dlog.errors import UnknownTopicOrPartitionError
 from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.pipelines.archive import archive
 from dlog.spark.pipelines.folders import HadoopFolder, LocalFolder
@@ -152,7 +151,7 @@ def test_a_topic_made_anew_is_not_put_behind_the_old_one(
     make_topic(log, 20)
     archive(spark, job_of(log, tmp_path))
     log.admin.delete_topic(log.topic)
-    with pytest.raises(UnknownTopicOrPartitionError):
+    with pytest.raises(SparkSourceError, match=f"has no topic {log.topic}. See dlogctl topic list"):
         archive(spark, job_of(log, tmp_path))
     make_topic(log, 30)
     with pytest.raises(SparkSourceError, match="deleted and made anew"):

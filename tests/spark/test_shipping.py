@@ -84,8 +84,17 @@ class Job:
             "PYSPARK_PYTHON": python,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_WORKER_DIR": str(self.folder / "work"),
-            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_HOME": str(self.home()),
         }
+
+    def home(self) -> Path:
+        """Return a Spark in the job's own folder: what local-cluster leaves there goes with it."""
+        home = self.folder / "spark"
+        if not home.exists():
+            home.mkdir()
+            for each in SPARK_HOME.iterdir():
+                (home / each.name).symlink_to(each)
+        return home
 
     def check(self, done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
         """Return what the job told, all of whose records must be there."""

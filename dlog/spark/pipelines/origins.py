@@ -9,6 +9,7 @@ from dlog.client.blocking import Admin, Consumer
 from dlog.client.retry import RetryPolicy
 from dlog.client.views import TopicView
 from dlog.errors import NONE, UnknownTopicOrPartitionError, error_for
+from dlog.spark.errors import SparkSourceError
 from dlog.spark.pipelines.resumption import Origin, PartitionBounds
 from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
@@ -21,7 +22,7 @@ def _policy(settings: ClientSettings) -> RetryPolicy:
 def find_origin(settings: ClientSettings, topics: Sequence[str]) -> Origin:
     """Return what the cluster has of these topics now.
 
-    Raises UnknownTopicOrPartitionError when there is no such topic.
+    Raises SparkSourceError when there is no such topic.
     """
     with Admin(
         settings.bootstrap,
@@ -29,7 +30,7 @@ def find_origin(settings: ClientSettings, topics: Sequence[str]) -> Origin:
         policy=_policy(settings),
     ) as admin:
         view = admin.describe_topics(list(topics))
-    found = [_checked(view.topics.get(name), name) for name in topics]
+    found = [_checked(view.topics.get(name), name, settings) for name in topics]
     wanted = [
         TopicPartition(topic.name, PartitionId(each.partition))
         for topic in found
@@ -43,9 +44,13 @@ def find_origin(settings: ClientSettings, topics: Sequence[str]) -> Origin:
     )
 
 
-def _checked(topic: TopicView | None, name: str) -> TopicView:
-    if topic is None:
-        raise UnknownTopicOrPartitionError(f"there is no topic {name}")
+def _checked(topic: TopicView | None, name: str, settings: ClientSettings) -> TopicView:
+    if topic is None or topic.error_code == UnknownTopicOrPartitionError.code:
+        raise SparkSourceError(
+            "DLOG_UNKNOWN_TOPIC_OR_PARTITION",
+            f"The cluster at {settings.bootstrap} has no topic {name}.",
+            "See dlogctl topic list; what is written to must be created first.",
+        )
     if topic.error_code != NONE:
         raise error_for(topic.error_code, f"topic {name}")
     return topic
