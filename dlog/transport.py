@@ -43,6 +43,7 @@ __all__ = [
 _CORRELATION_ID = struct.Struct(">i")
 
 _CANNOT_ENCODE = (ValueError, TypeError, ArithmeticError, LookupError, struct.error)
+_Broken = TransportError | ProtocolError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +60,7 @@ class ConnectionOptions:
     authenticate: "Callable[[Connection], Awaitable[None]] | None" = None
 
 
-def _again(
-    error: TransportError | ProtocolError, *, was_sent: bool = True
-) -> TransportError | ProtocolError:
+def _again(error: _Broken, *, was_sent: bool = True) -> _Broken:
     """Return the same error anew: one instance raised in many tasks gathers their tracebacks."""
     if was_sent:
         return type(error)(*error.args)
@@ -75,12 +74,9 @@ def _reason_of(error: OSError | ValueError) -> str:
     # OpenSSL counts errors by itself; a ValueError is of a host name that is none.
     if isinstance(error, SSLError | ValueError):
         return str(error)
-    number = error.errno or 0
-    if number > 0:
-        return os.strerror(number)
-    # asyncio's own, without a word, for a peer that ends the connection while TLS is agreed on.
-    ended = "it ended the connection in the handshake: perhaps it speaks no TLS"
-    return error.strerror or str(error) or ended
+    said = os.strerror(n) if (n := error.errno or 0) > 0 else error.strerror or str(error)
+    # asyncio says nothing where a peer ends the connection while TLS is agreed on.
+    return said or "it ended the connection in the handshake: perhaps it speaks no TLS"
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -108,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._stalled_at = 0.0  # when a peer that takes no bytes is given up
         self._timer: asyncio.TimerHandle | None = None
-        self._failure: TransportError | ProtocolError | None = None
+        self._failure: _Broken | None = None
         self._closed: asyncio.Future[None] = loop.create_future()
 
     @property
@@ -317,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(request.on_error, _again(error))
             raise
 
-    def _fail(self, error: TransportError | ProtocolError) -> None:
+    def _fail(self, error: _Broken) -> None:
         """End the connection; everybody who waits on it hears `error`."""
         if self._failure is not None:
             return
