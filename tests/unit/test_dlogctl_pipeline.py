@@ -1,10 +1,13 @@
 """`dlogctl pipeline`: what its options mean, without Spark; jobs that run again and again."""
 
 import importlib.util
+import subprocess
+import sys
 from typing import Any
 
 import click
 import pytest
+from pyspark.errors import PySparkException
 
 from dlog.spark.errors_of_install import PACKAGES
 from dlogctl import exit_codes
@@ -12,6 +15,7 @@ from dlogctl.__main__ import main
 from dlogctl.commands.pipeline_audit import Place, parse_place
 from dlogctl.pipeline_options import Job, _tell, module, take_address, take_pairs
 from dlogctl.settings import Settings
+from tests.daemon.process import environment
 
 CONTEXT: Any = None
 
@@ -83,6 +87,49 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(importlib.util, "find_spec", without)
     with pytest.raises(click.ClickException, match=r"need pyspark, .*pip install 'dlog\[spark\]'"):
         module("archive")
+
+
+TRACE = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+  File "/x/dlog/spark/task.py", line 175, in _lose
+dlog.spark.errors.DataLossError: [KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Offsets t-0 [0, 9) \
+cannot be read: gone. Read more often.
+SQLSTATE: 38000
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            TRACE,
+            "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Offsets t-0 [0, 9) cannot be read: gone."
+            " Read more often.",
+        ),
+        (
+            "[PATH_NOT_FOUND] Path does not exist: x.\nmore",
+            "[DLOG_SPARK_FAILED] PySparkException: [PATH_NOT_FOUND] Path does not exist: x."
+            " Spark's own log says more, and dlogctl --debug.",
+        ),
+    ],
+)
+def test_what_spark_says_of_a_task_is_told_in_a_line(text: str, said: str) -> None:
+    assert str(module("jobs").in_words(PySparkException(text))) == said
+
+
+def test_no_java_is_told_as_such() -> None:
+    words = ["--bootstrap", "127.0.0.1:1", "pipeline", "archive", "t", "--to", "/no/where"]
+    done = subprocess.run(
+        [sys.executable, "-m", "dlogctl", *words],
+        env=environment({"JAVA_HOME": "/no/java"}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == exit_codes.FAILURE
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith("dlogctl: [DLOG_NO_JAVA]") and "JAVA_HOME" in told
 
 
 def test_progress_is_a_line_for_each_batch(capsys: pytest.CaptureFixture[str]) -> None:

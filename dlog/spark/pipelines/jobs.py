@@ -3,6 +3,7 @@
 `dlogctl pipeline` and programs for spark-submit use it; docs/spark.md.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,13 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from dlog.spark.errors import SparkSourceError
 from dlog.spark.pipelines.events import Ended, Event, Observer, nobody
 from dlog.spark.pipelines.metrics import Names, exported
 from dlog.spark.pipelines.session import running_session
 
 Result = TypeVar("Result")
+_OURS = re.compile(r"\[((?:DLOG|KAFKA|MISMATCHED|RESOLVED|UNRESOLVED)_[A-Z_.]+)\] (.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,10 @@ class JobFrame:
 
 @contextmanager
 def running(frame: JobFrame, observe: Observer) -> Iterator[tuple[SparkSession, Observer]]:
-    """Give the session, and the observer that a pipeline is to tell."""
+    """Give the session, and the observer that a pipeline is to tell.
+
+    What Spark raises meanwhile, here or for a task, becomes a SparkSourceError.
+    """
     names = Names(frame.pipeline, frame.job)
     with exported(names, frame.metrics_path, frame.metrics_address) as count:
 
@@ -42,8 +49,30 @@ def running(frame: JobFrame, observe: Observer) -> Iterator[tuple[SparkSession, 
             observe(event)
 
         name = f"dlog {frame.pipeline} {frame.job}"
-        with running_session(name, master=frame.master, conf=frame.conf) as session:
-            yield session, tell
+        try:
+            with running_session(name, master=frame.master, conf=frame.conf) as session:
+                yield session, tell
+        except PySparkException as error:
+            raise in_words(error) from error
+
+
+def in_words(error: PySparkException) -> SparkSourceError:
+    """Return what is told of an error of Spark: ours, that it carries as text, or else its own."""
+    text = str(error)
+    ours = _OURS.search(text)
+    if ours is not None:
+        return SparkSourceError(ours[1], ours[2], "")
+    if "JAVA_GATEWAY_EXITED" in text:
+        return SparkSourceError(
+            "DLOG_NO_JAVA",
+            "Spark's JVM has not started.",
+            "It needs Java 17: let JAVA_HOME name one, or have java in the PATH.",
+        )
+    return SparkSourceError(
+        "DLOG_SPARK_FAILED",
+        f"{type(error).__name__}: {text.strip().partition(chr(10))[0]}",
+        "Spark's own log says more, and dlogctl --debug.",
+    )
 
 
 def run(
