@@ -41,7 +41,7 @@ class FleetView(checkers._View):
 def judge(history: FleetHistory, stale_ns: int, lives: Iterable[Life]) -> list[str]:
     """Return everything that is wrong with a history."""
     lives = list(lives)
-    _settle_lives(history, lives)
+    _settle_lives(history, lives, stale_ns)
     view = FleetView(history, stale_ns)
     found = list(history.violations)
     for key in history.log_keys():
@@ -50,15 +50,25 @@ def judge(history: FleetHistory, stale_ns: int, lives: Iterable[Life]) -> list[s
     return found
 
 
-def _settle_lives(history: FleetHistory, lives: list[Life]) -> None:
-    """What was sent while a topic's life was in doubt may have gone to another one: take it out."""
+def _settle_lives(history: FleetHistory, lives: list[Life], stale_ns: int) -> None:
+    """What was sent while a topic's life was in doubt may have gone to another one: take it out.
+
+    So may what was sent to a name just after it was given anew: the leader of the life before, and
+    a producer that knows that one only, need not have heard of it for as long as images lag.
+    """
     names = {life.name for life in lives if life.churns}
     deleting = {life.topic_id: life.deleting_ns for life in lives}
+    sure_ns = {life.topic_id: life.created_ns + stale_ns for life in lives}
+    for name in names:
+        first = next(life for life in lives if life.name == name)
+        sure_ns[first.topic_id] = 0
     for send in history.sends:
         if send.key.topic not in names:
             continue
         end_ns = send.completed_ns or 1 << 62
-        if end_ns >= deleting[send.key.topic_id] and send.outcome is Outcome.OK:
+        key = send.key.topic_id
+        in_doubt = end_ns >= deleting[key] or send.invoked_ns < sure_ns[key]
+        if in_doubt and send.outcome is Outcome.OK:
             send.outcome = Outcome.UNKNOWN
 
 
