@@ -144,6 +144,10 @@ async def _read_replica(host: Any, log: Any) -> dict[int, bytes]:
     batches: dict[int, bytes] = {}
     offset, end = log.log_start_offset, log.log_end_offset
     while offset < end:
+        if offset < log.log_start_offset:  # retention was faster
+            batches.clear()
+            offset = log.log_start_offset
+            continue
         read = log.read(offset, READ_BYTES, end)
         if read is None:
             await log.locate(offset)
