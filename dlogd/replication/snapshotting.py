@@ -40,7 +40,8 @@ class Snapshotting:
         while True:
             await asyncio.sleep(SNAPSHOT_PAUSE_S)
             now_ms = self._clock.timestamp_ms()
-            gained_ms, lead_ms = self._lead_ms() - lead_ms, self._lead_ms()
+            before_ms, lead_ms = lead_ms, self._lead_ms()
+            gained_ms = lead_ms - before_ms
             for partition in list(self._partitions.values()):
                 if gained_ms > CLOCK_SET_MS:
                     partition.producers.shift(gained_ms, now_ms)

@@ -206,10 +206,7 @@ class Cutter:
             self._check()
             if offset <= state.log_start_offset:
                 return
-            if offset > state.promised_offset:  # its end was cut meanwhile
-                raise OffsetOutOfRangeError(
-                    f"{state.topic_partition} has records up to {state.promised_offset} only"
-                )
+            state.check_trim(offset)  # its end may have been cut meanwhile
             try:
                 await self._trim(offset, partial(self._maintenance.shortage.run, for_space=False))
             except OSError as error:

@@ -384,10 +384,7 @@ class PartitionLog(LogState):
 
         Segments wholly below it are dropped. Raises OffsetOutOfRangeError beyond what is promised.
         """
-        if offset > self.promised_offset:
-            raise OffsetOutOfRangeError(
-                f"{self.topic_partition} has records up to {self.promised_offset} only"
-            )
+        self.check_trim(offset)
         if offset <= self.log_start_offset:
             return
         if offset == self.log_end_offset:

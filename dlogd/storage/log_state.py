@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dlog.errors import KafkaStorageError, WireError
+from dlog.errors import KafkaStorageError, OffsetOutOfRangeError, WireError
 from dlog.types import LeaderEpoch, Offset, PartitionId, TopicId, TopicPartition
 from dlogd.clock import Clock
 from dlogd.storage.damage import Damage
@@ -265,6 +265,13 @@ class LogState:
     def change_policy(self) -> None:
         """Write what comes next as the settings say."""
         raise NotImplementedError
+
+    def check_trim(self, offset: int) -> None:
+        """Raise OffsetOutOfRangeError when the log may not begin at `offset`: not promised yet."""
+        if offset > self.promised_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.topic_partition} has records up to {self.promised_offset} only"
+            )
 
     def end_waiting(self, error: WireError) -> None:
         """Tell who waits for a flush that it will not come."""

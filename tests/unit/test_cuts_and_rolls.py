@@ -31,6 +31,21 @@ def _roll(plog: PartitionLog, _: FlushPolicy) -> None:
     plog.roll()
 
 
+async def begin_cut(
+    host: LogHost, end: int, steps: int
+) -> tuple[PartitionLog, "asyncio.Future[None]"]:
+    """Return a log of COUNT records and its cut to `end`, so many turns of the loop under way."""
+    plog = await host.open()
+    for number in range(COUNT):
+        await append_waiting(plog, b"%03d" % number + b"x" * 97)
+    await plog.flush()
+    await settle()
+    cut = asyncio.ensure_future(plog.truncate_to(end))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    return plog, cut
+
+
 @pytest.mark.parametrize("steps", range(0, 40, 2))
 @pytest.mark.parametrize("meanwhile", [_reconfigure, _grow_old, _roll])
 @pytest.mark.parametrize("end", [0, 3, 18])
@@ -39,14 +54,7 @@ def test_no_segment_begins_beyond_the_new_end(
 ) -> None:
     async def scenario() -> None:
         host = LogHost(config=STRONG)
-        plog = await host.open()
-        for number in range(COUNT):
-            await append_waiting(plog, b"%03d" % number + b"x" * 97)
-        await plog.flush()
-        await settle()
-        cut = asyncio.ensure_future(plog.truncate_to(end))
-        for _ in range(steps):
-            await asyncio.sleep(0)
+        plog, cut = await begin_cut(host, end, steps)
         meanwhile(plog, FlushPolicy.NEVER)
         await cut
         await settle()
@@ -68,14 +76,7 @@ def test_no_segment_begins_beyond_the_new_end(
 def test_a_policy_that_changes_during_a_cut_holds_after_it(before: LogConfig, steps: int) -> None:
     async def scenario() -> None:
         host = LogHost(config=before)
-        plog = await host.open()
-        for number in range(COUNT):
-            await append_waiting(plog, b"%03d" % number + b"x" * 97)
-        await plog.flush()
-        await settle()
-        cut = asyncio.ensure_future(plog.truncate_to(10))
-        for _ in range(steps):
-            await asyncio.sleep(0)
+        plog, cut = await begin_cut(host, 10, steps)
         after = WEAK if before is STRONG else STRONG
         _reconfigure(plog, after.flush_policy)
         await cut
@@ -91,14 +92,7 @@ def test_a_policy_that_changes_during_a_cut_holds_after_it(before: LogConfig, st
 def test_what_is_trimmed_meanwhile_is_not_beyond_the_new_end(start: int, steps: int) -> None:
     async def scenario() -> None:
         host = LogHost(config=STRONG)
-        plog = await host.open()
-        for number in range(COUNT):
-            await append_waiting(plog, b"%03d" % number + b"x" * 97)
-        await plog.flush()
-        await settle()
-        cut = asyncio.ensure_future(plog.truncate_to(10))
-        for _ in range(steps):
-            await asyncio.sleep(0)
+        plog, cut = await begin_cut(host, 10, steps)
         try:
             await plog.trim_to(start)
         except OffsetOutOfRangeError:
