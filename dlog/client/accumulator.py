@@ -120,7 +120,7 @@ class Accumulator:
                 topic.spent_producer_id = self._identity.producer_id
         identity = None if topic.acks == ACKS_NONE else self._identity
         for partition in range(len(topic.queues), partition_count):
-            queue = PartitionQueue(name, partition, identity, topic.acks)
+            queue = PartitionQueue(name, partition, identity, topic.acks, topic.topic_id)
             queue.shun(topic.spent_producer_id)
             topic.queues.append(queue)
         topic.available = [each for each in available if each < partition_count]

@@ -24,8 +24,9 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from dlog.wire.apis import ApiKey
+from dlog.wire.produce import TOPIC_ID_VERSION
 
-PRODUCE_VERSIONS = (3, 11)
+PRODUCE_VERSIONS = (3, TOPIC_ID_VERSION)
 """12 is for transactions (KIP-890), from 13 on topics are named by id."""
 
 NEW_TOPIC_PATIENCE_S = 5.0

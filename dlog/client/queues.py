@@ -14,9 +14,11 @@ compare them per partition too.
 import math
 from collections import deque
 from collections.abc import Iterator
+from uuid import UUID
 
 from dlog.batch.build import BatchBuilder, restamp
 from dlog.client.futures import BatchResult
+from dlog.types import ZERO_TOPIC_ID
 
 INFLIGHT_MAX = 5
 """As many batches of a producer as a leader remembers per partition."""
@@ -148,13 +150,20 @@ class PartitionQueue:
         "partition",
         "producer_id",
         "topic",
+        "topic_id",
         "waiting",
     )
 
     def __init__(
-        self, topic: str, partition: int, identity: ProducerIdentity | None, acks: int = ACKS_ALL
+        self,
+        topic: str,
+        partition: int,
+        identity: ProducerIdentity | None,
+        acks: int = ACKS_ALL,
+        topic_id: UUID = ZERO_TOPIC_ID,
     ) -> None:
         self.topic = topic
+        self.topic_id = topic_id  # zero: the cluster does not tell
         self.partition = partition
         self.identity = identity  # None: not idempotent
         self.acks = acks  # as on the wire

@@ -28,9 +28,11 @@ from dlog.client.outcomes import Outcomes, ProducerCounters, Tell
 from dlog.client.queues import ACKS_NONE, Batch, PartitionQueue, ProducerIdentity
 from dlog.client.views import TopicView
 from dlog.errors import NONE, ProtocolError, WireError, error_for
+from dlog.types import ZERO_TOPIC_ID
 from dlog.wire import produce_client
 from dlog.wire.apis import ApiKey
-from dlog.wire.produce import ProducedPartition
+from dlog.wire.produce import TOPIC_ID_VERSION, ProducedPartition
+from dlog.wire.topics import TopicKey
 
 _Ready = dict[tuple[int, int], list[PartitionQueue]]
 """By leader and acks: a request has one of each."""
@@ -48,13 +50,24 @@ class Sending:
 class _Request:
     """The batches of one request on its way."""
 
-    __slots__ = ("acks", "batches", "link", "node")
+    __slots__ = ("acks", "batches", "link", "node", "version")
 
     def __init__(self, link: Link, node: NodeClient, acks: int, batches: list[Batch]) -> None:
         self.link = link
         self.node = node
         self.acks = acks
         self.batches = batches
+        self.version = link.version
+        if any(each.queue.topic_id == ZERO_TOPIC_ID for each in batches):
+            self.version = min(link.version, TOPIC_ID_VERSION - 1)
+
+    def key_of(self, queue: PartitionQueue) -> TopicKey:
+        """Return how the request names a topic.
+
+        By its id where it can be: a leader that has not heard yet of a topic's end and of another
+        one with its name must not take the records of that one (KIP-516).
+        """
+        return queue.topic_id if self.version >= TOPIC_ID_VERSION else queue.topic
 
 
 class Sender:
@@ -229,11 +242,12 @@ class Sender:
 
     def _send(self, request: _Request) -> None:
         """Write one request; its answer comes by callback."""
-        topics: dict[str, list[tuple[int, bytearray]]] = {}
+        topics: dict[TopicKey, list[tuple[int, bytearray]]] = {}
         for batch in request.batches:
             data = batch.encoded()
             self._counters.bytes_sent += len(data)
-            topics.setdefault(batch.queue.topic, []).append((batch.queue.partition, data))
+            key = request.key_of(batch.queue)
+            topics.setdefault(key, []).append((batch.queue.partition, data))
         self._counters.requests_sent += 1
         self._counters.batches_sent += len(request.batches)
         connection = request.node.connection
@@ -242,7 +256,7 @@ class Sender:
 
         def encode(correlation_id: int) -> bytes:
             return produce_client.encode_request(
-                request.link.version,
+                request.version,
                 correlation_id,
                 connection.options.client_id,
                 acks,
@@ -256,7 +270,7 @@ class Sender:
         deadline = self._loop.time() + timeout_s
         request.node.send_request(
             ApiKey.PRODUCE,
-            request.link.version,
+            request.version,
             encode,
             lambda frame, position: self._on_answer(request, frame, position),
             on_error,
@@ -270,8 +284,7 @@ class Sender:
         if request.acks == ACKS_NONE:
             response, answers = None, {}
         else:
-            version = request.link.version
-            response = produce_client.parse_response(frame, position, len(frame), version)
+            response = produce_client.parse_response(frame, position, len(frame), request.version)
             answers = {
                 (topic, each[0]): each
                 for topic, partitions in response.topics
@@ -285,7 +298,7 @@ class Sender:
                     # Nobody will say anything about it: take it that all is well.
                     tell += self._outcomes.written(batch, NO_OFFSET, -1)
                     continue
-                answer = answers.get((batch.queue.topic, batch.queue.partition))
+                answer = answers.get((request.key_of(batch.queue), batch.queue.partition))
                 if answer is not None and answer[1] == NONE:
                     tell += self._outcomes.written(batch, answer[2], answer[3])
                 else:
@@ -309,7 +322,7 @@ class Sender:
             queue.partition,
             request.link.node_id,
             error,
-            leader=response.leaders.get((queue.topic, queue.partition)),
+            leader=response.leaders.get((request.key_of(queue), queue.partition)),
             endpoints=response.endpoints,
         )
         return self._outcomes.failed(batch, error, self._loop.time())
