@@ -26,6 +26,7 @@ INFLIGHT_MAX = 5
 SEQUENCE_MASK = 0x7FFF_FFFF
 EPOCH_MAX = 0x7FFF
 NO_SEQUENCE = -1
+NO_LEADER = (-1, -1)
 ACKS_ALL = -1
 ACKS_NONE = 0
 
@@ -142,6 +143,7 @@ class PartitionQueue:
         "is_known",
         "is_retired",
         "is_settling",
+        "leader",
         "needs_epoch",
         "needs_id",
         "next_sequence",
@@ -169,10 +171,11 @@ class PartitionQueue:
         self.acks = acks  # as on the wire
         # The topic was made anew: what is on the wire is the last of it.
         self.is_retired = False
-        # Whether the leader knows this producer and epoch. One that does not takes any sequence, so
+        # Whether `leader` knows this producer and epoch. One that does not takes any sequence, so
         # that the second batch could overtake the first: one goes at a time until then. Without
         # sequences that holds always.
         self.is_known = False
+        self.leader = NO_LEADER  # node id and leader epoch, of what is on the wire
         self.open: Batch | None = None
         self.waiting: deque[Batch] = deque()
         self.inflight: list[Batch] = []
@@ -231,6 +234,20 @@ class PartitionQueue:
         self.waiting.append(batch)
 
     # What may be sent, and when
+
+    def follow(self, leader: tuple[int, int]) -> bool:
+        """Send to this leader (node id, leader epoch) from now on; False: not yet.
+
+        What is on the wire to another leader is awaited first. A new leader may lack what that one
+        had told the producer, even that there is such a producer; it would take the next batch, and
+        a repetition of the one before it would come too late.
+        """
+        if leader != self.leader:
+            if self.inflight:
+                return False
+            self.leader = leader
+            self.is_known = False
+        return True
 
     @property
     def has_room(self) -> bool:

@@ -26,7 +26,7 @@ from dlog.client.log_lines import log_event
 from dlog.client.node import NodeClient
 from dlog.client.outcomes import Outcomes, ProducerCounters, Tell
 from dlog.client.queues import ACKS_NONE, Batch, PartitionQueue, ProducerIdentity
-from dlog.client.views import TopicView
+from dlog.client.views import PartitionLeader, TopicView
 from dlog.errors import NONE, ProtocolError, WireError, error_for
 from dlog.types import ZERO_TOPIC_ID
 from dlog.wire import produce_client
@@ -184,9 +184,9 @@ class Sender:
                 tell += self._outcomes.expire(queue, now_s, trouble)
             due_s = queue.due_s(now_s, linger_s, accumulator.memory_is_wanted)
             if due_s <= now_s:
-                node_id = self._leader_of(queue)
-                if node_id is not None:
-                    ready.setdefault((node_id, queue.acks), []).append(queue)
+                leader = self._leader_of(queue)
+                if leader is not None and queue.follow((leader.node_id, leader.leader_epoch)):
+                    ready.setdefault((leader.node_id, queue.acks), []).append(queue)
                 due_s = math.inf  # if it cannot go now, an event will say when, and not the time
             if queue.open is not None and queue.open.created_s + linger_s <= now_s:
                 # Or a slow leader would get more than its share.
@@ -194,8 +194,8 @@ class Sender:
             next_s = min(next_s, due_s, queue.deadline_s())
         return next_s, ready
 
-    def _leader_of(self, queue: PartitionQueue) -> int | None:
-        """Return the node that a partition's batches go to; None: that is being found out."""
+    def _leader_of(self, queue: PartitionQueue) -> PartitionLeader | None:
+        """Return where a partition's batches go; None: that is being found out."""
         identity = queue.identity
         if identity is not None and (identity.producer_id < 0 or identity.is_wanted):
             self.errands.want_identity()
@@ -203,7 +203,7 @@ class Sender:
                 return None
         self.errands.refresh_old(queue.topic)
         try:
-            return self._cluster.leader_of(queue.topic, queue.partition).node_id
+            return self._cluster.leader_of(queue.topic, queue.partition)
         except WireError:
             self.errands.want_leaders(queue.topic)
             return None

@@ -2,8 +2,9 @@
 
 The leader is `dlogd.replication.producers` and a list; between the two is a connection that loses
 answers, delivers late and breaks. Whatever happens: no record twice, the order of the calls, and
-outcomes that are true. In one machine requests of broken connections arrive later, in the other
-time runs out and leaders lose what they had acknowledged.
+outcomes that are true. In one machine requests of broken connections arrive later, in another
+time runs out and leaders lose what they had acknowledged, in the third the lead moves to a replica
+that lacks the last batches while the leader before it still answers (acks of the leader alone).
 """
 
 import random
@@ -84,8 +85,9 @@ class Leader:
 class Attempt:
     """A batch on its way to the leader, and what the leader said, when it has."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch, leader: Leader) -> None:
         self.batch = batch
+        self.leader = leader
         self.data = bytes(batch.encoded())
         self.answer: int | WireError | None = None
 
@@ -116,7 +118,8 @@ class ProducerMachine(RuleBasedStateMachine):
         topic = self.accumulator.topic("t")
         assert topic is not None
         self.queue = topic.queues[0]
-        self.leader = Leader()
+        self.leader = self.known = Leader()
+        self.leaders = [self.leader]
         self.now_s = 0.0
         self.wire: deque[Attempt] = deque()
         self.late: list[Attempt] = []
@@ -140,24 +143,30 @@ class ProducerMachine(RuleBasedStateMachine):
         self.outcomes.expire(self.queue, self.now_s)
         if self.identity.is_wanted:
             self.identity.renew(self.identity.producer_id + 1, 0)
+        if not self.queue.follow((1, self.leaders.index(self.known))):
+            return
         while self.queue.due_s(self.now_s, 0.0, rush=False) <= self.now_s:
             batch = self.accumulator.take(self.queue)
             if batch is None:
                 break
             self.accumulator.served(self.queue)
             assert len(self.queue.inflight) <= queues.INFLIGHT_MAX
-            self.wire.append(Attempt(batch))
+            self.wire.append(Attempt(batch, self.known))
 
     @rule()
     def arrive(self) -> None:
         """Let the leader see the next request."""
         for attempt in self.wire:
             if attempt.answer is None:
-                try:
-                    attempt.answer = self.leader.append(attempt.data)
-                except WireError as error:
-                    attempt.answer = error
+                self.see(attempt)
                 return
+
+    def see(self, attempt: Attempt) -> None:
+        """Let the leader that a request was sent to append it, or refuse it."""
+        try:
+            attempt.answer = attempt.leader.append(attempt.data)
+        except WireError as error:
+            attempt.answer = error
 
     @rule()
     def answer(self) -> None:
@@ -286,8 +295,49 @@ class LossyMachine(ProducerMachine):
             assert self.leader.log == sorted(self.leader.log)
 
 
+class MovingMachine(ProducerMachine):
+    """The lead moves, with the loss of what only the old leader had; nobody tells that one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcomes.expire = lambda *_: []  # type: ignore[method-assign]
+
+    @rule(count=st.integers(0, 3))
+    def move(self, count: int) -> None:
+        old, self.leader = self.leader, Leader()
+        self.leader.batches = list(old.batches)
+        self.leader.lose(min(count, len(old.batches)))
+        self.leaders.append(self.leader)
+
+    @rule()
+    def learn(self) -> None:
+        """Let the producer hear who leads."""
+        self.known = self.leader
+
+    @rule()
+    def arrive_last(self) -> None:
+        """Let the leader that was met last see its next request: before those of the others."""
+        for attempt in self.wire:
+            if attempt.leader is self.known and attempt.answer is None:
+                self.see(attempt)
+                return
+
+    def teardown(self) -> None:
+        self.learn()
+        super().teardown()
+
+    def check_written(self, number: int, written: Written) -> None:
+        """Nothing: the leader that acknowledged it may have been the only one to have it."""
+
+    def check(self) -> None:
+        super().check()
+        for leader in self.leaders:
+            assert leader.log == sorted(leader.log)
+
+
 TestLate = LateMachine.TestCase
 TestLossy = LossyMachine.TestCase
-TestLate.settings = TestLossy.settings = settings(
+TestMoving = MovingMachine.TestCase
+TestLate.settings = TestLossy.settings = TestMoving.settings = settings(
     max_examples=250, stateful_step_count=60, deadline=None
 )
