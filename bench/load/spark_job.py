@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -79,14 +80,12 @@ class Job:
 
     def do(self, request: Request) -> dict[str, float]:
         """Do one thing and return what it took."""
-        work: Callable[[Request], float | None] = getattr(self, f"_{request['do']}")
+        work: Callable[[Request], dict[str, float] | None] = getattr(self, f"_{request['do']}")
         before, started = _cpu_s(), time.perf_counter()
-        seconds = work(request)
-        if seconds is None:
-            seconds = time.perf_counter() - started
+        found = work(request) or {"seconds": time.perf_counter() - started}
         after = _cpu_s()
         jvm, python = (after[kind] - before[kind] for kind in ("jvm", "python"))
-        return {"seconds": seconds, "jvm_cpu_s": jvm, "python_cpu_s": python}
+        return {**found, "jvm_cpu_s": jvm, "python_cpu_s": python}
 
     def _read(self, request: Request) -> DataFrame:
         reader = self._spark.read.format(self._source).options(**self._options)
@@ -103,8 +102,12 @@ class Job:
         if found != request["records"]:
             raise RuntimeError(f"{found} records, not {request['records']}")
 
-    def _stream(self, request: Request) -> float:
-        """Read all that is there in as many batches as the options ask for."""
+    def _stream(self, request: Request) -> dict[str, float]:
+        """Read all that is there in as many batches as the options ask for.
+
+        `batch_ms` is the median of what Spark says that its batches took; `seconds` has the start
+        of the query, too, and its end.
+        """
         folder = tempfile.mkdtemp(prefix="dlog-bench-")
         try:
             frame = (
@@ -121,10 +124,12 @@ class Job:
             query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
             query.awaitTermination()
             seconds = time.perf_counter() - started
-            rows = sum(each.numInputRows for each in query.recentProgress)
+            batches = query.recentProgress
+            rows = sum(each.numInputRows for each in batches)
             if rows != request["records"]:
                 raise RuntimeError(f"{rows} records, not {request['records']}")
-            return seconds
+            batch_ms = median(each.durationMs["triggerExecution"] for each in batches)
+            return {"seconds": seconds, "batch_ms": batch_ms}
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
