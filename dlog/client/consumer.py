@@ -26,13 +26,12 @@ from dlog.client.fetch_plan import (
     FetchLimits,
 )
 from dlog.client.gaps import OnGap
-from dlog.client.offsets import Isolation
-from dlog.client.partitions import EARLIEST, LATEST
 from dlog.client.positions import UNKNOWN, Cursor
 from dlog.client.reading import PollLimits, Reading, Settings
 from dlog.client.retry import RetryPolicy
 from dlog.client.starts import Start, query_timestamp
 from dlog.errors import DlogError
+from dlog.offset_specs import EARLIEST, LATEST, Isolation
 from dlog.transport import ConnectionOptions
 from dlog.types import PartitionId, TopicPartition
 

@@ -17,8 +17,7 @@ from dlog.client.fetch_plan import Asked, FetchPlan, plan_fetch
 from dlog.client.gaps import GapReason
 from dlog.client.log_lines import error_name, log_event
 from dlog.client.node import NodeClient
-from dlog.client.offsets import FoundOffset, Isolation, ask_offsets
-from dlog.client.partitions import EARLIEST, LATEST
+from dlog.client.offsets import FoundOffset, ask_offsets
 from dlog.client.positions import UNKNOWN, Cursor
 from dlog.client.retry import is_retriable
 from dlog.client.wakeup import Signal
@@ -34,6 +33,7 @@ from dlog.errors import (
     WireError,
     error_for,
 )
+from dlog.offset_specs import EARLIEST, LATEST, Isolation
 from dlog.types import TopicPartition
 from dlog.wire.fetch import FetchedPartition
 from dlog.wire.leaders import NodeEndpoint

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dlog.client.offsets import Isolation
 from dlog.client.positions import Cursor
+from dlog.offset_specs import Isolation
 
 HELD_BACK_WAIT_MS = 20
 """How long a node may wait for data while another of its partitions is full here: that one gets

@@ -7,12 +7,11 @@ known or the policy's deadline is over. Called by the consumer; reading itself i
 import asyncio
 import random
 from collections.abc import Awaitable, Iterable, Mapping
-from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
 from dlog.client.cluster import Cluster
 from dlog.client.node import NodeClient
-from dlog.client.partitions import CONSUMER, EARLIEST, LATEST
+from dlog.client.partitions import CONSUMER
 from dlog.client.retry import GiveUp, plan_retry
 from dlog.client.starts import Start, needs_earliest, place, query_timestamp
 from dlog.client.views import TopicView
@@ -27,6 +26,7 @@ from dlog.errors import (
     WireError,
     error_for,
 )
+from dlog.offset_specs import EARLIEST, LATEST, Isolation
 from dlog.types import PartitionId, TopicPartition
 from dlog.wire.apis import ApiKey
 
@@ -34,13 +34,6 @@ T = TypeVar("T")
 
 UNKNOWN_TOPIC_PATIENCE_S = 2.0
 """A topic that was created just now may not be known to every node yet."""
-
-
-class Isolation(IntEnum):
-    """Which records of transactions are read (KIP-98)."""
-
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
 
 
 class FoundOffset(NamedTuple):

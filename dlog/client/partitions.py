@@ -16,10 +16,6 @@ from dlog.wire import fetch_client, produce_client
 from dlog.wire.apis import ApiKey
 from dlog.wire.fetch import FetchRequest
 
-EARLIEST = -2
-LATEST = -1
-MAX_TIMESTAMP = -3
-
 ACKS_NONE = 0
 ACKS_LEADER = 1
 ACKS_ALL = -1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Literal
 
-from dlog.client.partitions import EARLIEST, LATEST
+from dlog.offset_specs import EARLIEST, LATEST
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017
 _OFFSET_MAX = 2**63 - 1

@@ -4,24 +4,19 @@ Made in the planner on the driver's host; `read` runs where the tasks run, on a 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from dlog.spark.bounds import ending_offsets, existing, starting_offsets
-from dlog.spark.errors import OptionError
-from dlog.spark.lookup import Lookup
-from dlog.spark.loss import clip, on_loss, report_deleted
-from dlog.spark.offsets import Earliest, Latest
 from dlog.spark.options import ReadOptions
 from dlog.spark.ranges import OffsetRange, split_ranges
 from dlog.spark.reading import read_partition
-from dlog.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from dlog.spark.lookup import Lookup
 
 
 class DlogBatchReader(DataSourceReader):
@@ -33,6 +28,10 @@ class DlogBatchReader(DataSourceReader):
 
     def partitions(self) -> list[OffsetRange]:
         """Ask the cluster where the read begins and ends; return one range per task."""
+        # Spark makes a reader in several processes for each query; only this one needs a client.
+        from dlog.spark.batch_planner import plan_batch  # noqa: PLC0415
+        from dlog.spark.lookup import Lookup  # noqa: PLC0415
+
         with Lookup(self.options.settings) as lookup:
             ranges = self.narrow(lookup, plan_batch(lookup, self.options))
         return split_ranges(
@@ -41,7 +40,7 @@ class DlogBatchReader(DataSourceReader):
             max_records=self.options.max_records_per_partition,
         )
 
-    def narrow(self, lookup: Lookup, ranges: list[OffsetRange]) -> list[OffsetRange]:
+    def narrow(self, lookup: "Lookup", ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return what the query's filters leave of the ranges; all of it where there are none."""
         return ranges
 
@@ -49,43 +48,3 @@ class DlogBatchReader(DataSourceReader):
         """Yield the records of a range; none for what Spark passes when there are no ranges."""
         if isinstance(partition, OffsetRange):
             yield from read_partition(self.options, self.schema, partition)
-
-
-def plan_batch(lookup: Lookup, options: ReadOptions) -> list[OffsetRange]:
-    """Return what a batch query reads of each partition, empty ranges included.
-
-    Raises DataLossError where that is not there (or leaves it out), OptionError where an option
-    does not fit what the cluster has.
-    """
-    lose = on_loss(options.fail_on_data_loss)
-    partitions = existing(lookup, options).partitions
-    start = starting_offsets(lookup, options, partitions)
-    end = ending_offsets(lookup, options, partitions)
-    is_from_earliest = isinstance(options.starting, Earliest)
-    earliest = start if is_from_earliest else lookup.earliest(partitions)
-    latest = end
-    if not isinstance(options.ending, Latest):
-        latest = lookup.latest(
-            partitions,
-            end,
-            retry_count=options.retry_count,
-            retry_interval_s=options.retry_interval_s,
-        )
-    there = [key for key in partitions if all(key in each for each in (start, end, earliest))]
-    report_deleted((key for key in partitions if key not in there), lose)
-    ranges = []
-    for key in there:
-        if start[key] > end[key]:
-            raise _reversed(key, start[key], end[key])
-        found = clip(key, start[key], end[key], earliest[key], latest.get(key), lose)
-        ranges.append(replace(found, is_from_earliest=is_from_earliest))
-    return ranges
-
-
-def _reversed(key: TopicPartition, start: int, end: int) -> OptionError:
-    return OptionError(
-        "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
-        f"The resolved start offset {start} is greater than the resolved end offset {end} for "
-        f"topic {key.topic} partition {key.partition}.",
-        "The start is behind the end of the log, or a timestamp and an offset do not fit.",
-    )

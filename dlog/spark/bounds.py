@@ -5,7 +5,7 @@ Called by the planners of batches and streams, with a `Lookup` to ask.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dlog.client.partitions import EARLIEST, LATEST
+from dlog.offset_specs import EARLIEST, LATEST
 from dlog.spark.errors import OptionError, SparkSourceError
 from dlog.spark.lookup import Assigned, Lookup
 from dlog.spark.offsets import (

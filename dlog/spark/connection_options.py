@@ -5,7 +5,7 @@ has is theirs. Properties of Kafka's clients keep their names behind `kafka.`.
 """
 
 from dlog.client.bootstrap import parse_bootstrap
-from dlog.client.offsets import Isolation
+from dlog.offset_specs import Isolation
 from dlog.spark.errors import OptionError
 from dlog.spark.option_values import (
     Options,

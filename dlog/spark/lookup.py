@@ -15,7 +15,6 @@ from uuid import UUID
 from dlog.client.blocking import BlockingClient
 from dlog.client.bootstrap import parse_bootstrap
 from dlog.client.offsets import Attempts, FoundOffset, OffsetFinder
-from dlog.client.partitions import EARLIEST, LATEST
 from dlog.client.retry import RetryPolicy
 from dlog.client.views import ClusterView, TopicView
 from dlog.errors import (
@@ -25,6 +24,7 @@ from dlog.errors import (
     WireError,
     error_for,
 )
+from dlog.offset_specs import EARLIEST, LATEST
 from dlog.spark.errors import SparkSourceError
 from dlog.spark.offsets import PartitionOffsets
 from dlog.spark.settings import ClientSettings

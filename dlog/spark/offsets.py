@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlog.client.partitions import EARLIEST
+from dlog.offset_specs import EARLIEST
 from dlog.spark.errors import OptionError
 from dlog.types import PartitionId, TopicPartition
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from dlog.client.partitions import EARLIEST, LATEST
+from dlog.offset_specs import EARLIEST, LATEST
 from dlog.spark.connection_options import BOOTSTRAP, OWN, UNDERSTOOD, client_settings
 from dlog.spark.errors import OptionError
 from dlog.spark.offsets import (

@@ -9,6 +9,7 @@ unless `spark.sql.python.filterPushdown.enabled` is set, so it is one of its own
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -23,10 +24,12 @@ from pyspark.sql.datasource import (
 )
 
 from dlog.spark.batch_reader import DlogBatchReader
-from dlog.spark.lookup import Lookup
 from dlog.spark.offsets import OFFSET_MAX
 from dlog.spark.ranges import OffsetRange
 from dlog.types import PartitionId, TopicPartition
+
+if TYPE_CHECKING:
+    from dlog.spark.lookup import Lookup
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017
 _NEVER_NULL = ("topic", "partition", "offset", "timestamp")
@@ -152,7 +155,7 @@ class FilteredBatchReader(DlogBatchReader):
             if not is_done:
                 yield each
 
-    def narrow(self, lookup: Lookup, ranges: list[OffsetRange]) -> list[OffsetRange]:
+    def narrow(self, lookup: "Lookup", ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return the parts of ranges that are wanted; asks where a time is, if one is named."""
         wanted = [found for found in map(self.kept.clip, ranges) if len(found)]
         if not self.kept.timestamp_ms or not wanted:

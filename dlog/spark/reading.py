@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from dlog.spark.errors import DataLossError
-from dlog.spark.lookup import Lookup
 from dlog.spark.options import ReadOptions
 from dlog.spark.ranges import OffsetRange
 from dlog.types import PartitionId, TopicPartition
@@ -43,6 +42,8 @@ def read_partition(
 
 def _from_where_it_begins(options: ReadOptions, wanted: OffsetRange) -> OffsetRange:
     """Return what retention has left of a range since it was planned."""
+    from dlog.spark.lookup import Lookup  # noqa: PLC0415
+
     key = TopicPartition(wanted.topic, PartitionId(wanted.partition))
     with Lookup(options.settings) as lookup:
         earliest = lookup.earliest([key]).get(key, wanted.start_offset)

@@ -8,7 +8,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 
-from dlog.client.offsets import Isolation
+from dlog.offset_specs import Isolation
 from dlog.spark.errors import SparkSourceError
 from dlog.transport import ConnectionOptions
 

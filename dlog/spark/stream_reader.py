@@ -19,15 +19,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dlog.spark.lookup import Lookup
 from dlog.spark.offsets import JsonOffsets, from_json, to_json
 from dlog.spark.options import ReadOptions
 from dlog.spark.ranges import OffsetRange
 from dlog.spark.reading import read_partition
-from dlog.spark.stream_planner import StreamPlanner
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from dlog.spark.stream_planner import StreamPlanner
 
 
 class DlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -43,9 +43,13 @@ class DlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_planner": None}
 
     @property
-    def planner(self) -> StreamPlanner:
+    def planner(self) -> "StreamPlanner":
         """What plans, in the process that does; connected when it is first asked."""
         if self._planner is None:
+            # Spark makes a reader in several processes for each query; only this one plans.
+            from dlog.spark.lookup import Lookup  # noqa: PLC0415
+            from dlog.spark.stream_planner import StreamPlanner  # noqa: PLC0415
+
             lookup = Lookup(self.options.settings)
             self._planner = StreamPlanner(self.options, lookup, time.monotonic)
         return self._planner

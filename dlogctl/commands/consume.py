@@ -11,9 +11,9 @@ import click
 from dlog.client.blocking import Consumer
 from dlog.client.consumed import ConsumedRecord
 from dlog.client.gaps import Gap
-from dlog.client.offsets import Isolation
 from dlog.client.starts import Start
 from dlog.errors import TransportError, UnknownTopicOrPartitionError
+from dlog.offset_specs import Isolation
 from dlog.types import PartitionId, TopicPartition
 from dlogctl import exit_codes
 from dlogctl.completing import complete_topics

@@ -8,9 +8,10 @@ import click
 
 from dlog.client.admin import Resource, describe_error
 from dlog.client.blocking import BlockingClient
-from dlog.client.partitions import EARLIEST, LATEST, try_list_offsets
+from dlog.client.partitions import try_list_offsets
 from dlog.client.views import PartitionView, TopicView
 from dlog.errors import NONE, DlogError, WireError
+from dlog.offset_specs import EARLIEST, LATEST
 from dlogctl import exit_codes
 from dlogctl.commands.config_show import explained_row, for_people
 from dlogctl.completing import complete_topics

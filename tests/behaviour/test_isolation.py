@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer as ConfluentProducer
 
 from dlog.client.consumer import Consumer
-from dlog.client.offsets import Isolation
+from dlog.offset_specs import Isolation
 from tests.behaviour.scene import Scene, Work, read_count
 from tests.behaviour.shapes import numbers_of, rows
 

@@ -11,7 +11,7 @@ from dlog.batch.records import Record
 from dlog.client import partitions
 from dlog.client.admin import Resource
 from dlog.client.cluster import Cluster
-from dlog.client.offsets import Isolation
+from dlog.offset_specs import Isolation
 from dlog.spark import task
 from dlog.spark.errors import DataLossError
 from dlog.spark.ranges import OffsetRange

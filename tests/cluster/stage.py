@@ -15,11 +15,12 @@ from dlog.batch.records import Record, encode
 from dlog.client.admin import Admin
 from dlog.client.consumer import Consumer
 from dlog.client.node import NodeClient, open_node
-from dlog.client.partitions import LATEST, list_offsets, produce
+from dlog.client.partitions import list_offsets, produce
 from dlog.client.producer import Producer
 from dlog.client.retry import RetryPolicy
 from dlog.client.views import PartitionView
 from dlog.errors import DlogError
+from dlog.offset_specs import LATEST
 from dlog.transport import Address, ConnectionOptions
 from tests.cluster.nodes import LOOK_S, Cluster, Node, cluster_of
 from tests.cluster.replica_logs import OnDisk, batches, folder_of

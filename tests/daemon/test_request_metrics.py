@@ -7,9 +7,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dlog.client.admin import Resource
-from dlog.client.partitions import LATEST, fetch, try_list_offsets
+from dlog.client.partitions import fetch, try_list_offsets
 from dlog.client.producer_id import init_producer_id
 from dlog.errors import WireError
+from dlog.offset_specs import LATEST
 from tests.daemon.process import DaemonProcess, daemon
 from tests.daemon.test_daemon import append, client_of, read_all
 

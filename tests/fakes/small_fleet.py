@@ -23,9 +23,10 @@ from typing import Any
 
 from dlog.client.admin import Admin
 from dlog.client.cluster import Cluster
-from dlog.client.partitions import ACKS_ALL, LATEST, fetch, list_offsets, produce
+from dlog.client.partitions import ACKS_ALL, fetch, list_offsets, produce
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError, WireError
+from dlog.offset_specs import LATEST
 from dlog.transport import Address, ConnectionOptions
 from dlogd.broker import Broker
 from dlogd.metadata.image import ClusterImage, PartitionImage

@@ -10,7 +10,7 @@ import random
 from dlog.batch.header import iter_headers
 from dlog.batch.records import decode
 from dlog.client.node import NodeClient
-from dlog.client.partitions import EARLIEST, LATEST, MAX_TIMESTAMP, list_offsets
+from dlog.client.partitions import list_offsets
 from dlog.errors import (
     CorruptMessageError,
     DlogError,
@@ -19,6 +19,7 @@ from dlog.errors import (
     WireError,
     error_for,
 )
+from dlog.offset_specs import EARLIEST, LATEST, MAX_TIMESTAMP
 from dlog.wire.apis import ApiKey
 from dlog.wire.fetch import TOPIC_ID_VERSION, FetchedPartition, FetchRequest
 from dlog.wire.fetch_client import encode_request, parse_response

@@ -9,10 +9,10 @@ import pytest
 
 from dlog.client.consumed import ConsumedRecord
 from dlog.client.consumer import Consumer
-from dlog.client.offsets import Isolation
 from dlog.client.retry import RetryPolicy
 from dlog.client.starts import Start, Timestamp
 from dlog.errors import DlogError, UnknownTopicOrPartitionError
+from dlog.offset_specs import Isolation
 from dlog.transport import ConnectionOptions
 from dlog.types import PartitionId, TopicPartition
 from dlog.wire.apis import ApiKey

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dlog.client.offsets import Isolation
+from dlog.offset_specs import Isolation
 from dlog.spark.errors import OptionError
 from dlog.spark.offsets import AtOffsets, AtTimestamp, AtTimestamps, Earliest, Latest
 from dlog.spark.options import ReadOptions, client_settings, parse_read_options

@@ -213,3 +213,15 @@ def test_what_spark_imports_never_raises(before: str, found: str) -> None:
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == found
+
+
+def test_what_spark_imports_is_light() -> None:
+    """Spark imports the source in several processes for each query: only some need a client."""
+    script = """
+import sys
+import pyspark_dlog
+heavy = ("client.blocking", "client.cluster", "spark.lookup", "spark.sink", "spark.task", "batch")
+found = [name for name in heavy if f"dlog.{name}" in sys.modules]
+assert hasattr(pyspark_dlog, "DefaultSource") and not found, found
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from dlog.batch.header import decode_header
-from dlog.client.offsets import Isolation
 from dlog.errors import NotLeaderOrFollowerError, TopicAuthorizationFailedError
+from dlog.offset_specs import Isolation
 from dlog.spark import task
 from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.ranges import OffsetRange

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from dlog.client.partitions import EARLIEST, LATEST
 from dlog.client.starts import Start, Timestamp, needs_earliest, place, query_timestamp
+from dlog.offset_specs import EARLIEST, LATEST
 
 
 @pytest.mark.parametrize(

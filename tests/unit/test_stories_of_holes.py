@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from dlog.client.partitions import LATEST, fetch, list_offsets, produce
+from dlog.client.partitions import fetch, list_offsets, produce
 from dlog.errors import CoordinatorNotAvailableError
+from dlog.offset_specs import LATEST
 from dlog.types import NodeId
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlogd.metadata import machine

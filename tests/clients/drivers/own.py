@@ -14,19 +14,13 @@ from dlog.client.blocking import BlockingClient, Consumer
 from dlog.client.consumed import ConsumedRecord
 from dlog.client.gaps import GapError
 from dlog.client.node import NodeClient
-from dlog.client.partitions import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
-    delete_records,
-    list_offsets,
-    produce,
-)
+from dlog.client.partitions import delete_records, list_offsets, produce
 from dlog.client.producer_id import init_producer_id
 from dlog.client.retry import RetryPolicy
 from dlog.client.starts import Start
 from dlog.compression import Codec
 from dlog.errors import WireError
+from dlog.offset_specs import EARLIEST, LATEST, MAX_TIMESTAMP
 from dlog.transport import Address
 from dlog.types import PartitionId, TopicPartition
 from tests.clients.drivers.driver import TAIL_WAIT_MS, Driver, Rec, RefusedError

@@ -10,9 +10,10 @@ from typing import Any
 
 from dlog.batch.header import iter_headers, verify_crc
 from dlog.batch.records import decode
-from dlog.client.partitions import EARLIEST, LATEST, fetch, list_offsets
+from dlog.client.partitions import fetch, list_offsets
 from dlog.client.producer import Producer
 from dlog.errors import CorruptMessageError, DlogError, OffsetOutOfRangeError
+from dlog.offset_specs import EARLIEST, LATEST
 from tests.histories.history import FinalLog, LogKey, Outcome, Seen, Send
 from tests.simulation.clients import make_value, number_of
 from tests.simulation.fleet.data_clients import DataClients, DataConsumer

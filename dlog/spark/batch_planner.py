@@ -1,0 +1,52 @@
+"""What a batch query reads of each partition. Runs in the planner, on the driver's host."""
+
+from dataclasses import replace
+
+from dlog.spark.bounds import ending_offsets, existing, starting_offsets
+from dlog.spark.errors import OptionError
+from dlog.spark.lookup import Lookup
+from dlog.spark.loss import clip, on_loss, report_deleted
+from dlog.spark.offsets import Earliest, Latest
+from dlog.spark.options import ReadOptions
+from dlog.spark.ranges import OffsetRange
+from dlog.types import TopicPartition
+
+
+def plan_batch(lookup: Lookup, options: ReadOptions) -> list[OffsetRange]:
+    """Return what a batch query reads of each partition, empty ranges included.
+
+    Raises DataLossError where that is not there (or leaves it out), OptionError where an option
+    does not fit what the cluster has.
+    """
+    lose = on_loss(options.fail_on_data_loss)
+    partitions = existing(lookup, options).partitions
+    start = starting_offsets(lookup, options, partitions)
+    end = ending_offsets(lookup, options, partitions)
+    is_from_earliest = isinstance(options.starting, Earliest)
+    earliest = start if is_from_earliest else lookup.earliest(partitions)
+    latest = end
+    if not isinstance(options.ending, Latest):
+        latest = lookup.latest(
+            partitions,
+            end,
+            retry_count=options.retry_count,
+            retry_interval_s=options.retry_interval_s,
+        )
+    there = [key for key in partitions if all(key in each for each in (start, end, earliest))]
+    report_deleted((key for key in partitions if key not in there), lose)
+    ranges = []
+    for key in there:
+        if start[key] > end[key]:
+            raise _reversed(key, start[key], end[key])
+        found = clip(key, start[key], end[key], earliest[key], latest.get(key), lose)
+        ranges.append(replace(found, is_from_earliest=is_from_earliest))
+    return ranges
+
+
+def _reversed(key: TopicPartition, start: int, end: int) -> OptionError:
+    return OptionError(
+        "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+        f"The resolved start offset {start} is greater than the resolved end offset {end} for "
+        f"topic {key.topic} partition {key.partition}.",
+        "The start is behind the end of the log, or a timestamp and an offset do not fit.",
+    )
