@@ -12,6 +12,7 @@ from dlog.types import NodeId
 from dlogd.clock import Clock
 from dlogd.clustering import Clustering
 from dlogd.config.schema import Config
+from dlogd.metadata.commands import RegisterNode
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import ClusterImage, NodeAddress
 from dlogd.metadata.surface import Metadata
@@ -82,11 +83,7 @@ class Starting:
         # What recovery found is part of the registration. Until that is applied nothing is made
         # anew, so that a start that ends before finds the same.
         self._enter("registering")
-        proof = self._prove(store.image)
-        await await_end_of_earlier_life(store, self._node_id, proof, clustering.has_outlived)
-        image = store.image
-        command = registration(self._config, image, self._facts(internal), self._new_id(), proof)
-        await logs.lives.note_registering(command.command_id)
+        proof, command = await self._ready(clustering, internal)
         outcome = await register(store, command, self._clock)
         log.info(
             "Registered node=%d node_epoch=%d proof=%s previous_epoch=%d unproven=%d offline=%d",
@@ -104,6 +101,23 @@ class Starting:
         await replicas.start(store.image)
         await clustering.begin(outcome.value)
         self._watch_strays(store)
+
+    async def _ready(
+        self, clustering: Clustering, internal: NodeAddress
+    ) -> tuple[StartProof, RegisterNode]:
+        """Return a registration that every directory has noted which it says is in service.
+
+        One that fails meanwhile is named as failed: the next start would take it for an old copy.
+        """
+        store, logs = clustering.store, self._logs
+        while True:
+            proof = self._prove(store.image)
+            await await_end_of_earlier_life(store, self._node_id, proof, clustering.has_outlived)
+            facts, image = self._facts(internal), store.image
+            command = registration(self._config, image, facts, self._new_id(), proof)
+            await logs.lives.note_registering(command.command_id)
+            if logs.directory_ids == facts.present:
+                return proof, command
 
     def _watch_strays(self, store: Metadata) -> None:
         retention_ms = self._config.stray.retention_ms

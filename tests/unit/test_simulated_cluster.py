@@ -338,6 +338,22 @@ def test_leaders_leave_a_disk_that_fails(cluster: Cluster) -> None:
     assert not node.failures
 
 
+def test_a_directory_that_fails_while_a_node_registers_is_named_by_the_registration(
+    cluster: Cluster,
+) -> None:
+    """Else the next start takes it for an old copy, and what it never held for lost."""
+    assert cluster.run(cluster.is_up)
+    node, other = cluster.nodes[:2]
+    assert node.broker is not None and node.broker.logs is not None
+    home = next(each for each in node.broker.logs.homes if each.path.startswith("/data1"))
+    node.kill()
+    node.machine.disks["/data1"].faults.append(DiskFault(operations=("write",), path_part="life"))
+    before = other.image.nodes[NodeId(1)].node_epoch
+    node.boot()
+    assert cluster.run(lambda: other.image.nodes[NodeId(1)].node_epoch != before, 20)
+    assert other.image.nodes[NodeId(1)].failed_directory_ids == (home.directory_id,)
+
+
 def test_a_stop_without_a_quorum_waits_for_nobody(cluster: Cluster) -> None:
     assert cluster.run(cluster.is_up)
     left = cluster.nodes[0]
