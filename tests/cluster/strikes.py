@@ -22,7 +22,7 @@ from tests.cluster.replica_logs import flip_a_bit, folder_of, is_whole
 AGAIN = 75  # exit code, sysexits.h: EX_TEMPFAIL
 RESTART_S = 0.5
 HEAL_S = 240.0  # patience only: on a busy machine a start alone takes half a minute
-MEND_S = 120.0  # the scrub takes its time
+MEND_S = 600.0  # a round of the scrub may be past the place: then the next one finds it
 PAUSE_S = (0.3, 6.0)  # shorter and longer than a lease
 AHEAD_S = (0.1, 2.0)
 CUT_S = (0.2, 8.0)
