@@ -107,30 +107,37 @@ def _take_targets(
     view: ClusterView, moves: Sequence[str], file: Path | None, cancel: bool
 ) -> dict[Partition, Sequence[int] | None]:
     """Return where replicas shall be, by partition; None ends a move. Raises click exceptions."""
-    targets: dict[Partition, Sequence[int] | None] = {}
     if cancel:
         return dict.fromkeys(named(view, moves))
+    wanted: list[tuple[Partition, Sequence[int]]] = []
     for move in moves:
         name, equals, text = move.partition("=")
         if not equals:
             raise click.UsageError(f"{move!r} is not PARTITION=NODE,NODE,..., such as events-0=1,2")
         try:
-            targets[one(view, name)] = parse_nodes(text)
+            wanted.append((one(view, name), parse_nodes(text)))
         except ValueError as error:
             raise click.UsageError(str(error)) from None
     if file is not None:
-        targets |= _read_plan(view, file)
+        wanted += _read_plan(view, file)
+    targets: dict[Partition, Sequence[int] | None] = {}
+    for key, nodes in wanted:
+        if targets.setdefault(key, nodes) != nodes:
+            raise click.UsageError(f"{name_of(key)} is named twice, with other nodes each time")
     return targets
 
 
-def _read_plan(view: ClusterView, file: Path) -> dict[Partition, Sequence[int]]:
+def _read_plan(view: ClusterView, file: Path) -> list[tuple[Partition, Sequence[int]]]:
     """Read a plan as kafka-reassign-partitions.sh takes it."""
     try:
         plan = json.loads(file.read_text(encoding="utf-8"))
-        return {
-            one(view, f"{each['topic']}-{each['partition']}"): [int(n) for n in each["replicas"]]
+        return [
+            (
+                one(view, f"{each['topic']}-{each['partition']}"),
+                parse_nodes(",".join(map(str, each["replicas"]))),
+            )
             for each in plan["partitions"]
-        }
+        ]
     except (ValueError, KeyError, TypeError) as error:
         raise click.ClickException(
             f'{file}: no plan: {error!r}; it looks like {{"version": 1, "partitions": [{{"topic":'
@@ -223,7 +230,7 @@ def reassign(
         raise click.UsageError("--throttle goes with --wait, which takes it back", context)
     if not moves and file is None:
         raise click.UsageError("nothing to move: give PARTITION=NODE,NODE,... or --file", context)
-    if cancel and (file is not None or wait):
+    if cancel and (file is not None or wait or any("=" in each for each in moves)):
         raise click.UsageError("--cancel goes with names of partitions or topics only", context)
     settings = settings_of(context)
     with connected(settings) as client:

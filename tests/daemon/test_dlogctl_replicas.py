@@ -1,6 +1,8 @@
 """`dlogctl` and the replicas of a cluster of three real nodes: compared, repaired, throttled."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 from tests.daemon.test_dlogctl_cluster import Sandbox, sandbox
@@ -55,6 +57,41 @@ def test_replicas_are_compared_and_repaired(sandbox: Sandbox) -> None:
     (row,) = sandbox.json("partition list looked")
     assert (row["leader"], set(row["isr"])) == (leader, {1, 2, 3})
     sandbox.ok("topic delete looked --yes")
+
+
+def test_a_replica_is_repaired_while_another_one_is_away(sandbox: Sandbox) -> None:
+    sandbox.ok("topic create apart --assign 1,2,3 -c min.insync.replicas=1")
+    _fill(sandbox, "apart", 200)
+    os.kill(sandbox.pid(3), signal.SIGSTOP)
+    try:
+        sandbox.until(lambda: sandbox.json("partition list apart")[0]["isr"] == [1, 2])
+        sandbox.until(
+            lambda: "node 3 is down" in sandbox.run("partition repair apart-0 --node 3 --yes")[2]
+        )
+        code, out, err = sandbox.run("partition repair apart-0 --node 2 --yes")
+        assert (code, out) == (0, "apart-0: the replica on node 2 is in sync\n"), err
+        assert "if this ends before: dlogctl partition reassign apart-0=1,2,3" in err
+        (row,) = sandbox.json("partition list apart")
+        assert (row["replicas"], row["isr"]) == ([1, 2, 3], [1, 2])
+    finally:
+        os.kill(sandbox.pid(3), signal.SIGCONT)
+    sandbox.until(lambda: _in_sync(sandbox, "apart"))
+    sandbox.ok("topic delete apart --yes")
+
+
+def test_what_moves_is_not_repaired(sandbox: Sandbox) -> None:
+    sandbox.ok("topic create slow --assign 1,2 -c follower.replication.throttled.replicas=*")
+    _fill(sandbox, "slow", 2000)
+    sandbox.ok("config set follower.replication.throttled.rate=1")
+    sandbox.ok("partition reassign slow-0=1,2,3")
+    assert "slow-0 is being reassigned" in sandbox.refused("partition repair slow-0 --node 2 --yes")
+    assert "slow is a topic" in sandbox.refused("partition repair slow --node 2 --yes")
+    twice = sandbox.refused("partition reassign slow-0=1,2 slow-0=2,3", code=64)
+    assert "slow-0 is named twice" in twice
+    sandbox.ok("partition reassign --cancel slow-0")
+    sandbox.ok("config unset follower.replication.throttled.rate")
+    sandbox.ok("partition repair slow-0 --node 2 --yes")
+    sandbox.ok("topic delete slow --yes")
 
 
 def test_the_replication_factor_changes(sandbox: Sandbox) -> None:
