@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,20 @@ from dlog.client.admin_cluster import Outcomes
 from dlog.client.admin_views import Election, ReassignmentView
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import ClusterView
-from dlog.errors import ElectionNotNeededError, WireError
+from dlog.errors import ElectionNotNeededError, UnknownTopicOrPartitionError, WireError
 from dlogctl import exit_codes
 from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
-from dlogctl.moves import bytes_to_go, sizes_of, throttle, throttled_replicas, unthrottle
+from dlogctl.interrupts import Interrupts
+from dlogctl.moves import (
+    FOLLOWER,
+    LEADER,
+    bytes_to_go,
+    sizes_of,
+    throttle,
+    throttled_replicas,
+    unthrottle,
+)
 from dlogctl.output import Column, Output, format_bytes, format_count
 from dlogctl.partition_names import Partition, name_of, named, one, parse_nodes
 from dlogctl.session import connected
@@ -146,7 +155,7 @@ def _read_plan(view: ClusterView, file: Path) -> list[tuple[Partition, Sequence[
 
 
 def _wait(client: BlockingClient, keys: list[Partition]) -> None:
-    """Return when none of the partitions moves any more; tell progress."""
+    """Return when none of the partitions moves any more; tell progress. Raise for what is gone."""
     told: tuple[int, int] | None = None
     while left := client.run(lambda: client.admin.list_reassignments(keys)):
         now = len(left), _left_bytes(client, left)
@@ -155,6 +164,10 @@ def _wait(client: BlockingClient, keys: list[Partition]) -> None:
             count = f"{format_count(now[0], 'partition')} of {len(keys)} still to move"
             click.echo(f"{count}, {format_bytes(now[1])} to fetch", err=True)
         time.sleep(LOOK_AGAIN_S)
+    there = client.run(client.admin.describe_topics).topics
+    gone = {topic: None for topic, _ in keys if topic not in there}
+    if gone:
+        raise UnknownTopicOrPartitionError(f"deleted before it was moved: {', '.join(gone)}")
 
 
 def _left_bytes(client: BlockingClient, moving: Sequence[ReassignmentView]) -> int:
@@ -261,11 +274,26 @@ def _throttled(
     if rate is None or not configs:
         yield
         return
+    with Interrupts() as interrupts:
+        try:
+            client.run(lambda: throttle(client.admin, configs, rate))
+            with interrupts.waiting():
+                yield
+        finally:
+            _unthrottle(client, configs)
+
+
+def _unthrottle(client: BlockingClient, topics: Iterable[str]) -> None:
+    """Take throttles back, or say how."""
     try:
-        client.run(lambda: throttle(client.admin, configs, rate))
-        yield
-    finally:
-        client.run(lambda: unthrottle(client.admin, configs))
+        client.run(lambda: unthrottle(client.admin, topics))
+    except BaseException:
+        click.echo(
+            f"the throttle may still be set; unset it: dlogctl config unset {LEADER}.rate"
+            f" {FOLLOWER}.rate",
+            err=True,
+        )
+        raise
 
 
 def _moving(

@@ -3,8 +3,13 @@
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
+import pytest
+
+from tests.daemon.commands import CTL
+from tests.daemon.process import environment
 from tests.daemon.test_dlogctl_cluster import Sandbox, sandbox
 
 __all__ = ["sandbox"]  # the fixture, of this module's own cluster
@@ -121,3 +126,34 @@ def test_a_move_is_throttled_and_tells_how_far_it_is(sandbox: Sandbox) -> None:
     code, _, err = sandbox.run("partition reassign heavy-0=1,2 --throttle 1MiB")
     assert (code, "goes with --wait" in err) == (64, True)
     sandbox.ok("topic delete heavy --yes")
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        (signal.SIGTERM, "dlogctl: given up"),
+        (None, "dlogctl: deleted before it was moved: brief"),
+    ],
+)
+def test_a_throttle_goes_with_the_command_whatever_ends_it(
+    sandbox: Sandbox, ending: signal.Signals | None, said: str
+) -> None:
+    sandbox.ok("topic create brief --assign 1,2")
+    _fill(sandbox, "brief", 2000)
+    line = "partition reassign brief-0=1,2,3 --wait --throttle 1"
+    env = environment({"DLOG_BOOTSTRAP": sandbox.bootstrap, "DLOG_TIMEOUT": "30s"})
+    with subprocess.Popen([*CTL, *line.split()], stderr=subprocess.PIPE, text=True, env=env) as one:
+        assert one.stderr is not None
+        assert "1 partition of 1 still to move" in one.stderr.readline()
+        assert [row["adding"] for row in sandbox.json("partition reassignments brief")] == [[3]]
+        if ending is None:
+            sandbox.ok("topic delete brief --yes")
+        else:
+            one.send_signal(ending)
+        assert said in one.stderr.read()
+        assert one.wait(60) == 1
+    assert not [each for each in sandbox.json("config show") if "throttled" in each["name"]]
+    if ending is not None:
+        configs = sandbox.json("config show --topic brief")
+        assert not any("throttled" in each["name"] and each["value"] for each in configs)
+        sandbox.ok("topic delete brief --yes")
