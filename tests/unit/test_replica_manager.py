@@ -549,3 +549,29 @@ def test_a_topic_made_anew_is_never_served_from_the_log_of_the_one_before(tmp_pa
                 manager.partition_by_id(old, 1)
 
     asyncio.run(scenario())
+
+
+def test_a_deleted_topic_takes_nothing_from_the_moment_that_the_image_says_so(
+    tmp_path: Path,
+) -> None:
+    """Its logs are deleted one by one: none of them may serve its name meanwhile."""
+
+    async def scenario() -> None:
+        host = Host(tmp_path)
+        old = host.create("t", 3)
+        async with host.running() as manager:
+            await host.follow()
+            partition = manager.partition("t", 1)
+            host.delete(old)
+            host.create("t", 3)
+            host.tell()
+            batch = bytearray(encode([Record(value=b"late", timestamp_ms=1)]))
+            assert manager.by_name["t", 1] is partition, "its log is there yet"
+            with pytest.raises(UnknownTopicOrPartitionError, match="t was deleted"):
+                partition.append_as_leader(batch, 0, len(batch), 1)
+            with pytest.raises(UnknownTopicOrPartitionError, match="t was deleted"):
+                partition.check_serving()
+            await manager.await_partitions(())
+            assert manager.partition("t", 1).append_as_leader(batch, 0, len(batch), 1) == (0, 1, -1)
+
+    asyncio.run(scenario())
