@@ -128,6 +128,11 @@ def nearest(name: str) -> str | None:
     return next(iter(difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)), None)
 
 
+def is_of_nodes(name: str) -> bool:
+    """Return whether single nodes can have the config at run time; no topic has it then."""
+    return name in NODE_CONFIGS
+
+
 def is_duration(name: str) -> bool:
     """Return whether the config counts milliseconds."""
     return name.endswith(".ms")

@@ -1,7 +1,7 @@
 """Ctrl-C as a request to come to an end in order.
 
-The first one (or SIGTERM) interrupts what waits, and lets everything else finish what it does; the
-second one interrupts whatever is going on.
+The first one (or SIGTERM, or the end of the terminal) interrupts what waits, and lets everything
+else finish what it does; the second one interrupts whatever is going on.
 """
 
 import contextlib
@@ -22,7 +22,10 @@ class Interrupts:
         self._before: list[tuple[signal.Signals, Any]] = []
 
     def __enter__(self) -> Self:
-        self._before = [(each, signal.signal(each, self._on_signal)) for each in SIGNALS]
+        heard = [*SIGNALS]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else `nohup` wants it so
+            heard.append(signal.SIGHUP)
+        self._before = [(each, signal.signal(each, self._on_signal)) for each in heard]
         return self
 
     def __exit__(

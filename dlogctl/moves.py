@@ -5,10 +5,11 @@ How far a replica is, is told by the sizes of its log and of its leader's (Descr
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from dlog.client.admin import Admin, Resource
 from dlog.client.views import ClusterView
-from dlog.errors import DlogError
+from dlog.errors import DlogError, UnknownTopicOrPartitionError
 from dlogctl.partition_names import Partition
 
 LEADER, FOLLOWER = "leader.replication.throttled", "follower.replication.throttled"
@@ -81,9 +82,10 @@ async def throttle(admin: Admin, configs: Mapping[str, Mapping[str, str]], rate:
 
 
 async def unthrottle(admin: Admin, topics: Iterable[str]) -> None:
-    """Take throttles back, of these topics and of the cluster."""
-    replicas = (f"{LEADER}.replicas", f"{FOLLOWER}.replicas")
-    for topic in topics:
-        await admin.alter_configs(Resource.TOPIC, topic, delete_names=replicas)
+    """Take throttles back, of the cluster and of those of these topics that are still there."""
     rates = (f"{LEADER}.rate", f"{FOLLOWER}.rate")
     await admin.alter_configs(Resource.BROKER, "", delete_names=rates)
+    replicas = (f"{LEADER}.replicas", f"{FOLLOWER}.replicas")
+    for topic in topics:
+        with suppress(UnknownTopicOrPartitionError):
+            await admin.alter_configs(Resource.TOPIC, topic, delete_names=replicas)

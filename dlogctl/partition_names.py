@@ -3,6 +3,7 @@
 Topics may have dashes and numbers in their names, so what is meant is looked up in the cluster.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 import click
@@ -12,6 +13,9 @@ from dlog.errors import NONE
 from dlogctl.session import no_topic
 
 Partition = tuple[str, int]
+INT32_MAX = (1 << 31) - 1
+"""Numbers of nodes and partitions have no more room on the wire."""
+_NODE_ID = re.compile(r"[0-9]{1,20}")
 
 
 def name_of(partition: Partition) -> str:
@@ -35,6 +39,12 @@ def one(view: ClusterView, name: str) -> Partition:
     """Return the one partition that is meant; raise for what is not there."""
     stem, dash, number = name.rpartition("-")
     topic = view.topics.get(stem)
+    if topic is None and name in view.topics:
+        last = len(view.topics[name].partitions) - 1
+        raise click.ClickException(
+            f"{name} is a topic: name one of its partitions, {name}-0"
+            + (f" to {name}-{last}" if last > 0 else "")
+        )
     if not dash or not number.isdecimal() or topic is None:
         raise no_topic(name if not number.isdecimal() or not dash else stem)
     if int(number) >= len(topic.partitions):
@@ -47,6 +57,9 @@ def one(view: ClusterView, name: str) -> Partition:
 def parse_nodes(text: str) -> Sequence[int]:
     """Parse `1,2,3`; raise ValueError with a message for people."""
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() for word in words):
+    if not all(_NODE_ID.fullmatch(word) for word in words):
         raise ValueError(f"{text!r} is no list of node ids, such as 1,2,3")
-    return [int(word) for word in words]
+    nodes = [int(word) for word in words]
+    if max(nodes) > INT32_MAX:
+        raise ValueError(f"{max(nodes)} is no node id: there is none above {INT32_MAX}")
+    return nodes

@@ -16,7 +16,14 @@ from dlogctl.completing import (
     complete_pairs,
     complete_topics,
 )
-from dlogctl.config_meaning import meaning_of, nearest, plain_value, readable
+from dlogctl.config_meaning import (
+    Meaning,
+    is_of_nodes,
+    meaning_of,
+    nearest,
+    plain_value,
+    readable,
+)
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
 from dlogctl.resources import Target, describe, target_of
@@ -73,20 +80,39 @@ def _values(client: BlockingClient, target: Target) -> dict[str, dict[str, Any]]
 
 def refused(error: InvalidConfigError, target: Target, change: Change) -> InvalidConfigError:
     """Return the cluster's refusal with what would be right."""
-    hints = []
-    for key in (each for each in change.keys if each in str(error)):
-        meaning = meaning_of(key)
-        if meaning is None:
-            near = nearest(key)
-            known = f"did you mean {near}? " if near and "did you mean" not in str(error) else ""
-            hints.append(f"{known}see all: dlogctl config explain")
-        elif target.name_of(meaning) is None:
-            hints.append(f"{key} belongs into the file of each node; see: dlogctl config check")
-        else:
-            hints.append(f"see: dlogctl config explain {key}")
-        break
+    of_node = not target.is_topic and not target.is_cluster
+    for key in (each for each in change.keys if of_node and not is_of_nodes(each)):
+        # The node that was asked speaks of itself.
+        if (meaning := meaning_of(key)) is not None:
+            return InvalidConfigError(_not_of_nodes(key, meaning))
     text = str(error).rstrip(".;")
-    return InvalidConfigError("".join([text, " " if text.endswith("?") else "; ", *hints]))
+    named = next((each for each in change.keys if each in text), None)
+    if named is not None:
+        text += ("" if text.endswith("?") else ";") + " " + _hint(named, target, text)
+    return InvalidConfigError(text)
+
+
+def _hint(key: str, target: Target, text: str) -> str:
+    meaning = meaning_of(key)
+    if meaning is None:
+        near = nearest(key)
+        known = f"did you mean {near}? " if near and "did you mean" not in text else ""
+        return f"{known}see all: dlogctl config explain"
+    if target.is_topic and is_of_nodes(key):
+        return f"{key} is of a node, or of the whole cluster: --node instead of --topic"
+    if target.name_of(meaning) is None and not is_of_nodes(key):
+        return f"{key} belongs into the file of each node; see: dlogctl config check"
+    return f"see: dlogctl config explain {key}"
+
+
+def _not_of_nodes(key: str, meaning: Meaning) -> str:
+    """Return what to do instead of setting a config for one node that no single node has."""
+    ways = []
+    if meaning.cluster_name is not None:
+        ways.append(f"set {meaning.cluster_name} for the whole cluster, without --node")
+    if meaning.file_name is not None:
+        ways.append(f"{meaning.file_name} stands in the file of each node")
+    return f"{key} cannot be set for one node: {', or: '.join(ways) or 'only for topics'}"
 
 
 def apply_change(

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,20 @@ from dlog.client.admin_cluster import Outcomes
 from dlog.client.admin_views import Election, ReassignmentView
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import ClusterView
-from dlog.errors import ElectionNotNeededError, WireError
+from dlog.errors import ElectionNotNeededError, UnknownTopicOrPartitionError, WireError
 from dlogctl import exit_codes
 from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
-from dlogctl.moves import bytes_to_go, sizes_of, throttle, throttled_replicas, unthrottle
+from dlogctl.interrupts import Interrupts
+from dlogctl.moves import (
+    FOLLOWER,
+    LEADER,
+    bytes_to_go,
+    sizes_of,
+    throttle,
+    throttled_replicas,
+    unthrottle,
+)
 from dlogctl.output import Column, Output, format_bytes, format_count
 from dlogctl.partition_names import Partition, name_of, named, one, parse_nodes
 from dlogctl.session import connected
@@ -107,30 +116,37 @@ def _take_targets(
     view: ClusterView, moves: Sequence[str], file: Path | None, cancel: bool
 ) -> dict[Partition, Sequence[int] | None]:
     """Return where replicas shall be, by partition; None ends a move. Raises click exceptions."""
-    targets: dict[Partition, Sequence[int] | None] = {}
     if cancel:
         return dict.fromkeys(named(view, moves))
+    wanted: list[tuple[Partition, Sequence[int]]] = []
     for move in moves:
         name, equals, text = move.partition("=")
         if not equals:
             raise click.UsageError(f"{move!r} is not PARTITION=NODE,NODE,..., such as events-0=1,2")
         try:
-            targets[one(view, name)] = parse_nodes(text)
+            wanted.append((one(view, name), parse_nodes(text)))
         except ValueError as error:
             raise click.UsageError(str(error)) from None
     if file is not None:
-        targets |= _read_plan(view, file)
+        wanted += _read_plan(view, file)
+    targets: dict[Partition, Sequence[int] | None] = {}
+    for key, nodes in wanted:
+        if targets.setdefault(key, nodes) != nodes:
+            raise click.UsageError(f"{name_of(key)} is named twice, with other nodes each time")
     return targets
 
 
-def _read_plan(view: ClusterView, file: Path) -> dict[Partition, Sequence[int]]:
+def _read_plan(view: ClusterView, file: Path) -> list[tuple[Partition, Sequence[int]]]:
     """Read a plan as kafka-reassign-partitions.sh takes it."""
     try:
         plan = json.loads(file.read_text(encoding="utf-8"))
-        return {
-            one(view, f"{each['topic']}-{each['partition']}"): [int(n) for n in each["replicas"]]
+        return [
+            (
+                one(view, f"{each['topic']}-{each['partition']}"),
+                parse_nodes(",".join(map(str, each["replicas"]))),
+            )
             for each in plan["partitions"]
-        }
+        ]
     except (ValueError, KeyError, TypeError) as error:
         raise click.ClickException(
             f'{file}: no plan: {error!r}; it looks like {{"version": 1, "partitions": [{{"topic":'
@@ -139,7 +155,7 @@ def _read_plan(view: ClusterView, file: Path) -> dict[Partition, Sequence[int]]:
 
 
 def _wait(client: BlockingClient, keys: list[Partition]) -> None:
-    """Return when none of the partitions moves any more; tell progress."""
+    """Return when none of the partitions moves any more; tell progress. Raise for what is gone."""
     told: tuple[int, int] | None = None
     while left := client.run(lambda: client.admin.list_reassignments(keys)):
         now = len(left), _left_bytes(client, left)
@@ -148,6 +164,10 @@ def _wait(client: BlockingClient, keys: list[Partition]) -> None:
             count = f"{format_count(now[0], 'partition')} of {len(keys)} still to move"
             click.echo(f"{count}, {format_bytes(now[1])} to fetch", err=True)
         time.sleep(LOOK_AGAIN_S)
+    there = client.run(client.admin.describe_topics).topics
+    gone = {topic: None for topic, _ in keys if topic not in there}
+    if gone:
+        raise UnknownTopicOrPartitionError(f"deleted before it was moved: {', '.join(gone)}")
 
 
 def _left_bytes(client: BlockingClient, moving: Sequence[ReassignmentView]) -> int:
@@ -223,7 +243,7 @@ def reassign(
         raise click.UsageError("--throttle goes with --wait, which takes it back", context)
     if not moves and file is None:
         raise click.UsageError("nothing to move: give PARTITION=NODE,NODE,... or --file", context)
-    if cancel and (file is not None or wait):
+    if cancel and (file is not None or wait or any("=" in each for each in moves)):
         raise click.UsageError("--cancel goes with names of partitions or topics only", context)
     settings = settings_of(context)
     with connected(settings) as client:
@@ -254,11 +274,26 @@ def _throttled(
     if rate is None or not configs:
         yield
         return
+    with Interrupts() as interrupts:
+        try:
+            client.run(lambda: throttle(client.admin, configs, rate))
+            with interrupts.waiting():
+                yield
+        finally:
+            _unthrottle(client, configs)
+
+
+def _unthrottle(client: BlockingClient, topics: Iterable[str]) -> None:
+    """Take throttles back, or say how."""
     try:
-        client.run(lambda: throttle(client.admin, configs, rate))
-        yield
-    finally:
-        client.run(lambda: unthrottle(client.admin, configs))
+        client.run(lambda: unthrottle(client.admin, topics))
+    except BaseException:
+        click.echo(
+            f"the throttle may still be set; unset it: dlogctl config unset {LEADER}.rate"
+            f" {FOLLOWER}.rate",
+            err=True,
+        )
+        raise
 
 
 def _moving(

@@ -6,7 +6,7 @@ is mended by the nodes themselves; this is for what they cannot mend.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -76,6 +76,7 @@ def repair(context: click.Context, name: str, node: int, yes: bool, dry_run: boo
         key = one(view, name)
         state = view.topics[key[0]].partitions[key[1]]
         why_not = refusal(key, state, node, _min_isr(client, key[0]))
+        why_not = why_not or _obstacle(client, key, node)
         if why_not is not None:
             raise click.ClickException(why_not)
         if dry_run:
@@ -87,12 +88,19 @@ def repair(context: click.Context, name: str, node: int, yes: bool, dry_run: boo
                 abort=True,
                 err=True,
             )
-        rest = [each for each in state.replicas if each != node]
-        _move(client, key, rest)
+        # Told before: whatever ends this process, the partition must not stay without the replica.
+        click.echo(
+            f"{name_of(key)}: node {node} gives its replica up, then fetches it anew; if this ends"
+            f" before: dlogctl partition reassign {name_of(key)}={_list(state.replicas, ',')}",
+            err=True,
+        )
+        _assign(client, key, [each for each in state.replicas if each != node])
+        _until(client, key, lambda state: node not in state.replicas)
         click.echo(
             f"{name_of(key)}: the replica on node {node} is gone; fetching it anew", err=True
         )
-        _move(client, key, list(state.replicas))
+        _assign(client, key, state.replicas)
+        _until(client, key, lambda state: node in state.isr)
     click.echo(f"{name_of(key)}: the replica on node {node} is in sync")
     settings.suggest(f"dlogctl partition verify {name_of(key)}")
     return exit_codes.OK
@@ -104,15 +112,33 @@ def _min_isr(client: BlockingClient, topic: str) -> int:
     return int(found) if found and found.isdecimal() else 1
 
 
-def _move(client: BlockingClient, key: Partition, replicas: Sequence[int]) -> None:
-    """Give a partition these replicas; return when they are in sync."""
+def _obstacle(client: BlockingClient, key: Partition, node: int) -> str | None:
+    """Return what would keep the node from fetching its replica."""
+    found = client.run(client.admin.describe_nodes).get(node)
+    if found is None or found.is_fenced:
+        return f"node {node} is down and could not fetch anything: start it first"
+    if client.run(lambda: client.admin.list_reassignments([key])):
+        name = name_of(key)
+        return (
+            f"{name} is being reassigned; wait for that: dlogctl partition reassignments {name}"
+            f" --watch --exit-when-done, or end it: dlogctl partition reassign --cancel {name}"
+        )
+    return None
+
+
+def _assign(client: BlockingClient, key: Partition, replicas: Sequence[int]) -> None:
+    """Let a partition have these replicas."""
     outcomes = client.run(lambda: client.admin.alter_reassignments({key: replicas}))
     error = outcomes.get(key)
     if error is not None:
         raise error
+
+
+def _until(client: BlockingClient, key: Partition, is_so: Callable[[PartitionView], bool]) -> None:
+    """Return when that is so of a partition; what other replicas do does not matter."""
     while True:
         view = client.run(client.admin.describe_topics)
-        state = view.topics[key[0]].partitions[key[1]]
-        if set(state.replicas) == set(replicas) and set(replicas) <= set(state.isr):
+        topic, number = one(view, name_of(key))
+        if is_so(view.topics[topic].partitions[number]):
             return
         time.sleep(LOOK_AGAIN_S)

@@ -61,6 +61,8 @@ def verify(
     watermark. The exit code is 10 when a replica differs, is damaged or out of service, 2 when a
     node could not be asked.
     """
+    if first is not None and end is not None and first >= end:
+        raise click.UsageError(f"there is nothing from {first} up to {end}, exclusive", context)
     settings = settings_of(context)
     with connected(settings) as client:
         view = client.run(client.admin.describe_topics)

@@ -20,7 +20,7 @@ from dlogctl.completing import complete_configs, complete_pairs, complete_topics
 from dlogctl.config_meaning import meaning_of
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
-from dlogctl.partition_names import parse_nodes
+from dlogctl.partition_names import INT32_MAX, parse_nodes
 from dlogctl.resources import Target
 from dlogctl.session import connected, naming_topic, no_topic
 from dlogctl.settings import Settings, common_options, settings_of
@@ -58,10 +58,10 @@ def _take_nodes(
     ),
 )
 @click.argument("name")
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Default: the cluster's.")
-@click.option(
-    "-r", "--replication-factor", type=click.IntRange(min=1), help="Default: the cluster's."
-)
+@click.option("-p", "--partitions", type=click.IntRange(1, INT32_MAX), metavar="N",
+              help="Default: the cluster's.")  # fmt: skip
+@click.option("-r", "--replication-factor", type=click.IntRange(1, 32), metavar="N",
+              help="Default: the cluster's.")  # fmt: skip
 @click.option(
     "-c", "--config", "-s", "--set", "configs", multiple=True, metavar="KEY=VALUE",
     callback=take_pairs, shell_complete=complete_pairs,
@@ -153,7 +153,8 @@ def _show_changes(
     ),
 )
 @click.argument("name", shell_complete=complete_topics)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Raise their number to this.")
+@click.option("-p", "--partitions", type=click.IntRange(1, INT32_MAX), metavar="N",
+              help="Raise their number to this.")  # fmt: skip
 @click.option("-r", "--replication-factor", "factor", type=click.IntRange(1, 32), metavar="N",
               help="So many replicas; the cluster chooses the nodes.")  # fmt: skip
 @click.option(

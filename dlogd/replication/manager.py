@@ -141,26 +141,28 @@ class ReplicaManager:
         Whether it is led is for `Partition.check_serving` to say.
         """
         self.roles.check_lease()
-        found = self.by_name.get((topic, index))
-        if found is not None:
+        if (found := self.by_name.get((topic, index))) is not None:
             return found
-        image = self._image.topics.get(topic)
-        if image is None or image.partition(index) is None:
-            raise UnknownTopicOrPartitionError(f"This node knows no partition {topic}-{index}")
-        raise self._failed.get((image.topic_id, index)) or NotLeaderOrFollowerError(
-            f"{topic}-{index} is not open here"
+        raise self._why_absent(self._image.topics.get(topic), index) or (
+            UnknownTopicOrPartitionError(f"This node knows no partition {topic}-{index}")
         )
 
     def partition_by_id(self, topic_id: TopicId, index: int) -> Partition:
-        """Return a partition with a replica here; raise WireError when there is none."""
+        """Do as `partition`; never by the name, which the topic before it may have here yet."""
         self.roles.check_lease()
-        found = self.by_id.get((topic_id, index))
-        if found is not None:
+        if (found := self.by_id.get((topic_id, index))) is not None:
             return found
-        image = self._image.topics_by_id.get(topic_id)
-        if image is None:
-            raise UnknownTopicIdError(f"This node knows no topic with id {topic_id}")
-        return self.partition(image.name, index)
+        raise self._why_absent(self._image.topics_by_id.get(topic_id), index) or (
+            UnknownTopicIdError(f"This node knows no topic with id {topic_id}")
+        )
+
+    def _why_absent(self, topic: TopicImage | None, index: int) -> WireError | None:
+        if topic is None:
+            return None
+        if topic.partition(index) is None:
+            return UnknownTopicOrPartitionError(f"{topic.name} has no partition {index}")
+        failed = self._failed.get((topic.topic_id, index))
+        return failed or NotLeaderOrFollowerError(f"{topic.name}-{index} is not open here")
 
     async def await_partitions(self, names: Sequence[str]) -> None:
         """Return when everything in the present image has been opened, or has failed to."""

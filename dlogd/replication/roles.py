@@ -5,7 +5,7 @@ Owner: the event loop's thread; made by `dlogd.replication.manager`, with its pa
 
 from collections.abc import Callable, Mapping
 
-from dlog.errors import NotLeaderOrFollowerError
+from dlog.errors import NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from dlog.types import NodeId, TopicId
 from dlogd.clock import Clock
 from dlogd.metadata.delta import ImageDelta
@@ -58,6 +58,12 @@ class Roles:
     def on_image(self, image: ClusterImage, delta: ImageDelta) -> None:
         """Follow a newer image."""
         self._image = image
+        for gone in delta.topics_deleted:
+            # At once: another topic may have its name already, and their logs go one by one.
+            for index in range(len(gone.partitions)):
+                partition = self._partitions.get((gone.topic_id, index))
+                if partition is not None:
+                    partition.close(UnknownTopicOrPartitionError(f"{gone.name} was deleted"))
         if delta.configs_changed:
             self._take_all()
         for changed in delta.topics_changed:

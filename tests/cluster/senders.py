@@ -242,6 +242,7 @@ class Rdk(Sender):
             "delivery.timeout.ms": 120_000,
             "log_level": 0,
             "error_cb": lambda _: None,
+            "throttle_cb": lambda _: self._done.append(partial(log.counts.reason, "rdk throttled")),
         }
         self._producer = librdkafka.Producer(settings)
         self._thread = ThreadPoolExecutor(1, self.name)

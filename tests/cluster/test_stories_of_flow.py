@@ -1,4 +1,4 @@
-"""Replication that does not stop, burn or crawl (L3, L4, L5, L6, L7, L9)."""
+"""Replication that does not stop, burn or crawl (L3, L4, L5, L6, L7, L9), nor is felt."""
 
 import asyncio
 import random
@@ -6,9 +6,14 @@ import re
 import time
 from statistics import median
 
+from dlog.batch.header import iter_headers
+from dlog.client.admin import Admin, Resource
 from dlog.client.partitions import produce
-from tests.cluster.nodes import Node, cpu_s
+from tests.cluster.nodes import LOOK_S, Node, cpu_s
+from tests.cluster.replica_logs import folder_of
+from tests.cluster.senders import Manner, Own, Rdk, SendLog
 from tests.cluster.stage import Log, Stage, connected, kill, one_record, standing_still, start
+from tests.histories.files import Recorder
 
 WATERMARK = re.compile(r"^dlog_partition_high_watermark\{(.*)\} (\d+)", re.MULTILINE)
 
@@ -117,8 +122,11 @@ def test_l7_what_followers_fetch_is_nothing_for_the_metadata(stage: Stage) -> No
 
 
 async def watermark_at(node: Node, log: Log) -> int:
-    """Return the high watermark that a node knows, -1 without one."""
-    page = (await node.page("/metrics"))[1].decode()
+    """Return the high watermark that a node knows, -1 without one, or while it does not answer."""
+    try:
+        page = (await node.page("/metrics"))[1].decode()
+    except (OSError, TimeoutError):
+        return -1
     for labels, value in WATERMARK.findall(page):
         if f'topic="{log.topic}"' in labels:
             return int(value)
@@ -141,5 +149,73 @@ def test_l9_followers_know_the_high_watermark(stage: Stage) -> None:
         await kill(a)
         await log.until(lambda view: view.leader in (2, 3))
         assert await log.values() == values
+
+    stage.play(story)
+
+
+def sequences(node: Node, log: Log) -> dict[int, list[tuple[int, int, int]]]:
+    """Return epoch, base sequence and count of the batches in a log, by producer id."""
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    folder = folder_of([node.data], log.key)
+    assert folder is not None
+    for path in sorted(folder.glob("*.log")):
+        content = path.read_bytes()
+        for _, head in iter_headers(content, 0, len(content.rstrip(b"\0"))):
+            if head.producer_id >= 0:
+                batch = (head.producer_epoch, head.base_sequence, head.record_count)
+                found.setdefault(head.producer_id, []).append(batch)
+    return found
+
+
+def test_producers_notice_nothing_of_a_follower_that_catches_up(stage: Stage) -> None:
+    """A node was down while much was written. While it catches up, slowly because replication is
+    throttled on both sides, idempotent producers of two libraries are acknowledged as before: none
+    hears of an error or a throttle, none numbers its batches anew.
+    """
+
+    async def story(stage: Stage) -> None:
+        a, b, c = stage.nodes(1, 2, 3)
+        rates = [f"{side}.replication.throttled.rate" for side in ("follower", "leader")]
+        log = await stage.topic(
+            follower_replication_throttled_replicas="*", leader_replication_throttled_replicas="*"
+        )
+        await kill(c)
+        await log.until(lambda view: set(view.isr) == {1, 2})
+        await log.write(*(bytes(600_000) for _ in range(8)))
+        recorder = Recorder(stage.cluster.directory / "catching-up")
+        told = SendLog(recorder)
+        senders = [
+            kind(index, Manner(idempotent=True), told, random.Random(index), [log.key], where)
+            for where in [[a.client_address, b.client_address]]
+            for index, kind in enumerate((Own, Rdk))
+        ]
+        async with Admin([a.client_address]) as admin, asyncio.TaskGroup() as tasks:
+            await admin.alter_configs(Resource.BROKER, "", set_values={rates[0]: "1000"})
+            for each in senders:
+                tasks.create_task(each.run())
+            await start(c)
+            while not 0 < await watermark_at(c, log) < 8:  # it takes one large batch at a time
+                await asyncio.sleep(LOOK_S)
+            await admin.alter_configs(Resource.BROKER, "", set_values={rates[1]: "1000"})
+            begun = told.counts.acknowledged
+            while told.counts.acknowledged < begun + 300:
+                told.progress.clear()
+                await told.progress.wait()
+            assert 0 < await watermark_at(c, log) < 8
+            assert set((await log.view()).isr) == {1, 2}
+            await admin.alter_configs(Resource.BROKER, "", delete_names=rates)
+            await log.until_whole()
+            for each in senders:
+                each.stop()
+        recorder.close()
+        assert told.counts.reasons == {} and told.counts.refused == told.counts.unknown == 0
+        await log.until_same([a, b, c])
+        numbered = sequences(a, log)
+        assert len(numbered) == 3  # with the one that wrote what was missed
+        for batches in numbered.values():
+            following = 0
+            for epoch, base_sequence, count in batches:
+                assert (epoch, base_sequence) == (0, following), batches
+                following += count
 
     stage.play(story)

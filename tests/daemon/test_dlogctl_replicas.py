@@ -1,8 +1,15 @@
 """`dlogctl` and the replicas of a cluster of three real nodes: compared, repaired, throttled."""
 
 import json
+import os
+import signal
+import subprocess
 from pathlib import Path
 
+import pytest
+
+from tests.daemon.commands import CTL
+from tests.daemon.process import environment
 from tests.daemon.test_dlogctl_cluster import Sandbox, sandbox
 
 __all__ = ["sandbox"]  # the fixture, of this module's own cluster
@@ -57,6 +64,41 @@ def test_replicas_are_compared_and_repaired(sandbox: Sandbox) -> None:
     sandbox.ok("topic delete looked --yes")
 
 
+def test_a_replica_is_repaired_while_another_one_is_away(sandbox: Sandbox) -> None:
+    sandbox.ok("topic create apart --assign 1,2,3 -c min.insync.replicas=1")
+    _fill(sandbox, "apart", 200)
+    os.kill(sandbox.pid(3), signal.SIGSTOP)
+    try:
+        sandbox.until(lambda: sandbox.json("partition list apart")[0]["isr"] == [1, 2])
+        sandbox.until(
+            lambda: "node 3 is down" in sandbox.run("partition repair apart-0 --node 3 --yes")[2]
+        )
+        code, out, err = sandbox.run("partition repair apart-0 --node 2 --yes")
+        assert (code, out) == (0, "apart-0: the replica on node 2 is in sync\n"), err
+        assert "if this ends before: dlogctl partition reassign apart-0=1,2,3" in err
+        (row,) = sandbox.json("partition list apart")
+        assert (row["replicas"], row["isr"]) == ([1, 2, 3], [1, 2])
+    finally:
+        os.kill(sandbox.pid(3), signal.SIGCONT)
+    sandbox.until(lambda: _in_sync(sandbox, "apart"))
+    sandbox.ok("topic delete apart --yes")
+
+
+def test_what_moves_is_not_repaired(sandbox: Sandbox) -> None:
+    sandbox.ok("topic create slow --assign 1,2 -c follower.replication.throttled.replicas=*")
+    _fill(sandbox, "slow", 2000)
+    sandbox.ok("config set follower.replication.throttled.rate=1")
+    sandbox.ok("partition reassign slow-0=1,2,3")
+    assert "slow-0 is being reassigned" in sandbox.refused("partition repair slow-0 --node 2 --yes")
+    assert "slow is a topic" in sandbox.refused("partition repair slow --node 2 --yes")
+    twice = sandbox.refused("partition reassign slow-0=1,2 slow-0=2,3", code=64)
+    assert "slow-0 is named twice" in twice
+    sandbox.ok("partition reassign --cancel slow-0")
+    sandbox.ok("config unset follower.replication.throttled.rate")
+    sandbox.ok("partition repair slow-0 --node 2 --yes")
+    sandbox.ok("topic delete slow --yes")
+
+
 def test_the_replication_factor_changes(sandbox: Sandbox) -> None:
     sandbox.ok("topic create grown --assign 1")
     _fill(sandbox, "grown", 200)
@@ -84,3 +126,34 @@ def test_a_move_is_throttled_and_tells_how_far_it_is(sandbox: Sandbox) -> None:
     code, _, err = sandbox.run("partition reassign heavy-0=1,2 --throttle 1MiB")
     assert (code, "goes with --wait" in err) == (64, True)
     sandbox.ok("topic delete heavy --yes")
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        (signal.SIGTERM, "dlogctl: given up"),
+        (None, "dlogctl: deleted before it was moved: brief"),
+    ],
+)
+def test_a_throttle_goes_with_the_command_whatever_ends_it(
+    sandbox: Sandbox, ending: signal.Signals | None, said: str
+) -> None:
+    sandbox.ok("topic create brief --assign 1,2")
+    _fill(sandbox, "brief", 2000)
+    line = "partition reassign brief-0=1,2,3 --wait --throttle 1"
+    env = environment({"DLOG_BOOTSTRAP": sandbox.bootstrap, "DLOG_TIMEOUT": "30s"})
+    with subprocess.Popen([*CTL, *line.split()], stderr=subprocess.PIPE, text=True, env=env) as one:
+        assert one.stderr is not None
+        assert "1 partition of 1 still to move" in one.stderr.readline()
+        assert [row["adding"] for row in sandbox.json("partition reassignments brief")] == [[3]]
+        if ending is None:
+            sandbox.ok("topic delete brief --yes")
+        else:
+            one.send_signal(ending)
+        assert said in one.stderr.read()
+        assert one.wait(60) == 1
+    assert not [each for each in sandbox.json("config show") if "throttled" in each["name"]]
+    if ending is not None:
+        configs = sandbox.json("config show --topic brief")
+        assert not any("throttled" in each["name"] and each["value"] for each in configs)
+        sandbox.ok("topic delete brief --yes")

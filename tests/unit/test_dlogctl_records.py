@@ -243,6 +243,19 @@ def test_an_interrupt_ends_a_wait() -> None:
         assert interrupts.count == 1
 
 
+@pytest.mark.parametrize(("before", "count"), [(signal.SIG_DFL, 1), (signal.SIG_IGN, 0)])
+def test_the_end_of_the_terminal_interrupts_unless_it_is_ignored(
+    before: signal.Handlers, count: int
+) -> None:
+    outside = signal.signal(signal.SIGHUP, before)
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGHUP)
+        assert (interrupts.count, signal.getsignal(signal.SIGHUP)) == (count, before)
+    finally:
+        signal.signal(signal.SIGHUP, outside)
+
+
 def test_a_random_order_of_lines_makes_the_same_runs() -> None:
     lines = list(range(10, 20))
     random.Random(1).shuffle(lines)

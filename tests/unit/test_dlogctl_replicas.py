@@ -3,12 +3,19 @@
 from typing import Any
 from uuid import UUID
 
+import click
 import pytest
 
+from dlog.client.admin import Resource
 from dlog.client.views import ClusterView, PartitionView, TopicView
+from dlog.errors import InvalidConfigError
+from dlogctl.__main__ import main
+from dlogctl.commands.config_change import Change, refused
 from dlogctl.commands.partition_repair import refusal
 from dlogctl.lags import lags_of, worst_of
 from dlogctl.moves import bytes_to_go, throttled_replicas
+from dlogctl.partition_names import one, parse_nodes
+from dlogctl.resources import Target
 
 KEY = ("t", 0)
 
@@ -82,3 +89,75 @@ def test_what_may_be_repaired(
 ) -> None:
     found = refusal(KEY, state, node, min_isr)
     assert found is None if why is None else why in (found or "")
+
+
+def view_of(**topics: int) -> ClusterView:
+    """Return a cluster with topics of so many partitions."""
+    views = {
+        name: TopicView(
+            name=name,
+            topic_id=UUID(int=1),
+            is_internal=False,
+            partitions=tuple(partition([1], [1], 1) for _ in range(count)),
+        )
+        for name, count in topics.items()
+    }
+    return ClusterView(cluster_id=None, controller_id=1, nodes={}, topics=views)
+
+
+@pytest.mark.parametrize("text", ["", "1,,2", "-1", "1 2", "1=2", "x", "4294967296", "9" * 5000])
+def test_what_names_no_nodes(text: str) -> None:
+    assert parse_nodes("2, 1,2147483647") == [2, 1, 2147483647]
+    with pytest.raises(ValueError, match=r"no list of node ids|is no node id: there is none above"):
+        parse_nodes(text)
+
+
+def test_who_names_a_topic_instead_of_a_partition_is_told_its_partitions() -> None:
+    view = view_of(ev=2, single=1, **{"t-1": 1})
+    assert one(view, "ev-1") == ("ev", 1) and one(view, "t-1-0") == ("t-1", 0)
+    for name, message in (
+        ("ev", "ev is a topic: name one of its partitions, ev-0 to ev-1"),
+        ("t-1", "t-1 is a topic: name one of its partitions, t-1-0"),
+        ("ev-2", "topic ev has no partition 2"),
+    ):
+        with pytest.raises(click.ClickException) as found:
+            one(view, name)
+        assert found.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("target", "key", "said"),
+    [
+        ("1", "retention.ms", "set log.retention.ms for the whole cluster, without --node, or:"),
+        ("1", "replication.factor", "topic.replication.default stands in the file of each node"),
+        ("1", "leader.replication.throttled.rate", "see: dlogctl config explain leader.repl"),
+        ("", "leader.replication.throttled.rate", "see: dlogctl config explain leader.repl"),
+        ("", "node.id", "belongs into the file of each node"),
+        ("topic", "leader.replication.throttled.rate", "--node instead of --topic"),
+        ("topic", "retention.ms", "see: dlogctl config explain retention.ms"),
+        ("topic", "retention.msx", "did you mean retention.ms? see all"),
+    ],
+)
+def test_a_refused_config_says_where_it_belongs(target: str, key: str, said: str) -> None:
+    resource = Resource.TOPIC if target == "topic" else Resource.BROKER
+    change = Change(set_values={key: "-1"})
+    error = refused(InvalidConfigError(f"Not {key}."), Target(resource, target), change)
+    assert said in str(error)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topic create x -p 99999999999",
+        "topic create x -r 99999999999",
+        "topic create x --assign 99999999999",
+        "topic alter x -p 99999999999",
+        "partition verify x --from 5 --to 5",
+        "partition reassign --cancel x-0=1",
+    ],
+)
+def test_numbers_that_cannot_be_are_wrong_usage(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 64
+    assert capsys.readouterr().err.count("\n") == 1

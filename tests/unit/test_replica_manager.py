@@ -524,3 +524,54 @@ def test_what_comes_back_before_it_could_be_deleted_stays(
             assert len(tries) == 1
 
     check(scenario, tmp_path)
+
+
+def test_a_topic_made_anew_is_never_served_from_the_log_of_the_one_before(tmp_path: Path) -> None:
+    """The image knows the new one, the old one is still open: whoever names the id means the new
+    one, and must neither write into the old log nor read from it (H19, KIP-516).
+    """
+
+    async def scenario() -> None:
+        host = Host(tmp_path)
+        old = host.create("t", 3)
+        async with host.running() as manager:
+            host.delete(old)
+            new = host.create("t", 3)
+            host.tell()
+            assert (old, 1) in manager.by_id and (new, 1) not in manager.by_id
+            with pytest.raises(NotLeaderOrFollowerError, match="t-1 is not open here"):
+                manager.partition_by_id(new, 1)
+            with pytest.raises(UnknownTopicOrPartitionError):
+                manager.partition_by_id(new, 3)
+            await manager.await_partitions(())
+            assert manager.partition_by_id(new, 1).topic_id == new
+            with pytest.raises(UnknownTopicIdError):
+                manager.partition_by_id(old, 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_deleted_topic_takes_nothing_from_the_moment_that_the_image_says_so(
+    tmp_path: Path,
+) -> None:
+    """Its logs are deleted one by one: none of them may serve its name meanwhile."""
+
+    async def scenario() -> None:
+        host = Host(tmp_path)
+        old = host.create("t", 3)
+        async with host.running() as manager:
+            await host.follow()
+            partition = manager.partition("t", 1)
+            host.delete(old)
+            host.create("t", 3)
+            host.tell()
+            batch = bytearray(encode([Record(value=b"late", timestamp_ms=1)]))
+            assert manager.by_name["t", 1] is partition, "its log is there yet"
+            with pytest.raises(UnknownTopicOrPartitionError, match="t was deleted"):
+                partition.append_as_leader(batch, 0, len(batch), 1)
+            with pytest.raises(UnknownTopicOrPartitionError, match="t was deleted"):
+                partition.check_serving()
+            await manager.await_partitions(())
+            assert manager.partition("t", 1).append_as_leader(batch, 0, len(batch), 1) == (0, 1, -1)
+
+    asyncio.run(scenario())
