@@ -141,10 +141,6 @@ def test_closing_ends_look_ups_and_attempts_under_way() -> None:
 # Calls
 
 
-def hang_up(_request: Any, _module: Any, _header: RequestHeader) -> Any:
-    raise HangUpError
-
-
 @pytest.mark.parametrize("harm", ["cut", "reset", "refuse", "swallow", "half_open", "kill"])
 def test_a_call_follows_the_leader_whatever_happens_to_the_old_one(harm: str) -> None:
     async def work(world: World) -> None:
