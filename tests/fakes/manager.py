@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from uuid import UUID
 
 from dlog.types import NodeId, PartitionId, TopicId, TopicPartition
@@ -23,6 +24,10 @@ SETTINGS = StorageSettings(reserve=DiskReserve(bytes=0), retention_check_interva
 
 def partition(number: int, topic: str = "t") -> TopicPartition:
     return TopicPartition(topic, PartitionId(number))
+
+
+def key(number: int) -> tuple[UUID, PartitionId]:
+    return (TOPIC_ID, PartitionId(number))
 
 
 def wanted(
@@ -109,3 +114,12 @@ class ManagerHost:
         """Return the directory that a partition is in."""
         key = (TOPIC_ID, PartitionId(number))
         return next(home for home in self.manager.homes if key in home.names)
+
+
+async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    """Wait until a condition holds."""
+    for _ in range(int(seconds * 200)):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("It did not happen")

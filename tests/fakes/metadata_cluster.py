@@ -11,6 +11,8 @@ from dlogd.metadata import machine
 from dlogd.metadata.commands import (
     AlterPartition,
     CreateTopic,
+    ElectionKind,
+    ElectLeaders,
     FenceNodes,
     Proof,
     RegisterNode,
@@ -134,3 +136,15 @@ class FakeCluster:
                 if partition.has_leader and not set(fit) <= set(partition.isr):
                     wanted = dict.fromkeys([*partition.isr, *fit])
                     self.apply(self.isr_change(topic.name, number, list(wanted)))
+
+
+def leader_isr_elr(cluster: FakeCluster, number: int = 0) -> tuple[int, Any, Any]:
+    partition = cluster.partition("t", number)
+    return partition.leader, partition.isr, partition.elr
+
+
+def elect(cluster: FakeCluster, kind: ElectionKind, *numbers: int) -> int:
+    topic_id = cluster.image.topics["t"].topic_id
+    return cluster.apply(
+        ElectLeaders(command_id=cluster.new_id(), election=kind, partitions=((topic_id, numbers),))
+    )

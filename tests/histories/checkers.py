@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from tests.histories.history import FinalLog, History, LogKey, Outcome, Poll, Send
+from tests.histories.history import History, LogKey, Outcome, Send
+from tests.histories.offset_checkers import epochs, times, trims, watermarks
+from tests.histories.view import View as _View
 
 
 def check(history: History) -> list[str]:
@@ -30,33 +32,6 @@ def check(history: History) -> list[str]:
         for checker in DAMAGED_CHECKERS if damaged else CHECKERS:
             violations.extend(f"{text} log={key}" for text in checker(view, key))
     return violations
-
-
-class _View:
-    """A history, sorted into logs."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self.sends: dict[LogKey, list[Send]] = {}
-        self.polls: dict[LogKey, list[Poll]] = {}
-        self.send_of: dict[int, Send] = {}
-        for send in history.sends:
-            self.sends.setdefault(send.key, []).append(send)
-            for number in send.numbers:
-                self.send_of[number] = send
-        for poll in history.polls:
-            self.polls.setdefault(poll.key, []).append(poll)
-
-    def acknowledged(self, key: LogKey) -> list[Send]:
-        """Return the sends that a log has promised to keep."""
-        enough = (-1,) if self.history.facts_of(key).replicas > 1 else (-1, 1)
-        sends = self.sends.get(key, ())
-        return [send for send in sends if send.outcome is Outcome.OK and send.acks in enough]
-
-    def final(self, key: LogKey) -> FinalLog | None:
-        """Return the last state of a log that has to be whole."""
-        facts = self.history.facts_of(key)
-        return None if facts.damaged or facts.deleted else self.history.finals.get(key)
 
 
 def _lost_writes(view: _View, key: LogKey) -> Iterator[str]:
@@ -298,86 +273,6 @@ def _unseen(view: _View, key: LogKey) -> Iterator[str]:
             yield f"unseen: {follower.client} was never given {len(missed)}: {missed[:5]}"
 
 
-def _watermarks(view: _View, key: LogKey) -> Iterator[str]:
-    polls = [poll for poll in view.polls.get(key, ()) if poll.high_watermark >= 0]
-    told: list[tuple[int, int, str]] = [
-        (poll.completed_ns, poll.high_watermark, poll.client) for poll in polls
-    ]
-    told += [
-        (send.completed_ns, send.base_offset + len(send.numbers), f"acks of {send.client}")
-        for send in view.acknowledged(key)
-        if send.acks == -1 and send.base_offset >= 0
-    ]
-    told.sort()
-    best: tuple[int, int, str] | None = None
-    done = 0
-    for poll in sorted(polls, key=lambda poll: poll.invoked_ns):
-        if not 0 <= poll.log_start_offset <= poll.high_watermark:
-            yield (
-                f"offsets-chain: log start {poll.log_start_offset}, high watermark"
-                f" {poll.high_watermark} for {poll.client}"
-            )
-        while done < len(told) and told[done][0] < poll.invoked_ns:
-            if best is None or told[done][1] > best[1]:
-                best = told[done]
-            done += 1
-        if best is None or poll.high_watermark >= best[1]:
-            continue
-        if not view.history.cut_between(key, 0, poll.completed_ns):
-            yield (
-                f"watermark: {poll.high_watermark} for {poll.client} after {best[1]} for {best[2]}"
-            )
-
-
-def _trims(view: _View, key: LogKey) -> Iterator[str]:
-    trims = [trim for trim in view.history.trims if trim.key == key]
-    facts = view.history.facts_of(key)
-    polls = view.polls.get(key, ())
-    for trim in trims:
-        for poll in polls:
-            early = [seen for seen in poll.records if seen.offset >= poll.fetch_offset]
-            if poll.invoked_ns > trim.completed_ns and early and trim.low_watermark > 0:
-                if early[0].offset >= trim.low_watermark:
-                    continue
-                if not view.history.cut_between(key, trim.invoked_ns, poll.completed_ns):
-                    yield (
-                        f"resurrected: {poll.client} got offset {early[0].offset} after a trim"
-                        f" to {trim.low_watermark}"
-                    )
-    final = view.final(key)
-    if final is not None and not facts.retention:
-        asked = max((trim.offset for trim in trims), default=0)
-        told = max((trim.low_watermark for trim in trims), default=0)
-        if final.log_start_offset > max(asked, told):
-            yield f"vanished: the log starts at {final.log_start_offset}, trimmed to {asked}"
-
-
-def _epochs(view: _View, key: LogKey) -> Iterator[str]:
-    seen = [item for item in view.history.epochs if item.key == key]
-    for before in seen:
-        for after in seen:
-            if after.invoked_ns > before.completed_ns and after.leader_epoch < before.leader_epoch:
-                yield f"epoch: {after.leader_epoch} after {before.leader_epoch}"
-                return
-
-
-def _times(view: _View, key: LogKey) -> Iterator[str]:
-    final = view.final(key)
-    for answer in view.history.times if final is not None else ():
-        if answer.key != key or view.history.cut_between(key, answer.invoked_ns, 1 << 62):
-            continue
-        for seen in final.records if final is not None else ():
-            wrong = seen.offset < answer.offset and seen.timestamp_ms >= answer.asked_ms
-            if seen.offset == answer.offset:
-                wrong = seen.timestamp_ms != answer.timestamp_ms < answer.asked_ms
-            if wrong:
-                yield (
-                    f"timestamp: {answer.asked_ms} is found at {answer.offset}"
-                    f" ({answer.timestamp_ms}), but {seen.timestamp_ms} is at {seen.offset}"
-                )
-                return
-
-
 def _final_is_whole(view: _View, key: LogKey) -> Iterator[str]:
     final = view.final(key)
     if final is None:
@@ -403,12 +298,12 @@ CHECKERS: tuple[Checker, ...] = (
     _session_order,
     _polls_in_order,
     _unseen,
-    _watermarks,
-    _trims,
-    _epochs,
-    _times,
+    watermarks,
+    trims,
+    epochs,
+    times,
     _final_is_whole,
 )
 
 # A flipped bit may cost records, but nobody may be given wrong ones.
-DAMAGED_CHECKERS: tuple[Checker, ...] = (_phantoms, _epochs)
+DAMAGED_CHECKERS: tuple[Checker, ...] = (_phantoms, epochs)

@@ -10,15 +10,14 @@ from uuid import UUID
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
 from dlogd.metadata import commands as c
 from dlogd.metadata import machine, snapshot
-from dlogd.metadata.delta import between
 from dlogd.metadata.election import rules_of
-from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage, Drain, PartitionImage
-from tests.fakes.metadata_model import Model, error_name
+from dlogd.metadata.image import ClusterImage, Drain
+from tests.fakes.modelled_cluster import ModelledCluster, check_partition
 
 NODES = 4
 nodes = st.integers(1, NODES).map(NodeId)
@@ -29,84 +28,7 @@ replica_lists = st.permutations(range(1, NODES + 1)).flatmap(
 min_isrs = st.sampled_from([None, "1", "2", "2", "3"])
 
 
-class Data:
-    """How many records each replica of a partition has, and how many were acknowledged."""
-
-    def __init__(self) -> None:
-        self.lengths: dict[int, int] = {}
-        self.committed = 0
-
-
-class MetadataMachine(RuleBasedStateMachine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.image: ClusterImage = EMPTY_IMAGE
-        self.model = Model()
-        self.ids = 100
-        self.alive: dict[int, int] = {}  # the epoch of a life that runs
-        self.lossy: set[int] = set()  # crashed, and what it held may be gone
-        self.data: dict[tuple[UUID, int], Data] = {}
-
-    # -- helpers
-
-    def new_id(self) -> UUID:
-        self.ids += 1
-        return UUID(int=self.ids)
-
-    def do(self, command: Any) -> int | None:
-        """Apply a command to both, compare, and return the value if it was applied."""
-        old = self.image
-        self.image, outcome = machine.apply(old, c.encode(command))
-        expected = self.model.apply(command)
-        if isinstance(outcome, Applied):
-            assert outcome.value == expected, (command, outcome, expected)
-        else:
-            assert error_name(outcome.code) == expected, (command, outcome, expected)
-        assert Model.view_of(self.image) == self.model.view(), command
-        self.check_step(old, self.image)
-        return outcome.value if isinstance(outcome, Applied) else None
-
-    def check_step(self, old: ClusterImage, new: ClusterImage) -> None:
-        for topic in new.topics.values():
-            before = old.topics_by_id.get(topic.topic_id)
-            for number, after in enumerate(topic.partitions):
-                data = self.data.setdefault((topic.topic_id, number), Data())
-                was = before.partition(number) if before is not None else None
-                if was is not None:
-                    check_epochs(was, after)
-                clean = new.unclean_elections == old.unclean_elections
-                self.check_data(was, after, data, clean=clean)
-        delta = between(old, new)
-        assert bool(delta) or Model.view_of(old) == Model.view_of(new)
-
-    def check_data(
-        self, was: PartitionImage | None, now: PartitionImage, data: Data, *, clean: bool
-    ) -> None:
-        leader = now.leader
-        if not now.has_leader or self.alive.get(leader) != self.image.nodes[leader].node_epoch:
-            return
-        if was is not None and was.leader == leader and was.leader_epoch == now.leader_epoch:
-            return
-        have = data.lengths.get(leader, 0)
-        if clean:
-            assert have >= data.committed, f"{now} lost {data.committed - have} records"
-        data.committed = min(data.committed, have)
-        for node_id, length in data.lengths.items():
-            # Followers truncate to what the leader has.
-            data.lengths[node_id] = min(length, have)
-
-    def epoch(self, node_id: int) -> int:
-        node = self.image.nodes.get(NodeId(node_id))
-        return -5 if node is None else node.node_epoch
-
-    def pick(self, number: int) -> tuple[Any, int, PartitionImage]:
-        every = [
-            (topic, index, partition)
-            for topic in self.image.topics.values()
-            for index, partition in enumerate(topic.partitions)
-        ]
-        return every[number % len(every)]
-
+class MetadataMachine(ModelledCluster):
     def has_topics(self) -> bool:
         return bool(self.image.topics)
 
@@ -397,34 +319,6 @@ class MetadataMachine(RuleBasedStateMachine):
 def rules_flush(image: ClusterImage, topic: Any) -> bool:
     policy = topic.configs.get("flush.policy", image.configs.get("flush.policy", "always"))
     return bool(policy == "always")
-
-
-def check_epochs(old: PartitionImage, new: PartitionImage) -> None:
-    assert (new == old) == (new.partition_epoch == old.partition_epoch)
-    assert new.partition_epoch >= old.partition_epoch
-    assert new.leader_epoch - old.leader_epoch in (0, 1)
-    assert new.leader == old.leader or new.leader_epoch > old.leader_epoch
-
-
-def check_partition(image: ClusterImage, partition: PartitionImage, min_isr: int) -> None:
-    replicas = set(partition.replicas)
-    assert len(replicas) == len(partition.replicas)
-    assert replicas <= set(image.nodes)
-    for some in (partition.isr, partition.adding, partition.removing, partition.offline):
-        assert set(some) <= replicas
-    assert set(partition.elr) <= replicas - set(partition.isr)
-    assert not partition.elr or len(partition.isr) < min_isr
-    assert not set(partition.adding) & set(partition.removing)
-    assert not set(partition.offline) & {*partition.isr, *partition.elr}
-    if partition.has_leader:
-        assert partition.leader in partition.isr
-        assert image.nodes[partition.leader].active
-    else:
-        fit = [n for n in (*partition.isr, *partition.elr) if image.nodes[n].active]
-        assert not fit, "somebody could lead"
-    for node_id in partition.isr:
-        node = image.nodes[node_id]
-        assert node.active or node.returning
 
 
 MetadataMachine.TestCase.settings = settings(

@@ -21,7 +21,8 @@ from dlog.errors import (
 )
 from dlog.transport import ConnectionOptions
 from tests.fakes.batches import COMMIT, batch, marker
-from tests.fakes.log_nodes import FakeLog, LogNodes
+from tests.fakes.log_nodes import LogNodes
+from tests.fakes.served_log import FakeLog
 from tests.unit.test_consumer import run
 
 PARTITIONS, NODES = 4, 3

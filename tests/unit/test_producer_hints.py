@@ -7,7 +7,7 @@ from dlog.errors import NotLeaderOrFollowerError
 from dlog.wire import produce
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import RequestHeader
-from tests.unit.test_client_failover import POLICY, World, check
+from tests.fakes.harmed_cluster import POLICY, World, check
 
 HINT_VERSION = 10
 MOVED = (2, 5)  # node, epoch

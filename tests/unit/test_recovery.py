@@ -1,6 +1,5 @@
-"""What recovery makes of a log that was not closed: each kind of damage by its name."""
+"""What recovery makes of a log that was not closed: torn or damaged, each kind by its name."""
 
-import asyncio
 import logging
 from dataclasses import replace
 
@@ -8,37 +7,24 @@ import pytest
 
 from dlog.batch.header import patch
 from dlog.errors import KafkaStorageError
-from dlog.types import LeaderEpoch
-from dlogd.config.choices import DirectIo, FlushPolicy
 from dlogd.storage.checkpoint import replace_file
-from dlogd.storage.entries import HEADER_BYTES
-from dlogd.storage.files import Directory
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
 from dlogd.storage.recovery import LOG_START, encode_log_start, recover
 from dlogd.storage.scan import WINDOW_BYTES
 from dlogd.storage.segment import IDX, TDX, file_name
-from tests.fakes.logs import LogHost, append_waiting, batch_of, run_virtual, settle, values_of
-
-LOG_0 = file_name(0)
-CONFIG = LogConfig(
-    segment_bytes=1 << 20, preallocate_bytes=1 << 16, index_interval_bytes=256, segment_ms=10**9
+from tests.fakes.damaged_logs import (
+    LOG_0,
+    content,
+    fill,
+    filled,
+    flip,
+    offsets,
+    overwrite,
+    refused,
+    segments_config,
+    several_segments,
 )
-
-
-async def fill(plog: PartitionLog, count: int, size: int = 100, epoch: int = 0) -> None:
-    """Append and flush batches of one record each."""
-    for number in range(count):
-        await append_waiting(plog, b"%d" % number + bytes([65 + number % 26]) * size, epoch=epoch)
-    await plog.flush()
-    await settle()
-
-
-async def filled(host: LogHost, count: int = 20, size: int = 100) -> int:
-    """Open a log, fill it, kill the process; return where the data ends."""
-    plog = await host.open()
-    await fill(plog, count, size)
-    return plog.active.end_position
+from tests.fakes.filled_logs import CONFIG
+from tests.fakes.logs import LogHost, append_waiting, batch_of, run_virtual, values_of
 
 
 def raw_batch(offset: int, *values: bytes, epoch: int = 0) -> bytes:
@@ -46,45 +32,6 @@ def raw_batch(offset: int, *values: bytes, epoch: int = 0) -> bytes:
     batch = batch_of(*values)
     patch(batch, 0, offset, epoch)
     return bytes(batch)
-
-
-def overwrite(directory: Directory, name: str, position: int, data: bytes) -> None:
-    """Change bytes of a file at rest."""
-    file = directory.open(name)
-    file.pwrite(data, position)
-    file.sync()
-    file.close()
-
-
-def flip(directory: Directory, name: str, position: int) -> None:
-    """Flip one bit of a file at rest."""
-    file = directory.open(name)
-    byte = file.pread(1, position)[0]
-    file.close()
-    overwrite(directory, name, position, bytes([byte ^ 0x10]))
-
-
-def content(directory: Directory, name: str = LOG_0) -> bytes:
-    """Return all bytes of a file."""
-    file = directory.open(name)
-    data = file.pread(file.size(), 0)
-    file.close()
-    return data
-
-
-async def offsets(plog: PartitionLog) -> list[int]:
-    return [offset for offset, _ in await values_of(plog)]
-
-
-async def refused(host: LogHost) -> str:
-    """Open the log, which must be refused without a change; return the message."""
-    directory = host.machine.boot().open_directory("/data/t-0")
-    before = {name: content(directory, name) for name in directory.names()}
-    with pytest.raises(KafkaStorageError) as caught:
-        await host.open()
-    directory = host.machine.boot().open_directory("/data/t-0")
-    assert {name: content(directory, name) for name in directory.names()} == before
-    return str(caught.value)
 
 
 def test_nothing_is_lost_by_a_killed_process() -> None:
@@ -300,227 +247,6 @@ def test_file_cut_below_the_flushed_mark() -> None:
     run_virtual(scenario)
 
 
-@pytest.mark.parametrize("suffixes", [(IDX,), (TDX,), (IDX, TDX)])
-def test_missing_index(suffixes: tuple[str, ...]) -> None:
-    async def scenario() -> None:
-        host = LogHost(config=CONFIG)
-        await filled(host, 200)
-        directory = await host.kill()
-        for suffix in suffixes:
-            directory.unlink(file_name(0, suffix))
-        plog = await host.open()
-        assert await offsets(plog) == list(range(200))
-        assert plog.segments[0].index.count > 50
-        assert plog.segments[0].index.count == plog.segments[0].times.count
-        assert (await plog.offset_for_timestamp(1000)) == (1000, 0, 0)
-
-    run_virtual(scenario)
-
-
-@pytest.mark.parametrize("garbage", [b"", b"\xff" * 9000, bytes(9000), b"DLIX" + bytes(5000)])
-@pytest.mark.parametrize("suffix", [IDX, TDX])
-def test_garbage_index(suffix: str, garbage: bytes) -> None:
-    async def scenario() -> None:
-        host = LogHost(config=CONFIG)
-        await filled(host, 200)
-        directory = await host.kill()
-        file = directory.open(file_name(0, suffix))
-        file.truncate(0)
-        file.pwrite(garbage, 0)
-        file.sync()
-        plog = await host.open()
-        assert await offsets(plog) == list(range(200))
-        assert plog.segments[0].index.count > 50
-
-    run_virtual(scenario)
-
-
-def test_index_entries_that_name_no_batch_are_stepped_over() -> None:
-    async def scenario() -> None:
-        host = LogHost(config=CONFIG)
-        await filled(host, 200)
-        count = host.log.active.index.settled
-        directory = await host.kill()
-        for number in range(count - 3, count):
-            at = HEADER_BYTES + 12 * number
-            entry = bytearray(content(directory, file_name(0, IDX))[at : at + 12])
-            entry[4] ^= 1
-            overwrite(directory, file_name(0, IDX), at, bytes(entry))
-        plog = await host.open()
-        assert await offsets(plog) == list(range(200))
-
-    run_virtual(scenario)
-
-
-def test_garbage_in_the_flushed_mark_is_not_believed() -> None:
-    async def scenario() -> None:
-        host = LogHost(config=CONFIG)
-        await filled(host)
-        overwrite(await host.kill(), file_name(0, IDX), 24, b"\xee" * 8)
-        assert await offsets(await host.open()) == list(range(20))
-
-    run_virtual(scenario)
-
-
-def segments_config(policy: FlushPolicy = FlushPolicy.ALWAYS) -> LogConfig:
-    return replace(CONFIG, segment_bytes=4096, flush_policy=policy, direct_io=DirectIo.OFF)
-
-
-async def several_segments(host: LogHost) -> list[int]:
-    """Fill some segments; return the base offsets."""
-    plog = await host.open()
-    await fill(plog, 100)
-    for _ in range(50):
-        await settle()
-    return [segment.base_offset for segment in plog.segments]
-
-
-def test_index_of_a_closed_segment_is_rebuilt() -> None:
-    async def scenario() -> None:
-        host = LogHost(config=segments_config())
-        bases = await several_segments(host)
-        assert len(bases) > 3
-        directory = await host.kill()
-        directory.unlink(file_name(bases[1], IDX))
-        plog = await host.open()
-        assert await offsets(plog) == list(range(100))
-        assert host.directory.exists(file_name(bases[1], IDX))
-
-    run_virtual(scenario)
-
-
-def test_missing_segment_in_the_middle() -> None:
-    async def scenario() -> None:
-        host = LogHost(config=segments_config())
-        bases = await several_segments(host)
-        directory = await host.kill()
-        directory.unlink(file_name(bases[1]))
-        assert f"begins with offset {bases[2]}" in await refused(host)
-
-    run_virtual(scenario)
-
-
-def test_missing_first_segment() -> None:
-    async def scenario() -> None:
-        host = LogHost(config=segments_config())
-        bases = await several_segments(host)
-        directory = await host.kill()
-        directory.unlink(file_name(bases[0]))
-        assert f"begins with offset {bases[1]}" in await refused(host)
-
-    run_virtual(scenario)
-
-
-def test_damage_at_the_end_of_a_closed_segment() -> None:
-    async def scenario() -> None:
-        host = LogHost(config=segments_config())
-        bases = await several_segments(host)
-        directory = await host.kill()
-        name = file_name(bases[1])
-        flip(directory, name, len(content(directory, name)) - 5)
-        assert name in await refused(host)
-
-    run_virtual(scenario)
-
-
-def test_segment_that_was_rolled_to_and_never_written() -> None:
-    async def scenario() -> None:
-        host = LogHost(config=CONFIG)
-        await filled(host)
-        await append_waiting(host.log, b"in memory only")
-        host.log.roll()
-        directory = await host.kill()
-        directory.open(file_name(21), create=True).close()
-        plog = await host.open()
-        assert await offsets(plog) == list(range(20))
-        assert [segment.base_offset for segment in plog.segments] == [0]
-        assert not host.directory.exists(file_name(21))
-
-    run_virtual(scenario)
-
-
-def test_lost_page_of_a_closed_segment_under_a_weak_policy() -> None:
-    """Without flushes later pages may reach the disk before earlier ones: the log is cut there."""
-
-    async def scenario() -> None:
-        host = LogHost(config=segments_config(FlushPolicy.NEVER))
-        plog = await host.open()
-        for number in range(100):
-            await append_waiting(plog, b"%d" % number + b"x" * 100)
-            await settle()
-        await plog.flush()
-        bases = [segment.base_offset for segment in plog.segments]
-        directory = await host.kill()
-        for base in bases:
-            if directory.exists(file_name(base, IDX)):  # as if nothing had been synced yet
-                directory.unlink(file_name(base, IDX))
-        overwrite(directory, file_name(bases[1]), 1024, bytes(1024))
-        plog = await host.open()
-        found = await offsets(plog)
-        assert bases[1] < len(found) < bases[2]
-        assert found == list(range(len(found)))
-        assert [segment.base_offset for segment in plog.segments] == bases[:2]
-
-    run_virtual(scenario)
-
-
-@pytest.mark.parametrize("damage", ["missing", "garbage"])
-def test_leader_epochs_are_found_again(damage: str) -> None:
-    async def scenario() -> None:
-        host = LogHost(config=segments_config())
-        plog = await host.open()
-        for epoch in (1, 2, 5):
-            await fill(plog, 40, epoch=epoch)
-        expected = plog.epochs.entries
-        assert expected == [(1, 0), (2, 40), (5, 80)]
-        directory = await host.kill()
-        if damage == "missing":
-            directory.unlink("leader-epochs")
-        else:
-            overwrite(directory, "leader-epochs", 20, b"\xff\xff")
-        plog = await host.open()
-        assert plog.epochs.entries == expected
-
-    run_virtual(scenario)
-
-
-def test_epochs_found_by_one_recovery_are_known_to_the_next() -> None:
-    """It completes the index, so the next one does not see the first batch of the epoch again."""
-
-    async def scenario() -> None:
-        host = LogHost(config=CONFIG)
-        plog = await host.open()
-        await fill(plog, 3)
-        for _ in range(20):
-            await append_waiting(plog, b"x" * 100, epoch=5)
-        while plog.promised_offset < 23:
-            await asyncio.sleep(0)
-        assert host.directory.names()[-1] != "leader-epochs" or plog.active.index.settled < 5
-        for _ in range(2):
-            plog = await host.crash()
-            assert plog.epochs.entries == [(0, 0), (5, 3)]
-        assert plog.active.index.settled > 5
-
-    run_virtual(scenario)
-
-
-def test_truncation_forgets_later_epochs_for_good() -> None:
-    async def scenario() -> None:
-        host = LogHost(config=CONFIG)
-        plog = await host.open()
-        for epoch in (1, 2, 4):
-            await fill(plog, 10, epoch=epoch)
-        await plog.truncate_to(20)
-        assert plog.end_offset_for_epoch(LeaderEpoch(4)) == (-1, -1)
-        assert plog.end_offset_for_epoch(LeaderEpoch(2)) == (2, 20)
-        plog = await host.power_cut(keep=0.0)
-        assert plog.epochs.entries == [(1, 0), (2, 10)]
-        await append_waiting(plog, b"x", epoch=3)
-        assert plog.epochs.entries == [(1, 0), (2, 10), (3, 20)]
-
-    run_virtual(scenario)
-
-
 def test_log_that_ends_before_its_start_begins_anew() -> None:
     """Under a weak policy a power cut may take records that had been trimmed already."""
 
@@ -557,19 +283,5 @@ def test_clean_start_needs_no_scan_and_an_unclean_one_little() -> None:
         plog = await host.crash()
         assert len(plog.segments) == len(bases)
         assert host.services.metrics.recovered_bytes_total <= len(bases) * 1024
-
-    run_virtual(scenario)
-
-
-def test_stray_index_files_are_removed() -> None:
-    async def scenario() -> None:
-        host = LogHost(config=CONFIG)
-        await filled(host)
-        directory = await host.kill()
-        directory.open(file_name(777, IDX), create=True).close()
-        directory.open("notes.txt", create=True).close()
-        await host.open()
-        assert not host.directory.exists(file_name(777, IDX))
-        assert host.directory.exists("notes.txt")
 
     run_virtual(scenario)

@@ -1,10 +1,6 @@
-"""The partitions of a node follow the image: opened, changed, deleted, tried again, found again."""
+"""The partitions of a node follow the image: opened, changed, deleted, found again."""
 
 import asyncio
-import errno
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,173 +10,22 @@ import pytest
 
 from dlog.batch.records import Record, encode
 from dlog.errors import (
-    KafkaStorageError,
     NotLeaderOrFollowerError,
     OutOfOrderSequenceNumberError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from dlog.types import NodeId, PartitionEpoch
+from dlog.types import PartitionEpoch
 from dlogd.clock import SystemClock
-from dlogd.config.schema import Config, build
-from dlogd.config.units import DiskReserve
-from dlogd.metadata import machine
-from dlogd.metadata.commands import (
-    AlterConfigs,
-    Command,
-    ConfigChange,
-    CreateTopic,
-    DeleteTopic,
-    RegisterNode,
-)
-from dlogd.metadata.commands import (
-    encode as encode_command,
-)
-from dlogd.metadata.delta import between
-from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
+from dlogd.config.schema import build
 from dlogd.metadata.partition_changes import with_topics
 from dlogd.reload import plan_reload
-from dlogd.replication import manager as manager_module
-from dlogd.replication.manager import Placement, ReplicaManager
+from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import SNAPSHOT
-from dlogd.storage.directories import DataDirectory
-from dlogd.storage.homes import StorageSettings
-from dlogd.storage.manager import LogManager
-from dlogd.storage.posix import PosixDirectory
-from dlogd.storage.threads import ThreadEngine
 from tests.fakes.front import until
-from tests.fakes.logs import services_for, values_of
-
-NODE = NodeId(1)
-
-
-class Host:
-    """A node's partitions on real files, with an image that the test changes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.config: Config = build({})
-        self.image = self.followed = ClusterImage()
-        self.number = 0
-        self.manager: ReplicaManager
-        self.logs: LogManager
-        self.do(
-            RegisterNode(
-                command_id=self.new_id(),
-                cluster_id="c",
-                node_id=NODE,
-                directory_ids=(),
-                addresses=(NodeAddress(listener="clients", host="h", port=1),),
-                rack=None,
-                version="1",
-            )
-        )
-
-    def new_id(self) -> UUID:
-        self.number += 1
-        return UUID(int=self.number)
-
-    def do(self, command: Command) -> None:
-        """Change the image, without telling the manager."""
-        self.image, outcome = machine.apply(self.image, encode_command(command))
-        assert isinstance(outcome, Applied), outcome
-
-    def create(self, name: str, partitions: int = 1, **configs: str) -> UUID:
-        topic_id = self.new_id()
-        named = {key.replace("_", "."): value for key, value in configs.items()}
-        self.do(
-            CreateTopic(
-                command_id=self.new_id(),
-                name=name,
-                topic_id=topic_id,
-                assignments=((NODE,),) * partitions,
-                configs=named,
-            )
-        )
-        return topic_id
-
-    def delete(self, topic_id: UUID) -> None:
-        self.do(DeleteTopic(command_id=self.new_id(), topic_id=topic_id))
-
-    def place(self, topic_id: UUID, *nodes: int) -> None:
-        """Move all replicas of a topic."""
-        topic = self.image.topics_by_id[topic_id]
-        moved = [
-            replace(each, replicas=tuple(map(NodeId, nodes)), isr=tuple(map(NodeId, nodes)))
-            for each in topic.partitions
-        ]
-        self.image = with_topics(self.image, [replace(topic, partitions=tuple(moved))])
-        self.image = self.image.having(version=self.image.version + 1)
-
-    def alter(self, topic_id: UUID | None, key: str, value: str | None) -> None:
-        changes = (ConfigChange(key=key, value=value),)
-        self.do(AlterConfigs(command_id=self.new_id(), topic_id=topic_id, changes=changes))
-
-    def tell(self) -> None:
-        """Tell the manager of the image."""
-        delta = between(self.followed, self.image)
-        self.followed = self.image
-        self.manager.on_image(self.image, delta)
-
-    async def follow(self) -> None:
-        """Tell the manager of the image and wait until it has followed."""
-        self.tell()
-        await self.manager.await_partitions(())
-
-    @asynccontextmanager
-    async def running(
-        self, *, clean: bool = True, registering: Callable[[], None] = lambda: None
-    ) -> AsyncIterator[ReplicaManager]:
-        """Start the node; stop it at the end, in order or not.
-
-        `registering` is called between recovery and start.
-        """
-        loop = asyncio.get_running_loop()
-        engine = ThreadEngine(loop)
-        services = services_for(engine, pool_bytes=4 << 20)
-        directory = PosixDirectory(str(self.folder))
-        settings = StorageSettings(reserve=DiskReserve(bytes=0))
-        self.logs = LogManager(
-            [directory], services=services, rng=random.Random(1), settings=settings
-        )
-        await self.logs.claim(NODE, "c")
-        place = Placement(node_id=NODE, loop=loop, clock=SystemClock(), engine=engine)
-        self.manager = ReplicaManager(self.logs, self.config, place)
-        await self.manager.recover(self.image)
-        await self.logs.begin()
-        registering()
-        await self.manager.start(self.image)
-        try:
-            yield self.manager
-        finally:
-            if clean:
-                await self.manager.stop()
-                await self.logs.close()
-            else:
-                await self.manager._tasks.close()
-                for plog in self.manager.logs():
-                    await plog.close(clean=False)
-                await self.logs._tasks.close()
-                for home in self.logs.homes:
-                    home.directory.release()
-            await services.tasks.close()
-            engine.close()
-
-
-def check(scenario: Callable[[Host], Awaitable[None]], folder: Path) -> None:
-    async def bounded() -> None:
-        await asyncio.wait_for(scenario(Host(folder)), 30)
-
-    asyncio.run(bounded())
-
-
-async def append(partition: Partition, value: bytes, **fields: Any) -> int:
-    data = bytearray(encode([Record(value=value, timestamp_ms=1000)], **fields))
-    appended = partition.append_as_leader(data, 0, len(data), -1)
-    assert appended is not None
-    await partition.log.flush()
-    return appended[0]
+from tests.fakes.logs import values_of
+from tests.fakes.replica_host import Host, append, check
 
 
 def test_partitions_come_and_go_with_the_image(tmp_path: Path) -> None:
@@ -341,65 +186,6 @@ def test_a_reload_while_partitions_are_opened_is_not_forgotten(
     check(scenario, tmp_path)
 
 
-def test_what_cannot_be_opened_is_tried_again_at_its_pace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(manager_module, "RETRY_S", 0.1)
-
-    async def scenario(host: Host) -> None:
-        async with host.running() as manager:
-            real, attempts = host.logs.create, 0
-
-            async def broken(*arguments: Any, **options: Any) -> Any:
-                nonlocal attempts
-                attempts += 1
-                raise KafkaStorageError("the disk is on fire")
-
-            monkeypatch.setattr(host.logs, "create", broken)
-            topic_id = host.create("t")
-            await host.follow()
-            with pytest.raises(KafkaStorageError, match="on fire"):
-                manager.partition("t", 0)
-            assert [str(name) for name in manager.failures] == [
-                str(host.image.topics["t"].topic_partition(0))
-            ]
-            for number in range(20):
-                host.alter(topic_id, "max.message.bytes", str(5000 + number))
-                await host.follow()
-            key = (topic_id, 0)
-            assert (manager.offline_keys(), manager.led_count) == (frozenset([key]), 0)
-            assert manager.offline_keys() is manager.offline_keys()
-            attempts = 0
-            await asyncio.sleep(0.55)
-            assert 3 <= attempts <= 6, "one timer, however often the image has changed"
-            monkeypatch.setattr(host.logs, "create", real)
-            await until(lambda: not manager.failures)
-            assert manager.partition("t", 0).settings.batch_bytes_max == 5019
-            assert (manager.offline_keys(), manager.led_count) == (frozenset(), 1)
-
-    check(scenario, tmp_path)
-
-
-def test_a_log_that_fails_in_service_is_offline_and_not_led(tmp_path: Path) -> None:
-    async def scenario(host: Host) -> None:
-        async with host.running() as manager:
-            topic_id = host.create("t", partitions=3)
-            await host.follow()
-            before = manager.offline_keys()
-            assert (before, manager.led_count) == (frozenset(), 3)
-            manager.partition("t", 1).log.fail(OSError(errno.EINVAL, "not the disk's fault"))
-            assert manager.offline_keys() == frozenset([(topic_id, 1)])
-            assert (list(manager.offline()), manager.led_count) == (
-                [manager.partition("t", 1).topic_partition],
-                2,
-            )
-            host.delete(topic_id)
-            await host.follow()
-            assert manager.led_count == 0
-
-    check(scenario, tmp_path)
-
-
 def test_who_waits_for_partitions_is_let_go_at_the_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -456,74 +242,6 @@ def test_producers_are_known_again_after_a_restart(
 def snapshot_of(folder: Path) -> Path:
     (found,) = folder.rglob(SNAPSHOT)
     return found
-
-
-def test_a_failed_deletion_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(manager_module, "RETRY_S", 0.01)
-    mark = DataDirectory.mark_deleted
-    tries: list[Sequence[str]] = []
-
-    def mark_deleted(self: DataDirectory, names: Sequence[str]) -> None:
-        tries.append(names)
-        if len(tries) <= 3:
-            raise OSError(errno.EMFILE, "Too many open files")
-        mark(self, names)
-
-    monkeypatch.setattr(DataDirectory, "mark_deleted", mark_deleted)
-
-    async def scenario() -> None:
-        host = Host(tmp_path)
-        topic_id = host.create("t")
-        async with host.running():
-            host.delete(topic_id)
-            await host.follow()
-            await until(lambda: len(tries) >= 4)
-            await until(lambda: not list(tmp_path.glob(f"**/topics/*{topic_id}*")))
-            other_id = host.create("t")
-            await host.follow()
-            assert list(tmp_path.glob(f"**/topics/*{other_id}*"))
-            await asyncio.sleep(0.05)
-            assert len(tries) == 4
-        assert len([line for line in caplog.messages if "Cannot delete log" in line]) == 1
-
-    asyncio.run(scenario())
-
-
-def test_what_comes_back_before_it_could_be_deleted_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark = DataDirectory.mark_deleted
-    tries: list[Sequence[str]] = []
-
-    def mark_deleted(self: DataDirectory, names: Sequence[str]) -> None:
-        tries.append(names)
-        if len(tries) == 1:
-            raise OSError(errno.EMFILE, "Too many open files")
-        mark(self, names)
-
-    monkeypatch.setattr(DataDirectory, "mark_deleted", mark_deleted)
-
-    async def scenario(host: Host) -> None:
-        async with host.running() as manager:
-            topic_id = host.create("t")
-            await host.follow()
-            host.place(topic_id, 2)
-            await host.follow()
-            assert not manager.by_id and len(tries) == 1
-            host.place(topic_id, 1)
-            await host.follow()
-            back = manager.partition("t", 0)
-            await append(back, b"kept")
-            # Something else happens.
-            host.create("other")
-            await host.follow()
-            assert manager.partition("t", 0) is back and not back.is_ended
-            assert await values_of(back.log) == [(0, b"kept")]
-            assert len(tries) == 1
-
-    check(scenario, tmp_path)
 
 
 def test_a_topic_made_anew_is_never_served_from_the_log_of_the_one_before(tmp_path: Path) -> None:

@@ -1,0 +1,166 @@
+"""A node's partitions on real files, with an image that the test changes."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from dlog.batch.records import Record, encode
+from dlog.types import NodeId
+from dlogd.clock import SystemClock
+from dlogd.config.schema import Config, build
+from dlogd.config.units import DiskReserve
+from dlogd.metadata import machine
+from dlogd.metadata.commands import (
+    AlterConfigs,
+    Command,
+    ConfigChange,
+    CreateTopic,
+    DeleteTopic,
+    RegisterNode,
+)
+from dlogd.metadata.commands import encode as encode_command
+from dlogd.metadata.delta import between
+from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
+from dlogd.metadata.partition_changes import with_topics
+from dlogd.replication.manager import Placement, ReplicaManager
+from dlogd.replication.partition import Partition
+from dlogd.storage.homes import StorageSettings
+from dlogd.storage.manager import LogManager
+from dlogd.storage.posix import PosixDirectory
+from dlogd.storage.threads import ThreadEngine
+from tests.fakes.logs import services_for
+
+NODE = NodeId(1)
+
+
+class Host:
+    """A node's partitions on real files, with an image that the test changes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config: Config = build({})
+        self.image = self.followed = ClusterImage()
+        self.number = 0
+        self.manager: ReplicaManager
+        self.logs: LogManager
+        self.do(
+            RegisterNode(
+                command_id=self.new_id(),
+                cluster_id="c",
+                node_id=NODE,
+                directory_ids=(),
+                addresses=(NodeAddress(listener="clients", host="h", port=1),),
+                rack=None,
+                version="1",
+            )
+        )
+
+    def new_id(self) -> UUID:
+        self.number += 1
+        return UUID(int=self.number)
+
+    def do(self, command: Command) -> None:
+        """Change the image, without telling the manager."""
+        self.image, outcome = machine.apply(self.image, encode_command(command))
+        assert isinstance(outcome, Applied), outcome
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> UUID:
+        topic_id = self.new_id()
+        named = {key.replace("_", "."): value for key, value in configs.items()}
+        self.do(
+            CreateTopic(
+                command_id=self.new_id(),
+                name=name,
+                topic_id=topic_id,
+                assignments=((NODE,),) * partitions,
+                configs=named,
+            )
+        )
+        return topic_id
+
+    def delete(self, topic_id: UUID) -> None:
+        self.do(DeleteTopic(command_id=self.new_id(), topic_id=topic_id))
+
+    def place(self, topic_id: UUID, *nodes: int) -> None:
+        """Move all replicas of a topic."""
+        topic = self.image.topics_by_id[topic_id]
+        moved = [
+            replace(each, replicas=tuple(map(NodeId, nodes)), isr=tuple(map(NodeId, nodes)))
+            for each in topic.partitions
+        ]
+        self.image = with_topics(self.image, [replace(topic, partitions=tuple(moved))])
+        self.image = self.image.having(version=self.image.version + 1)
+
+    def alter(self, topic_id: UUID | None, key: str, value: str | None) -> None:
+        changes = (ConfigChange(key=key, value=value),)
+        self.do(AlterConfigs(command_id=self.new_id(), topic_id=topic_id, changes=changes))
+
+    def tell(self) -> None:
+        """Tell the manager of the image."""
+        delta = between(self.followed, self.image)
+        self.followed = self.image
+        self.manager.on_image(self.image, delta)
+
+    async def follow(self) -> None:
+        """Tell the manager of the image and wait until it has followed."""
+        self.tell()
+        await self.manager.await_partitions(())
+
+    @asynccontextmanager
+    async def running(
+        self, *, clean: bool = True, registering: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[ReplicaManager]:
+        """Start the node; stop it at the end, in order or not.
+
+        `registering` is called between recovery and start.
+        """
+        loop = asyncio.get_running_loop()
+        engine = ThreadEngine(loop)
+        services = services_for(engine, pool_bytes=4 << 20)
+        directory = PosixDirectory(str(self.folder))
+        settings = StorageSettings(reserve=DiskReserve(bytes=0))
+        self.logs = LogManager(
+            [directory], services=services, rng=random.Random(1), settings=settings
+        )
+        await self.logs.claim(NODE, "c")
+        place = Placement(node_id=NODE, loop=loop, clock=SystemClock(), engine=engine)
+        self.manager = ReplicaManager(self.logs, self.config, place)
+        await self.manager.recover(self.image)
+        await self.logs.begin()
+        registering()
+        await self.manager.start(self.image)
+        try:
+            yield self.manager
+        finally:
+            if clean:
+                await self.manager.stop()
+                await self.logs.close()
+            else:
+                await self.manager._tasks.close()
+                for plog in self.manager.logs():
+                    await plog.close(clean=False)
+                await self.logs._tasks.close()
+                for home in self.logs.homes:
+                    home.directory.release()
+            await services.tasks.close()
+            engine.close()
+
+
+def check(scenario: Callable[[Host], Awaitable[None]], folder: Path) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(scenario(Host(folder)), 30)
+
+    asyncio.run(bounded())
+
+
+async def append(partition: Partition, value: bytes, **fields: Any) -> int:
+    data = bytearray(encode([Record(value=value, timestamp_ms=1000)], **fields))
+    appended = partition.append_as_leader(data, 0, len(data), -1)
+    assert appended is not None
+    await partition.log.flush()
+    return appended[0]

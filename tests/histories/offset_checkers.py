@@ -1,0 +1,89 @@
+"""Judges of the offsets, epochs and times that clients were told: high watermark, log start, ends.
+
+`tests.histories.checkers` says what their names mean, and calls them.
+"""
+
+from collections.abc import Iterator
+
+from tests.histories.history import LogKey
+from tests.histories.view import View
+
+
+def watermarks(view: View, key: LogKey) -> Iterator[str]:
+    polls = [poll for poll in view.polls.get(key, ()) if poll.high_watermark >= 0]
+    told: list[tuple[int, int, str]] = [
+        (poll.completed_ns, poll.high_watermark, poll.client) for poll in polls
+    ]
+    told += [
+        (send.completed_ns, send.base_offset + len(send.numbers), f"acks of {send.client}")
+        for send in view.acknowledged(key)
+        if send.acks == -1 and send.base_offset >= 0
+    ]
+    told.sort()
+    best: tuple[int, int, str] | None = None
+    done = 0
+    for poll in sorted(polls, key=lambda poll: poll.invoked_ns):
+        if not 0 <= poll.log_start_offset <= poll.high_watermark:
+            yield (
+                f"offsets-chain: log start {poll.log_start_offset}, high watermark"
+                f" {poll.high_watermark} for {poll.client}"
+            )
+        while done < len(told) and told[done][0] < poll.invoked_ns:
+            if best is None or told[done][1] > best[1]:
+                best = told[done]
+            done += 1
+        if best is None or poll.high_watermark >= best[1]:
+            continue
+        if not view.history.cut_between(key, 0, poll.completed_ns):
+            yield (
+                f"watermark: {poll.high_watermark} for {poll.client} after {best[1]} for {best[2]}"
+            )
+
+
+def trims(view: View, key: LogKey) -> Iterator[str]:
+    trims = [trim for trim in view.history.trims if trim.key == key]
+    facts = view.history.facts_of(key)
+    polls = view.polls.get(key, ())
+    for trim in trims:
+        for poll in polls:
+            early = [seen for seen in poll.records if seen.offset >= poll.fetch_offset]
+            if poll.invoked_ns > trim.completed_ns and early and trim.low_watermark > 0:
+                if early[0].offset >= trim.low_watermark:
+                    continue
+                if not view.history.cut_between(key, trim.invoked_ns, poll.completed_ns):
+                    yield (
+                        f"resurrected: {poll.client} got offset {early[0].offset} after a trim"
+                        f" to {trim.low_watermark}"
+                    )
+    final = view.final(key)
+    if final is not None and not facts.retention:
+        asked = max((trim.offset for trim in trims), default=0)
+        told = max((trim.low_watermark for trim in trims), default=0)
+        if final.log_start_offset > max(asked, told):
+            yield f"vanished: the log starts at {final.log_start_offset}, trimmed to {asked}"
+
+
+def epochs(view: View, key: LogKey) -> Iterator[str]:
+    seen = [item for item in view.history.epochs if item.key == key]
+    for before in seen:
+        for after in seen:
+            if after.invoked_ns > before.completed_ns and after.leader_epoch < before.leader_epoch:
+                yield f"epoch: {after.leader_epoch} after {before.leader_epoch}"
+                return
+
+
+def times(view: View, key: LogKey) -> Iterator[str]:
+    final = view.final(key)
+    for answer in view.history.times if final is not None else ():
+        if answer.key != key or view.history.cut_between(key, answer.invoked_ns, 1 << 62):
+            continue
+        for seen in final.records if final is not None else ():
+            wrong = seen.offset < answer.offset and seen.timestamp_ms >= answer.asked_ms
+            if seen.offset == answer.offset:
+                wrong = seen.timestamp_ms != answer.timestamp_ms < answer.asked_ms
+            if wrong:
+                yield (
+                    f"timestamp: {answer.asked_ms} is found at {answer.offset}"
+                    f" ({answer.timestamp_ms}), but {seen.timestamp_ms} is at {seen.offset}"
+                )
+                return

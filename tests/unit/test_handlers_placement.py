@@ -1,0 +1,192 @@
+"""Requests about where partitions are: elections and reassignments."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from dlog.errors import (
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    NoReassignmentInProgressError,
+    PreferredLeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
+from dlog.wire.apis import ApiKey
+from tests.fakes.cluster_requests import cluster, configure, create
+from tests.fakes.server import FakeNode, new_topic
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+
+
+async def elect(
+    node: FakeNode, kind: int, asked: Mapping[str, Sequence[int]] | None, version: int = 2
+) -> dict[tuple[str, int], int]:
+    named = asked and [{"topic": name, "partitions": ids} for name, ids in asked.items()]
+    response = await node.ask(
+        ApiKey.ELECT_LEADERS, version, election_type=kind, topic_partitions=named, timeout=1000
+    )
+    return {
+        (topic.topic, each.partition_id): int(each.error_code)
+        for topic in response.replica_election_results
+        for each in topic.partition_result
+    }
+
+
+async def reassign(
+    node: FakeNode, name: str, wanted: dict[int, Sequence[int] | None], **fields: Any
+) -> dict[int, int]:
+    partitions = [{"partition_index": n, "replicas": ids} for n, ids in wanted.items()]
+    response = await node.ask(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        1,
+        topics=[{"name": name, "partitions": partitions}],
+        timeout=1000,
+        **fields,
+    )
+    assert response.error_code == 0
+    (topic,) = response.responses
+    return {each.partition_index: int(each.error_code) for each in topic.partitions}
+
+
+async def under_way(node: FakeNode, topics: Any = None) -> dict[tuple[str, int], Any]:
+    response = await node.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=topics, timeout=1000)
+    return {
+        (topic.name, each.partition_index): each
+        for topic in response.topics
+        for each in topic.partitions
+    }
+
+
+# Elections
+
+
+def test_preferred_leaders_are_elected_where_that_is_needed() -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        await create(node, new_topic("t", assignments=[(0, [2, 1]), (1, [1, 2]), (2, [2, 3])]))
+        node.fence(2)
+        assert await elect(node, PREFERRED, {"t": [0]}) == {
+            ("t", 0): PreferredLeaderNotAvailableError.code
+        }
+        node.unfence(2)
+        partitions = {"t": [0, 1, 9], "absent": [0]}
+        assert await elect(node, PREFERRED, partitions) == {
+            ("t", 0): PreferredLeaderNotAvailableError.code,  # it is not in sync yet
+            ("t", 1): ElectionNotNeededError.code,
+            ("t", 9): UnknownTopicOrPartitionError.code,
+            ("absent", 0): UnknownTopicOrPartitionError.code,
+        }
+        assert await elect(node, 7, partitions, version=2) == dict.fromkeys(
+            (("t", 0), ("t", 1), ("t", 9), ("absent", 0)), InvalidRequestError.code
+        )
+
+    run(test())
+
+
+def test_a_preferred_leader_comes_back() -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        await create(node, new_topic("t", assignments=[(0, [2, 1])]), new_topic("u", 1, 1))
+        await configure(node, "2", "node.drain", "leaders")
+        assert await elect(node, PREFERRED, {"t": [0]}) == {("t", 0): 0}
+        assert node.image.topics["t"].partitions[0].leader == 1
+        await configure(node, "2", "node.drain", "none")
+        assert await elect(node, PREFERRED, None) == {("t", 0): 0}, "of all, only what changes"
+        assert node.image.topics["t"].partitions[0].leader == 2
+        assert await elect(node, PREFERRED, None) == {}
+
+    run(test())
+
+
+def test_an_unclean_leader_is_elected_only_where_there_is_none() -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        await create(node, new_topic("t", assignments=[(0, [2, 3])]))
+        assert await elect(node, UNCLEAN, {"t": [0]}) == {("t", 0): ElectionNotNeededError.code}
+        node.fence(2)
+        node.fence(3)
+        code = EligibleLeadersNotAvailableError.code
+        assert await elect(node, UNCLEAN, {"t": [0]}) == {("t", 0): code}
+        assert await elect(node, UNCLEAN, None) == {("t", 0): code}
+        node.unfence(2)  # was not in sync when the last one went
+        assert not node.image.topics["t"].partitions[0].has_leader
+        assert await elect(node, UNCLEAN, {"t": [0]}) == {("t", 0): 0}
+        assert node.image.topics["t"].partitions[0].leader == 2
+
+    run(test())
+
+
+# Reassignments
+
+
+def test_a_reassignment_begins_is_listed_and_is_cancelled() -> None:
+    async def test() -> None:
+        node, _ = cluster(4)
+        await create(node, new_topic("t", assignments=[(0, [1, 2]), (1, [1, 2])]))
+        node.fence(4)
+        assert await reassign(node, "t", {0: [4, 1]}) == {0: 0}
+        listed = await under_way(node)
+        assert list(listed) == [("t", 0)]
+        found = listed["t", 0]
+        assert sorted(found.replicas) == [1, 2, 4]
+        assert (found.adding_replicas, found.removing_replicas) == ((4,), (2,))
+        asked = [
+            {"name": "t", "partition_indexes": [1, 7]},
+            {"name": "absent", "partition_indexes": [0]},
+        ]
+        assert await under_way(node, asked) == {}
+        assert await reassign(node, "t", {0: None, 1: None}) == {
+            0: 0,
+            1: NoReassignmentInProgressError.code,
+        }
+        assert await under_way(node) == {}
+        assert node.image.topics["t"].partitions[0].replicas == (1, 2)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "replicas", "code"),
+    [
+        ("absent", 0, [1], UnknownTopicOrPartitionError.code),
+        ("t", 5, [1], UnknownTopicOrPartitionError.code),
+        ("t", -1, [1], UnknownTopicOrPartitionError.code),
+        ("t", 0, [], InvalidReplicaAssignmentError.code),
+        ("t", 0, [1, 9], InvalidReplicaAssignmentError.code),
+        ("t", 0, [1, 1], InvalidReplicaAssignmentError.code),
+        ("t", 0, [-1], InvalidReplicaAssignmentError.code),
+        ("absent", 0, None, UnknownTopicOrPartitionError.code),
+        ("t", 0, None, NoReassignmentInProgressError.code),
+    ],
+)
+def test_reassignments_that_cannot_be(
+    name: str, number: int, replicas: list[int] | None, code: int
+) -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        await create(node, new_topic("t", assignments=[(0, [1, 2])]))
+        assert await reassign(node, name, {number: replicas}) == {number: code}
+        assert len(node.commands) == 1
+
+    run(test())
+
+
+def test_the_number_of_replicas_can_be_held() -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        await create(node, new_topic("t", assignments=[(0, [1, 2])]))
+        wanted: dict[int, Sequence[int] | None] = {0: [1, 2, 3]}
+        held = await reassign(node, "t", wanted, allow_replication_factor_change=False)
+        assert held == {0: InvalidReplicationFactorError.code}
+        assert await reassign(node, "t", wanted) == {0: 0}
+
+    run(test())

@@ -1,0 +1,155 @@
+"""The metadata store on files that are torn, cut, damaged, missing or another's."""
+
+import asyncio
+import errno
+
+import pytest
+
+from dlogd.metadata import journal
+from dlogd.metadata.archive import MetadataCorruptError
+from dlogd.storage.checkpoint import METADATA_VERSION
+from tests.fakes.faults import DiskFault
+from tests.fakes.metadata_host import JOURNAL_0, PATH, Host, create, filled, propose, run
+
+
+def test_a_torn_end_is_cut_wherever_it_is_torn() -> None:
+    async def scenario() -> None:
+        host = Host()
+        before = (await filled(host, 2)).image
+        start = len(host.data())
+        store = await host.reopen()
+        sealed = len(host.data())
+        assert sealed > start
+        await propose(store, create(9))
+        host.machine.crash()
+        whole = host.data()
+        for end in range(sealed, len(whole)):
+            for tail in (b"", bytes(50), b"\xff" * 7, whole[sealed:][:4] * 3):
+                if (whole[:end] + tail).startswith(whole):
+                    continue
+                host.machine.crash()
+                host.replace(whole[:end] + tail)
+                assert (await host.open()).image == before
+        host.machine.crash()
+        host.replace(whole + bytes(100))
+        assert "t9" in (await host.open()).image.topics
+
+    run(scenario)
+
+
+def test_damage_in_the_middle_is_refused_wherever_it_is() -> None:
+    async def scenario() -> None:
+        host = Host()
+        await (await filled(host, 2)).close()
+        whole = host.data()
+        last = len(whole) - len(journal.encode_frame(0, 1, ()))
+        for position in range(last):
+            damaged = bytearray(whole)
+            damaged[position] ^= 0x20
+            host.machine.crash()
+            host.replace(bytes(damaged))
+            with pytest.raises(MetadataCorruptError, match="nothing was changed"):
+                await host.open()
+            host.machine.crash()
+            assert host.data() == bytes(damaged)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_journal_that_was_cut_is_no_torn_end(
+    orderly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All frames before the cut are whole: only the version noted elsewhere tells."""
+    monkeypatch.setattr("dlogd.metadata.store.NOTE_INTERVAL_S", 0.001)
+
+    async def scenario() -> None:
+        host = Host()
+        store = await filled(host)
+        version = store.image.version
+        if orderly:
+            await store.close()
+        else:
+            await asyncio.sleep(0.05)
+        host.machine.crash()
+        whole = host.data()
+        frames = journal.decode(whole).frames
+        end = whole.rindex(journal.FRAME_MAGIC)
+        while frames and frames[-1].next_version > version:
+            shorter = whole[:end]
+            frames, end = journal.decode(shorter).frames, shorter.rindex(journal.FRAME_MAGIC)
+        for data in (shorter, shorter + whole[len(shorter) : len(shorter) + 9]):
+            host.replace(data)
+            with pytest.raises(MetadataCorruptError, match=f"version {version} was reached"):
+                await host.reopen()
+            assert host.data() == data, "nothing was changed"
+        host.machine.crash()
+        host.machine.boot().open_directory(PATH).unlink(JOURNAL_0)
+        with pytest.raises(MetadataCorruptError, match=f"version {version} was reached"):
+            await host.reopen()
+        host.replace(whole)
+        assert (await host.reopen()).image.version == version
+
+    run(scenario)
+
+
+def test_a_damaged_or_missing_note_does_not_stop_a_start() -> None:
+    async def scenario() -> None:
+        host = Host()
+        store = await filled(host)
+        await store.close()
+        host.replace(b"nonsense", METADATA_VERSION)
+        assert (await host.reopen()).image.version == store.image.version
+        host.machine.disks["/data"].faults.append(
+            DiskFault(("create",), errno.ENOSPC, path_part=METADATA_VERSION)
+        )
+        host.machine.boot().open_directory(PATH).unlink(METADATA_VERSION)
+        again = await host.reopen()
+        assert again.image.version == store.image.version
+        await again.close()
+
+    run(scenario)
+
+
+def test_missing_and_damaged_files_are_refused() -> None:
+    async def scenario() -> None:
+        host = Host()
+        host.journal_bytes_max = 300
+        await filled(host, 20)
+        snapshot_name = next(name for name in host.names() if name.endswith(".snapshot"))
+        journal_name = snapshot_name.replace("snapshot", "journal")
+        host.machine.crash()
+        good = {name: host.data(name) for name in (snapshot_name, journal_name)}
+        for position in range(0, len(good[snapshot_name]), 7):
+            damaged = bytearray(good[snapshot_name])
+            damaged[position] ^= 1
+            host.replace(bytes(damaged), snapshot_name)
+            with pytest.raises(MetadataCorruptError, match="no whole snapshot"):
+                await host.reopen()
+            host.machine.crash()
+        host.replace(good[snapshot_name], snapshot_name)
+        directory = host.machine.boot().open_directory(PATH)
+        for name, message in ((snapshot_name, "snapshot is missing"), (journal_name, "is missing")):
+            directory.unlink(name)
+            directory.sync()
+            with pytest.raises(MetadataCorruptError, match=message):
+                await host.reopen()
+            host.machine.crash()
+            directory = host.machine.boot().open_directory(PATH)
+            host.replace(good[name], name)
+        await host.reopen()
+
+    run(scenario)
+
+
+def test_a_journal_of_another_place_is_refused() -> None:
+    async def scenario() -> None:
+        host = Host()
+        await filled(host)
+        host.machine.crash()
+        whole = host.data()
+        host.replace(whole, JOURNAL_0.replace("000.", "002."))
+        with pytest.raises(MetadataCorruptError, match="continues from version 0"):
+            await host.open()
+
+    run(scenario)
