@@ -96,6 +96,16 @@ def unsendable(rows: TopicRows, place: str, error: Exception) -> SparkSourceErro
     )
 
 
+def replay_failed(place: str, error: Exception) -> SparkSourceError:
+    """Return what is raised when a task of a replay cannot write, or look at what is there."""
+    cause = error.__cause__
+    return SparkSourceError(
+        "DLOG_WRITE_FAILED",
+        f"{place}: {type(error).__name__}: {error}{_said(cause)}.",
+        _cure(cause if cause is not None else error),
+    )
+
+
 def _said(error: BaseException | None) -> str:
     """Return the error by its name on the wire."""
     if error is None:
