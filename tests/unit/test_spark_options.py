@@ -129,6 +129,7 @@ def test_a_cluster_must_be_named() -> None:
         ({"maxOffsetsPerTrigger": "many"}, "a whole number"),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "is higher than"),
         ({"maxTriggerDelay": "soon"}, "a duration"),
+        ({"maxTriggerDelay": "9" * 5000}, "a duration"),
         ({"failOnDataLoss": "perhaps"}, "true or false"),
         ({"kafka__isolation__level": "serializable"}, "read_uncommitted or read_committed"),
         ({"kafka__client__id": "x" * 40_000}, r"kafka.client.id is 'x{20}.*at most 32767 bytes"),

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
@@ -195,7 +196,7 @@ class _Run:
         folder = self._archive.folder
         try:
             there = count_rows(self._spark, folder, [f"{staged.path}/{each}" for each in files])
-        except PySparkException:
+        except (PySparkException, Py4JError):
             if self._archive.load(staged.batch) is not None:
                 raise _Lost from None  # whoever was first has cleaned up
             raise
