@@ -13,7 +13,8 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("too young", r"No offset matched from request|DLOG_NO_OFFSET_FOR_TIMESTAMP"),
     (
         "other partitions",
-        r"must specify all TopicPartitions|(START|TIMESTAMP)_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+        r"must specify all TopicPartitions|offsets don't match what are assigned|"
+        r"(START|TIMESTAMP)_OFFSET_DOES_NOT_MATCH_ASSIGNED",
     ),
     ("start behind end", r"START_OFFSET_GREATER_THAN_END_OFFSET|start offset \S+ is greater than"),
     ("null topic", r"null topic present in the data|KAFKA_NULL_TOPIC_IN_DATA"),

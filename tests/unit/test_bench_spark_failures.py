@@ -25,6 +25,12 @@ from bench.load.spark_failures import kind_of, telling
             "other partitions",
         ),
         (
+            "KafkaIllegalStateException: Partitions specified for Kafka start offsets don't match "
+            "what are assigned. Maybe topic partitions are created",
+            "[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED] If startingOffsets ...",
+            "other partitions",
+        ),
+        (
             "The specified start offset 9 is greater than the end offset 3 for topic t.",
             "[UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] The specified start offset 9 ...",
             "start behind end",
