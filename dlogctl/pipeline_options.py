@@ -19,6 +19,8 @@ from dlogctl.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_PORT_MAX = 65_535
+
 
 def take_pairs(
     _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
@@ -37,7 +39,7 @@ def take_address(
     if text is None:
         return None
     host, _, port = text.rpartition(":")
-    if not re.fullmatch(r"\d{1,5}", port):
+    if not re.fullmatch(r"\d{1,5}", port) or int(port) > _PORT_MAX:
         raise click.BadParameter(f"{text!r} is not HOST:PORT")
     return host or "127.0.0.1", int(port)
 

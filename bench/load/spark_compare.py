@@ -18,13 +18,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.load.spark_cases import BATCHES, STREAMS, WRITES, Case, Write
+from bench.load.spark_failures import kind_of, telling
 from dlog.client.admin import NewTopic
 from dlog.client.blocking import Admin
 
 SOURCES = ("kafka", "dlog")
+SAME, BOTH_REFUSE, DIFFERS = "same", "both refuse", "differs"
 RECORDS = 40
 _CLASS = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
-_OFTEN = {"PYTHON_DATA_SOURCE_ERROR", "STREAM_FAILED", "TASK_WRITE_FAILED", "INTERNAL_ERROR"}
+_OFTEN = {
+    *("PYTHON_DATA_SOURCE_ERROR", "PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR"),
+    *("STREAM_FAILED", "TASK_WRITE_FAILED", "INTERNAL_ERROR"),
+}
 
 Outcome = dict[str, Any]
 
@@ -32,9 +37,11 @@ Outcome = dict[str, Any]
 def _error(error: BaseException) -> Outcome:
     text = str(error)
     names = [name for name in _CLASS.findall(text) if name not in _OFTEN]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line for line in lines if "Error" in line or "Exception" in line or "[" in line]
-    return {"error": names[0] if names else "", "text": (said or lines or [""])[-1][:300]}
+    return {
+        "error": names[0] if names else "",
+        "text": telling(text)[:300],
+        "kind": kind_of(text),
+    }
 
 
 def _attempt(work: Callable[[], Outcome]) -> Outcome:
@@ -128,10 +135,17 @@ class Comparison:
         return _attempt(work)
 
 
-def _is_same(case: Case | Write, theirs: Outcome, ours: Outcome) -> bool:
-    if case.fails:
-        return "error" in theirs and "error" in ours
-    return theirs == ours and "error" not in theirs
+def verdict(case: Case | Write, theirs: Outcome, ours: Outcome) -> str:
+    """Return SAME, BOTH_REFUSE or DIFFERS.
+
+    What is to fail is the same when it fails in the same way; else both refuse it, each with words
+    of its own, which somebody has to read.
+    """
+    if not case.fails:
+        return SAME if theirs == ours and "error" not in theirs else DIFFERS
+    if "error" not in theirs or "error" not in ours:
+        return DIFFERS
+    return SAME if theirs["kind"] and theirs["kind"] == ours["kind"] else BOTH_REFUSE
 
 
 def _short(outcome: Outcome) -> str:
@@ -167,15 +181,16 @@ def _compare(comparison: Comparison, only: str) -> Iterator[dict[str, Any]]:
             if only not in f"{kind}: {case.name}":
                 continue
             theirs, ours = (do(source, case) for source in SOURCES)
-            same = _is_same(case, theirs, ours)
+            found = verdict(case, theirs, ours)
             yield {
                 "kind": kind,
                 "name": case.name,
                 "theirs": _short(theirs),
                 "ours": _short(ours),
-                "same": same,
+                "verdict": found,
+                "failure": theirs.get("kind", "") if found == SAME else "",
                 "intended": case.intended,
-                "difference": "" if same else _difference(theirs, ours),
+                "difference": _difference(theirs, ours) if found == DIFFERS else "",
             }
 
 

@@ -24,6 +24,8 @@ LOOKUP_DEADLINE_S = 60.0
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 PARTITION_BYTES_MAX = 8 * 1024 * 1024
+CLIENT_ID_BYTES_MAX = 2**15 - 1
+"""The protocol has 16 bits for its length."""
 
 UNDERSTOOD = frozenset(
     {
@@ -63,7 +65,7 @@ def client_settings(options: Options) -> ClientSettings:
     )
     return ClientSettings(
         bootstrap=_bootstrap(options),
-        client_id=options.get("kafka.client.id") or options.get("groupidprefix") or "dlog-spark",
+        client_id=_client_id(options),
         tls=_tls(options),
         connect_timeout_s=milliseconds(
             options, "kafka.socket.connection.setup.timeout.ms", CONNECT_TIMEOUT_S
@@ -75,6 +77,15 @@ def client_settings(options: Options) -> ClientSettings:
         rack=options.get("kafka.client.rack") or None,
         partition_bytes_max=partition_bytes_max or PARTITION_BYTES_MAX,
     )
+
+
+def _client_id(options: Options) -> str:
+    name = "kafka.client.id" if options.get("kafka.client.id") else "groupIdPrefix"
+    text = options.get(name.lower()) or "dlog-spark"
+    if len(text.encode(errors="surrogatepass")) > CLIENT_ID_BYTES_MAX:
+        shown = f"{text[:20]}... ({len(text)} letters)"
+        raise wrong_value(name, shown, f"a name of at most {CLIENT_ID_BYTES_MAX} bytes")
+    return text
 
 
 def _bootstrap(options: Options) -> str:

@@ -83,9 +83,10 @@ class Lookup:
             raise
         except DlogError as error:
             is_away = isinstance(error, TransportError)
+            name = f"{error.name}: " if isinstance(error, WireError) else ""
             raise SparkSourceError(
                 "DLOG_CLUSTER_UNREACHABLE" if is_away else "DLOG_LOOKUP_FAILED",
-                f"Asked {self._settings.bootstrap} for {what}: {error}.",
+                f"Asked {self._settings.bootstrap} for {what}: {name}{error}.",
                 "Check kafka.bootstrap.servers, the network, the nodes, and whether both sides"
                 " speak TLS, or none (dlog.tls)."
                 if is_away

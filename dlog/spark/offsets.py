@@ -5,6 +5,7 @@ read. Partitions are in order always: Spark compares offsets as strings.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ JsonOffsets = dict[str, dict[str, int]]
 
 OFFSET_MAX = 2**63 - 1
 PARTITION_MAX = 2**31 - 1
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_SHOWN = 400  # so many letters of a text are in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def _numbers(option: str, text: str, example: str, least: int) -> dict[TopicPart
                 raise OptionError(
                     "DLOG_OPTION_VALUE",
                     f"{option} has {number} for {topic}-{partition}.",
-                    f"It is at least {least}.",
+                    f"It is at least {least}, and at most {OFFSET_MAX}.",
                 )
             found[_partition(option, text, example, topic, partition)] = number
     return dict(sorted(found.items()))
@@ -100,7 +103,7 @@ def _numbers(option: str, text: str, example: str, least: int) -> dict[TopicPart
 def _object(option: str, text: str, example: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _wrong(option, text, example) from error
     if not isinstance(found, dict):
         raise _wrong(option, text, example)
@@ -118,13 +121,18 @@ def _integer(option: str, text: str, example: str, value: object) -> int:
     """Return a whole number, also of a string, as Spark's reader of JSON takes it."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, str) and value.strip().removeprefix("-").isdecimal():
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         return int(value)
     raise _wrong(option, text, example)
 
 
 def _wrong(option: str, text: str, example: str) -> OptionError:
-    return OptionError("DLOG_OPTION_VALUE", f"{option}: expected e.g. {example}, got {text}.", "")
+    message = f"{option}: expected e.g. {example}, got {_shown(text)}."
+    return OptionError("DLOG_OPTION_VALUE", message, "")
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def to_json(offsets: PartitionOffsets) -> JsonOffsets:
@@ -137,13 +145,23 @@ def to_json(offsets: PartitionOffsets) -> JsonOffsets:
 
 def from_json(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
     """Return what a checkpoint holds; raises OptionError for what is no offset of ours."""
-    found = parse_offsets("the checkpoint", json.dumps(offsets))
-    for key, offset in found.items():
-        if offset < 0:
-            raise OptionError(
-                "DLOG_CHECKPOINT", f"The checkpoint has {offset} for {key}.", "It was not ours."
-            )
+    text = json.dumps(offsets)
+    try:
+        found = parse_offsets("the checkpoint", text)
+    except OptionError as error:
+        raise _no_checkpoint(text) from error
+    if any(offset < 0 for offset in found.values()):
+        raise _no_checkpoint(text)
     return found
+
+
+def _no_checkpoint(text: str) -> OptionError:
+    return OptionError(
+        "DLOG_CHECKPOINT",
+        f"The checkpoint has {_shown(text)} where offsets of this source should be.",
+        "It is of another query or was damaged: begin with a new checkpointLocation, and with "
+        "startingOffsets where the old query was.",
+    )
 
 
 def describe(offsets: PartitionOffsets) -> str:

@@ -23,7 +23,7 @@ _UNITS_S = {
     "d": 86400.0,
     "": 1e-3,
 }
-_DURATION = re.compile(r"([0-9]+)([a-z]*)")
+_DURATION = re.compile(r"([0-9]{1,19})([a-z]*)")
 
 
 def lowered(options: Options) -> dict[str, str]:

@@ -67,6 +67,7 @@ def _cut(whole: OffsetRange, count: int) -> Sequence[OffsetRange]:
     """Return `whole` in at most `count` parts, nearly equal, none of them empty."""
     parts = []
     start = whole.start_offset
+    count = min(count, len(whole))
     for index in range(count):
         # The last one takes what rounding left over.
         end = start + (whole.end_offset - start) // (count - index)

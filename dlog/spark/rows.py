@@ -5,6 +5,7 @@ any order is made, and only what is asked for. `dlog.spark.task` reads what goes
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +14,14 @@ from dlog.batch.columns import Columns, HeaderColumn, decode_run
 from dlog.batch.decoding import bounds, open_in_runs
 from dlog.batch.open_batch import ColumnSet
 from dlog.checksum import Buffer
-from dlog.spark.errors import OptionError
+from dlog.spark.errors import OptionError, SparkSourceError
 
 BATCH_BYTES_ENOUGH = 1024 * 1024
 """A record batch has about that: fewer cost more per record, more are slower to hand to the JVM."""
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 _US_PER_MS = 1000
+_TIMESTAMP_MS_MAX = (2**63 - 1) // _US_PER_MS  # more microseconds are no timestamp of Spark
 
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 COLUMN_TYPES: dict[str, pa.DataType] = {
@@ -69,7 +71,8 @@ class RowMaker:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records of whole, checked batches with offsets in [start, end).
 
-        Raises CorruptMessageError and UnsupportedCompressionTypeError, which name the offset.
+        Raises CorruptMessageError and UnsupportedCompressionTypeError, which name the offset, and
+        SparkSourceError for a timestamp that Spark cannot have.
         """
         wanted = bounds(start_offset, end_offset, None, None)
         for run in open_in_runs(buffers, wanted, BATCH_BYTES_ENOUGH, verify_crc=False):
@@ -87,18 +90,39 @@ class RowMaker:
             "topic": lambda: self._topic.rows(rows),
             "partition": lambda: self._partition.rows(rows),
             "offset": lambda: _int64s(columns.offset_data, rows, pa.int64()),
-            "timestamp": lambda: _microseconds(columns),
+            "timestamp": lambda: self._microseconds(columns),
             "timestampType": lambda: self._types[timestamp_type].rows(rows),
             "headers": lambda: _headers(columns.headers, rows),
         }
         arrays = [make[name]() for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
+    def _microseconds(self, columns: Columns) -> pa.Array:
+        times = columns.timestamps_ms
+        if times.max() > _TIMESTAMP_MS_MAX or times.min() < -_TIMESTAMP_MS_MAX:
+            self._raise_impossible(columns)
+        return _int64s((times * _US_PER_MS).data, len(times), COLUMN_TYPES["timestamp"])
+
+    def _raise_impossible(self, columns: Columns) -> NoReturn:
+        """Raise about the first of these timestamps that does not fit, as Kafka's source would."""
+        times = columns.timestamps_ms
+        outside = (times > _TIMESTAMP_MS_MAX) | (times < -_TIMESTAMP_MS_MAX)
+        at = int(np.flatnonzero(outside)[0])
+        offset = np.frombuffer(columns.offset_data, np.int64)[at]
+        raise SparkSourceError(
+            "DLOG_TIMESTAMP",
+            f"The record at offset {offset} of {self._topic.value}-{self._partition.value} has the "
+            f"timestamp {times[at]} ms, which is more than Spark's timestamps can hold.",
+            "Name the columns that you need in .schema(...), without timestamp, or leave the "
+            "record out by offsets.",
+        )
+
 
 class _Constant:
     """A column of one value: made once for the longest batch, shorter ones are parts of it."""
 
     def __init__(self, value: object, kind: pa.DataType) -> None:
+        self.value = value
         self._scalar = pa.scalar(value, kind)
         self._array = pa.repeat(self._scalar, 0)
 
@@ -126,11 +150,6 @@ def _check(field: pa.Field) -> None:
 
 def _int64s(data: Buffer, rows: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(data)], 0)
-
-
-def _microseconds(columns: Columns) -> pa.Array:
-    times = columns.timestamps_ms * _US_PER_MS
-    return _int64s(times.data, len(times), COLUMN_TYPES["timestamp"])
 
 
 def _headers(headers: HeaderColumn | None, rows: int) -> pa.Array:

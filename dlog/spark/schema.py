@@ -37,6 +37,7 @@ COLUMNS: dict[str, DataType] = {
     ),
 }
 """In the order of Spark's Kafka source."""
+_MAY_BE_NULL = ("key", "value", HEADERS)
 
 
 def source_schema(include_headers: bool) -> StructType:
@@ -61,6 +62,12 @@ def check_schema(schema: StructType) -> None:
                 "DLOG_SCHEMA",
                 f"The schema has {field.name} {field.dataType.simpleString()}.",
                 f"It may have these columns, each once and in any order: {columns}.",
+            )
+        if field.name in _MAY_BE_NULL and not field.nullable:
+            raise OptionError(
+                "DLOG_SCHEMA",
+                f"The schema has {field.name} as not null.",
+                "A record may have none: leave that out, and filter behind the source.",
             )
 
 

@@ -8,8 +8,9 @@ import pyarrow
 from dlog.client.futures import DeliveryError, RefusedError
 from dlog.errors import (
     ClusterAuthorizationFailedError,
-    DlogError,
     InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTopicError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     PolicyViolationError,
@@ -25,7 +26,7 @@ from dlog.spark.sink_rows import TopicRows
 
 _KEY_BYTES_SHOWN = 40
 
-_CURES: tuple[tuple[tuple[type[DlogError], ...], str], ...] = (
+_CURES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     (
         (RecordTooLargeError, RecordListTooLargeError),
         "Raise the topic's max.message.bytes (and kafka.buffer.memory), or make it smaller.",
@@ -43,12 +44,20 @@ _CURES: tuple[tuple[tuple[type[DlogError], ...], str], ...] = (
         "Bring the missing nodes back; the topic wants more replicas in sync than there are.",
     ),
     (
-        (InvalidRecordError, PolicyViolationError),
+        (InvalidTopicError,),
+        "Correct the option or the column topic: a name has letters, digits, '.', '_' and '-'.",
+    ),
+    (
+        (InvalidRecordError, InvalidTimestampError, PolicyViolationError),
         "The topic does not take such records: see its configs.",
     ),
     (
         (TransportError,),
         "See that the executors reach the nodes, and the nodes' logs.",
+    ),
+    (
+        (ValueError,),
+        "Such rows cannot be written: correct them, or filter them out.",
     ),
 )
 _OTHER_CURE = "See the nodes' logs. A repetition of the batch writes what is missing."
@@ -84,6 +93,16 @@ def unsendable(rows: TopicRows, place: str, error: Exception) -> SparkSourceErro
         f"{place}: {rows.rows.num_rows} records for topic {rows.topic} could not be sent"
         f"{_said(error)}.",
         _cure(error),
+    )
+
+
+def replay_failed(place: str, error: Exception) -> SparkSourceError:
+    """Return what is raised when a task of a replay cannot write, or look at what is there."""
+    cause = error.__cause__
+    return SparkSourceError(
+        "DLOG_WRITE_FAILED",
+        f"{place}: {type(error).__name__}: {error}{_said(cause)}.",
+        _cure(cause if cause is not None else error),
     )
 
 

@@ -21,7 +21,13 @@ from dlog.client.loop_thread import LoopThread
 from dlog.client.positions import Packed
 from dlog.client.range_reader import RangeReader
 from dlog.client.retry import RetryPolicy
-from dlog.errors import DlogError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from dlog.errors import (
+    CorruptMessageError,
+    DlogError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    UnsupportedCompressionTypeError,
+)
 from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.ranges import OffsetRange
 from dlog.spark.rows import RowMaker
@@ -58,8 +64,20 @@ def read_range(
         return
     with contextlib.closing(_packed(settings, wanted, fail_on_data_loss)) as found:
         for packed in found:
-            yield from rows.make(packed.views, packed.start_offset, wanted.end_offset)
+            yield from _made(rows, packed, wanted)
     _settle_worker()
+
+
+def _made(rows: RowMaker, packed: Packed, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from rows.make(packed.views, packed.start_offset, wanted.end_offset)
+    except (CorruptMessageError, UnsupportedCompressionTypeError) as error:
+        raise SparkSourceError(
+            "DLOG_READ_FAILED",
+            f"{_name(wanted)} could not be read: {type(error).__name__}: {error}.",
+            "The checksum is right, so a producer wrote what are no records: read what is before"
+            " and behind that batch (startingOffsets, endingOffsets), or delete it.",
+        ) from error
 
 
 @cache

@@ -33,10 +33,14 @@ class Place(NamedTuple):
 def parse_place(text: str, topic: str | None) -> Place:
     """Parse one side; raise click.UsageError."""
     if text.startswith(ARCHIVE):
+        if text == ARCHIVE:
+            raise click.UsageError(f"{text} names no folder: a place is {FORMS}")
         if topic is None:
             raise click.UsageError(f"{text}: which topic of it? Name it with --topic")
         return Place(topic, "", text.removeprefix(ARCHIVE))
     name, _, bootstrap = text.partition("@")
+    if not name:
+        raise click.UsageError(f"{text!r} names no topic: a place is {FORMS}")
     return Place(name, bootstrap, "")
 
 

@@ -1,10 +1,14 @@
 """Planning of Spark reads: no record is lost, and none comes twice, however ranges are cut."""
 
 import json
+import time
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlog.spark.errors import OptionError
 from dlog.spark.limits import backlog, limit_bytes, limit_offsets
 from dlog.spark.offsets import from_json, parse_offsets, parse_partitions, to_json
 from dlog.spark.ranges import OffsetRange, split_ranges
@@ -61,6 +65,16 @@ def test_small_limits_of_records_are_kept(size: int, max_records: int, min_parti
     tasks = split_ranges([whole], min_partitions=min_partitions, max_records=max_records)
     assert all(0 < len(task) <= max_records for task in tasks)
     assert covered(tasks) == {0: [(3, 3 + size)]}
+
+
+def test_wishes_beyond_all_measure_give_a_task_for_each_offset() -> None:
+    whole = OffsetRange(topic="t", partition=0, start_offset=3, end_offset=103)
+    started_s = time.monotonic()
+    tasks = split_ranges([whole], min_partitions=2**31 - 1)
+    assert [(each.start_offset, each.end_offset) for each in tasks] == [
+        (offset, offset + 1) for offset in range(3, 103)
+    ]
+    assert time.monotonic() - started_s < 5
 
 
 @given(RANGES, st.integers(1, 64))
@@ -121,6 +135,15 @@ def test_offsets_survive_a_checkpoint_and_are_always_written_alike(
     assert from_json(json.loads(written)) == offsets
     assert json.dumps(to_json(dict(reversed(offsets.items())))) == written
     assert parse_offsets("startingOffsets", written) == offsets
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [17, None, [1], {"logOffset": 3}, {"t": {"0": "x"}}, {"t": {"0": -1}}, {"t": {"0": -7}}],
+)
+def test_what_is_no_offset_of_ours_in_a_checkpoint_is_told(offsets: Any) -> None:
+    with pytest.raises(OptionError, match=r"\[DLOG_CHECKPOINT\] .* a new checkpointLocation"):
+        from_json(offsets)
 
 
 @given(st.dictionaries(PARTITIONS, OFFSETS))

@@ -10,6 +10,7 @@ from dlog.spark.pipelines.archive import archive
 from dlog.spark.pipelines.folders import HadoopFolder, LocalFolder
 from dlog.spark.pipelines.jobs import JobFrame, run_every
 from dlog.spark.pipelines.manifest import DamagedArchiveError
+from dlog.spark.pipelines.sides import ArchiveSide
 from dlog.spark.pipelines.storing import Archive
 from tests.spark.archives import (
     Watch,
@@ -108,6 +109,34 @@ def test_an_archive_on_a_file_system_of_hadoop(
     with pytest.raises(Died):
         archive(spark, job, Watch("sealed", 0, die))
     archive(spark, job, other)
+    assert_same(rows_of_archive(tmp_path / "a"), rows_of_topic(spark, log))
+
+
+@pytest.mark.parametrize("name", ["with space", "größe 100%", "a[b]{c,d}*?#"])
+def test_a_folder_may_have_any_name(
+    spark: SparkSession, log: Log, tmp_path: Path, name: str
+) -> None:
+    make_topic(log, 30)
+    archive(spark, job_of(log, str(tmp_path / name)))
+    fill(log, 10)
+    archive(spark, job_of(log, f"file://{tmp_path}/{name}"))
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert_same(rows_of_archive(tmp_path / name), rows_of_topic(spark, log))
+    side = ArchiveSide(spark, str(tmp_path / name), log.topic)
+    assert side.records({0: (0, 40), 1: (0, 40)}).count() == 80
+
+
+def test_files_that_are_elsewhere_are_missed(spark: SparkSession, log: Log, tmp_path: Path) -> None:
+    make_topic(log, 30)
+
+    def lose() -> None:
+        # As on a cluster whose hosts have a folder each: a task's file is on another one.
+        next((tmp_path / "a" / "_staging").rglob("*.parquet")).unlink()
+
+    with pytest.raises(DamagedArchiveError, match=r"Of the 60 records of batch 0 only .*the same"):
+        archive(spark, job_of(log, tmp_path / "a"), Watch("written", 0, lose))
+    assert manifests(tmp_path / "a").all() == [] and rows_of_archive(tmp_path / "a") == []
+    archive(spark, job_of(log, tmp_path / "a"))
     assert_same(rows_of_archive(tmp_path / "a"), rows_of_topic(spark, log))
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import pyspark
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from dlog.spark.pipelines.delays import delays, delays_by_hour_of_day
 from dlogctl.__main__ import main
-from examples.spark.decoding import CONFLUENT_HEAD, decode_json
+from examples.spark.decoding import CONFLUENT_HEAD, decode_json, decode_protobuf
 from examples.spark.delays_stream import start
 from scripts.delays import Answer, agrees, draw, lines, table_of
 from scripts.flights import Event
@@ -165,6 +166,20 @@ def _jar(artifact: str) -> Path:
     return jar
 
 
+def _run(program: str, *arguments: str) -> Any:
+    """Run a program in a process of its own; return the JSON in its last line."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, **environment_of_workers()},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
 def test_avro_values_become_columns_with_sparks_jar(log: Log) -> None:
     fields = [{"name": "a", "type": "int"}, {"name": "b", "type": "string"}]
     schema = json.dumps({"type": "record", "name": "r", "fields": fields})
@@ -173,18 +188,69 @@ def test_avro_values_become_columns_with_sparks_jar(log: Log) -> None:
     # Zigzag 1 is 2, and a string is its length and its bytes.
     log.write(0, [head + b"\x02\x02x", head + b"\x03\x04yz", head + b"\xff"])
     jar = str(_jar(AVRO))
-    done = subprocess.run(
-        [sys.executable, "-c", AVRO_PROGRAM, log.bootstrap, log.topic, jar, schema,
-         str(CONFLUENT_HEAD)],
-        env={**os.environ, **environment_of_workers()},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PROCESS_S,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.strip().splitlines()[-1])
+    found = _run(AVRO_PROGRAM, log.bootstrap, log.topic, jar, schema, str(CONFLUENT_HEAD))
     assert found == [[0, 1, "x"], [1, -2, "yz"], [2, None, None]]
+
+
+PROTOBUF_PROGRAM = """
+import json, sys
+from examples.spark.decoding import decode_protobuf
+from dlog.spark.pipelines.session import running_session
+bootstrap, topic, jar, descriptor = sys.argv[1:]
+conf = {"spark.jars": jar, "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g"}
+with running_session("protobuf", master="local[1]", conf=conf) as spark:
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    records = spark.read.format("dlog").options(**options).load()
+    rows = decode_protobuf(records, "r", bytes.fromhex(descriptor)).sort("offset").collect()
+    print(json.dumps([[row["offset"], row["a"], row["b"]] for row in rows]))
+"""
+
+
+def _part(number: int, data: bytes | int) -> bytes:
+    """Return a field of a Protobuf message: bytes, or a small number."""
+    if isinstance(data, int):
+        return bytes([number << 3, data])
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+def _descriptor() -> bytes:
+    """Return what protoc writes of `message r { optional int32 a = 1; optional string b = 2; }`."""
+    int32, string = 5, 9
+    fields = [
+        _part(1, name) + _part(3, number) + _part(4, 1) + _part(5, kind)
+        for number, (name, kind) in enumerate(((b"a", int32), (b"b", string)), 1)
+    ]
+    message = _part(1, b"r") + b"".join(_part(2, each) for each in fields)
+    file = _part(1, b"r.proto") + _part(4, message) + _part(12, b"proto2")
+    return _part(1, file)
+
+
+def _protobuf_jar() -> Path | None:
+    """Return Spark's jar where somebody has it; Maven Central's mirrors may lack it."""
+    named = os.environ.get("DLOG_SPARK_PROTOBUF_JAR")
+    there = Path.home() / ".m2" / "repository" / "org" / "apache" / "spark"
+    found = sorted(there.glob("spark-protobuf_2.13/*/spark-protobuf_2.13-*.jar"))
+    return Path(named) if named else found[-1] if found else None
+
+
+def _write_messages(log: Log) -> None:
+    log.create(1)
+    log.write(0, [_part(1, 1) + _part(2, b"x"), _part(2, b"yz"), b"\xff"])
+
+
+def test_protobuf_values_become_columns_with_sparks_jar(log: Log) -> None:
+    jar = _protobuf_jar()
+    if jar is None:
+        pytest.skip("spark-protobuf is not at hand: DLOG_SPARK_PROTOBUF_JAR names it")
+    _write_messages(log)
+    found = _run(PROTOBUF_PROGRAM, log.bootstrap, log.topic, str(jar), _descriptor().hex())
+    assert found == [[0, 1, "x"], [1, None, "yz"], [2, None, None]]
+
+
+def test_protobuf_needs_nothing_but_the_jar(spark: SparkSession, log: Log) -> None:
+    _write_messages(log)
+    with pytest.raises(AnalysisException, match="PROTOBUF_NOT_LOADED"):
+        decode_protobuf(log.read(spark), "r", _descriptor())
 
 
 def test_a_pipeline_below_spark_submit(spark: SparkSession, log: Log, tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """Archives replayed into topics, with runs and tasks that end at every step."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow
+import pyarrow.parquet
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
@@ -13,8 +15,11 @@ from dlog.client.partitioner import partition_for_key
 from dlog.spark.errors import OptionError, SparkSourceError
 from dlog.spark.pipelines import replay_task
 from dlog.spark.pipelines.archive import archive
+from dlog.spark.pipelines.folders import LocalFolder
+from dlog.spark.pipelines.manifest import MANIFEST, DamagedArchiveError, encode
 from dlog.spark.pipelines.replay import ReplayJob, replay
 from dlog.spark.pipelines.replay_state import DisturbedReplayError
+from dlog.spark.pipelines.storing import Archive
 from dlog.spark.settings import ClientSettings
 from tests.spark.archives import Row, Watch, fill, job_of, make_topic, rows_of_topic
 from tests.spark.log import Log
@@ -226,6 +231,42 @@ def test_a_replay_keeps_to_what_it_began_with(
     narrow.create(1)
     with pytest.raises(OptionError, match="archived with 2 partitions"):
         replay(spark, replay_of(log, tmp_path, narrow))
+
+
+def test_what_is_not_whole_is_not_replayed(
+    spark: SparkSession, log: Log, target: Log, tmp_path: Path
+) -> None:
+    make_topic(log, 40)
+    archive(spark, job_of(log, tmp_path, batch_offsets=30))
+    job = replay_of(log, tmp_path, target)
+    (path, *_) = sorted((tmp_path / "batch=00000001").rglob("*.parquet"))
+    whole, table = path.read_bytes(), pyarrow.parquet.ParquetFile(path).read()
+    path.unlink()
+    with pytest.raises(DamagedArchiveError, match=f"{path.name} is missing"):
+        replay(spark, job)
+    pyarrow.parquet.write_table(table.slice(1), path, compression="zstd")
+    # Hadoop's own checksum of the file: without it nothing but the rows tells.
+    path.with_name(f".{path.name}.crc").unlink()
+    archives = Archive(LocalFolder(tmp_path))
+    said = archives.load(1)
+    assert said is not None
+    with pytest.raises(DamagedArchiveError, match=f"{path.name} has another size"):
+        replay(spark, job)
+    name = path.relative_to(tmp_path / "batch=00000001").as_posix()
+    sizes = {**said.files, name: path.stat().st_size}
+    manifest = tmp_path / "batch=00000001" / MANIFEST
+    manifest.write_bytes(encode(dataclasses.replace(said, files=sizes)))
+    with pytest.raises(DamagedArchiveError, match=r"batch=00000001 has 29 records, .* says 30"):
+        replay(spark, job)
+    # The first batch was whole, and was replayed; the rest is, once the file is back.
+    path.write_bytes(whole)
+    manifest.write_bytes(encode(said))
+    (tmp_path / "batch=00000001").rename(tmp_path / "elsewhere")
+    with pytest.raises(DamagedArchiveError, match="batch=00000001 is missing"):
+        replay(spark, job)
+    (tmp_path / "elsewhere").rename(tmp_path / "batch=00000001")
+    assert replay(spark, job).written == 50
+    assert_replayed(spark, log, target)
 
 
 def test_placing_gives_records_without_a_key_a_fixed_partition() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from dlog.spark.errors import SparkSourceError
 from dlog.spark.errors_of_install import PACKAGES
 from dlogctl import exit_codes
 from dlogctl.__main__ import main
@@ -38,12 +40,16 @@ def test_places_of_audits(text: str, topic: str | None, place: Place) -> None:
     [
         ("audit archive:/srv/a", "which topic of it? Name it with --topic"),
         ("audit archive:/srv/a archive:/srv/b", "which topic of it? Name it with --topic"),
+        ("audit archive: --topic t", "archive: names no folder: a place is TOPIC,"),
+        ("audit t archive:", "archive: names no folder"),
+        ("audit @h:9092", "'@h:9092' names no topic"),
         ("audit t --ignore offset", "'offset' is not one of"),
         ("archive t t --to /x", "name each topic once"),
         ("archive t", "Missing option '--to'"),
         ("archive t --to /x --every soon", "'soon' is no time"),
         ("archive t --to /x --conf spark.x", "'spark.x' is not KEY=VALUE"),
         ("archive t --to /x --metrics-address here", "'here' is not HOST:PORT"),
+        ("archive t --to /x --metrics-address h:99999", "'h:99999' is not HOST:PORT"),
         ("replay /x --topic t --to u --place everywhere", "'everywhere' is not one of"),
     ],
 )
@@ -111,10 +117,35 @@ SQLSTATE: 38000
             "[DLOG_SPARK_FAILED] PySparkException: [PATH_NOT_FOUND] Path does not exist: x."
             " Spark's own log says more, and dlogctl --debug.",
         ),
+        (
+            "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+            '  File "/x/y.py", line 7, in f\n    g()\npyarrow.lib.ArrowInvalid: odd\n'
+            "\nDuring handling of the above another one came:\n\n"
+            "Traceback (most recent call last):\nfoo.OddError: it is odd\n SQLSTATE: 38000",
+            "[DLOG_SPARK_FAILED] PySparkException: foo.OddError: it is odd"
+            " Spark's own log says more, and dlogctl --debug.",
+        ),
+        (
+            "An error occurred while calling None.org.x.\n: org.x.SparkException: Could not parse\n"
+            "\tat org.x",
+            "[DLOG_SPARK_FAILED] PySparkException: org.x.SparkException: Could not parse"
+            " Spark's own log says more, and dlogctl --debug.",
+        ),
     ],
 )
 def test_what_spark_says_of_a_task_is_told_in_a_line(text: str, said: str) -> None:
     assert str(module("jobs").in_words(PySparkException(text))) == said
+
+
+def test_an_error_of_the_jvm_is_told_in_a_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = module("jobs")
+
+    def failing(*_arguments: Any, **_more: Any) -> Any:
+        raise Py4JError("An error occurred while calling o1.x.\n: java.lang.Odd: oh")
+
+    monkeypatch.setattr(jobs, "running_session", failing)
+    with pytest.raises(SparkSourceError, match=r"DLOG_SPARK_FAILED. Py4JError: java.lang.Odd: oh"):
+        jobs.run(jobs.JobFrame(pipeline="audit", job="a"), lambda _session, _tell: None)
 
 
 def test_no_java_is_told_as_such() -> None:

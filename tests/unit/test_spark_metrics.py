@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dlog.spark.errors import OptionError
 from dlog.spark.pipelines.events import BatchDone, Ended, Event, Found, Phase
 from dlog.spark.pipelines.metrics import METRICS, JobMetrics, Names, exported
 from scripts.dashboard import dashboard
@@ -67,6 +68,16 @@ def test_a_file_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
     assert (found["runs_total"], found["run_failures_total"], found["running"]) == (1, 1, 0)
     assert found["findings"] == 1
     assert [each.name for each in path.parent.iterdir()] == ["archive.prom"]
+
+
+@pytest.mark.parametrize("data", [b"what is this?", b"\xff\xfe"])
+def test_a_file_of_something_else_is_named_and_left_alone(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "archive.prom"
+    path.write_bytes(data)
+    said = rf"{path} has what are no metrics.*move it away"
+    with pytest.raises(OptionError, match=said), exported(NAMES, path, None):
+        pass
+    assert path.read_bytes() == data
 
 
 def test_counts_of_other_jobs_are_not_taken_over() -> None:

@@ -129,8 +129,15 @@ def test_a_cluster_must_be_named() -> None:
         ({"maxOffsetsPerTrigger": "many"}, "a whole number"),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "is higher than"),
         ({"maxTriggerDelay": "soon"}, "a duration"),
+        ({"maxTriggerDelay": "9" * 5000}, "a duration"),
         ({"failOnDataLoss": "perhaps"}, "true or false"),
         ({"kafka__isolation__level": "serializable"}, "read_uncommitted or read_committed"),
+        ({"kafka__client__id": "x" * 40_000}, r"kafka.client.id is 'x{20}.*at most 32767 bytes"),
+        ({"groupIdPrefix": "ß" * 20_000}, "groupIdPrefix is .*at most 32767 bytes"),
+        ({"startingOffsets": "[" * 100_000}, r"expected e.g.*got \[{400}\.\.\.\.$"),
+        ({"startingOffsets": '{"t":{"0":"%s"}}' % ("9" * 5000)}, "expected e.g"),
+        ({"startingOffsets": '{"t":{"0":%s}}' % ("9" * 20)}, "at most 9223372036854775807"),
+        ({"startingOffsets": '{"t":{"%s":1}}' % ("1" * 5000)}, "expected e.g"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(options: dict[str, str], message: str) -> None:

@@ -11,7 +11,7 @@ from dlog.batch.header import patch_log_append_time
 from dlog.batch.records import Record, encode
 from dlog.compression import Codec
 from dlog.errors import CorruptMessageError
-from dlog.spark.errors import OptionError
+from dlog.spark.errors import OptionError, SparkSourceError
 from dlog.spark.rows import BATCH_BYTES_ENOUGH, COLUMN_TYPES, RowMaker
 from tests.fakes.batches import COMMIT, batch, marker
 
@@ -134,6 +134,24 @@ def test_damage_inside_a_batch_is_told() -> None:
     data[61] = 0xFF  # the length of the first record
     with pytest.raises(CorruptMessageError, match="batch at offset 4"):
         list(made([bytes(data)]))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_timestamp_that_spark_cannot_have_is_told(sign: int) -> None:
+    most = (2**63 - 1) // 1000
+    records = [
+        Record(b"k", b"v", (), 5),
+        Record(b"k", b"v", (), sign * most),
+        Record(b"k", b"v", (), sign * (most + 1)),
+    ]
+    found = rows_of(made([bytes(encode(records[:2], base_offset=7))], names=("timestamp",)))
+    assert [each["timestamp"] for each in found] == [5000, sign * most * 1000]
+    data = bytes(encode(records, base_offset=7))
+    with pytest.raises(SparkSourceError, match=rf"DLOG_TIMESTAMP.* 9 of größe-7 .*{most + 1} ms"):
+        list(made([data]))
+    # Who does not ask for it is not concerned, nor who begins behind it.
+    assert [each["offset"] for each in rows_of(made([data], names=("offset",)))] == [7, 8, 9]
+    assert len(rows_of(made([data], 7, 9))) == 2
 
 
 def test_columns_that_there_are_not() -> None:

@@ -21,11 +21,11 @@ from pyspark.sql.types import (
 )
 
 from dlog.client.futures import RefusedError, UnknownOutcomeError
-from dlog.errors import NotEnoughReplicasError
+from dlog.errors import InvalidTimestampError, InvalidTopicError, NotEnoughReplicasError
 from dlog.spark.errors import OptionError, SparkSourceError
 from dlog.spark.settings import ClientSettings
 from dlog.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
-from dlog.spark.sink_errors import FailedRows, write_failed
+from dlog.spark.sink_errors import FailedRows, unsendable, write_failed
 from dlog.spark.sink_rows import TopicRows, check_schema, rows_by_topic
 from dlog.spark.tokens import NO_BATCH, AtLeastOnce, PartitionWritten, TaskWritten, Token, token_of
 from dlog.spark.write_options import WriteOptions, parse_write_options
@@ -231,6 +231,16 @@ def test_errors_name_the_record() -> None:
     text = str(write_failed(FailedRows(sent, 0, [1]), "task 0 of q/0", unknown))
     assert "a record was perhaps written, perhaps not: t-0: late. The first" in text
     assert "row 20 of the task, no key, a value of 1 bytes" in text
+
+
+def test_a_cure_fits_what_was_wrong() -> None:
+    rows = TopicRows("a b", pa.record_batch({"value": ["a"]}), None, [0])
+    for error, cure in (
+        (InvalidTopicError("a b"), "Correct the option or the column topic"),
+        (InvalidTimestampError("too far ahead"), "The topic does not take such records"),
+        (ValueError("a header's key is null"), "correct them, or filter them out"),
+    ):
+        assert cure in str(unsendable(rows, "task 1 of q/3", error))
 
 
 def test_tokens() -> None:

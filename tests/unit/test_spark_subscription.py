@@ -76,9 +76,15 @@ def test_a_schema_may_have_some_columns_in_any_order() -> None:
         StructType([StructField("value", StringType())]),
         StructType([StructField("value", BinaryType()), StructField("value", BinaryType())]),
         StructType([StructField("headers", headers)]),
+        # Spark would take it at its word, and fall over the first record without a key.
+        StructType([StructField("key", BinaryType(), nullable=False)]),
     ):
         with pytest.raises(OptionError, match=re.escape("[DLOG_SCHEMA]")):
             check_schema(wrong)
+
+
+def test_what_is_never_null_may_be_said_to_be_so() -> None:
+    check_schema(StructType([StructField("offset", LongType(), nullable=False)]))
 
 
 def test_the_columns_are_those_that_rows_are_made_of() -> None:

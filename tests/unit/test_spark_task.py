@@ -1,6 +1,7 @@
 """A task's range against fake nodes: gaps, ends without records, topics made anew, readers kept."""
 
 import asyncio
+import struct
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -8,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from dlog.batch.header import decode_header
+from dlog.checksum import crc32c
 from dlog.errors import NotLeaderOrFollowerError, TopicAuthorizationFailedError
 from dlog.offset_specs import Isolation
 from dlog.spark import task
@@ -324,6 +326,19 @@ def test_damage_on_the_way_is_mended_and_on_the_disk_is_told() -> None:
         with pytest.raises(SparkSourceError, match=r"DLOG_READ_FAILED.*t-0 \[0, 9\).*CRC"):
             await read(servers, 0, 9)
         assert task._idle == []  # what failed is not used again
+
+    play(work)
+
+
+def test_what_a_producer_wrote_that_is_no_record_is_told_with_the_range() -> None:
+    async def work(servers: LogNodes) -> None:
+        data = bytearray(batch(9))
+        data[61] = 0xFF  # the length of the first record
+        struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+        servers.logs[0].append(bytes(data))
+        assert await read(servers, 0, 9) == list(range(9))
+        with pytest.raises(SparkSourceError, match=r"READ_FAILED.*t-0 \[3, 12\).*offset 9.*delete"):
+            await read(servers, 3, 12)
 
     play(work)
 

@@ -13,9 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
+from dlog.spark.errors import OptionError
+from dlog.spark.pipelines.archived import count_rows
 from dlog.spark.pipelines.events import BatchDone, Event, Observer, Phase, nobody
 from dlog.spark.pipelines.folders import join, open_folder
 from dlog.spark.pipelines.hashes import content_of
@@ -41,6 +45,13 @@ WRITING: Mapping[str, str] = {
 }
 """Settings of the session while files are written."""
 _DAY_MS = 86_400_000
+# They would win over the offsets that are asked for.
+_OF_TIMES = frozenset(
+    {
+        *("startingtimestamp", "startingoffsetsbytimestamp"),
+        *("endingtimestamp", "endingoffsetsbytimestamp"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +150,8 @@ class _Run:
             raise _Lost
         content = self._write_files(staged, ranges)
         self._say("written", number)
+        files = self._archive.data_files(staged)
+        self._check_written(staged, files, content.rows)
         manifest = Manifest(
             batch=number,
             owner=self._owner,
@@ -148,7 +161,7 @@ class _Run:
             ranges=tuple(ranges),
             ends=ends_after(last.ends if last else {}, origin.partitions, ranges),
             content=content,
-            files=self._archive.data_files(staged),
+            files=files,
         )
         if not self._archive.publish(staged, manifest, lambda name: self._say(name, number)):
             raise _Lost
@@ -176,6 +189,26 @@ class _Run:
         found = observation.get
         return Content(
             rows=found["rows"], record_bytes=found["record_bytes"], checksum=found["checksum"]
+        )
+
+    def _check_written(self, staged: Staged, files: Mapping[str, int], rows: int) -> None:
+        """Raise unless the files that a manifest would name have all rows that were written."""
+        folder = self._archive.folder
+        try:
+            there = count_rows(self._spark, folder, [f"{staged.path}/{each}" for each in files])
+        except (PySparkException, Py4JError):
+            if self._archive.load(staged.batch) is not None:
+                raise _Lost from None  # whoever was first has cleaned up
+            raise
+        if there == rows:
+            return
+        if self._archive.load(staged.batch) is not None:
+            raise _Lost
+        raise DamagedArchiveError(
+            f"Of the {rows} records of batch {staged.batch} only {there} are in files below "
+            f"{folder.uri}.",
+            "All hosts that run tasks must have that folder, the same one: mount it there, or "
+            "archive to HDFS or an object store. Nothing was published.",
         )
 
     def _say(self, name: str, number: int) -> None:
@@ -211,7 +244,14 @@ def read_ranges(
     ranges: Sequence[ArchivedRange],
     task_records: int,
 ) -> DataFrame:
-    """Return the records of exactly these ranges."""
+    """Return the records of exactly these ranges; raises OptionError for a source of others."""
+    for name in source:
+        if name.lower() in _OF_TIMES:
+            raise OptionError(
+                "DLOG_OPTION_CONFLICT",
+                f"Option {name} says where to read, but that is decided by the pipeline.",
+                "Leave it out.",
+            )
     partitions: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}

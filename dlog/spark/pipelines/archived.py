@@ -1,12 +1,14 @@
 """An archive as Spark reads it, by its manifests: only batches that are part of it."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
 from dlog.spark.pipelines.folders import Folder, join
 from dlog.spark.pipelines.manifest import Manifest, folder_of
 
+_OF_PATTERNS = re.compile(r"[{}\[\]*?\\]")
 HEADERS = "array<struct<key: string, value: binary>>"
 SCHEMA = (
     "key binary, value binary, partition int, offset bigint, timestamp timestamp, "
@@ -26,4 +28,15 @@ def read_batches(spark: SparkSession, folder: Folder, manifests: Sequence[Manife
     if not paths:
         return spark.createDataFrame([], SCHEMA)
     reader = spark.read.schema(SCHEMA).option("basePath", folder.uri)
-    return reader.parquet(*paths)
+    return reader.parquet(*map(_as_pattern, paths))
+
+
+def count_rows(spark: SparkSession, folder: Folder, paths: Iterable[str]) -> int:
+    """Return how many rows these files have: Parquet says that in each file's footer."""
+    named = [_as_pattern(join(folder, path)) for path in paths]
+    return spark.read.schema("offset bigint").parquet(*named).count() if named else 0
+
+
+def _as_pattern(path: str) -> str:
+    """Return what Spark reads exactly this path by: it takes paths for patterns."""
+    return _OF_PATTERNS.sub(r"\\\g<0>", path)

@@ -115,21 +115,28 @@ class _Run:
             shift, other = self.left_shifts[partition], self.right_shifts[partition]
             low = max(left.start - shift, right.start - other)
             high = min(left.end - shift, right.end - other)
-            self._note_rest(partition, shift, left, (low, high))
+            common = Span(partition, low, max(low, high))
+            ours_here = Span(partition, left.start - shift, left.end - shift)
+            theirs_here = Span(partition, right.start - other, right.end - other)
+            self._note_rest(ours_here, common, shift, "only here")
+            self._note_rest(theirs_here, common, shift, "only in the other")
             lost = [(start - shift, end - shift) for start, end in left.lost]
             lost += [(start - other, end - other) for start, end in right.lost]
             self.not_compared += [
                 Finding(partition, start + shift, end + shift, "lost before it was archived")
                 for start, end in sorted({*lost})
             ]
-            spans += without(Span(partition, low, max(low, high)), lost)
+            spans += without(common, lost)
         return spans
 
-    def _note_rest(self, partition: int, shift: int, left: Extent, common: tuple[int, int]) -> None:
-        low, high = common[0] + shift, max(common) + shift
-        for start, end in ((left.start, min(low, left.end)), (max(high, left.start), left.end)):
+    def _note_rest(self, whole: Span, common: Span, shift: int, why: str) -> None:
+        """Note what a side has before and behind what both have."""
+        before = whole.start, min(common.start, whole.end)
+        behind = max(common.end, whole.start), whole.end
+        for start, end in (before, behind):
             if start < end:
-                self.not_compared.append(Finding(partition, start, end, "only here"))
+                found = Finding(whole.partition, start + shift, end + shift, why)
+                self.not_compared.append(found)
 
     # Sums
 

@@ -6,11 +6,12 @@ Paths are relative to the root, with slashes.
 """
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cos", "cosn", "obs", "wasb", "wasbs"})
 
 
@@ -45,12 +46,22 @@ class Folder(Protocol):
 
 def open_folder(uri: str, spark: Any = None) -> Folder:
     """Return the folder of a path or URI; all but local ones need a classic Spark session."""
-    parts = urlsplit(uri)
-    if parts.scheme in ("", "file"):
-        return LocalFolder(Path(parts.path if parts.scheme else uri))
+    if _scheme(uri) in ("", "file"):
+        return LocalFolder(Path(_local_path(uri)))
     if spark is None or not hasattr(spark, "_jvm"):
         raise ValueError(f"{uri}: only local folders can be used without a classic Spark session")
     return HadoopFolder(uri, spark)
+
+
+def _scheme(uri: str) -> str:
+    found = _SCHEME.match(uri)
+    return found[1].lower() if found else ""
+
+
+def _local_path(uri: str) -> str:
+    """Return the path in a URI of scheme `file`, or the path itself: as it is, no part escaped."""
+    path = uri.partition(":")[2] if _scheme(uri) else uri
+    return "/" + path[2:].partition("/")[2] if path.startswith("//") else path
 
 
 def join(folder: Folder, path: str) -> str:
@@ -77,8 +88,10 @@ class LocalFolder:
     has_atomic_moves = True
 
     def __init__(self, root: Path) -> None:
-        self._root = root.absolute()
-        self.uri = self._root.as_uri()
+        # Hadoop takes `..` out of a path without a look at symbolic links.
+        self._root = root.resolve() if ".." in root.parts else root.absolute()
+        # Not as_uri(): in Hadoop's paths nothing is escaped.
+        self.uri = f"file://{self._root}"
 
     def names(self, path: str = "") -> list[str]:
         """Return the names in a folder, sorted; none when it is not there."""
@@ -166,7 +179,7 @@ class HadoopFolder:
 
     def __init__(self, uri: str, spark: Any) -> None:
         self.uri = uri.rstrip("/")
-        self.has_atomic_moves = urlsplit(uri).scheme not in OBJECT_STORES
+        self.has_atomic_moves = _scheme(uri) not in OBJECT_STORES
         self._hadoop = spark._jvm.org.apache.hadoop.fs
         self._jvm = spark._jvm
         self._gateway = spark.sparkContext._gateway

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -21,6 +22,8 @@ from dlog.spark.pipelines.session import running_session
 
 Result = TypeVar("Result")
 _OURS = re.compile(r"\[((?:DLOG|KAFKA|MISMATCHED|RESOLVED|UNRESOLVED)_[A-Z_.]+)\] (.+)")
+
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +55,11 @@ def running(frame: JobFrame, observe: Observer) -> Iterator[tuple[SparkSession, 
         try:
             with running_session(name, master=frame.master, conf=frame.conf) as session:
                 yield session, tell
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             raise in_words(error) from error
 
 
-def in_words(error: PySparkException) -> SparkSourceError:
+def in_words(error: Exception) -> SparkSourceError:
     """Return what is told of an error of Spark: ours, that it carries as text, or else its own."""
     text = str(error)
     ours = _OURS.search(text)
@@ -70,9 +73,21 @@ def in_words(error: PySparkException) -> SparkSourceError:
         )
     return SparkSourceError(
         "DLOG_SPARK_FAILED",
-        f"{type(error).__name__}: {text.strip().partition(chr(10))[0]}",
+        f"{type(error).__name__}: {_telling(text)}",
         "Spark's own log says more, and dlogctl --debug.",
     )
+
+
+def _telling(text: str) -> str:
+    """Return the line of a long error that says what it was."""
+    lines = [line for line in text.strip().splitlines() if line.strip()] or [""]
+    _, traceback, below = text.partition("Traceback (most recent call last):")
+    raised = _RAISED.findall(below) if traceback else []
+    if raised:
+        return str(raised[-1])
+    if lines[0].startswith("An error occurred while calling") and len(lines) > 1:
+        return lines[1].removeprefix(": ").strip()
+    return lines[0].strip()
 
 
 def run(

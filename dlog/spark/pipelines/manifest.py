@@ -144,7 +144,7 @@ def decode(data: bytes, where: str) -> Manifest:
         document = json.loads(data)
         digest = document.pop("digest")
         version = document["format"]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DamagedArchiveError(f"{where} is no manifest of an archive.") from None
     if version != FORMAT:
         raise DamagedArchiveError(
@@ -153,6 +153,15 @@ def decode(data: bytes, where: str) -> Manifest:
         )
     if digest != _digest(document):
         raise DamagedArchiveError(f"{where} is damaged: its digest does not match.")
+    try:
+        return _manifest(document)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedArchiveError(
+            f"{where} is no manifest of an archive: {type(error).__name__}: {error}."
+        ) from error
+
+
+def _manifest(document: Mapping[str, Any]) -> Manifest:
     return Manifest(
         batch=document["batch"],
         owner=document["owner"],

@@ -17,6 +17,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from dlog.spark.errors import OptionError
 from dlog.spark.pipelines.events import BatchDone, Ended, Event, Found, Phase
 
 LABELS = ("pipeline", "job")
@@ -128,6 +129,17 @@ def save(metrics: JobMetrics, path: Path) -> None:
     written.replace(path)
 
 
+def _resume(metrics: JobMetrics, path: Path) -> None:
+    try:
+        metrics.resume(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise OptionError(
+            "DLOG_OPTION_VALUE",
+            f"The file of metrics {path} has what are no metrics: {error}.",
+            "Name another one, or move it away: the counters begin at 0 then.",
+        ) from error
+
+
 @contextmanager
 def exported(
     names: Names, path: Path | None, address: tuple[str, int] | None
@@ -137,7 +149,7 @@ def exported(
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            metrics.resume(path.read_text(encoding="utf-8"))
+            _resume(metrics, path)
     metrics.begin()
 
     def observe(event: Event) -> None:

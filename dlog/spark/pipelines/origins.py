@@ -52,7 +52,12 @@ def _checked(topic: TopicView | None, name: str, settings: ClientSettings) -> To
             "See dlogctl topic list; what is written to must be created first.",
         )
     if topic.error_code != NONE:
-        raise error_for(topic.error_code, f"topic {name}")
+        error = error_for(topic.error_code)
+        raise SparkSourceError(
+            "DLOG_LOOKUP_FAILED",
+            f"The cluster at {settings.bootstrap} says of topic {name!r}: {error.name}.",
+            "See dlogctl topic list, and dlogctl status.",
+        )
     return topic
 
 

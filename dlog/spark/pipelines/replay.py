@@ -17,10 +17,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructType
 
 from dlog.spark.errors import OptionError, SparkSourceError
-from dlog.spark.pipelines.archived import read_batches
+from dlog.spark.pipelines.archived import count_rows, read_batches
 from dlog.spark.pipelines.events import BatchDone, Observer, Phase, nobody
 from dlog.spark.pipelines.folders import open_folder
-from dlog.spark.pipelines.manifest import Manifest
+from dlog.spark.pipelines.manifest import (
+    DamagedArchiveError,
+    Manifest,
+    check_chain,
+    folder_of,
+)
 from dlog.spark.pipelines.origins import find_bounds, find_origin
 from dlog.spark.pipelines.replay_state import (
     BY_KEY,
@@ -62,7 +67,7 @@ class Replayed:
 
 def replay(spark: SparkSession, job: ReplayJob, observe: Observer = nobody) -> Replayed:
     """Write what the target lacks of the archive as it is now, and return."""
-    if spark.conf.get("spark.speculation", "false") == "true":
+    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         raise OptionError(
             "DLOG_SPECULATION",
             "With spark.speculation two tasks would write the same records.",
@@ -83,6 +88,7 @@ def replay(spark: SparkSession, job: ReplayJob, observe: Observer = nobody) -> R
     done = progress.done()
     first, ends = (0, begun.ends) if done is None else (done[0] + 1, done[1])
     todo = [each for each in manifests if each.batch >= first]
+    _check_chain(job, todo, None if done is None else first)
     run = _Run(spark, job, archive, progress, observe)
     batches = written = passed_over = 0
     for index, manifest in enumerate(todo):
@@ -116,6 +122,15 @@ def _check_partitions(job: ReplayJob, manifests: list[Manifest], start: ReplaySt
         )
 
 
+def _check_chain(job: ReplayJob, todo: list[Manifest], first: int | None) -> None:
+    """Raise where batches are missing that were not replayed yet: their records would be lost."""
+    problems = check_chain(todo)
+    if first is not None and todo and todo[0].batch != first:
+        problems.insert(0, f"{folder_of(first)} is missing")
+    if problems:
+        raise DamagedArchiveError(f"{job.folder}: {'; '.join(problems)}.")
+
+
 class _Run:
     """One run. Owner: the driver's thread."""
 
@@ -139,6 +154,7 @@ class _Run:
         """Write what a batch lacks; return where partitions end then, its rows, those written."""
         started_s = time.monotonic()
         self._say("planned", manifest)
+        self._check_whole(manifest)
         counts = self._write(manifest, bases)
         self._say("written", manifest)
         ends = {
@@ -162,6 +178,18 @@ class _Run:
             )
         )  # fmt: skip
         return ends, rows, written
+
+    def _check_whole(self, manifest: Manifest) -> None:
+        """Raise unless the batch's files are those that were archived."""
+        folder, name = self._archive.folder, folder_of(manifest.batch)
+        problems = self._archive.harm(manifest)
+        if not problems:
+            there = count_rows(self._spark, folder, [f"{name}/{path}" for path in manifest.files])
+            if there != manifest.content.rows:
+                rows = manifest.content.rows
+                problems = [f"{name} has {there} records, its manifest says {rows}"]
+        if problems:
+            raise DamagedArchiveError(f"{folder.uri}: {'; '.join(problems)}.")
 
     def _write(self, manifest: Manifest, bases: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         job = self._job

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlog.spark.errors import SparkSourceError
+from dlog.spark.errors import OptionError, SparkSourceError
 from dlog.spark.pipelines.folders import Folder
-from dlog.spark.pipelines.manifest import batch_of, folder_of
+from dlog.spark.pipelines.manifest import DamagedArchiveError, batch_of, folder_of
 
 FOLDER = "_replays"
 START = "start.json"
@@ -61,7 +61,7 @@ def _texts(ends: Mapping[int, int]) -> dict[str, int]:
 
 
 def _numbers(ends: Mapping[str, int]) -> dict[int, int]:
-    return {int(partition): end for partition, end in ends.items()}
+    return {int(partition): int(end) for partition, end in ends.items()}
 
 
 def check_continues(begun: ReplayStart, now: ReplayStart) -> None:
@@ -87,12 +87,28 @@ class Progress:
     """The files of one replay. Owner: the driver's thread."""
 
     def __init__(self, folder: Folder, name: str) -> None:
+        """Raise OptionError for a name that is none of one folder."""
+        if "/" in name or "\0" in name or name in (".", ".."):
+            raise OptionError(
+                "DLOG_OPTION_VALUE",
+                f"The replay's name is {name!r}.",
+                "It names one folder: no slash, and neither . nor ..",
+            )
         self._folder = folder
         self._path = f"{FOLDER}/{name}"
 
     def _load(self, name: str) -> Any:
         data = self._folder.read(f"{self._path}/{name}")
-        return None if data is None else json.loads(data)
+        try:
+            return None if data is None else json.loads(data)
+        except ValueError:
+            raise self._damaged(name) from None
+
+    def _damaged(self, name: str) -> DamagedArchiveError:
+        return DamagedArchiveError(
+            f"{self._folder.uri}/{self._path}/{name} does not say how far a replay has come.",
+            "Restore that file from a copy, or begin again: a new topic, another --name.",
+        )
 
     def begin(self, wanted: ReplayStart) -> ReplayStart:
         """Note the start, or return the one that was noted before; raises where they differ."""
@@ -102,7 +118,10 @@ class Progress:
             if self._folder.write_new(f"{self._path}/{START}", data):
                 return wanted
             document = self._load(START)
-        begun = ReplayStart(**{**document, "ends": _numbers(document["ends"])})
+        try:
+            begun = ReplayStart(**{**document, "ends": _numbers(document["ends"])})
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise self._damaged(START) from None
         check_continues(begun, wanted)
         return begun
 
@@ -113,8 +132,12 @@ class Progress:
         found = [each for each in numbers if each is not None]
         if not found:
             return None
-        document = self._load(f"{folder_of(max(found))}.json")
-        return max(found), _numbers(document["ends"])
+        name = f"{folder_of(max(found))}.json"
+        document = self._load(name)
+        try:
+            return max(found), _numbers(document["ends"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise self._damaged(name) from None
 
     def finish(self, batch: int, ends: Mapping[int, int]) -> None:
         """Note that a batch is done."""

@@ -20,8 +20,10 @@ from dlog.batch.native import murmur2_rows
 from dlog.client.blocking import Consumer, Producer
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
+from dlog.spark.errors import SparkSourceError
 from dlog.spark.pipelines.replay_state import DisturbedReplayError
 from dlog.spark.settings import ClientSettings
+from dlog.spark.sink_errors import replay_failed
 from dlog.types import PartitionId, TopicPartition
 
 SETTLE_S = 0.3
@@ -45,7 +47,19 @@ class ReplayTask:
     delivery_timeout_ms: int = 120_000
 
     def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        """Write what is missing; yield of each partition its rows and how many were written."""
+        """Write what is missing; yield of each partition its rows and how many were written.
+
+        Raises SparkSourceError.
+        """
+        try:
+            result = self._replay(batches)
+        except SparkSourceError:
+            raise
+        except (DlogError, ValueError) as error:
+            raise replay_failed(f"replaying into {self.topic}", error) from error
+        yield result
+
+    def _replay(self, batches: Iterable[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:
         found: dict[int, _Target] = {}
         with _Writer(self) as writer:
             for batch in batches:
@@ -61,7 +75,7 @@ class ReplayTask:
             [each.rows for each in found.values()],
             [each.rows - each.there for each in found.values()],
         ]
-        yield pyarrow.RecordBatch.from_arrays(
+        return pyarrow.RecordBatch.from_arrays(
             [
                 pyarrow.array(column, field.type)
                 for column, field in zip(columns, RESULT, strict=True)
@@ -156,7 +170,7 @@ class _Writer:
                 raise DisturbedReplayError(f"{topic}-{partition} ends at {end}, before {base}.")
             last = None
             if end > max(base, consumer.start_offsets([key])[key]):
-                last = _record_at(consumer, key, end - 1)
+                last = _record_at(consumer, key, end - 1, settings.deadline_s)
         return _Target(topic, partition, end - base, last)
 
     def write(self, target: _Target, batch: pyarrow.RecordBatch) -> None:
@@ -199,12 +213,22 @@ def _settled_end(
 
 
 def _record_at(
-    consumer: Consumer, key: TopicPartition, offset: int
+    consumer: Consumer, key: TopicPartition, offset: int, deadline_s: float
 ) -> tuple[bytes | None, bytes | None]:
+    """Return key and value of the last record that is there; raises SparkSourceError in time."""
     consumer.assign([key], offset)
-    records = consumer.poll(max_records=1, timeout_ms=None)
-    if not records or records[0].offset != offset:
-        raise DlogError(f"{key.topic}-{key.partition} has no record at {offset}")
+    records = consumer.poll(max_records=1, timeout_ms=deadline_s * 1000)
+    if not records:
+        raise SparkSourceError(
+            "DLOG_READ_TIMEOUT",
+            f"{key.topic}-{key.partition} ends behind offset {offset}, but no record came from "
+            f"there within {deadline_s:g} s.",
+            "See whether the partition has a leader (dlogctl status), then start the replay again."
+            " A marker of a transaction in that place is somebody else's: begin again with a new"
+            " topic.",
+        )
+    if records[0].offset != offset:
+        raise DisturbedReplayError(f"{key.topic}-{key.partition} has no record at {offset}.")
     return records[0].key, records[0].value
 
 

@@ -112,14 +112,21 @@ class Archive:
     def differences(self, manifest: Manifest) -> list[str]:
         """Return how a batch's files differ from what its manifest names."""
         name = folder_of(manifest.batch)
-        sizes = self.folder.sizes(name)
-        there = {path: size for path, size in sizes.items() if not is_hidden(path)}
+        there = self.folder.sizes(name)
+        foreign = [path for path in there if path not in manifest.files and not is_hidden(path)]
+        return [
+            *self.harm(manifest),
+            *(f"{name}/{path} is not in the manifest" for path in foreign),
+        ]
+
+    def harm(self, manifest: Manifest) -> list[str]:
+        """Return which of the files that a manifest names are missing, or have another size."""
+        name = folder_of(manifest.batch)
+        there = self.folder.sizes(name)
         missing = [path for path in manifest.files if path not in there]
-        foreign = [path for path in there if path not in manifest.files]
         changed = [path for path, size in manifest.files.items() if there.get(path, size) != size]
         return [
             *(f"{name}/{path} is missing" for path in missing),
-            *(f"{name}/{path} is not in the manifest" for path in foreign),
             *(f"{name}/{path} has another size than the manifest says" for path in changed),
         ]
 

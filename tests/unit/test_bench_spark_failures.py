@@ -1,0 +1,110 @@
+"""When two failures count as the same in the comparison with Spark's Kafka source."""
+
+from typing import Any
+
+import pytest
+
+from bench.compare_spark import markdown
+from bench.load.spark_cases import BATCHES, Case
+from bench.load.spark_compare import _error, verdict
+from bench.load.spark_failures import kind_of, telling
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "kind"),
+    [
+        (
+            "org.x.UnknownTopicOrPartitionException: This server does not host this.",
+            "[DLOG_UNKNOWN_TOPIC_OR_PARTITION] The cluster at h:1 has no t.",
+            "no such topic",
+        ),
+        (
+            "assertion failed: If startingOffsets contains specific offsets, you must specify all "
+            "TopicPartitions.\nUse -1 for latest",
+            "[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED] If startingOffsets ...",
+            "other partitions",
+        ),
+        (
+            "KafkaIllegalStateException: Partitions specified for Kafka start offsets don't match "
+            "what are assigned. Maybe topic partitions are created",
+            "[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED] If startingOffsets ...",
+            "other partitions",
+        ),
+        (
+            "The specified start offset 9 is greater than the end offset 3 for topic t.",
+            "[UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] The specified start offset 9 ...",
+            "start behind end",
+        ),
+        (
+            "minPartitions must be positive",
+            "[DLOG_OPTION_VALUE] minPartitions is '0'.",
+            "wrong value",
+        ),
+        (
+            'Expected e.g. {"topicA":{"0":23}}, got soon',
+            "[DLOG_OPTION_VALUE] startingOffsets: expected e.g. x, got soon.",
+            "wrong value",
+        ),
+        (
+            "Kafka option 'key.deserializer' is not supported as keys are deserialized as bytes.",
+            "[DLOG_OPTION_REFUSED] Kafka option 'key.deserializer' is not supported.",
+            "not supported",
+        ),
+        (
+            "Partition 99 of topic w with partition count 3 is not present in metadata after 2 s.",
+            "[DLOG_WRITE_FAILED] task 1: 20 records for topic w could not be sent.",
+            "not written",
+        ),
+    ],
+)
+def test_the_same_failure_in_two_ways_of_saying_it(theirs: str, ours: str, kind: str) -> None:
+    for text in (theirs, ours):
+        long = f"Job aborted:\n\tat org.x.Y\n  {text}\n\tat org.x.Z(Z.scala:7)"
+        assert kind_of(long) == kind
+        assert telling(long) == text.splitlines()[0]
+
+
+def test_what_says_nothing_is_the_same_as_nothing() -> None:
+    assert kind_of("java.lang.NullPointerException: oh") == ""
+    assert telling("first\n java.lang.NullPointerException: oh\nat x") == (
+        "java.lang.NullPointerException: oh"
+    )
+    assert telling("") == ""
+
+
+def test_failures_are_compared_by_their_kind() -> None:
+    wrong = _error(Exception("minPartitions must be positive"))
+    refused = _error(Exception("[DLOG_OPTION_REFUSED] no"))
+    odd = _error(Exception("oh"))
+    ours = _error(Exception("[PYTHON_DATA_SOURCE_ERROR] x\n[DLOG_OPTION_VALUE] minPartitions"))
+    assert ours["error"] == "DLOG_OPTION_VALUE"
+    rows: dict[str, Any] = {"rows": [[1]]}
+    failing = Case("a", {}, fails=True)
+    assert verdict(failing, wrong, ours) == "same"
+    assert verdict(failing, wrong, refused) == "both refuse"
+    assert verdict(failing, odd, odd) == "both refuse"
+    assert verdict(failing, wrong, rows) == verdict(failing, rows, wrong) == "differs"
+    assert verdict(BATCHES[0], rows, rows) == "same"
+    # Both fail where none should.
+    assert verdict(BATCHES[0], wrong, ours) == verdict(BATCHES[0], wrong, wrong) == "differs"
+
+
+def test_what_both_refuse_is_listed_as_such() -> None:
+    line = {"kind": "batch", "theirs": "a|b", "ours": "c", "failure": "", "intended": ""}
+    lines: list[dict[str, object]] = [
+        {**line, "name": "one", "verdict": "same", "difference": ""},
+        {**line, "name": "two", "verdict": "same", "failure": "too young", "difference": ""},
+        {**line, "name": "three", "verdict": "both refuse", "difference": ""},
+        {**line, "name": "four", "verdict": "differs", "difference": "rows: x|y"},
+        {**line, "name": "five", "verdict": "differs", "intended": "so", "difference": "z"},
+    ]
+    text = markdown(lines)
+    assert "Of 5 cases 2 are the same" in text and " 1 both refuse" in text
+    for row in (
+        "| batch | one | a\\|b | c | same |",
+        "| batch | two | a\\|b | c | same: too young |",
+        "| batch | three | a\\|b | c | both refuse |",
+        "| batch | four | a\\|b | c | **differs** rows: x\\|y |",
+        "| batch | five | a\\|b | c | differs: so |",
+    ):
+        assert row in text

@@ -1,0 +1,180 @@
+"""What a replay makes of nonsense: damaged progress, archives that are not whole, odd targets."""
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow
+import pytest
+
+from dlog.client.blocking import Consumer
+from dlog.client.futures import RefusedError
+from dlog.errors import InvalidTimestampError
+from dlog.spark.errors import OptionError, SparkSourceError
+from dlog.spark.pipelines import replay_task
+from dlog.spark.pipelines.archive import read_ranges
+from dlog.spark.pipelines.folders import LocalFolder, open_folder
+from dlog.spark.pipelines.manifest import ArchivedRange, DamagedArchiveError
+from dlog.spark.pipelines.replay import ReplayJob, _check_chain
+from dlog.spark.pipelines.replay_state import DisturbedReplayError, Progress, ReplayStart
+from dlog.spark.pipelines.replay_task import ReplayTask, _record_at
+from dlog.spark.settings import ClientSettings
+from dlog.types import PartitionId, TopicPartition
+from tests.fakes.batches import COMMIT, marker
+from tests.fakes.log_nodes import LogNodes
+from tests.unit.test_spark_manifest import manifest, span
+from tests.unit.test_spark_task import play
+
+START = ReplayStart(
+    source_topic="t", target_topic="u", target_id="i", cluster_id="c", placing="keep", ends={0: 0}
+)
+SETTINGS = ClientSettings(bootstrap="127.0.0.1:1")
+JOB = ReplayJob(folder="/a", topic="t", target="u", settings=SETTINGS)
+
+
+def test_the_last_record_is_waited_for_but_not_for_ever() -> None:
+    key = TopicPartition("t", PartitionId(0))
+
+    async def work(servers: LogNodes) -> None:
+        servers.logs[0].append(marker(9, 1, COMMIT))
+
+        def look() -> None:
+            with Consumer(",".join(map(str, servers.bootstrap))) as consumer:
+                assert _record_at(consumer, key, 8, 5.0) is not None
+                with pytest.raises(
+                    SparkSourceError, match=r"DLOG_READ_TIMEOUT. t-0 .* 9, .*0.3 s.*dlogctl status"
+                ):
+                    _record_at(consumer, key, 9, 0.3)
+
+        await asyncio.to_thread(look)
+
+    play(work)
+
+
+def test_another_record_in_that_place_is_a_disturbance() -> None:
+    class Other:
+        def assign(self, _keys: object, _start: object) -> None:
+            pass
+
+        def poll(self, **_limits: object) -> list[Any]:
+            return [dataclasses.make_dataclass("R", ["offset", "key", "value"])(10, b"", b"")]
+
+    with pytest.raises(DisturbedReplayError, match="t-0 has no record at 9"):
+        _record_at(Other(), TopicPartition("t", PartitionId(0)), 9, 1.0)  # type: ignore[arg-type]
+
+
+class _Refusing:
+    """Stands for a task's clients: nothing is taken."""
+
+    def __init__(self, _task: ReplayTask) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def open(self, partition: int) -> int:
+        return partition
+
+    def write(self, _target: int, _rows: object) -> None:
+        error = RefusedError("u-0: Timestamp 5 ms is too far ahead")
+        raise error from InvalidTimestampError("Timestamp 5 ms is too far ahead")
+
+
+def test_what_the_target_does_not_take_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_task, "_Writer", _Refusing)
+    rows: Iterable[Any] = [pyarrow.record_batch({"target": pyarrow.array([0], pyarrow.int32())})]
+    task = ReplayTask(settings=SETTINGS, topic="u", bases={0: 0})
+    with pytest.raises(
+        SparkSourceError,
+        match=r"DLOG_WRITE_FAILED. replaying into u: RefusedError: u-0.*INVALID_TIMESTAMP.*configs",
+    ):
+        list(task(rows))
+
+
+# Progress
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"\xff", b"[]", b"null", b"{}", b'{"ends": 3}', b'{"ends": {"x": 1}}']
+)
+def test_damaged_progress_is_named(tmp_path: Path, data: bytes) -> None:
+    for name in ("start.json", "batch=00000003.json"):
+        progress = Progress(LocalFolder(tmp_path), name)
+        path = tmp_path / "_replays" / name / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(data)
+        with pytest.raises(DamagedArchiveError, match=rf"_replays/{name}/{name}.*another --name"):
+            if name == "start.json":
+                progress.begin(START)
+            else:
+                progress.done()
+
+
+def test_a_start_with_other_fields_is_damage(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    assert Progress(folder, "r").begin(START) == START
+    path = tmp_path / "_replays" / "r" / "start.json"
+    for change in ({"more": 1}, {"ends": {"0": "many"}}):
+        path.write_text(json.dumps({**START.document(), **change}))
+        with pytest.raises(DamagedArchiveError, match=r"start\.json"):
+            Progress(folder, "r").begin(START)
+
+
+@pytest.mark.parametrize("name", ["../../etc", "a/b", ".", "..", "a\0b"])
+def test_a_replay_has_a_folder_of_its_own(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OptionError, match=r"The replay's name is .* one folder"):
+        Progress(LocalFolder(tmp_path), name)
+
+
+# Archives
+
+
+def test_no_batch_is_left_out() -> None:
+    one, two = manifest(1, span(0, 0, 4)), manifest(2, span(0, 4, 8))
+    four = manifest(4, span(0, 12, 16))
+    _check_chain(JOB, [one, two], None)  # the first batches may be gone when nobody needs them
+    _check_chain(JOB, [one, two], 1)
+    _check_chain(JOB, [], 5)
+    with pytest.raises(DamagedArchiveError, match="/a: batch=00000003 is missing"):
+        _check_chain(JOB, [one, two, four], None)
+    with pytest.raises(DamagedArchiveError, match="/a: batch=00000001 is missing"):
+        _check_chain(JOB, [two], 1)
+
+
+@pytest.mark.parametrize(
+    "name", ["startingTimestamp", "endingtimestamp", "STARTINGOFFSETSBYTIMESTAMP"]
+)
+def test_a_pipeline_reads_what_it_has_planned(name: str) -> None:
+    wanted = [ArchivedRange(topic="t", partition=0, start_offset=0, end_offset=4)]
+    with pytest.raises(OptionError, match=rf"DLOG_OPTION_CONFLICT. Option {name} "):
+        read_ranges(None, {name: "5"}, wanted, 10)  # type: ignore[arg-type]
+
+
+# Folders
+
+
+@pytest.mark.parametrize(
+    "name", ["with space", "café", "per%20cent", "hash#x", "q?x", "br[1]", "a:b"]
+)
+def test_spark_and_we_mean_the_same_folder(tmp_path: Path, name: str) -> None:
+    path = f"{tmp_path}/{name}"
+    for number, given in enumerate((path, f"file:{path}", f"file://{path}", f"file://host{path}")):
+        folder = open_folder(given)
+        # As Hadoop's Path takes it: nothing is escaped.
+        assert folder.uri == f"file://{path}"
+        assert folder.write_new(f"{number}.json", b"x")
+        assert (tmp_path / name / f"{number}.json").read_bytes() == b"x"
+
+
+def test_dots_and_links_lead_to_one_folder(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "down").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "deep" / "down")
+    # Hadoop would say tmp_path/x without a look at the link.
+    folder = open_folder(f"{tmp_path}/link/../x")
+    assert folder.uri == f"file://{tmp_path}/deep/x"
