@@ -219,6 +219,11 @@ class Cutter:
         self._check()
         if offset <= state.log_start_offset:
             return
+        if state.cut_ceiling is not None and offset > state.cut_ceiling:
+            # The job that waits is a cut: the log must not begin behind the end that it gets.
+            raise KafkaStorageError(
+                f"{state.topic_partition} is being cut back to {state.cut_ceiling}"
+            )
         try:
             await self._trim(offset, state.services.engine.run, is_sealed_only=True)
         except OSError as error:

@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from dlog.errors import OffsetOutOfRangeError
+from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlogd.config.choices import FlushPolicy
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
+from tests.fakes.faults import DiskFault
 from tests.fakes.logs import LogHost, append_waiting, run_virtual, settle, values_of
 
 STRONG = LogConfig(segment_bytes=2000, preallocate_bytes=1 << 16, index_interval_bytes=256)
@@ -107,5 +109,35 @@ def test_what_is_trimmed_meanwhile_is_not_beyond_the_new_end(start: int, steps: 
         await plog.flush()
         plog = await host.crash()
         assert plog.log_end_offset == end + 1
+
+    run_virtual(scenario)
+
+
+@pytest.mark.parametrize("start", [20, 40])
+def test_a_trim_makes_no_room_beyond_a_cut_that_waits_for_space(start: int) -> None:
+    async def scenario() -> None:
+        host = LogHost(config=replace(STRONG, segment_bytes=1000))
+        plog = await host.open()
+        for number in range(60):
+            await append_waiting(plog, b"%03d" % number + b"x" * 97, epoch=number // 50)
+        await plog.flush()
+        await settle()
+        disk = host.machine.disks["/data"]
+        disk.faults.append(DiskFault(("write", "create"), errno.ENOSPC, path_part="leader-epochs"))
+        cut = asyncio.ensure_future(plog.truncate_to(30))
+        while not plog._maintenance.shortage.is_for_space:
+            await asyncio.sleep(0.01)
+        if start > 30:
+            with pytest.raises(KafkaStorageError, match="is being cut back to 30"):
+                await plog.trim_to(start)
+        else:
+            await plog.trim_to(start)
+        disk.heal()
+        await cut
+        assert (plog.log_start_offset, plog.log_end_offset) == (0 if start > 30 else start, 30)
+        assert await append_waiting(plog, b"next", epoch=2) == 30
+        await plog.flush()
+        plog = await host.crash()
+        assert plog.log_end_offset == 31
 
     run_virtual(scenario)
