@@ -6,6 +6,7 @@ from its leader, consumers reach the ends, and all replicas hold the same bytes.
 
 import asyncio
 import random
+from dataclasses import replace
 from typing import Any
 
 from dlog.batch.header import iter_headers, verify_crc
@@ -38,10 +39,12 @@ class DataEnding:
         finals = self._around.history.finals
         for key in logs:
             finals[key] = await self._read(cluster, key)
-        await cluster.close()
         ends = {key: final.high_watermark for key, final in finals.items()}
         for consumer in self._consumers:
             await consumer.catch_up(ends)
+        for key in logs:
+            finals[key] = await self._as_left(cluster, finals[key])
+        await cluster.close()
         for key in logs:
             await self._compare(key)
 
@@ -113,6 +116,18 @@ class DataEnding:
                 break
             offset = records[-1].offset + 1
         return FinalLog(key, ends[0], ends[1], tuple(records))
+
+    async def _as_left(self, cluster: Any, final: FinalLog) -> FinalLog:
+        """Return what is left of it: the next leader may be one that alone had heard of a trim."""
+        key = final.key
+        found = await cluster.run(
+            lambda: cluster.leader(key.topic, key.partition),
+            lambda node: list_offsets(node, key.topic, {key.partition: EARLIEST}),
+            topic=key.topic,
+        )
+        start = max(final.log_start_offset, found[key.partition][0])
+        records = tuple(each for each in final.records if each.offset >= start)
+        return replace(final, log_start_offset=start, records=records)
 
     async def _compare(self, key: LogKey) -> None:
         """Compare the bytes of all replicas, from where all of them begin."""
