@@ -298,7 +298,9 @@ class Rdk(Sender):
     def _on_delivery(self, send: Send, error: Any, message: Any) -> None:
         del self._under_way[send.numbers[0]]
         if error is None:
-            self._done.append(partial(self.over, send, Outcome.OK, message.offset()))
+            # None: it was known as a repetition, and no longer where it is.
+            offset = -1 if message.offset() is None else message.offset()
+            self._done.append(partial(self.over, send, Outcome.OK, offset))
         else:
             text = f"rdk: {error.name()}"
             self._done.append(partial(self.over, send, Outcome.UNKNOWN, error=text))

@@ -107,7 +107,9 @@ class LibrdkafkaLoad(Load):
                 if error is not None:
                     self.refused(number, error)
                 else:
-                    self.acked(number, message.partition(), message.offset(), sent_s)  # type: ignore[arg-type]
+                    told = message.offset()
+                    offset = -1 if told is None else told
+                    self.acked(number, message.partition(), offset, sent_s)  # type: ignore[arg-type]
 
             return delivered
 
