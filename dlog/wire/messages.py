@@ -9,6 +9,7 @@ it holds. Names and ids of topics, sizes, times are not judged here.
 """
 
 import importlib
+import sys
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,23 @@ RESPONSE_ENTRIES_MAX = 20 * ENTRIES_MAX
 
 
 @cache
+def _import_base() -> None:
+    """Import what all of kio's modules need, but not hypothesis.
+
+    Where that is installed kio loads it, for strategies that nothing here asks for: half a second
+    of each process that Spark starts for a query.
+    """
+    is_hidden = "hypothesis" not in sys.modules
+    if is_hidden:
+        sys.modules["hypothesis"] = None  # type: ignore[assignment]
+    try:
+        importlib.import_module("kio.static.primitive")
+    finally:
+        if is_hidden:
+            del sys.modules["hypothesis"]
+
+
+@cache
 def module_of(api_key: int, api_version: int, part: str) -> ModuleType:
     """Import kio's module of a message; `part` is "request" or "response".
 
@@ -39,6 +57,7 @@ def module_of(api_key: int, api_version: int, part: str) -> ModuleType:
         name = ApiKey(api_key).name.lower()
         if (api_key, api_version) == (ApiKey.LIST_OFFSETS, 0):
             return importlib.import_module("dlog.wire.list_offsets_v0")
+        _import_base()
         return importlib.import_module(f"kio.schema.{name}.v{api_version}.{part}")
     except (ValueError, ModuleNotFoundError) as error:
         if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("kio.schema."):
