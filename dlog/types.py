@@ -33,6 +33,8 @@ ZERO_TOPIC_ID = UUID(int=0)
 NO_EPOCH = LeaderEpoch(-1)
 NO_OFFSET = Offset(-1)
 NO_NODE = NodeId(-1)
+INT32_MAX = (1 << 31) - 1
+"""Numbers of nodes and partitions, times and sizes have no more room on the wire."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

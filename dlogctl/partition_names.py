@@ -10,11 +10,10 @@ import click
 
 from dlog.client.views import ClusterView
 from dlog.errors import NONE
+from dlog.types import INT32_MAX
 from dlogctl.session import no_topic
 
 Partition = tuple[str, int]
-INT32_MAX = (1 << 31) - 1
-"""Numbers of nodes and partitions have no more room on the wire."""
 _NODE_ID = re.compile(r"[0-9]{1,20}")
 
 

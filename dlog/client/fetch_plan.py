@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from dlog.client.positions import Cursor
 from dlog.offset_specs import Isolation
+from dlog.types import INT32_MAX
 
 HELD_BACK_WAIT_MS = 20
 """How long a node may wait for data while another of its partitions is full here: that one gets
@@ -19,7 +20,6 @@ room as soon as the reader takes from it, and would miss this request."""
 PREFETCH_BYTES_MAX = 32 * 1024 * 1024
 PARTITION_BYTES_MAX = 4 * 1024 * 1024
 MAX_WAIT_MS = 500
-INT32_MAX = 0x7FFF_FFFF
 ROOM_PART = 4
 """Nothing is asked for before one part in so many of what may be at hand is free."""
 

@@ -7,11 +7,9 @@ from typing import Literal
 from dlog.batch.header import HEADER_BYTES
 from dlog.client.accumulator import Batching
 from dlog.compression import Codec, compress
+from dlog.types import INT32_MAX
 
 Acks = Literal["none", "leader", "all"]
-
-INT32_MAX = 0x7FFF_FFFF
-"""What fits into a request."""
 
 ACKS: Mapping[str, int] = {"none": 0, "leader": 1, "all": -1}
 CODECS: Mapping[str, Codec] = {codec.name.lower(): codec for codec in Codec}

@@ -1,8 +1,8 @@
 """The data source `dlog`, as Spark finds it: `spark.read.format("dlog")`.
 
 Spark makes it anew, by its options, in every process that plans or runs a query: three or more for
-each. It only reads the options; what connects are the readers and writers that it makes, and the
-modules that they need for that are imported when they do (half of the time that this import took).
+each. It only reads the options; what connects are the readers and writers that it makes. The
+modules that they need for that are imported when they connect: two thirds of this import's time.
 """
 
 import logging

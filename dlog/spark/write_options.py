@@ -15,7 +15,6 @@ from dlog.client.produce_options import (
     BLOCK_MS,
     CODECS,
     DELIVERY_TIMEOUT_MS,
-    INT32_MAX,
     REQUEST_BYTES,
     REQUEST_TIMEOUT_MS,
     Acks,
@@ -23,6 +22,7 @@ from dlog.client.produce_options import (
 from dlog.spark.connection_options import OWN, UNDERSTOOD
 from dlog.spark.errors import OptionError
 from dlog.spark.option_values import Options, lowered, one_of, switch, whole_number
+from dlog.types import INT32_MAX
 
 _log = logging.getLogger(__name__)
 

@@ -14,13 +14,14 @@ from dlog.errors import (
     InvalidReplicationFactorError,
     TopicAlreadyExistsError,
 )
+from dlog.types import INT32_MAX
 from dlogctl import exit_codes
 from dlogctl.commands.config_change import Change, apply_change, change_line, refused, take_pairs
 from dlogctl.completing import complete_configs, complete_pairs, complete_topics
 from dlogctl.config_meaning import meaning_of
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
-from dlogctl.partition_names import INT32_MAX, parse_nodes
+from dlogctl.partition_names import parse_nodes
 from dlogctl.resources import Target
 from dlogctl.session import connected, naming_topic, no_topic
 from dlogctl.settings import Settings, common_options, settings_of

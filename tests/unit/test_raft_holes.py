@@ -12,7 +12,7 @@ import pytest
 
 from dlog.errors import DlogError
 from dlog.types import NodeId
-from dlogd.metadata.commands import CreateTopic, RegisterNode, encode
+from dlogd.metadata.commands import CreateTopic, encode
 from dlogd.metadata.image import Applied
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft import snapshots
@@ -25,6 +25,7 @@ from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.storage_facts import metadata_home
 from tests.fakes.disk import Machine
 from tests.fakes.faults import ProcessDied
+from tests.fakes.metadata_host import register
 from tests.simulation.loop import NS, World
 from tests.simulation.network import Network
 from tests.simulation.raft_checks import Registry
@@ -242,15 +243,6 @@ def test_commands_larger_than_a_message_arrive_whole() -> None:
     outcomes: list[object] = []
 
     async def propose() -> None:
-        register = RegisterNode(
-            command_id=UUID(int=1),
-            cluster_id="c",
-            node_id=NodeId(1),
-            directory_ids=(),
-            addresses=(),
-            rack=None,
-            version="1",
-        )
         create = CreateTopic(
             command_id=UUID(int=2),
             name="large",
@@ -259,7 +251,7 @@ def test_commands_larger_than_a_message_arrive_whole() -> None:
             configs={},
         )
         assert len(encode(create)) > 65_536
-        outcomes.append(await store.propose(register, 10**12))
+        outcomes.append(await store.propose(register(), 10**12))
         outcomes.append(await store.propose(create, 10**12))
 
     task = loop.create_task(propose())

@@ -197,19 +197,21 @@ class _Run:
         try:
             there = count_rows(self._spark, folder, [f"{staged.path}/{each}" for each in files])
         except (PySparkException, Py4JError):
-            if self._archive.load(staged.batch) is not None:
-                raise _Lost from None  # whoever was first has cleaned up
+            self._check_unpublished(staged)
             raise
         if there == rows:
             return
-        if self._archive.load(staged.batch) is not None:
-            raise _Lost
+        self._check_unpublished(staged)
         raise DamagedArchiveError(
             f"Of the {rows} records of batch {staged.batch} only {there} are in files below "
             f"{folder.uri}.",
             "All hosts that run tasks must have that folder, the same one: mount it there, or "
             "archive to HDFS or an object store. Nothing was published.",
         )
+
+    def _check_unpublished(self, staged: Staged) -> None:
+        if self._archive.load(staged.batch) is not None:
+            raise _Lost from None  # whoever was first has cleaned up
 
     def _say(self, name: str, number: int) -> None:
         event: Event = Phase(name=name, batch=number)
