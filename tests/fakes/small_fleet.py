@@ -37,7 +37,7 @@ from tests.simulation.fleet.checks import FleetRegistry
 from tests.simulation.fleet.data_plan import NO_DATA
 from tests.simulation.fleet.host import FleetHost
 from tests.simulation.fleet.plan import CLIENT_PORT, QUICK, FleetPlan, address_of, draw
-from tests.simulation.fleet.run import _bounds
+from tests.simulation.fleet.smallness import bounds_of
 from tests.simulation.fleet.threads import virtual_threads
 from tests.simulation.loop import NS, SimClock, SimLoop, World
 from tests.simulation.network import Network
@@ -70,7 +70,7 @@ def tell(
     plan = replace(plan, network=plan.network | {"latency_ns": latency_us * 1000})
     hook, sys.unraisablehook = sys.unraisablehook, _ignore_the_dead
     try:
-        with _bounds(plan), virtual_threads():
+        with bounds_of(plan), virtual_threads():
             fleet = SmallFleet(plan)
             try:
                 fleet.go(story)

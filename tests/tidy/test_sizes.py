@@ -4,7 +4,7 @@ from tests.tidy import sources
 
 FILE_LINES_MAX = 400
 # Runs of the simulation that are told from beginning to end; nothing else is added.
-LONGER = frozenset({"tests/simulation/fleet/run.py", "tests/simulation/raft_run.py"})
+LONGER = frozenset({"tests/simulation/raft_run.py"})
 LONGER_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 

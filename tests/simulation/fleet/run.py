@@ -9,21 +9,15 @@ import gc
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
-from dlogd import clustering
-from dlogd.controller.planner import PlannerSettings
 from dlogd.metadata import snapshot
 from dlogd.metadata.image import ClusterImage
 from dlogd.metadata.raft import pinned
-from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.status.pages import ACTIVE
 from tests.simulation.cluster import LogWatch, _place_of
-from tests.simulation.fleet.bounds import bounded
 from tests.simulation.fleet.checks import FleetRegistry
 from tests.simulation.fleet.clients import FleetClient
 from tests.simulation.fleet.data_admin import DataAdmin
@@ -34,6 +28,7 @@ from tests.simulation.fleet.faults import FleetSaboteur
 from tests.simulation.fleet.host import FleetHost
 from tests.simulation.fleet.operators import Operator
 from tests.simulation.fleet.plan import FleetPlan
+from tests.simulation.fleet.smallness import bounds_of
 from tests.simulation.fleet.threads import virtual_threads
 from tests.simulation.loop import NS, SimLoop, StalledError, World
 from tests.simulation.network import Network
@@ -77,7 +72,7 @@ def simulate(plan: FleetPlan, print_line: Callable[[str], None] | None = None) -
     gc.disable()
     gc.freeze()  # what was there before has not to be looked through after the run
     try:
-        with _bounds(plan), virtual_threads():
+        with bounds_of(plan), virtual_threads():
             return _FleetRun(plan, print_line).carry_out_and_bury()
     finally:
         pinned._time.clock = None  # the only thing that outlives a node
@@ -93,21 +88,6 @@ def simulate(plan: FleetPlan, print_line: Callable[[str], None] | None = None) -
 
 def _ignore(_: Any) -> None:
     """Keep quiet about what dead processes leave behind."""
-
-
-@contextmanager
-def _bounds(plan: FleetPlan) -> Iterator[None]:
-    """Make bounds small that are not in the configuration."""
-    with ExitStack() as stack:
-        stack.enter_context(bounded(plan.bounds))
-        defaults: Any = RaftConfig.__init__.__kwdefaults__
-        missing = plan.raft.keys() - defaults.keys()
-        assert not missing, f"RaftConfig has no {missing}"
-        stack.enter_context(mock.patch.dict(defaults, plan.raft))
-        settings = PlannerSettings(**plan.planner)
-        make = mock.Mock(return_value=settings)
-        stack.enter_context(mock.patch.object(clustering, "planner_settings", make))
-        yield
 
 
 class _FleetRun:
