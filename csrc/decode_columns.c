@@ -143,23 +143,24 @@ push_span(Column *column, Span span)
     return push_int32(&column->ends, column->data.size);
 }
 
+/* What is not UTF-8 becomes U+FFFD, as in Kafka's Java client: nobody checks names before. */
 static int
-check_utf8(const Batch *batch, Span text)
+push_name(Column *names, Span text)
 {
     int64_t i = 0;
     while (i < text.size && text.data[i] < 0x80) {
         i++;
     }
     if (i == text.size) {
-        return 0;
+        return push_span(names, text);
     }
-    PyObject *decoded = PyUnicode_DecodeUTF8((const char *)text.data, (Py_ssize_t)text.size, NULL);
-    if (decoded == NULL && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
-        PyErr_Clear();
-        return corrupt(batch, "a header's key is not UTF-8");
-    }
-    Py_XDECREF(decoded);
-    return decoded == NULL ? -1 : 0;
+    PyObject *name =
+        PyUnicode_DecodeUTF8((const char *)text.data, (Py_ssize_t)text.size, "replace");
+    Py_ssize_t size;
+    const char *encoded = name == NULL ? NULL : PyUnicode_AsUTF8AndSize(name, &size);
+    int result = encoded == NULL ? -1 : push_span(names, (Span){(const uint8_t *)encoded, size});
+    Py_XDECREF(name);
+    return result;
 }
 
 static int
@@ -184,7 +185,7 @@ push_headers(Table *table, const Batch *batch, const RecordView *view)
         if (wrong != NULL) {
             return corrupt(batch, wrong); /* not reached: all headers were walked before */
         }
-        if (check_utf8(batch, key) < 0 || push_span(&table->header_keys, key) < 0 ||
+        if (push_name(&table->header_keys, key) < 0 ||
             push_span(&table->header_values, value) < 0) {
             return -1;
         }

@@ -28,14 +28,11 @@ span_object(Span span)
 }
 
 static PyObject *
-header_object(const Batch *batch, Span key, Span value)
+header_object(Span key, Span value)
 {
-    PyObject *name = PyUnicode_DecodeUTF8((const char *)key.data, (Py_ssize_t)key.size, NULL);
+    /* What is not UTF-8 becomes U+FFFD, as in Kafka's Java client: nobody checks names before. */
+    PyObject *name = PyUnicode_DecodeUTF8((const char *)key.data, (Py_ssize_t)key.size, "replace");
     if (name == NULL) {
-        if (PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
-            PyErr_Clear();
-            corrupt(batch, "a header's key is not UTF-8");
-        }
         return NULL;
     }
     PyObject *content = span_object(value);
@@ -55,7 +52,7 @@ headers_object(const Batch *batch, const RecordView *view)
         const char *wrong = read_header(&at, view->end, &key, &value);
         PyObject *pair = NULL;
         if (wrong == NULL) {
-            pair = header_object(batch, key, value);
+            pair = header_object(key, value);
         }
         else {
             corrupt(batch, wrong); /* not reached: all headers were walked before */

@@ -85,6 +85,11 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
     return data[at:end], end
 
 
+def _name(key: bytes) -> str:
+    """Return a header's name; what is not UTF-8 becomes U+FFFD, as in Kafka's Java client."""
+    return key.decode(errors="replace")
+
+
 def _read_headers(data: bytes, at: int, count: int) -> tuple[Sequence[RawHeader], int]:
     if count < 0:
         raise CorruptMessageError("a negative number of headers")
@@ -173,8 +178,6 @@ def _naming(batch: OpenBatch) -> Iterator[None]:
         yield
     except IndexError:
         cause = "a record is cut"
-    except UnicodeDecodeError:
-        cause = "a header's key is not UTF-8"
     except CorruptMessageError as error:
         cause = str(error)
     else:
@@ -201,7 +204,7 @@ def decode_records(
     for batch in batches:
         with _naming(batch):
             for offset, timestamp_ms, raw in selection.walk(batch):
-                headers = tuple((key.decode(), value) for key, value in raw.headers)
+                headers = tuple((_name(key), value) for key, value in raw.headers)
                 fields = (raw.key, raw.value, headers, timestamp_ms, offset)
                 records.append(tuple.__new__(record_type, (*fields, *more)))
         if not selection.is_complete:
@@ -265,8 +268,7 @@ class _Table:
 
     def _append_headers(self, headers: Sequence[RawHeader]) -> None:
         for key, value in headers:
-            key.decode()
-            self.header_keys.append(key)
+            self.header_keys.append(_name(key).encode())
             self.header_values.append(value)
         self.header_bounds.append(len(self.header_keys.bounds) - 1)
 

@@ -6,6 +6,7 @@ each incarnation applies, leads and logs.
 
 import asyncio
 import random
+from collections.abc import Iterable
 from typing import Any
 
 from dlogd.metadata.raft.settings import RaftConfig
@@ -41,9 +42,9 @@ class RaftHost:
         self.node_id = node_id
         self.address = f"10.0.0.{node_id}"
         self._controllers = controllers
-        self._world = world
-        self._network = network
-        self._trace = trace
+        self.world = world
+        self.network = network
+        self.trace = trace
         self._registry = registry
         self._config = config
         self._rng = random.Random(f"{seed}/host{node_id}")
@@ -57,12 +58,12 @@ class RaftHost:
         self.disturbed = False
         self.wiped = False
         self.gone = False  # not to be started again
-        self._graveyard: list[Any] = []
+        self.graveyard: list[Any] = []
 
     def _new_machine(self) -> Machine:
         return Machine(
             random.Random(self._rng.getrandbits(64)),
-            trace=lambda *event: self._trace("disk", self.node_id, *event),
+            trace=lambda *event: self.trace("disk", self.node_id, *event),
         )
 
     def boot(self) -> None:
@@ -72,15 +73,15 @@ class RaftHost:
         self.incarnation += 1
         self.state = "starting"
         loop = SimLoop(
-            self._world,
+            self.world,
             f"n{self.node_id}#{self.incarnation}",
             offset_ns=self._rng.randrange(1000) * NS,
             drift_ppm=self._rng.choice((0, 0, 200, -200, 20_000)),
         )
-        self._network.attach(loop, self.address)
+        self.network.attach(loop, self.address)
         self.process = self.machine.boot(loop)
         self.loop, self.clock = loop, SimClock(loop)
-        self._trace("boot", loop.name)
+        self.trace("boot", loop.name)
         loop.call_soon(self._open, loop)
 
     def _open(self, loop: SimLoop) -> None:
@@ -107,33 +108,33 @@ class RaftHost:
         )
         task = loop.create_task(opening, name="open")
         task.add_done_callback(lambda task: self._on_opened(loop, task))
-        self._graveyard.append(task)
+        self.graveyard.append(task)
 
     def _on_opened(self, loop: SimLoop, task: "asyncio.Task[RaftStore]") -> None:
         if loop is not self.loop or loop.dead:
             return
         error = task.exception()
         if error is not None:
-            self._trace("open-failed", loop.name, repr(error))
+            self.trace("open-failed", loop.name, repr(error))
             if not self.disturbed:
                 self._registry.violate(f"node {self.node_id} did not start: {error!r}")
-            self._world.at(0, self._give_up, loop)
+            self.world.at(0, self._give_up, loop)
             return
         store = self.store = task.result()
         self.state = "up"
-        self._trace("up", loop.name)
+        self.trace("up", loop.name)
         self._registry.watch(self.node_id, self.incarnation, store)
 
     def _on_failed(self, loop: SimLoop, error: Exception) -> None:
-        self._trace("failed", loop.name, repr(error))
+        self.trace("failed", loop.name, repr(error))
         if not self.disturbed:
             self._registry.violate(f"node {self.node_id} failed: {error!r}")
-        self._world.at(0, self._give_up, loop)
+        self.world.at(0, self._give_up, loop)
 
     def _give_up(self, loop: SimLoop) -> None:
         if loop is self.loop and self.state != "down":
             self.crash()
-            self._world.at(NS, self.boot)
+            self.world.at(NS, self.boot)
 
     def crash(self) -> None:
         """Kill the process (kill -9)."""
@@ -150,15 +151,15 @@ class RaftHost:
     def _end(self, how: str, *, power: bool) -> None:
         loop = self.loop
         assert loop is not None
-        self._trace(how, loop.name)
-        self._graveyard += [loop, self.process, self.store]
+        self.trace(how, loop.name)
+        self.graveyard += [loop, self.process, self.store]
         loop.kill()
         self.state, self.store = "down", None
         if power:
-            self._network.cut_power(loop)
+            self.network.cut_power(loop)
             self.machine.power_cut()
         else:
-            self._network.kill_process(loop)
+            self.network.kill_process(loop)
             self.machine.crash()
 
     def die_at(self, count: int, *, power: bool, downtime_ns: int) -> None:
@@ -169,31 +170,55 @@ class RaftHost:
 
         def on_death() -> None:
             loop.kill()
-            self._world.at(0, after)
+            self.world.at(0, after)
 
         def after() -> None:
             if loop is self.loop and self.state != "down":
                 self._end("died", power=power)
-                self._world.at(downtime_ns, self.boot)
+                self.world.at(downtime_ns, self.boot)
 
         self.machine.die_at(count, on_death)
 
     def pause(self, length_ns: int) -> None:
         """Stop the process for a while (SIGSTOP)."""
         if self.loop is not None and self.state == "up":
-            self._trace("pause", self.loop.name)
+            self.trace("pause", self.loop.name)
             self.loop.pause()
             loop = self.loop
-            self._world.at(length_ns, lambda: loop.resume() if loop.parked is not None else None)
+            self.world.at(length_ns, lambda: loop.resume() if loop.parked is not None else None)
 
     def wipe(self) -> None:
         """Lose the disk; the next incarnation finds an empty one."""
         self.crash()
-        self._trace("wipe", self.node_id)
+        self.trace("wipe", self.node_id)
         self.machine = self._new_machine()
         self.wiped = True
 
     def forget(self) -> None:
         """Let go of all incarnations."""
-        self._graveyard.clear()
+        self.graveyard.clear()
         self.loop = self.process = self.store = None
+
+
+def describe(hosts: Iterable[RaftHost]) -> list[Any]:
+    """Return what each node is and has."""
+    return [
+        (
+            host.node_id,
+            host.state,
+            None
+            if host.store is None
+            else (
+                host.store.role,
+                host.store.term,
+                host.store.leader_id,
+                host.store.core.applied_index,
+                host.store.core.commit_index,
+                host.store.log.base_index,
+                host.store.log.last_index,
+                list(host.store.core.connected),
+                host.store.voters.node_ids,
+            ),
+        )
+        for host in hosts
+    ]

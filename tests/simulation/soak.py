@@ -49,7 +49,7 @@ def run_raft(seed: int) -> Result:
     """Run the metadata layer alone."""
     run = RaftRun(seed)
     violations = run.go()
-    counts = {f"fault {name}": number for name, number in run.fault_counts.items()}
+    counts = {f"fault {name}": number for name, number in run.faults.counts.items()}
     counts |= {"entries": len(run.registry.applied), "calls": len(run.registry.calls)}
     return Result(seed, violations, run.world.now_ns / NS, counts)
 

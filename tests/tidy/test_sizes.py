@@ -3,25 +3,16 @@
 from tests.tidy import sources
 
 FILE_LINES_MAX = 400
-# Runs of the simulation that are told from beginning to end; nothing else is added.
-LONGER = frozenset({"tests/simulation/raft_run.py"})
-LONGER_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 
 
 def test_files_are_short() -> None:
     long = []
     for source in sources.python():
-        limit = LONGER_LINES_MAX if source.name in LONGER else FILE_LINES_MAX
         line_count = source.text.count("\n")
-        if line_count > limit:
-            long.append(f"{source.name}: {line_count} lines, at most {limit}")
+        if line_count > FILE_LINES_MAX:
+            long.append(f"{source.name}: {line_count} lines, at most {FILE_LINES_MAX}")
     assert not long, "\n".join(long)
-
-
-def test_what_may_be_longer_is() -> None:
-    lines = {source.name: source.text.count("\n") for source in sources.python("tests")}
-    assert all(lines.get(name, 0) > FILE_LINES_MAX for name in LONGER), "take it off the list"
 
 
 def test_functions_are_short() -> None:
