@@ -20,9 +20,13 @@ _FLUSHES = 15  # field of /sys/block/<device>/stat, man 5 proc_diskstats
 
 def run(*command: str) -> str:
     """Run a command; return what it printed."""
-    return subprocess.run(
-        command, check=True, capture_output=True, text=True, timeout=60
-    ).stdout.strip()
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    try:
+        done.check_returncode()
+    except subprocess.CalledProcessError as error:
+        error.add_note(done.stderr.strip())
+        raise
+    return done.stdout.strip()
 
 
 @dataclass

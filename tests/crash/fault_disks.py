@@ -92,7 +92,8 @@ def fault_disk(folder: Path, size_bytes: int) -> Iterator[FaultDisk]:
                 yield disk
             finally:
                 disk.tell("power-on")
-                run("umount", "-l", str(path))
+                if path.is_mount():  # else what could not be mounted again is the error to tell
+                    run("umount", "-l", str(path))
         finally:
             run("losetup", "-d", disk.device)
             run("umount", "-l", str(mount_point))

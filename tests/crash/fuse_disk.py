@@ -4,7 +4,9 @@
 
 MOUNT_POINT/disk is the disk. What is written stays in the cache, by sectors, until it is flushed
 (fsync); a power cut keeps any sectors of the cache and forgets the others: lost, reordered and torn
-writes, as disks may. Commands are lines on standard input, each answered by a line:
+writes, as disks may. Only the first 4 KiB never tear: ext4 writes its superblock there, outside of
+its journal, and wants e2fsck where a disk wrote half of it. Commands are lines on standard input,
+each answered by a line:
 
     power-cut SEED     from now on everything fails with EIO
     power-on
@@ -27,6 +29,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 SECTOR_BYTES = 512
+WHOLE_SECTORS = 8
+"""How many at the beginning are kept or forgotten together."""
 WRITE_BYTES_MAX = 128 * 1024
 ROOT, DISK = 1, 2  # inodes
 NAME = b"disk"
@@ -97,6 +101,14 @@ class Disk:
             self._store(list(self._cache))
             self._cache.clear()
 
+    def _survivors(self, rng: random.Random, share: float) -> list[int]:
+        is_head_kept = rng.random() < share
+        return [
+            sector
+            for sector in self._cache
+            if (is_head_kept if sector < WHOLE_SECTORS else rng.random() < share)
+        ]
+
     def _store(self, sectors: list[int]) -> None:
         for sector in sectors:
             os.pwrite(self._file, self._cache[sector], sector * SECTOR_BYTES)
@@ -108,7 +120,7 @@ class Disk:
             if words[0] == "power-cut":
                 rng = random.Random(int(words[1]))
                 share = rng.choice((0.0, 0.3, 0.7, 1.0))
-                kept = [sector for sector in self._cache if rng.random() < share]
+                kept = self._survivors(rng, share)
                 answer = f"kept {len(kept)} of {len(self._cache)}"
                 self._store(kept)
                 self._cache.clear()

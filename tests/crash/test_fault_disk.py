@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.fault_disks import FaultDisk, fault_disk
-from tests.crash.fuse_disk import SECTOR_BYTES, Disk
+from tests.crash.fuse_disk import SECTOR_BYTES, WHOLE_SECTORS, Disk
 
 pytestmark = pytest.mark.root
 
@@ -82,3 +82,15 @@ def test_a_power_cut_keeps_any_sectors_that_were_not_flushed(tmp_path: Path, see
     assert all(set(each) in ({ord("1")}, {ord("2")}) for each in sectors)
     assert sum(each[0] == ord("2") for each in sectors) == kept
     assert not any(each[0] == ord("2") for each in (*sectors[:10], *sectors[30:]))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_does_not_tear_the_superblock(tmp_path: Path, seed: int) -> None:
+    disk = Disk(tmp_path / "sectors", 100 * SECTOR_BYTES)
+    disk.write(0, b"1" * 100 * SECTOR_BYTES)
+    disk.flush()
+    for sector in range(30):
+        disk.write(sector * SECTOR_BYTES, b"2" * SECTOR_BYTES)
+    disk.command(f"power-cut {seed}")
+    disk.command("power-on")
+    assert len(set(disk.read(0, WHOLE_SECTORS * SECTOR_BYTES))) == 1
