@@ -70,7 +70,10 @@ def simulate(plan: FleetPlan, print_line: Callable[[str], None] | None = None) -
     hook, sys.unraisablehook = sys.unraisablehook, _ignore_the_dead
     collecting = gc.isenabled()
     gc.disable()
-    gc.freeze()  # what was there before has not to be looked through after the run
+    if not gc.get_freeze_count():
+        # What was imported has not to be looked through after each run. Not again: what a run
+        # leaves behind would be kept for ever.
+        gc.freeze()
     try:
         with bounds_of(plan), virtual_threads():
             return _FleetRun(plan, print_line).carry_out_and_bury()
