@@ -9,6 +9,7 @@ from typing import Any
 from dlog.client.views import PartitionView, TopicView
 from dlog.errors import NONE
 from dlogctl.cluster import Cluster, quorum_problems
+from dlogctl.output import format_bytes
 
 NAMES_SHOWN = 5
 
@@ -120,3 +121,20 @@ def reasons_against(
     for node_id in sorted(statuses):
         reasons += _reasons_of_node(node_id, statuses[node_id])
     return reasons
+
+
+def throttle_notes(throttles: Mapping[int, Mapping[str, int]]) -> list[str]:
+    """Say which nodes replicate at a limited rate: one that is forgotten keeps replicas behind.
+
+    `throttles`: by node, config and bytes per second.
+    """
+    nodes: dict[tuple[str, int], list[int]] = {}
+    for node_id, rates in sorted(throttles.items()):
+        for name, rate in rates.items():
+            nodes.setdefault((name, rate), []).append(node_id)
+    return [
+        f"replication is throttled: {name} is {format_bytes(rate)} a second on"
+        f" {'node' if len(found) == 1 else 'nodes'} {', '.join(map(str, found))}, for the replicas"
+        f" that topics name in {name.removesuffix('rate')}replicas"
+        for (name, rate), found in nodes.items()
+    ]

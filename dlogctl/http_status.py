@@ -6,6 +6,8 @@ The node tells its address in its configuration, unless the user says one.
 import asyncio
 import json
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dlog.client.admin import Resource
@@ -13,9 +15,11 @@ from dlog.client.blocking import BlockingClient
 from dlog.client.views import NodeView
 from dlog.errors import ConnectFailedError, DlogError, ProtocolError, TransportError
 from dlog.transport import Address
+from dlogctl.moves import NO_LIMIT, RATES
 from dlogctl.settings import Settings
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
+HTTP_ADDRESS = "http.address"
 WILDCARDS = ("0.0.0.0", "::", "")
 
 
@@ -72,7 +76,11 @@ async def node_configs(client: BlockingClient, node: NodeView, keys: list[str]) 
 
 async def http_address(client: BlockingClient, node: NodeView) -> Address:
     """Ask the node where its HTTP endpoint is."""
-    value = (await node_configs(client, node, ["http.address"])).get("http.address")
+    return _http_address(node, await node_configs(client, node, [HTTP_ADDRESS]))
+
+
+def _http_address(node: NodeView, configs: Mapping[str, str]) -> Address:
+    value = configs.get(HTTP_ADDRESS)
     if not value:
         raise DlogError("it does not tell its http.address")
     try:
@@ -92,6 +100,8 @@ class Asked(NamedTuple):
     """Why there is no status."""
     is_reachable: bool = True
     """Whether it answers clients."""
+    throttles: Mapping[str, int] = MappingProxyType({})
+    """What throttles its replication: config and bytes per second, those that are set."""
 
 
 async def ask_node(
@@ -99,15 +109,26 @@ async def ask_node(
 ) -> Asked:
     """Ask a node for its status; `alone`: an address that the user says is that node's."""
     address: Address | None = settings.http if alone else None
+    throttles: Mapping[str, int] = {}
     try:
         if address is None:
-            address = await http_address(client, node)
+            configs = await node_configs(client, node, [HTTP_ADDRESS, *RATES])
+            throttles = _throttles(configs)
+            address = _http_address(node, configs)
     except TransportError as error:
         note = f"node {node.node_id} does not answer: {error}"
         return Asked(note=note, is_reachable=False)
     except DlogError as error:
-        return Asked(note=f"node {node.node_id} tells no details: {error}")
+        note = f"node {node.node_id} tells no details: {error}"
+        return Asked(note=note, throttles=throttles)
     try:
-        return Asked(str(address), await get_status(address, settings.timeout_s))
+        status = await get_status(address, settings.timeout_s)
     except DlogError as error:
-        return Asked(str(address), note=f"node {node.node_id} tells no details: {error}")
+        note = f"node {node.node_id} tells no details: {error}"
+        return Asked(str(address), note=note, throttles=throttles)
+    return Asked(str(address), status, throttles=throttles)
+
+
+def _throttles(configs: Mapping[str, str]) -> dict[str, int]:
+    rates = {name: int(configs[name]) for name in RATES if configs.get(name, "").isdecimal()}
+    return {name: rate for name, rate in rates.items() if rate < NO_LIMIT}

@@ -13,6 +13,9 @@ from dlog.errors import DlogError, UnknownTopicOrPartitionError
 from dlogctl.partition_names import Partition
 
 LEADER, FOLLOWER = "leader.replication.throttled", "follower.replication.throttled"
+RATES = (f"{LEADER}.rate", f"{FOLLOWER}.rate")
+NO_LIMIT = 2**63 - 1
+"""The rate of who is not throttled."""
 Sizes = Mapping[int, Mapping[Partition, int] | None]
 """By node: bytes of its logs; None: it does not answer."""
 
@@ -77,14 +80,12 @@ async def throttle(admin: Admin, configs: Mapping[str, Mapping[str, str]], rate:
     """Throttle moves; `configs` as `throttled_replicas` gives them, `rate` in bytes per second."""
     for topic, values in configs.items():
         await admin.alter_configs(Resource.TOPIC, topic, set_values=values)
-    rates = {f"{LEADER}.rate": str(rate), f"{FOLLOWER}.rate": str(rate)}
-    await admin.alter_configs(Resource.BROKER, "", set_values=rates)
+    await admin.alter_configs(Resource.BROKER, "", set_values=dict.fromkeys(RATES, str(rate)))
 
 
 async def unthrottle(admin: Admin, topics: Iterable[str]) -> None:
     """Take throttles back, of the cluster and of those of these topics that are still there."""
-    rates = (f"{LEADER}.rate", f"{FOLLOWER}.rate")
-    await admin.alter_configs(Resource.BROKER, "", delete_names=rates)
+    await admin.alter_configs(Resource.BROKER, "", delete_names=RATES)
     replicas = (f"{LEADER}.replicas", f"{FOLLOWER}.replicas")
     for topic in topics:
         with suppress(UnknownTopicOrPartitionError):

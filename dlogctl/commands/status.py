@@ -20,7 +20,7 @@ from dlog.errors import ConnectFailedError, DlogError
 from dlogctl import exit_codes
 from dlogctl.cluster import Cluster, is_healthy, lag_of, look_closely, silence_ms
 from dlogctl.groups import ExampleCommand
-from dlogctl.health import gossip_notes, partition_counts, reasons_against
+from dlogctl.health import gossip_notes, partition_counts, reasons_against, throttle_notes
 from dlogctl.http_status import Asked, ask_node, get_status
 from dlogctl.lags import lags_of, worst_of
 from dlogctl.output import Column, Output, format_bytes, format_cell, format_duration
@@ -172,6 +172,7 @@ def _document(found: _Found) -> dict[str, Any]:
         "notes": [
             *(each.note for each in found.asked.values() if each.note),
             *gossip_notes(found.statuses),
+            *throttle_notes({node_id: each.throttles for node_id, each in found.asked.items()}),
         ],
         "cluster_id": found.view.cluster_id,
         "controller": controller_id if controller_id >= 0 else None,

@@ -88,6 +88,8 @@ def test_what_moves_is_not_repaired(sandbox: Sandbox) -> None:
     sandbox.ok("topic create slow --assign 1,2 -c follower.replication.throttled.replicas=*")
     _fill(sandbox, "slow", 2000)
     sandbox.ok("config set follower.replication.throttled.rate=1")
+    (said,) = [note for note in sandbox.json("status")["notes"] if "throttled" in note]
+    assert "follower.replication.throttled.rate is 1 B a second on nodes 1, 2, 3" in said
     sandbox.ok("partition reassign slow-0=1,2,3")
     assert "slow-0 is being reassigned" in sandbox.refused("partition repair slow-0 --node 2 --yes")
     assert "slow is a topic" in sandbox.refused("partition repair slow --node 2 --yes")

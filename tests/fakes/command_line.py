@@ -34,6 +34,7 @@ class World:
             del self.peer.versions[ApiKey[name]]
         self.status: dict[str, Any] = {"state": "active", "version": "0.1.0", "uptime_s": 7200.0}
         self.http_address = ""
+        self.node_configs: dict[str, tuple[str, int]] = {}
         self.deleted: list[str] = []
         self.altered: list[tuple[str, int, str | None]] = []
         self.validated: list[bool] = []
@@ -86,7 +87,7 @@ class World:
 
     def describe_configs(self, request: Any, module: Any, _header: RequestHeader) -> Any:
         wanted = request.resources[0]
-        node = {"http.address": (self.http_address, 4)}
+        node = {"http.address": (self.http_address, 4)} | self.node_configs
         configs = node if int(wanted.resource_type) == 4 else self.configs
         entries = tuple(
             module.DescribeConfigsResourceResult(

@@ -62,3 +62,17 @@ def test_a_disk_that_is_full_to_the_last_byte(ctl: Ctl, world: World) -> None:
     directory = {"path": "/d", "online": True, "total_bytes": 1 << 40, "free_bytes": 0}
     world.status["storage"] = {"directories": [directory], "logs": 2}
     assert "100 %" in ctl("status").out
+
+
+def test_throttles_that_somebody_has_set_are_told(ctl: Ctl, world: World) -> None:
+    leader, follower = (f"{part}.replication.throttled.rate" for part in ("leader", "follower"))
+    world.node_configs = {leader: (str(2**63 - 1), 5), follower: (str(10 << 20), 3)}
+    shown = ctl("status")
+    assert leader not in shown.err
+    assert (
+        f"note: replication is throttled: {follower} is 10.0 MiB a second on node 1, for the"
+        " replicas that topics name in follower.replication.throttled.replicas\n"
+    ) in shown.err
+    world.node_configs = {follower: ("0", 3)}
+    assert "throttled.rate is 0 B a second" in ctl("status").err
+    assert any("throttled" in each for each in json.loads(ctl("status", "-o", "json").out)["notes"])
