@@ -31,6 +31,7 @@ from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.handlers.produce import ProduceHandler
+from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.listener import Listener
 from dlogd.server.router import RequestRouter
 from dlogd.starting import Starting
@@ -234,14 +235,15 @@ class Broker:
     async def _bind(self, replicas: ReplicaManager) -> None:
         config = self.config
         context = self._context = self._make_context(replicas)
+        hints = LeaderHints(self.node_id, context.image)
         fetch = self._fetch = FetchHandler(
-            replicas, self._loop, self._clock, self._tasks, self.telemetry
+            replicas, self._loop, self._clock, self._tasks, self.telemetry, hints
         )
         if self.replicating is not None:
             fetch.read_replica = self.replicating.read_replica
             context.until_settled = self.replicating.fetching.until_settled
         router = RequestRouter(
-            ProduceHandler(replicas, self._clock, self.telemetry),
+            ProduceHandler(replicas, self._clock, self.telemetry, hints),
             fetch,
             Dispatcher(context, self.telemetry),
             self._clock,

@@ -3,6 +3,9 @@
 import asyncio
 
 from dlog.client.admin import Admin
+from dlog.client.admin_views import Drain
+from dlog.client.consumer import Consumer
+from dlog.client.producer import Producer
 from tests.cluster.stage import Stage, kill, standing_still, start
 
 
@@ -129,6 +132,36 @@ def test_l2_a_log_comes_back_with_the_replica_that_has_it(stage: Stage) -> None:
         await start(a)
         await log.until(lambda view: view.leader == 1)
         assert await log.values() == [b"only a has it"]
+        await log.until_whole()
+
+    stage.play(story)
+
+
+def test_clients_follow_the_leader_that_a_refusal_names(stage: Stage) -> None:
+    """An operator takes the leaders off a node. Who writes to it and who waits there for records
+    goes on at the new leader without asking anybody (KIP-951).
+    """
+
+    async def story(stage: Stage) -> None:
+        log = await stage.topic()
+        addresses = stage.cluster.bootstrap
+        async with (
+            Admin(addresses) as admin,
+            Producer(addresses, acks="all") as producer,
+            Consumer(addresses, log.topic) as consumer,
+        ):
+            await producer.write(log.topic, b"before")
+            assert [each.value for each in await consumer.poll(timeout_ms=None)] == [b"before"]
+            await admin.drain_node(1, Drain.LEADERS)
+            try:
+                await log.until(lambda view: view.leader in (2, 3))
+                written = await producer.write(log.topic, b"after")
+                assert written.offset == 1
+                assert [each.value for each in await consumer.poll(timeout_ms=None)] == [b"after"]
+                for counters in (producer.cluster.counters, consumer.client_counters):
+                    assert (counters.leader_hints, counters.rediscoveries) == (1, 0), counters
+            finally:
+                await admin.drain_node(1, Drain.NONE)
         await log.until_whole()
 
     stage.play(story)

@@ -20,6 +20,7 @@ from dlog.types import LeaderEpoch, NodeId, PartitionId, TopicPartition
 from dlog.wire import fetch, fetch_client, produce_client
 from dlog.wire.frame import RequestHeader
 from dlogd.clock import SystemClock
+from dlogd.metadata.image import ClusterImage
 from dlogd.replication.batch_checks import PartitionSettings
 from dlogd.replication.lease import ENDLESS
 from dlogd.replication.manager import ReplicaManager
@@ -30,6 +31,7 @@ from dlogd.server.dispatch import Dispatcher
 from dlogd.server.exchange import Peer
 from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.handlers.produce import ProduceHandler
+from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.listener import Listener
 from dlogd.server.router import RequestRouter
 from dlogd.storage.log import PartitionLog
@@ -204,9 +206,11 @@ class Front:
         memory = {name: limits.pop(name) for name in list(limits) if name.endswith("_bytes")}
         self.services = services_for(self.engine, **{"pool_bytes": 8 << 20, **memory})
         replicas = cast(ReplicaManager, self.replicas)
-        self.fetch = FetchHandler(replicas, loop, self.clock, self.tasks, self.telemetry)
+        self.image = ClusterImage()
+        hints = LeaderHints(NodeId(1), lambda: self.image)
+        self.fetch = FetchHandler(replicas, loop, self.clock, self.tasks, self.telemetry, hints)
         self.router = RequestRouter(
-            ProduceHandler(replicas, self.clock, self.telemetry),
+            ProduceHandler(replicas, self.clock, self.telemetry, hints),
             self.fetch,
             cast(Dispatcher, self.dispatcher),
             self.clock,

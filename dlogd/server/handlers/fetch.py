@@ -19,11 +19,15 @@ from dlog.errors import (
 )
 from dlog.types import NO_NODE, NodeId, TopicId
 from dlog.wire import fetch
+from dlog.wire.leaders import CurrentLeader
+from dlog.wire.topics import TopicKey
 from dlogd.clock import Clock
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.server.connection import Connection
-from dlogd.server.slots import Piece, RangePiece, Slot
+from dlogd.server.handlers.fetch_answers import holds_more, interleave, referral
+from dlogd.server.leader_hints import LeaderHints
+from dlogd.server.slots import Piece, Slot
 from dlogd.storage.reader import Read
 from dlogd.storage.segment import SegmentRange
 from dlogd.tasks import Tasks
@@ -55,8 +59,10 @@ class FetchHandler:
         clock: Clock,
         tasks: Tasks,
         telemetry: Telemetry,
+        hints: LeaderHints,
     ) -> None:
         self.clock = clock
+        self.hints = hints
         self._replicas = replicas
         self._by_name = replicas.by_name
         self._by_id = replicas.by_id
@@ -118,6 +124,7 @@ class FetchWork(Slot):
         "_handler",
         "_is_expired",
         "_is_locating",
+        "_leaders",
         "_locate_rounds",
         "_refused",
         "_request",
@@ -149,6 +156,7 @@ class FetchWork(Slot):
         self._is_expired = request.max_wait_ms <= 0
         self._is_locating = False
         self._locate_rounds = 0
+        self._leaders: tuple[CurrentLeader, ...] = ()
         self._refused: list[tuple[Partition, WireError]] = []
 
     def start(self, request_bytes: int) -> None:
@@ -221,7 +229,7 @@ class FetchWork(Slot):
             if read is not None:
                 self._total += read.bytes - watched.found_bytes
                 watched.found_bytes = read.bytes
-                has_more = _has_more(watched.partition, watched.entry, read)
+                has_more = holds_more(watched.partition, watched.entry, read)
                 if self._total < self._request.min_bytes and not has_more:
                     return
         self._look()
@@ -246,8 +254,7 @@ class FetchWork(Slot):
                     read = self._read(partition, entry, request.max_bytes - total, total == 0)
                 except WireError as error:
                     is_enough = True
-                    handler.api.on_error(error.name)
-                    row.append(fetch.FetchedPartition(entry[0], error.code, -1, -1, -1, 0))
+                    row.append(self._refusal(topic, entry[0], error))
                     continue
                 if read is None:
                     unknown.append((partition, entry[2]))
@@ -258,11 +265,11 @@ class FetchWork(Slot):
                 watermark = partition.high_watermark
                 if elsewhere != NO_NODE:
                     is_enough = True
-                    row.append(_referral(partition, entry[0], elsewhere))
+                    row.append(referral(partition, entry[0], elsewhere))
                     continue
                 total += read.bytes
                 ranges += read.ranges
-                is_enough = is_enough or _has_more(partition, entry, read)
+                is_enough = is_enough or holds_more(partition, entry, read)
                 log_start = partition.log.log_start_offset
                 row.append(
                     fetch.FetchedPartition(entry[0], 0, watermark, watermark, log_start, read.bytes)
@@ -273,6 +280,16 @@ class FetchWork(Slot):
             self._answer(rows, ranges, total)
         else:
             self._park(rows, total)
+
+    def _refusal(self, topic: TopicKey, index: int, error: WireError) -> fetch.FetchedPartition:
+        """Answer for one partition with an error, and with who leads it instead (KIP-951)."""
+        self._handler.api.on_error(error.name)
+        leader = None
+        if self._version >= fetch.ENDPOINTS_VERSION:
+            leader = self._handler.hints.after(error.code, topic, index)
+        if leader is not None:
+            self._leaders = (*self._leaders, leader)
+        return fetch.FetchedPartition(index, error.code, -1, -1, -1, 0, current_leader=leader)
 
     def _read(
         self, partition: Partition, entry: fetch.FetchPartition, bytes_max: int, is_first: bool
@@ -338,22 +355,16 @@ class FetchWork(Slot):
         self._unpark()
         self._handler.storage.fetch_bytes_total += total
         topics = [(topic, row) for (topic, _), row in zip(self._request.topics, rows, strict=True)]
-        parts = fetch.encode_response_parts(self._version, self._correlation_id, 0, NONE, 0, topics)
-        pieces: list[Piece] = []
-        found = iter(ranges)
-        is_single = len(ranges) == 1  # of several partitions each is read in turn
-        for part in parts:
-            if isinstance(part, bytes):
-                pieces.append(part)
-                continue
-            left = part
-            while left > 0:
-                each = next(found)
-                each.segment.acquire()
-                readable_end = each.readable_end if is_single else None
-                pieces.append(RangePiece(each.segment, each.position, each.length, readable_end))
-                left -= each.length
-        self._fill(pieces)
+        parts = fetch.encode_response_parts(
+            self._version,
+            self._correlation_id,
+            0,
+            NONE,
+            0,
+            topics,
+            self._handler.hints.endpoints(self._leaders),
+        )
+        self._fill(interleave(parts, ranges))
 
     def _refuse(self, code: int) -> None:
         """Answer with an error for the whole request."""
@@ -366,24 +377,6 @@ class FetchWork(Slot):
         handler = self._handler
         handler.api.seconds.observe((handler.clock.now_us() - self._started_us) / 1e6)
         self.fill(pieces).drain()
-
-
-def _referral(partition: Partition, index: int, node_id: NodeId) -> fetch.FetchedPartition:
-    """Send a consumer to the follower in its own rack (KIP-392)."""
-    watermark, log_start = partition.high_watermark, partition.log.log_start_offset
-    return fetch.FetchedPartition(
-        index, 0, watermark, watermark, log_start, 0, preferred_read_replica=node_id
-    )
-
-
-def _has_more(partition: Partition, entry: fetch.FetchPartition, read: Read) -> bool:
-    """Tell whether there is more than the answer may hold, or than one segment: do not wait."""
-    if not read.ranges:
-        return entry[2] < partition.high_watermark
-    last = read.ranges[-1]
-    if last.segment is not partition.log.active:
-        return True
-    return last.position + last.length < last.readable_end
 
 
 async def _locate_one(partition: Partition, offset: int) -> WireError | None:

@@ -5,6 +5,8 @@ the partitions and leaves with the flush that covers it. When append memory is s
 stops reading and the request goes on where it stood.
 """
 
+from collections.abc import Sequence
+
 from dlog.compression import Codec
 from dlog.errors import (
     InvalidRequiredAcksError,
@@ -13,13 +15,16 @@ from dlog.errors import (
 )
 from dlog.types import TopicId
 from dlog.wire import produce
+from dlog.wire.leaders import CurrentLeader
+from dlog.wire.topics import TopicKey
 from dlogd.clock import Clock
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.waiters import Drainable
 from dlogd.server.connection import Connection
+from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.slots import Slot
-from dlogd.telemetry.metrics import ApiMetrics, Telemetry
+from dlogd.telemetry.metrics import Telemetry
 
 ZSTD_VERSION_MIN = 7
 """Produce versions below this may not carry zstd (KIP-110)."""
@@ -34,7 +39,10 @@ WAITING_ACKS = (1, -1)
 class ProduceHandler:
     """Handles Produce requests of all connections."""
 
-    def __init__(self, replicas: ReplicaManager, clock: Clock, telemetry: Telemetry) -> None:
+    def __init__(
+        self, replicas: ReplicaManager, clock: Clock, telemetry: Telemetry, hints: LeaderHints
+    ) -> None:
+        self._hints = hints
         self._replicas = replicas
         self._by_name = replicas.by_name
         self._by_id = replicas.by_id
@@ -89,18 +97,16 @@ class ProduceHandler:
         try:
             appended = partition.append_as_leader(buffer, start, end, acks)
         except WireError as error:
-            self.api.on_error(error.name)
             self.api.seconds.observe((self.clock.now_us() - connection.received_us) / 1e6)
-            refusal: Result = (index, error.code, -1, -1, -1, str(error))
-            topics = [(topic, [refusal])]
-            connection.replies.reply(produce.encode_response(version, correlation_id, topics))
+            topics = [(topic, [self.refusal(index, error)])]
+            connection.replies.reply(self.encode(version, correlation_id, topics))
             return True
         if appended is None:
             return False
         base_offset, end_offset, append_time_ms = appended
         replies = connection.replies
         single = SingleProduce(replies)
-        single.api = self.api
+        single.handler = self
         single.head = (version, correlation_id, topic, index)
         single.base_offset = base_offset
         single.append_time_ms = append_time_ms
@@ -114,20 +120,39 @@ class ProduceHandler:
             partition.wait(end_offset, acks, timeout_ms, single)
         return True
 
+    def refusal(self, index: int, error: WireError) -> Result:
+        """Return the result for a partition that refused, and count it."""
+        self.api.on_error(error.name)
+        return (index, error.code, -1, -1, -1, str(error))
+
+    def encode(
+        self, version: int, correlation_id: int, topics: Sequence[tuple[TopicKey, list[Result]]]
+    ) -> bytes:
+        """Return the response frame; who leads what this node does not is in it (KIP-951)."""
+        leaders: dict[tuple[TopicKey, int], CurrentLeader] = {}
+        if version >= produce.LEADER_VERSION:
+            for topic, results in topics:
+                for result in results:
+                    leader = self._hints.after(result[1], topic, result[0])
+                    if leader is not None:
+                        leaders[topic, result[0]] = leader
+        endpoints = self._hints.endpoints(leaders.values())
+        return produce.encode_response(version, correlation_id, topics, 0, leaders, endpoints)
+
 
 class SingleProduce(Slot):
     """A Produce request for one partition that waits for its acknowledgement: its own slot."""
 
     __slots__ = (
-        "api",
         "append_time_ms",
         "base_offset",
+        "handler",
         "head",
         "log_start_offset",
         "started_us",
     )
 
-    api: ApiMetrics
+    handler: ProduceHandler
     head: tuple[int, int, str | TopicId, int]  # version, correlation id, topic, partition
     base_offset: int
     append_time_ms: int
@@ -136,16 +161,16 @@ class SingleProduce(Slot):
 
     def on_acked(self, index: int, error: WireError | None, now_us: int) -> Drainable | None:
         """Fill the slot with the answer; return whose replies may leave."""
-        self.api.seconds.observe((now_us - self.started_us) / 1e6)
+        handler = self.handler
+        handler.api.seconds.observe((now_us - self.started_us) / 1e6)
         if error is None:
             data = produce.encode_single(
                 *self.head, 0, self.base_offset, self.append_time_ms, self.log_start_offset
             )
         else:
-            self.api.on_error(error.name)
             version, correlation_id, topic, partition = self.head
-            refusal: Result = (partition, error.code, -1, -1, -1, str(error))
-            data = produce.encode_response(version, correlation_id, [(topic, [refusal])])
+            topics = [(topic, [handler.refusal(partition, error)])]
+            data = handler.encode(version, correlation_id, topics)
         return self.fill((data,))
 
 
@@ -209,7 +234,7 @@ class ProduceWork:
                     self._stall(partition)
                     return
             except WireError as error:
-                self._results.append(self._refusal(index, error))
+                self._results.append(self._handler.refusal(index, error))
             self._cursor += 1
         self._waiting -= 1
         if self._waiting == 0:
@@ -248,14 +273,10 @@ class ProduceWork:
         self._shift += shift
         partition.log.when_writable(self._connection.unstall)
 
-    def _refusal(self, index: int, error: WireError) -> Result:
-        self._handler.api.on_error(error.name)
-        return (index, error.code, -1, -1, -1, str(error))
-
     def on_acked(self, index: int, error: WireError | None, now_us: int) -> Drainable | None:
         """Settle one part; return whose replies may leave when it was the last."""
         if error is not None:
-            self._results[index] = self._refusal(self._results[index][0], error)
+            self._results[index] = self._handler.refusal(self._results[index][0], error)
         self._waiting -= 1
         return self._finish() if self._waiting == 0 else None
 
@@ -276,4 +297,4 @@ class ProduceWork:
             (topic, [next(results) for _ in partitions])
             for topic, partitions in self._request.topics
         ]
-        return slot.fill((produce.encode_response(self._version, self._correlation_id, topics),))
+        return slot.fill((self._handler.encode(self._version, self._correlation_id, topics),))
