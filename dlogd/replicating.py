@@ -150,8 +150,9 @@ class Replicating:
 
     def _on_role(self, partition: Partition, key: Key, image: PartitionImage) -> None:
         self._watch_damage(partition, key)
-        leader = image.leader
-        if partition.leader is not None or leader == self._clustering.node_id:
+        leader, node_id = image.leader, self._clustering.node_id
+        # Who has no place any more tells nobody how much it has: its log is about to be deleted.
+        if partition.leader is not None or leader == node_id or node_id not in image.replicas:
             leader = NO_NODE
         self.fetching.follow(key, partition, leader, image.leader_epoch)
         if partition.leader is not None:

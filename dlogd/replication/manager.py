@@ -31,7 +31,7 @@ from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import load_producers
 from dlogd.replication.producers import ProducerStates
-from dlogd.replication.reconcile import Key, given_up, mine, others_have_it
+from dlogd.replication.reconcile import Key, given_up, has_place, mine, others_have_it
 from dlogd.replication.roles import Roles
 from dlogd.replication.snapshotting import Snapshotting
 from dlogd.replication.topic_settings import log_config_of, settings_of
@@ -242,7 +242,8 @@ class ReplicaManager:
         # What came back is not to be deleted any more, now or later.
         self._undeleted = {key: gone[key] for key in self._undeleted if key in gone}
         for key, topic in gone.items():
-            await self._delete(topic, key[1])
+            if not has_place(self._image, key, node_id):  # by now
+                await self._delete(topic, key[1])
         await self._retry_failed(image, changed)
         missing = []
         for topic in changed:
@@ -352,7 +353,7 @@ class ReplicaManager:
         self.roles.assign(partition, index)
 
     async def _delete(self, topic: TopicImage, index: int) -> None:
-        key = (topic.topic_id, index)
+        key, name = (topic.topic_id, index), topic.topic_partition(index)
         first_time = self._undeleted.pop(key, None) is None
         self._failed.pop(key, None)
         partition = self.by_id.pop(key, None)
@@ -362,11 +363,10 @@ class ReplicaManager:
             partition.close(UnknownTopicOrPartitionError("The replica was deleted"))
             self.on_closed(key)
         try:
-            await self._logs.delete(topic.topic_partition(index), topic.topic_id)
+            await self._logs.delete(name, topic.topic_id)
         except (WireError, OSError) as error:
             self._undeleted[key] = topic
             if first_time:
-                name = topic.topic_partition(index)
                 log.error("Cannot delete log, trying again partition=%s error=%s", name, error)
 
     def _high_watermark_of(self, plog: PartitionLog) -> Offset:

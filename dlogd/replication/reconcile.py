@@ -14,6 +14,17 @@ def mine(topic: TopicImage, node_id: NodeId) -> list[int]:
     return [i for i, part in enumerate(topic.partitions) if node_id in part.replicas]
 
 
+def has_place(image: ClusterImage, key: Key, node_id: NodeId) -> bool:
+    """Whether a replica belongs on a node.
+
+    To be asked of the newest image before a replica is deleted: one that has got its place back may
+    have told its leader meanwhile how much it holds, and may be in sync by now.
+    """
+    topic = image.topics_by_id.get(key[0])
+    partition = topic.partition(key[1]) if topic is not None else None
+    return partition is not None and node_id in partition.replicas
+
+
 def others_have_it(partition: PartitionImage, node_id: NodeId) -> bool:
     """Whether a replica may begin anew: the cluster has the records, and does not count on it."""
     counted = (*partition.isr, *partition.elr)
