@@ -15,7 +15,7 @@ from dlog.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from dlog.types import PartitionEpoch
+from dlog.types import PartitionEpoch, TopicPartition
 from dlogd.clock import SystemClock
 from dlogd.config.schema import build
 from dlogd.metadata.partition_changes import with_topics
@@ -293,3 +293,40 @@ def test_a_deleted_topic_takes_nothing_from_the_moment_that_the_image_says_so(
             assert manager.partition("t", 1).append_as_leader(batch, 0, len(batch), 1) == (0, 1, -1)
 
     asyncio.run(scenario())
+
+
+def test_what_gets_its_place_back_before_its_turn_comes_keeps_its_log(tmp_path: Path) -> None:
+    """Its leader may have heard by then what it holds, and count on it (seed 61588)."""
+
+    async def scenario(host: Host) -> None:
+        async with host.running() as manager:
+            busy, topic_id = host.create("busy"), host.create("t")
+            await host.follow()
+            partition = manager.partition("t", 0)
+            await append(partition, b"kept")
+            deleting, may_go_on = asyncio.Event(), asyncio.Event()
+            delete = host.logs.delete
+
+            async def slow(name: TopicPartition, of_topic: UUID) -> None:
+                deleting.set()
+                await may_go_on.wait()
+                await delete(name, of_topic)
+
+            host.logs.delete = slow  # type: ignore[method-assign]
+            host.place(busy, 2)
+            host.place(topic_id, 2)
+            host.tell()
+            await deleting.wait()
+            assert manager.by_id.get((topic_id, 0)) is partition, "its turn has not come"
+            host.place(topic_id, 2, 1)
+            host.tell()
+            may_go_on.set()
+            await host.follow()
+            assert list(manager.by_id.items()) == [((topic_id, 0), partition)]
+            assert not partition.is_ended
+            assert await values_of(partition.log) == [(0, b"kept")]
+            host.place(topic_id, 2)
+            await host.follow()
+            assert partition.is_ended and not manager.by_id and not host.logs.logs
+
+    check(scenario, tmp_path)
