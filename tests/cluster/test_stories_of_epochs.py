@@ -3,8 +3,9 @@
 import asyncio
 
 from dlog.client.admin import Admin
-from dlog.client.admin_views import Drain
+from dlog.client.admin_views import Drain, Election
 from dlog.client.consumer import Consumer
+from dlog.client.gaps import Gap, GapReason
 from dlog.client.producer import Producer
 from tests.cluster.stage import Stage, kill, standing_still, start
 
@@ -163,5 +164,49 @@ def test_clients_follow_the_leader_that_a_refusal_names(stage: Stage) -> None:
             finally:
                 await admin.drain_node(1, Drain.NONE)
         await log.until_whole()
+
+    stage.play(story)
+
+
+def test_a_consumer_hears_of_what_an_unclean_election_has_cut(stage: Stage) -> None:
+    """It has read what only the dead leader had. The next one wrote on from before that, and is
+    longer by now: the consumer goes back to where the two part, and misses nothing of the new.
+    """
+
+    async def story(stage: Stage) -> None:
+        a, b, c = stage.nodes(1, 2, 3)
+        log = await stage.topic(min_isr=1)
+        gaps: list[Gap] = []
+        async with Consumer(stage.cluster.bootstrap, log.topic, on_gap=gaps.append) as consumer:
+
+            async def read(count: int) -> list[bytes | None]:
+                found: list[bytes | None] = []
+                while len(found) < count:
+                    found += [each.value for each in await consumer.poll(timeout_ms=None)]
+                return found
+
+            await log.write(b"both")
+            await kill(b, c)
+            await log.until(lambda view: set(view.isr) == {1})
+            lost = [b"lost %d" % number for number in range(5)]
+            for value in lost:
+                await log.send(a, value)
+            assert await read(6) == [b"both", *lost]
+            await kill(a)
+            await start(b)
+            await log.until(lambda view: view.leader == -1)
+            await stage.cluster.until_well(stage.nodes(2, 4, 5))
+            async with Admin([each.client_address for each in stage.nodes(2, 4, 5)]) as admin:
+                outcomes = await admin.elect_leaders([(log.topic, 0)], Election.UNCLEAN)
+            assert list(outcomes.values()) == [None], outcomes
+            new = [b"new %d" % number for number in range(20)]
+            await log.write(*new)
+            assert await read(20) == new
+            assert [(each.reason, each.offset, each.resume_offset) for each in gaps] == [
+                (GapReason.TRUNCATED, 6, 1)
+            ]
+        await start(a, c)
+        await log.until_whole()
+        assert await log.values() == [b"both", *new]
 
     stage.play(story)

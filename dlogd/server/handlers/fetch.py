@@ -17,7 +17,7 @@ from dlog.errors import (
     OffsetNotAvailableError,
     WireError,
 )
-from dlog.types import NO_NODE, NodeId, TopicId
+from dlog.types import NO_EPOCH, NO_NODE, NodeId, TopicId
 from dlog.wire import fetch
 from dlog.wire.leaders import CurrentLeader
 from dlog.wire.topics import TopicKey
@@ -25,7 +25,14 @@ from dlogd.clock import Clock
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.server.connection import Connection
-from dlogd.server.handlers.fetch_answers import holds_more, interleave, referral
+from dlogd.server.handlers.fetch_answers import (
+    LogDivergedError,
+    check_history,
+    divergence,
+    holds_more,
+    interleave,
+    referral,
+)
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.slots import Piece, Slot
 from dlogd.storage.reader import Read
@@ -224,7 +231,7 @@ class FetchWork(Slot):
             watched = self._watched[number]
             try:
                 read = self._read(watched.partition, watched.entry, self._request.max_bytes, True)
-            except WireError:
+            except (WireError, LogDivergedError):
                 read = None
             if read is not None:
                 self._total += read.bytes - watched.found_bytes
@@ -255,6 +262,10 @@ class FetchWork(Slot):
                 except WireError as error:
                     is_enough = True
                     row.append(self._refusal(topic, entry[0], error))
+                    continue
+                except LogDivergedError as found:
+                    is_enough = True
+                    row.append(divergence(partition, entry[0], found))
                     continue
                 if read is None:
                     unknown.append((partition, entry[2]))
@@ -295,7 +306,7 @@ class FetchWork(Slot):
         self, partition: Partition, entry: fetch.FetchPartition, bytes_max: int, is_first: bool
     ) -> Read | None:
         """Find what one partition has to send; None when the disk must be asked where it is."""
-        _, leader_epoch, offset, _, _, partition_bytes_max = entry
+        _, leader_epoch, offset, last_epoch, _, partition_bytes_max = entry
         if self._request.replica_id >= 0:
             raise NotLeaderOrFollowerError("Nodes replicate over the internal listener")
         if self._request.rack_id and partition.reporter is not None:
@@ -304,6 +315,8 @@ class FetchWork(Slot):
                 raise OffsetNotAvailableError(f"This follower has no offset {offset} yet")
         else:
             partition.check_serving(leader_epoch)
+        if last_epoch not in (NO_EPOCH, partition.leader_epoch):
+            check_history(partition.log, offset, last_epoch)
         watermark = partition.high_watermark
         size = max(0, min(bytes_max, partition_bytes_max))
         if offset >= watermark or (size == 0 and not is_first):

@@ -2,12 +2,45 @@
 
 from collections.abc import Iterable, Sequence
 
-from dlog.types import NodeId
+from dlog.types import NO_EPOCH, LeaderEpoch, NodeId, Offset
 from dlog.wire import fetch
 from dlogd.replication.partition import Partition
 from dlogd.server.slots import Piece, RangePiece
+from dlogd.storage.log import PartitionLog
 from dlogd.storage.reader import Read
 from dlogd.storage.segment import SegmentRange
+
+
+class LogDivergedError(Exception):
+    """A client has read from another log than this one: the unclean election of a leader cut it.
+
+    `at`: the last epoch that both have, and where it ends here.
+    """
+
+    def __init__(self, epoch: LeaderEpoch, end_offset: Offset) -> None:
+        super().__init__(f"the log differs from offset {end_offset} on")
+        self.at = (epoch, end_offset)
+
+
+def check_history(log: PartitionLog, offset: int, last_epoch: int) -> None:
+    """Raise LogDivergedError when who has read up to `offset` has read what is not in this log.
+
+    `last_epoch`: of the last batch before `offset`, as the client has it (KIP-320, KIP-595). Else
+    it would go on behind what was lost, and miss what was written in its place.
+    """
+    epoch, end_offset = log.end_offset_for_epoch(LeaderEpoch(last_epoch))
+    if epoch == NO_EPOCH:  # nothing was written in that epoch, or in any later one
+        epoch, end_offset = log.last_epoch, log.log_end_offset
+    if end_offset < offset:
+        raise LogDivergedError(epoch, end_offset)
+
+
+def divergence(partition: Partition, index: int, found: LogDivergedError) -> fetch.FetchedPartition:
+    """Tell a client where the log begins to differ from what it has read."""
+    watermark, log_start = partition.high_watermark, partition.log.log_start_offset
+    return fetch.FetchedPartition(
+        index, 0, watermark, watermark, log_start, 0, diverging_epoch=found.at
+    )
 
 
 def referral(partition: Partition, index: int, node_id: NodeId) -> fetch.FetchedPartition:
