@@ -28,6 +28,8 @@ from dlogd.tasks import Tasks
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 3.0
+CONNECT_PATIENCE_S = 0.25
+"""An attempt that has taken longer is given up for a new one when the leader may have come back."""
 PING_S = 1.0
 SILENCE_S_MAX = 6.0
 """A leader that says nothing for so long, although it is asked, is connected to anew."""
@@ -96,6 +98,8 @@ class Fetcher:
         self._idle_pings = 0
         self._rest_s = REST_S_MIN
         self._said = ""
+        self._attempt: asyncio.Timeout | None = None
+        self._attempt_s = 0.0  # when it began
         # When the connection to the leader ended that is not there any more; the loop's time.
         self.lost_s = -math.inf
 
@@ -112,6 +116,7 @@ class Fetcher:
         following.partition.reporter = following
         self.subscribe(following)
         self._wanted.set()
+        self._hurry()
 
     def remove(self, following: Following) -> None:
         """Follow it no more."""
@@ -129,6 +134,18 @@ class Fetcher:
         """The image has changed: the leader may be reached by now."""
         self._rest_s = REST_S_MIN
         self._nudge.set()
+        self._hurry()
+
+    def _hurry(self) -> None:
+        """Connect anew where nobody has answered for long.
+
+        A host without power answers nothing: not even when it is back, for as long as the kernel
+        waits until it asks again, a second and more.
+        """
+        attempt, now_s = self._attempt, self._loop.time()
+        if attempt is not None and now_s - self._attempt_s > CONNECT_PATIENCE_S:
+            self._attempt, self._rest_s = None, REST_S_MIN
+            attempt.reschedule(now_s)
 
     def subscribe(self, following: Following) -> None:
         """Tell the leader where a partition stands; it answers with what follows."""
@@ -225,8 +242,12 @@ class Fetcher:
         link = Link(self._loop, services.memory, introduction, self._taking.take)
         link.on_writable = self._schedule
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await self._loop.create_connection(lambda: link, address.host, address.port)
+            async with asyncio.timeout(CONNECT_TIMEOUT_S) as attempt:
+                self._attempt, self._attempt_s = attempt, self._loop.time()
+                try:
+                    await self._loop.create_connection(lambda: link, address.host, address.port)
+                finally:
+                    self._attempt = None  # the host answers: no need to hurry
                 await asyncio.shield(link.ready)
         except (OSError, ValueError, DlogError) as error:  # ValueError: of a strange host name
             link.close(error)

@@ -3,8 +3,6 @@
 import asyncio
 import errno
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -356,25 +354,3 @@ class BreakingTaking:
         if self.is_breaking and link is not None:
             self.fetcher._loop.call_soon(link.close, TransportError("broken"))
         return bool(self.real.take(*frame))
-
-
-def test_who_has_no_place_any_more_follows_nobody() -> None:
-    """Its log is about to be deleted: a leader that has it back must not hear what it holds."""
-
-    async def story(fleet: SmallFleet) -> None:
-        await fleet.create("t")
-        await fleet.produce("t", b"a")
-        await fleet.until_in_sync("t")
-        node_id = fleet.followers("t")[0]
-        fetcher, following = following_of(fleet, node_id, "t")
-        replicas, state = fleet.broker(node_id).replicas, fleet.state("t")
-        assert replicas is not None
-        others = tuple(each for each in state.replicas if each != node_id)
-        moved = replace(state, replicas=others, isr=others)
-        for image, follows in ((moved, False), (state, True)):
-            work = partial(replicas.roles.on_role, following.partition, following.key, image)
-            await on_node(fleet, fetcher, work)
-            followed = {each.key for each in fetcher.followings}
-            assert (following.key in followed) is follows
-
-    tell(story)

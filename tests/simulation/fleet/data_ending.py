@@ -21,6 +21,9 @@ from tests.simulation.fleet.data_clients import DataClients, DataConsumer
 
 READ_BYTES = 1 << 16
 
+LEVEL_MS_MAX = 10_000
+"""A replica that has not caught up by then is stuck."""
+
 
 class DataEnding:
     """Does it; `run` ends when all is done, or raises what went wrong."""
@@ -129,8 +132,18 @@ class DataEnding:
         records = tuple(each for each in final.records if each.offset >= start)
         return replace(final, log_start_offset=start, records=records)
 
+    async def _until_level(self, key: LogKey) -> None:
+        """Wait until all replicas end at the same offset: one that lags is not in sync for that."""
+        for _ in range(LEVEL_MS_MAX):
+            replicas = [host.broker.replicas.by_id for host in self._around.hosts]
+            found = [each.get((key.topic_id, key.partition)) for each in replicas]
+            if len({each.log.log_end_offset for each in found if each is not None}) <= 1:
+                return
+            await self._around.sleep_ms(1)
+
     async def _compare(self, key: LogKey) -> None:
         """Compare the bytes of all replicas, from where all of them begin."""
+        await self._until_level(key)
         found: dict[str, dict[int, bytes]] = {}
         for host in self._around.hosts:
             partition = host.broker.replicas.by_id.get((key.topic_id, key.partition))

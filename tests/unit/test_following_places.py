@@ -1,0 +1,57 @@
+"""Followers whose place, or whose leader's host, is gone for a while."""
+
+from dataclasses import replace
+from functools import partial
+
+from dlog.types import NodeId
+from dlogd.replication.fetcher import Fetcher
+from tests.fakes.small_fleet import SmallFleet, tell
+from tests.unit.test_following import following_of, on_node
+
+
+def test_who_has_no_place_any_more_follows_nobody() -> None:
+    """Its log is about to be deleted: a leader that has it back must not hear what it holds."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.produce("t", b"a")
+        await fleet.until_in_sync("t")
+        node_id = fleet.followers("t")[0]
+        fetcher, following = following_of(fleet, node_id, "t")
+        replicas, state = fleet.broker(node_id).replicas, fleet.state("t")
+        assert replicas is not None
+        others = tuple(each for each in state.replicas if each != node_id)
+        moved = replace(state, replicas=others, isr=others)
+        for image, follows in ((moved, False), (state, True)):
+            work = partial(replicas.roles.on_role, following.partition, following.key, image)
+            await on_node(fleet, fetcher, work)
+            followed = {each.key for each in fetcher.followings}
+            assert (following.key in followed) is follows
+
+    tell(story)
+
+
+def test_who_asks_a_host_without_power_asks_anew_when_it_may_be_back() -> None:
+    """It does not answer what was asked before it had power again (seed 64429)."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        leader_id, node_id = fleet.leader("t"), fleet.followers("t")[0]
+        known, _ = following_of(fleet, node_id, "t")
+        fetcher = Fetcher(NodeId(leader_id), known._services)
+        fleet.host(leader_id).power_cut()
+
+        async def nudged_after(seconds: float) -> bool:
+            await fleet.sleep(seconds)
+            await on_node(fleet, known, fetcher.nudge)
+            await fleet.sleep(0.02)
+            return bool(attempt.done())
+
+        attempt = await on_node(
+            fleet, known, lambda: known._loop.create_task(fetcher._connect_and_follow())
+        )
+        assert not await nudged_after(0.1), "it may be about to succeed"
+        assert await nudged_after(0.3)
+        assert isinstance(attempt.result(), TimeoutError)
+
+    tell(story)
