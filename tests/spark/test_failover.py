@@ -19,6 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dlog.client.blocking import Admin, Consumer, Producer
+from dlog.errors import InvalidReplicationFactorError
 from dlog.spark.pipelines.archive import archive
 from dlog.spark.pipelines.replay import ReplayJob, replay
 from dlog.spark.settings import ClientSettings
@@ -87,7 +88,16 @@ def topic_of(sandbox: Sandbox, name: str) -> Iterator[Log]:
     """Give a topic with a replica on every node."""
     with Admin(sandbox.bootstrap) as admin:
         log = Log(sandbox.bootstrap, admin, name)
-        log.create(PARTITIONS, replication_factor=3)
+        deadline_s = time.monotonic() + WAIT_S
+        while True:
+            try:
+                log.create(PARTITIONS, replication_factor=3)
+                break
+            except InvalidReplicationFactorError:
+                # A machine on which a JVM starts may let every lease lapse for a moment.
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.2)
         yield log
 
 
