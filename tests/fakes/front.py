@@ -19,6 +19,7 @@ from dlog.errors import UnknownTopicOrPartitionError
 from dlog.types import LeaderEpoch, NodeId, PartitionId, TopicPartition
 from dlog.wire import fetch, fetch_client, produce_client
 from dlog.wire.frame import RequestHeader
+from dlog.wire.topics import TopicKey
 from dlogd.clock import SystemClock
 from dlogd.metadata.image import ClusterImage
 from dlogd.replication.batch_checks import PartitionSettings
@@ -118,6 +119,29 @@ def produce_frame(
     )
 
 
+def fetch_request(
+    topics: list[tuple[TopicKey, list[fetch.FetchPartition]]],
+    *,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    session: tuple[int, int] = (0, -1),
+) -> fetch.FetchRequest:
+    """Return what a consumer asks for."""
+    return fetch.FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=0,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=topics,
+        forgotten=[],
+        rack_id="",
+    )
+
+
 def fetch_frame(
     wanted: Iterable[tuple[str, int]],
     *,
@@ -129,17 +153,12 @@ def fetch_frame(
     session: tuple[int, int] = (0, -1),
 ) -> bytes:
     """Return a Fetch request for partition 0 of topics, each from an offset."""
-    request = fetch.FetchRequest(
-        replica_id=-1,
+    request = fetch_request(
+        [(topic, [(0, -1, offset, -1, -1, partition_bytes)]) for topic, offset in wanted],
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
-        isolation_level=0,
-        session_id=session[0],
-        session_epoch=session[1],
-        topics=[(topic, [(0, -1, offset, -1, -1, partition_bytes)]) for topic, offset in wanted],
-        forgotten=[],
-        rack_id="",
+        session=session,
     )
     return fetch_client.encode_request(FETCH_VERSION, correlation_id, "test", request)
 

@@ -28,11 +28,11 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import NodeId
-from dlog.wire import fetch, fetch_client
+from dlog.wire import fetch_client
 from dlog.wire.apis import ApiKey
 from dlogd.metadata.image import Refused, Unknown
 from dlogd.replication.partition import Partition
-from tests.fakes.front import FETCH_VERSION, SETTINGS, Front, produce_frame, run_on
+from tests.fakes.front import FETCH_VERSION, SETTINGS, Front, fetch_request, produce_frame, run_on
 from tests.fakes.logs import batch_of
 from tests.fakes.server import FakeNode, new_topic
 
@@ -179,18 +179,7 @@ def test_of_fetch(tmp_path: Path, leader_epoch: int, expected: type[WireError]) 
     async def scenario() -> None:
         async with Front.open(tmp_path, ["t"]) as front:
             client = await front.connect()
-            request = fetch.FetchRequest(
-                replica_id=-1,
-                max_wait_ms=0,
-                min_bytes=1,
-                max_bytes=1 << 20,
-                isolation_level=0,
-                session_id=0,
-                session_epoch=-1,
-                topics=[("t", [(0, leader_epoch, 0, -1, -1, 1 << 20)])],
-                forgotten=[],
-                rack_id="",
-            )
+            request = fetch_request([("t", [(0, leader_epoch, 0, -1, -1, 1 << 20)])])
             await client.send(fetch_client.encode_request(FETCH_VERSION, 1, "test", request))
             assert (await client.fetched())["t"] == (expected.code, b"")
 

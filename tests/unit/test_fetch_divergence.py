@@ -7,9 +7,9 @@ import pytest
 
 from dlog.errors import FencedLeaderEpochError, OffsetOutOfRangeError
 from dlog.types import LeaderEpoch
-from dlog.wire import fetch, fetch_client
+from dlog.wire import fetch_client
 from dlog.wire.fetch import FetchedPartition
-from tests.fakes.front import Client, Front, run_on, until
+from tests.fakes.front import Client, Front, fetch_request, run_on, until
 from tests.fakes.replica_host import append
 
 VERSION = 12
@@ -19,20 +19,13 @@ async def fetched(
     client: Client, *entries: tuple[str, int, int], leader_epoch: int = -1, max_wait_ms: int = 0
 ) -> list[FetchedPartition]:
     """Fetch from topics at an offset, with the epoch of what was read last."""
-    request = fetch.FetchRequest(
-        replica_id=-1,
-        max_wait_ms=max_wait_ms,
-        min_bytes=1 if max_wait_ms == 0 else 1 << 20,
-        max_bytes=1 << 20,
-        isolation_level=0,
-        session_id=0,
-        session_epoch=-1,
-        topics=[
+    request = fetch_request(
+        [
             (topic, [(0, leader_epoch, offset, last_epoch, -1, 1 << 20)])
             for topic, offset, last_epoch in entries
         ],
-        forgotten=[],
-        rack_id="",
+        max_wait_ms=max_wait_ms,
+        min_bytes=1 if max_wait_ms == 0 else 1 << 20,
     )
     await client.send(fetch_client.encode_request(VERSION, 1, "test", request))
     frame = await client.receive()

@@ -9,7 +9,7 @@ import pytest
 
 from dlog.errors import FencedLeaderEpochError, NotLeaderOrFollowerError, RequestTimedOutError
 from dlog.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
-from dlog.wire import fetch, fetch_client, produce_client
+from dlog.wire import fetch_client, produce_client
 from dlogd.metadata.image import (
     ClusterImage,
     NodeAddress,
@@ -18,7 +18,7 @@ from dlogd.metadata.image import (
     TopicImage,
 )
 from dlogd.server.leader_hints import LeaderHints
-from tests.fakes.front import Client, Front, run_on, until
+from tests.fakes.front import Client, Front, fetch_request, run_on, until
 from tests.fakes.logs import batch_of
 
 ME, OTHER, AWAY = NodeId(1), NodeId(2), NodeId(3)
@@ -139,18 +139,8 @@ def test_a_refused_fetch_says_who_leads(tmp_path: Path, version: int, waits: boo
         async with Front.open(tmp_path, ["a"]) as front:
             partition = front.partition("a")
             front.replicas.by_id[TOPIC_ID, 0] = partition
-            request = fetch.FetchRequest(
-                replica_id=-1,
-                max_wait_ms=20_000,
-                min_bytes=1,
-                max_bytes=1 << 20,
-                isolation_level=0,
-                session_id=0,
-                session_epoch=-1,
-                topics=[(TOPIC_ID, [(0, -1, 0, -1, -1, 1 << 20)])],
-                forgotten=[],
-                rack_id="",
-            )
+            topics: Any = [(TOPIC_ID, [(0, -1, 0, -1, -1, 1 << 20)])]
+            request = fetch_request(topics, max_wait_ms=20_000)
             client = await front.connect()
             front.image = image(OTHER, "a")
             if not waits:

@@ -28,10 +28,9 @@ from dlogd.server.connection import Connection
 from dlogd.server.handlers.fetch_answers import (
     LogDivergedError,
     check_history,
-    divergence,
     holds_more,
     interleave,
-    referral,
+    without_records,
 )
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.slots import Piece, Slot
@@ -265,7 +264,7 @@ class FetchWork(Slot):
                     continue
                 except LogDivergedError as found:
                     is_enough = True
-                    row.append(divergence(partition, entry[0], found))
+                    row.append(without_records(partition, entry[0], diverging_epoch=found.at))
                     continue
                 if read is None:
                     unknown.append((partition, entry[2]))
@@ -276,7 +275,10 @@ class FetchWork(Slot):
                 watermark = partition.high_watermark
                 if elsewhere != NO_NODE:
                     is_enough = True
-                    row.append(referral(partition, entry[0], elsewhere))
+                    # In the consumer's own rack (KIP-392).
+                    row.append(
+                        without_records(partition, entry[0], preferred_read_replica=elsewhere)
+                    )
                     continue
                 total += read.bytes
                 ranges += read.ranges
@@ -368,14 +370,9 @@ class FetchWork(Slot):
         self._unpark()
         self._handler.storage.fetch_bytes_total += total
         topics = [(topic, row) for (topic, _), row in zip(self._request.topics, rows, strict=True)]
+        endpoints = self._handler.hints.endpoints(self._leaders)
         parts = fetch.encode_response_parts(
-            self._version,
-            self._correlation_id,
-            0,
-            NONE,
-            0,
-            topics,
-            self._handler.hints.endpoints(self._leaders),
+            self._version, self._correlation_id, 0, NONE, 0, topics, endpoints
         )
         self._fill(interleave(parts, ranges))
 

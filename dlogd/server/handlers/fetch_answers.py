@@ -1,8 +1,9 @@
 """What an answer to a Fetch request is made of; pure. Used by `dlogd.server.handlers.fetch`."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from dlog.types import NO_EPOCH, LeaderEpoch, NodeId, Offset
+from dlog.types import NO_EPOCH, LeaderEpoch, Offset
 from dlog.wire import fetch
 from dlogd.replication.partition import Partition
 from dlogd.server.slots import Piece, RangePiece
@@ -35,20 +36,10 @@ def check_history(log: PartitionLog, offset: int, last_epoch: int) -> None:
         raise LogDivergedError(epoch, end_offset)
 
 
-def divergence(partition: Partition, index: int, found: LogDivergedError) -> fetch.FetchedPartition:
-    """Tell a client where the log begins to differ from what it has read."""
+def without_records(partition: Partition, index: int, **news: Any) -> fetch.FetchedPartition:
+    """Answer with `news` of a partition instead of records; fields of FetchedPartition."""
     watermark, log_start = partition.high_watermark, partition.log.log_start_offset
-    return fetch.FetchedPartition(
-        index, 0, watermark, watermark, log_start, 0, diverging_epoch=found.at
-    )
-
-
-def referral(partition: Partition, index: int, node_id: NodeId) -> fetch.FetchedPartition:
-    """Send a consumer to the follower in its own rack (KIP-392)."""
-    watermark, log_start = partition.high_watermark, partition.log.log_start_offset
-    return fetch.FetchedPartition(
-        index, 0, watermark, watermark, log_start, 0, preferred_read_replica=node_id
-    )
+    return fetch.FetchedPartition(index, 0, watermark, watermark, log_start, 0, **news)
 
 
 def holds_more(partition: Partition, entry: fetch.FetchPartition, read: Read) -> bool:
