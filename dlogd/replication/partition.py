@@ -277,7 +277,7 @@ class Partition:
         return RequestTimedOutError("The batch was appended but not yet acknowledged in time")
 
     def on_promised(self, log: PartitionLog) -> None:
-        """The log's promise moved, or the log failed: settle who waits."""
+        """The log's promise moved, or its start, or it failed: settle who waits."""
         if self.reporter is not None:
             self.reporter.on_promised()
         error = self.closed or log.failed

@@ -23,6 +23,7 @@ def read_replica(
         (progress.log_end_offset, -progress.node_id)
         for each in leader.isr
         if (progress := leader.followers[each]).log_end_offset >= offset
+        and progress.log_start_offset <= offset  # it drops old records on its own
         and progress.node_epoch >= 0
         and _rack_of(image, each) == rack
     ]

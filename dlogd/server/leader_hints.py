@@ -34,8 +34,10 @@ class LeaderHints:
         image = self._image()
         known = image.topics.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
         partition = known.partition(index) if known is not None else None
-        if partition is None or partition.leader in (NO_NODE, self._node_id):
+        if partition is None or partition.leader == NO_NODE:
             return None
+        if partition.leader == self._node_id and error_code != FencedLeaderEpochError.code:
+            return None  # it leads in the epoch that it refused
         if not is_alive(image, partition.leader):
             return None
         return partition.leader, partition.leader_epoch

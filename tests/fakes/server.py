@@ -62,10 +62,15 @@ class FakeLog:
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest epoch not above `epoch` and where it ends."""
         known = [(e, start) for e, start in self.epochs if e <= epoch]
-        if not known or epoch > self.epochs[-1][0]:
+        if not known or epoch > self.last_epoch:
             return -1, -1
         above = [start for e, start in self.epochs if e > epoch]
         return known[-1][0], above[0] if above else self.log_end_offset
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record."""
+        return self.epochs[-1][0] if self.epochs else NO_EPOCH
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """Return the first record at or after a time."""

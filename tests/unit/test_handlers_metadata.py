@@ -14,7 +14,7 @@ from dlog.wire import messages
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlogd.config.schema import build
 from dlogd.metadata.commands import CreateTopic
-from dlogd.metadata.image import Refused, TopicImage
+from dlogd.metadata.image import Refused, TopicImage, Unknown
 from dlogd.server import entities
 from dlogd.server.exchange import EncodedBody, Request
 from dlogd.server.handlers import metadata, topology
@@ -185,6 +185,9 @@ def test_a_creation_that_is_refused_or_lost_is_told() -> None:
         response = await ask(node, 5, "t", allow_auto_topic_creation=True)
         assert response.topics[0].error_code == 44
         node.outcomes = [Refused(code=36, message="somebody was faster")]
+        response = await ask(node, 5, "t", allow_auto_topic_creation=True)
+        assert response.topics[0].error_code == 3
+        node.outcomes = [Unknown(message="no quorum")]
         response = await ask(node, 5, "t", allow_auto_topic_creation=True)
         assert response.topics[0].error_code == 3
 

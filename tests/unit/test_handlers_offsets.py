@@ -179,15 +179,26 @@ def test_a_partition_asked_for_twice() -> None:
     run(test())
 
 
+async def end_of_epoch(node: FakeNode, index: int, current: int, asked: int) -> Any:
+    """Ask where an epoch ends."""
+    fields = {"partition": index, "current_leader_epoch": current, "leader_epoch": asked}
+    topics = [{"topic": "t", "partitions": [fields]}]
+    response = await node.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, replica_id=-1, topics=topics)
+    (found,) = response.topics[0].partitions
+    return found
+
+
 @pytest.mark.parametrize(
     ("index", "current", "asked", "expected"),
     [
         (0, -1, 2, (0, 2, 15)),
-        (0, 4, 3, (0, 2, 15)),
+        (0, 6, 3, (0, 2, 15)),
         (0, -1, 4, (0, 4, 23)),
-        (0, -1, 9, (0, -1, -1)),
-        (0, 3, 2, (74, -1, -1)),
-        (0, 5, 2, (75, -1, -1)),
+        (0, -1, 6, (0, 6, 23)),  # nobody has written since this node leads
+        (0, -1, 5, (0, 4, 23)),  # and nobody did in the epoch before
+        (0, -1, 7, (0, -1, -1)),
+        (0, 5, 2, (74, -1, -1)),
+        (0, 7, 2, (75, -1, -1)),
         (1, -1, 2, (3, -1, -1)),
     ],
 )
@@ -195,17 +206,24 @@ def test_the_end_of_an_epoch(
     index: int, current: int, asked: int, expected: tuple[int, int, int]
 ) -> None:
     async def test() -> None:
-        node, _ = await filled()
-        fields = {"partition": index, "current_leader_epoch": current, "leader_epoch": asked}
-        response = await node.ask(
-            ApiKey.OFFSET_FOR_LEADER_EPOCH,
-            4,
-            replica_id=-1,
-            topics=[{"topic": "t", "partitions": [fields]}],
-        )
-        (found,) = response.topics[0].partitions
+        node, partition = await filled()
+        partition.leader_epoch = 6
+        found = await end_of_epoch(node, index, current, asked)
         assert found.partition == index
         assert (found.error_code, found.leader_epoch, found.end_offset) == expected
+
+    run(test())
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(0, (0, 23)), (2, (2, 23)), (3, (-1, -1))])
+def test_the_end_of_an_epoch_in_a_log_without_records(
+    asked: int, expected: tuple[int, int]
+) -> None:
+    async def test() -> None:
+        node, partition = await filled()
+        partition.leader_epoch, partition.log.epochs = 2, []
+        found = await end_of_epoch(node, 0, -1, asked)
+        assert (found.leader_epoch, found.end_offset) == expected
 
     run(test())
 

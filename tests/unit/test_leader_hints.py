@@ -69,16 +69,18 @@ def image(leader: NodeId, *names: str, topic_id: UUID = TOPIC_ID) -> ClusterImag
         (NOT_LEADER, OTHER, UUID(int=7), 0, None),
         (NOT_LEADER, NO_NODE, "t", 0, None),
         (NOT_LEADER, ME, "t", 0, None),  # fenced, or not in charge yet: it is no news
+        (FENCED, ME, "t", 0, (ME, 5)),  # led here anew
         (NOT_LEADER, AWAY, "t", 0, None),  # cannot be reached
     ],
 )
-def test_only_a_leader_elsewhere_is_told(
+def test_only_a_leader_that_is_news_is_told(
     code: int, leader: NodeId, topic: Any, index: int, expected: Any
 ) -> None:
     hints = LeaderHints(ME, lambda: image(leader, "t"))
     assert hints.after(code, topic, index) == expected
     told = [] if expected is None else [expected, expected]
-    assert hints.endpoints(told) == ([] if expected is None else [ENDPOINT])
+    there = [] if expected is None else [(leader, *ENDPOINT[1:])]
+    assert hints.endpoints(told) == there
 
 
 async def produced(client: Client, version: int, topics: list[str]) -> Any:

@@ -27,6 +27,7 @@ from dlogd.replication.partition import Partition
 from dlogd.server.connection import Connection
 from dlogd.server.handlers.fetch_answers import (
     LogDivergedError,
+    bounded,
     check_history,
     holds_more,
     interleave,
@@ -99,7 +100,7 @@ class FetchHandler:
         end: int,
     ) -> None:
         """Answer the request in `buffer[position:end]`, now or later. Raises ProtocolError."""
-        request = fetch.parse_request(memoryview(buffer), position, end, version)
+        request = bounded(fetch.parse_request(memoryview(buffer), position, end, version))
         self.api.requests += 1
         FetchWork(self, connection, version, correlation_id, request).start(end - position)
 
@@ -318,7 +319,7 @@ class FetchWork(Slot):
         else:
             partition.check_serving(leader_epoch)
         if last_epoch not in (NO_EPOCH, partition.leader_epoch):
-            check_history(partition.log, offset, last_epoch)
+            check_history(partition, offset, last_epoch)
         watermark = partition.high_watermark
         size = max(0, min(bytes_max, partition_bytes_max))
         if offset >= watermark or (size == 0 and not is_first):

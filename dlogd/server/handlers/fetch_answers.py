@@ -6,10 +6,13 @@ from typing import Any
 from dlog.types import NO_EPOCH, LeaderEpoch, Offset
 from dlog.wire import fetch
 from dlogd.replication.partition import Partition
+from dlogd.server.handlers.leader_epochs import end_of_epoch
 from dlogd.server.slots import Piece, RangePiece
-from dlogd.storage.log import PartitionLog
 from dlogd.storage.reader import Read
 from dlogd.storage.segment import SegmentRange
+
+BYTES_MAX = 55 << 20
+"""Bytes of records in one answer, whatever the client bears (KIP-541); a batch is always whole."""
 
 
 class LogDivergedError(Exception):
@@ -23,15 +26,23 @@ class LogDivergedError(Exception):
         self.at = (epoch, end_offset)
 
 
-def check_history(log: PartitionLog, offset: int, last_epoch: int) -> None:
+def bounded(request: fetch.FetchRequest) -> fetch.FetchRequest:
+    """Return the request, asking for no more than BYTES_MAX and waiting for no more either."""
+    if request.max_bytes <= BYTES_MAX:
+        return request
+    min_bytes = min(request.min_bytes, BYTES_MAX)
+    return request._replace(max_bytes=BYTES_MAX, min_bytes=min_bytes)
+
+
+def check_history(partition: Partition, offset: int, last_epoch: int) -> None:
     """Raise LogDivergedError when who has read up to `offset` has read what is not in this log.
 
     `last_epoch`: of the last batch before `offset`, as the client has it (KIP-320, KIP-595). Else
     it would go on behind what was lost, and miss what was written in its place.
     """
-    epoch, end_offset = log.end_offset_for_epoch(LeaderEpoch(last_epoch))
-    if epoch == NO_EPOCH:  # nothing was written in that epoch, or in any later one
-        epoch, end_offset = log.last_epoch, log.log_end_offset
+    epoch, end_offset = end_of_epoch(partition, LeaderEpoch(last_epoch))
+    if epoch == NO_EPOCH:  # nobody here has led in it yet
+        epoch, end_offset = partition.log.last_epoch, partition.log.log_end_offset
     if end_offset < offset:
         raise LogDivergedError(epoch, end_offset)
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from dlog.errors import NONE, WireError
-from dlog.types import NO_EPOCH, NO_OFFSET, LeaderEpoch
+from dlog.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
+from dlogd.replication.partition import Partition
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import Handler, Request
@@ -28,13 +29,30 @@ def _end_of(context: ServerContext, topic: str, asked: Any) -> Fields:
         partition.check_serving(asked.current_leader_epoch)
     except WireError as error:
         return _failed(asked, error)
-    epoch, end_offset = partition.log.end_offset_for_epoch(LeaderEpoch(asked.leader_epoch))
+    epoch, end_offset = end_of_epoch(partition, LeaderEpoch(asked.leader_epoch))
     return {
         "error_code": NONE,
         "partition": asked.partition,
         "leader_epoch": epoch,
         "end_offset": end_offset,
     }
+
+
+def end_of_epoch(partition: Partition, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
+    """Return the largest epoch <= `epoch` that this node knows of, and where it ends in its log.
+
+    (NO_EPOCH, NO_OFFSET) for an epoch that is still to come. A log knows epochs by their batches,
+    Kafka's also by the beginning of leadership (KIP-279): an epoch without a batch ends where the
+    log does. Clients have such an epoch from ListOffsets, and take the absence of an answer for
+    records that were lost.
+    """
+    log = partition.log
+    found = log.end_offset_for_epoch(epoch)
+    if found[0] != NO_EPOCH or not 0 <= epoch <= partition.leader_epoch:
+        return found
+    if epoch == partition.leader_epoch or log.last_epoch == NO_EPOCH:
+        return epoch, log.log_end_offset
+    return log.last_epoch, log.log_end_offset
 
 
 def _failed(asked: Any, error: WireError) -> Fields:

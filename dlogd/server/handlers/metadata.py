@@ -10,6 +10,7 @@ from typing import Any
 
 from dlog.errors import (
     InvalidRequestError,
+    RequestTimedOutError,
     TopicAlreadyExistsError,
     UnknownTopicIdError,
     WireError,
@@ -25,7 +26,8 @@ from dlogd.server.exchange import EncodedBody, Handler, Request
 from dlogd.server.handlers import topic_creation, topology
 
 TOPIC_IDS_SINCE_VERSION = 12
-AUTO_CREATE_TIMEOUT_MS = 30_000
+AUTO_CREATE_TIMEOUT_MS = 2_000
+"""Clients wait for the topics that exist, too; they ask again for those that do not yet."""
 
 
 class TopicEntries:
@@ -225,11 +227,11 @@ async def _create(context: ServerContext, names: list[str]) -> dict[str, WireErr
             failed[name] = error
     deadline_ms = context.deadline_ms(AUTO_CREATE_TIMEOUT_MS)
     refused = await topic_creation.create(context, planner, planned, deadline_ms)
-    # Where somebody else was faster, the next look at the image shows the topic.
+    # Where somebody else was faster, or is slow, a later look at the image shows the topic.
     failed |= {
         name: each
         for name, each in refused.items()
-        if not isinstance(each, TopicAlreadyExistsError)
+        if not isinstance(each, (TopicAlreadyExistsError, RequestTimedOutError))
     }
     await context.opened([name for name in names if name not in failed], deadline_ms)
     return failed
