@@ -12,6 +12,7 @@ from uuid import UUID
 from dlog.types import PartitionId, TopicId
 from dlogd.metadata.commands import Proof
 from dlogd.metadata.image import Applied, NodeRegistration, Refused
+from dlogd.storage.checkpoint import Life
 from dlogd.storage.directories import LogKey
 from dlogd.storage.homes import Home
 
@@ -41,7 +42,7 @@ def start_proof(
     the image.
     """
     working = [home for home in homes if home.failure is None]
-    epochs = {home.directory_id: _epoch_of(home, outcomes) for home in working}
+    epochs = {home.directory_id: epoch_of(home.life, outcomes) for home in working}
     trusted = [home for home in working if known is not None and _is_trusted(home, known, epochs)]
     present = {home.directory_id for home in working}
     within_reach = known is None or present.issuperset(known.directory_ids)
@@ -77,9 +78,8 @@ def start_proof(
     )
 
 
-def _epoch_of(home: Home, outcomes: Mapping[UUID, Applied | Refused]) -> int | None:
+def epoch_of(life: Life, outcomes: Mapping[UUID, Applied | Refused]) -> int | None:
     """Return the last life that used a directory, also when it ended before it could note that."""
-    life = home.life
     if life.registering is not None:
         outcome = outcomes.get(life.registering)
         if isinstance(outcome, Applied):

@@ -6,6 +6,7 @@ Part of the composition: `dlogd.broker` makes one and calls one of its two metho
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from dlog.types import NodeId
@@ -18,7 +19,7 @@ from dlogd.metadata.image import ClusterImage, NodeAddress
 from dlogd.metadata.surface import Metadata
 from dlogd.registration import NodeFacts, await_end_of_earlier_life, register, registration
 from dlogd.replication.manager import ReplicaManager
-from dlogd.start_proof import StartProof, start_proof
+from dlogd.start_proof import StartProof, epoch_of, start_proof
 from dlogd.storage.manager import LogManager
 from dlogd.strays import StrayRemoval
 from dlogd.tasks import Tasks
@@ -115,7 +116,8 @@ class Starting:
             await await_end_of_earlier_life(store, self._node_id, proof, clustering.has_outlived)
             facts, image = self._facts(internal), store.image
             command = registration(self._config, image, facts, self._new_id(), proof)
-            await logs.lives.note_registering(command.command_id)
+            resolve = partial(epoch_of, outcomes=image.outcomes)
+            await logs.lives.note_registering(command.command_id, resolve)
             if logs.directory_ids == facts.present:
                 return proof, command
 

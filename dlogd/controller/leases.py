@@ -25,6 +25,9 @@ STALLS_FORGIVEN_MAX = 5
 still; what it sent is read after the first.
 """
 
+RETURN_MS_MAX = 30_000
+"""How long a returning node may be silent: its first heartbeat comes when all its logs are open."""
+
 
 class Condemned(StrEnum):
     """Why a node is given up."""
@@ -100,6 +103,7 @@ class _Entry:
         "node_epoch",
         "probe",
         "refusals",
+        "return_by_ms",
         "stalls",
         "suspected",
         "version_min",
@@ -110,6 +114,8 @@ class _Entry:
         self.node_epoch = node.node_epoch
         self.fenced = node.fenced
         self.expires_ms = expires_ms  # no lease of it is valid from then on
+        # Kept in its ISRs until it is unfenced, but not for ever (decision 0021, 3).
+        self.return_by_ms = now_ms + RETURN_MS_MAX if node.returning else None
         # An older image may not hold what happened while it was fenced.
         self.version_min = version
         self.condemned: Condemned | None = None
@@ -127,6 +133,18 @@ class _Entry:
     def holds(self) -> bool:
         """Whether it may hold a lease."""
         return not self.fenced and self.condemned is None
+
+    @property
+    def returns(self) -> bool:
+        """Whether it is fenced, and in its ISRs all the same."""
+        return self.return_by_ms is not None
+
+    def ends(self, now_ms: int) -> bool:
+        """Whether nobody has to wait for it any longer."""
+        if self.holds:
+            return now_ms >= self.expires_ms
+        by_ms = self.return_by_ms
+        return self.condemned is None and by_ms is not None and now_ms >= by_ms
 
     def suspect(self, now_ms: int) -> None:
         """Have it probed from now on."""
@@ -221,8 +239,9 @@ class LeaseTable:
                 # Nobody can have given this life a lease yet; it only gets time to ask for one.
                 expires_ms = now_ms + self._timings.held_ms
                 self._entries[node_id] = _Entry(node, version, now_ms, expires_ms)
-            elif node.fenced and not entry.fenced:
+            elif node.fenced and (not entry.fenced or (entry.returns and not node.returning)):
                 entry.fenced = True
+                entry.return_by_ms = None
                 entry.condemned = None
                 # Only what it sends once it knows of its fence says that it lives.
                 entry.version_min = version
@@ -231,6 +250,7 @@ class LeaseTable:
                 entry.beat, entry.heard_ms = None, None
             elif entry.fenced and not node.fenced:
                 entry.fenced = False
+                entry.return_by_ms = None
                 entry.version_min = version
                 entry.expires_ms = now_ms + self._timings.held_ms
 
@@ -248,6 +268,8 @@ class LeaseTable:
         entry.may_be_starting = False
         entry.stalls = 0
         if entry.fenced:
+            if entry.returns:
+                entry.return_by_ms = now_ms + RETURN_MS_MAX
             return NoLease.FENCED
         if entry.condemned is None and beat.surrenders:
             self._condemn(entry, Condemned.SURRENDERED)
@@ -307,11 +329,9 @@ class LeaseTable:
                 if entry.heard_ms is not None:
                     entry.heard_ms += gap_ms
         for entry in self._entries.values():
-            if not entry.holds:
-                continue
-            if now_ms >= entry.expires_ms:
+            if entry.ends(now_ms):
                 self._condemn(entry, Condemned.EXPIRED)
-            elif now_ms - entry.vouched_ms >= self._timings.overdue_ms:
+            elif entry.holds and now_ms - entry.vouched_ms >= self._timings.overdue_ms:
                 entry.suspect(now_ms)
 
     def take_probes(self, now_ms: int) -> list[ProbeOrder]:

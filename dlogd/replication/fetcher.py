@@ -143,7 +143,9 @@ class Fetcher:
         waits until it asks again, a second and more.
         """
         attempt, now_s = self._attempt, self._loop.time()
-        if attempt is not None and now_s - self._attempt_s > CONNECT_PATIENCE_S:
+        if attempt is None or attempt.expired():
+            return
+        if now_s - self._attempt_s > CONNECT_PATIENCE_S:
             self._attempt, self._rest_s = None, REST_S_MIN
             attempt.reschedule(now_s)
 

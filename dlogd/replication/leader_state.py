@@ -212,13 +212,18 @@ class LeaderState:
         members = dict.fromkeys((*self.isr, *self.pending, *self.awaited))
         self._counted = [self.followers[each] for each in members if each in self.followers]
 
+    @property
+    def is_short(self) -> bool:
+        """Whether the ISR is smaller than it has to be: nothing is acknowledged."""
+        return 1 + len(self.isr) < self.min_isr
+
     def watermark(self, own_promised: int, present: int) -> Offset:
         """Return the high watermark, at least `present`.
 
         It rests while the ISR is smaller than `min_isr` (KIP-966): whoever leaves such an ISR stays
         eligible, because it has all that was acknowledged.
         """
-        if 1 + len(self.isr) < self.min_isr:
+        if self.is_short:
             return Offset(present)
         lowest = own_promised
         for progress in self._counted:

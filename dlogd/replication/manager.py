@@ -136,10 +136,7 @@ class ReplicaManager:
         self._wake.set()
 
     def partition(self, topic: str, index: int) -> Partition:
-        """Return a partition with a replica here; raise WireError when there is none.
-
-        Whether it is led is for `Partition.check_serving` to say.
-        """
+        """Return a partition with a replica here, led or not; raise WireError if there is none."""
         self.roles.check_lease()
         if (found := self.by_name.get((topic, index))) is not None:
             return found
@@ -356,6 +353,7 @@ class ReplicaManager:
         key, name = (topic.topic_id, index), topic.topic_partition(index)
         first_time = self._undeleted.pop(key, None) is None
         self._failed.pop(key, None)
+        self._offline_counted = -1  # it may be given back
         partition = self.by_id.pop(key, None)
         if partition is not None:
             if self.by_name.get((topic.name, index)) is partition:

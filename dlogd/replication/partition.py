@@ -316,8 +316,11 @@ class Partition:
         self.settle_trims()
 
     def settle_trims(self) -> None:
-        """Log starts have moved, here or at a follower: let those be answered who wait for it."""
-        if self.trims and self.leader is not None:
+        """Log starts have moved, here or at a follower: let those be answered who wait for it.
+
+        Nobody while the ISR is too small: who has left it may lead, and would show the records.
+        """
+        if self.trims and self.leader is not None and not self.leader.is_short:
             self.trims.settle_to(self.leader.low_watermark(self.log.log_start_offset))
 
     def may_join(self, progress: FollowerProgress) -> bool:

@@ -9,13 +9,15 @@ import logging
 from dlog.types import Offset
 from dlogd.clock import Clock
 from dlogd.replication.producers import CorruptSnapshotError, ProducerStates
-from dlogd.storage.checkpoint import load_file, remove_file, replace_file
+from dlogd.storage.checkpoint import MalformedFileError, load_file, remove_file, replace_file
 from dlogd.storage.engine import Engine
 from dlogd.storage.log import PartitionLog
 
 log = logging.getLogger(__name__)
 
 SNAPSHOT = "producer-snapshot"
+SIZE_MAX = 256 << 20
+"""Bytes; more than `producer_id.per_partition.max` producers ever take."""
 
 
 def _owner(plog: PartitionLog) -> bytes:
@@ -26,12 +28,12 @@ def _owner(plog: PartitionLog) -> bytes:
 def _load(plog: PartitionLog, producers: ProducerStates, log_end_offset: int) -> int | None:
     """Load the snapshot; return its end offset, None when there is none to trust. Blocks."""
     directory = plog.directory
-    data = load_file(directory, SNAPSHOT)
-    if data is None:
-        return None
     try:
+        data = load_file(directory, SNAPSHOT, SIZE_MAX)
+        if data is None:
+            return None
         end_offset = producers.load(data, _owner(plog))
-    except CorruptSnapshotError as error:
+    except (CorruptSnapshotError, MalformedFileError) as error:
         log.warning("Ignored producer snapshot path=%s error=%s", directory.path, error)
         remove_file(directory, SNAPSHOT)
         return None

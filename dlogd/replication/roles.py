@@ -79,8 +79,12 @@ class Roles:
         self._take_all()
 
     def check_lease(self) -> None:
-        """Lead nothing any more from the moment at which the lease has ended."""
-        if self._may_lead and not self._is_leased():
+        """Lead nothing any more from the moment at which the lease has ended, until it is back.
+
+        Nobody else tells of that when it ends and begins between two looks of its keeper: timers
+        stand still while a host sleeps, and the clock of leases does not.
+        """
+        if self._may_lead is not self._is_leased():
             self._take_all()
 
     def assign(self, partition: Partition, index: int) -> None:

@@ -88,15 +88,18 @@ def replace_file(directory: Directory, name: str, data: bytes) -> None:
     directory.sync()
 
 
-def load_file(directory: Directory, name: str) -> bytes | None:
-    """Return the content of `name`, None when it does not exist."""
+def load_file(directory: Directory, name: str, size_max: int = SIZE_MAX) -> bytes | None:
+    """Return the content of `name`, None when it does not exist.
+
+    Raises MalformedFileError when it has more than `size_max` bytes.
+    """
     if not directory.exists(name):
         return None
     file = directory.open(name, read_only=True)
     try:
         size = file.size()
-        if size > SIZE_MAX:
-            raise MalformedFileError(f"{file.path} has {size} bytes, at most {SIZE_MAX} expected")
+        if size > size_max:
+            raise MalformedFileError(f"{file.path} has {size} bytes, at most {size_max} expected")
         return file.pread(size, 0)
     finally:
         file.close()

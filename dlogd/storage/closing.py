@@ -97,7 +97,8 @@ class Closing:
                 )
 
         await asyncio.gather(*(close_some() for _ in range(CLOSING_COUNT_MAX)))
-        if clean and home.failure is None:
+        # An unclean start that ends before the cluster has heard of it is no orderly life.
+        if clean and home.failure is None and (home.confirmed or home.was_clean):
             await self._await(f"clean-shutdown marker of {home.path}", self._mark(home, ends))
         release = self._services.engine.run(home.directory.release)
         await self._await(f"lock of {home.path}", release)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
+from dlog.errors import KafkaStorageError, OffsetOutOfRangeError, WireError
 from dlog.types import Offset
 from dlogd.storage import checkpoint
 from dlogd.storage.engine import ALIGNMENT
@@ -88,8 +88,9 @@ class Cutter:
         await self._flusher.freeze()
         try:
             await work
-        except OSError as error:
-            state.fail(error)
+        except (OSError, WireError) as error:
+            # Half of it may be done: the file is shorter than the log says.
+            state.fail(error if isinstance(error, OSError) else OSError(str(error)))
             raise KafkaStorageError(f"{state.topic_partition}: {error}") from error
         finally:
             self._flusher.thaw()

@@ -29,11 +29,17 @@ class Lives:
         self._engine = engine
         self._on_error = on_error
 
-    async def note_registering(self, command_id: UUID) -> None:
-        """Note a registration that is about to be proposed: a crash may come before its answer."""
+    async def note_registering(
+        self, command_id: UUID, epoch_of: Callable[[Life], int | None]
+    ) -> None:
+        """Note a registration that is about to be proposed: a crash may come before its answer.
+
+        `epoch_of` says which life an earlier note stands for: a start that was cut off may have
+        registered, too.
+        """
         await asyncio.gather(
             *(
-                self._save(home, Life(node_epoch=home.life.node_epoch, registering=command_id))
+                self._save(home, Life(node_epoch=epoch_of(home.life), registering=command_id))
                 for home in self._homes
             )
         )

@@ -1,5 +1,6 @@
 """Followers whose place, or whose leader's host, is gone for a while."""
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 
@@ -53,5 +54,35 @@ def test_who_asks_a_host_without_power_asks_anew_when_it_may_be_back() -> None:
         assert not await nudged_after(0.1), "it may be about to succeed"
         assert await nudged_after(0.3)
         assert isinstance(attempt.result(), TimeoutError)
+
+    tell(story)
+
+
+def test_a_nudge_while_an_attempt_times_out_is_in_vain_and_harmless() -> None:
+    """It comes from a new image, and what raises there leaves other partitions without a role."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        leader_id, node_id = fleet.leader("t"), fleet.followers("t")[0]
+        known, _ = following_of(fleet, node_id, "t")
+        fetcher = Fetcher(NodeId(leader_id), known._services)
+        nudged: list[bool] = []
+
+        def nudge() -> None:
+            assert fetcher._attempt is not None
+            nudged.append(fetcher._attempt.expired())
+            fetcher.nudge()
+            nudged.append(fetcher._attempt is not None)
+
+        async def attempt() -> None:
+            async with asyncio.timeout(0) as fetcher._attempt:
+                fetcher._attempt_s = -60.0
+                known._loop.call_soon(nudge)  # behind the time-out, before this task hears of it
+                await asyncio.sleep(10)
+
+        task = await on_node(fleet, known, lambda: known._loop.create_task(attempt()))
+        await fleet.until(task.done)
+        assert isinstance(task.exception(), TimeoutError)
+        assert nudged == [True, True]
 
     tell(story)

@@ -3,7 +3,15 @@
 from dataclasses import replace
 
 from dlog.types import NodeId
-from dlogd.controller.leases import Beat, Condemned, LeaseTable, NoLease, Probed
+from dlogd.controller.driver import node_liveness
+from dlogd.controller.leases import (
+    RETURN_MS_MAX,
+    Beat,
+    Condemned,
+    LeaseTable,
+    NoLease,
+    Probed,
+)
 from dlogd.controller.own_lease import UNANSWERED_MAX, Grant, OwnLease
 from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.image import NodeRegistration
@@ -288,3 +296,41 @@ def test_a_controller_that_is_slow_all_the_time_gives_up_who_is_silent_and_nobod
         if condemned(leases, now_ms, TWO) is not None and not given_up_ms:
             given_up_ms = now_ms
     assert 0 < given_up_ms < 15_000
+
+
+def test_a_returning_node_that_is_never_heard_of_is_given_up() -> None:
+    """It is in its ISRs: a write would wait for it."""
+    returning = replace(registration(2, 7), fenced=True, returning=True)
+    leases = table()
+    leases.on_image({**NODES, TWO: returning}, 11, 0)
+    leases.poll(RETURN_MS_MAX - 1)
+    assert condemned(leases, RETURN_MS_MAX - 1, TWO) is None
+    leases.poll(RETURN_MS_MAX)
+    assert condemned(leases, RETURN_MS_MAX, TWO) is Condemned.EXPIRED
+    assert node_liveness(leases.liveness(0), 0)[TWO].lease_end_ms <= 0
+
+    # Fenced once more it may come back, with what it says from then on.
+    now_ms = RETURN_MS_MAX + 5
+    leases.on_contact(now_ms)
+    leases.on_image({**NODES, TWO: replace(returning, returning=False)}, 12, now_ms)
+    assert condemned(leases, now_ms, TWO) is None
+    for version, ready in ((11, False), (12, True)):
+        beat = replace(BEAT, node_id=TWO, node_epoch=7, image_version=version)
+        assert leases.on_beat(beat, now_ms) is NoLease.FENCED
+        assert leases.liveness(now_ms)[TWO].caught_up is ready
+    leases.poll(now_ms + 10 * RETURN_MS_MAX)
+    assert condemned(leases, now_ms, TWO) is None
+
+
+def test_a_returning_node_has_time_as_long_as_it_is_heard_of() -> None:
+    returning = replace(registration(2, 7), fenced=True, returning=True)
+    leases = table()
+    leases.on_image({**NODES, TWO: returning}, 11, 0)
+    late_ms = RETURN_MS_MAX - 1
+    leases.on_contact(late_ms)
+    assert leases.on_beat(replace(BEAT, node_id=TWO, node_epoch=7), late_ms) is NoLease.FENCED
+    leases.poll(late_ms + RETURN_MS_MAX - 1)
+    assert condemned(leases, late_ms, TWO) is None
+    leases.on_image({**NODES, TWO: replace(returning, fenced=False, returning=False)}, 12, late_ms)
+    leases.poll(late_ms + TIMINGS.held_ms)
+    assert condemned(leases, late_ms, TWO) is Condemned.EXPIRED  # as anybody with a lease

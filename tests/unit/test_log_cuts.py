@@ -9,6 +9,7 @@ from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlogd.config.choices import FlushPolicy
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
+from dlogd.storage.reader import LogReader
 from dlogd.storage.segment import SegmentState
 from tests.fakes.faults import Latency
 from tests.fakes.logs import (
@@ -241,5 +242,30 @@ def test_a_closed_log_is_not_cut() -> None:
         for work in (plog.truncate_to(2), plog.trim_to(2), plog.start_at(9)):
             with pytest.raises(KafkaStorageError):
                 await work
+
+    run_virtual(scenario)
+
+
+def test_a_cut_that_ends_half_way_takes_the_log_out_of_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The file is shorter than the log says: nobody may lead with that."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await filled(host, 20)
+
+        async def unreadable(*_: object) -> None:
+            raise KafkaStorageError("no memory")
+
+        monkeypatch.setattr(LogReader, "heads", unreadable)
+        with pytest.raises(KafkaStorageError, match="no memory"):
+            await plog.truncate_to(7)
+        assert plog.failed is not None
+        with pytest.raises(KafkaStorageError, match="out of service"):
+            await append_waiting(plog, b"next")
+        monkeypatch.undo()
+        plog = await host.power_cut(keep=0.0)
+        assert await offsets(plog) == list(range(7))
 
     run_virtual(scenario)

@@ -141,3 +141,21 @@ def test_what_comes_back_before_it_could_be_deleted_stays(
             assert len(tries) == 1
 
     check(scenario, tmp_path)
+
+
+def test_a_replica_that_failed_and_is_given_back_is_in_service_again(tmp_path: Path) -> None:
+    """Else it is told to be offline for ever, and no ISR takes it."""
+
+    async def scenario(host: Host) -> None:
+        async with host.running() as manager:
+            topic_id = host.create("t", partitions=2)
+            await host.follow()
+            manager.partition("t", 1).log.fail(OSError(errno.EINVAL, "not the disk's fault"))
+            assert manager.offline_keys() == frozenset([(topic_id, 1)])
+            for nodes, offline in (((2,), set()), ((1,), set())):
+                host.place(topic_id, *nodes)
+                await host.follow()
+                assert manager.offline_keys() == offline
+            assert manager.partition("t", 1).log.failed is None
+
+    check(scenario, tmp_path)

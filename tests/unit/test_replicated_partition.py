@@ -171,3 +171,25 @@ def test_deletions_wait_for_the_logs_of_all_in_sync(tmp_path: Path) -> None:
             await asyncio.wait_for(lost, 1)
 
     check(scenario, tmp_path)
+
+
+def test_deletions_are_not_acknowledged_while_the_isr_is_too_small(tmp_path: Path) -> None:
+    """Who has left it is eligible, and would show the records again as leader."""
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        two, three = led(partition)
+        end = append(partition, batch(count=3))[1]
+        await partition.log.flush()
+        for each in (two, three):
+            each.promise(end)
+        partition.lead(LeaderEpoch(3), Leadership(followers=(TWO, THREE), isr=(), min_isr=2))
+        await partition.log.trim_to(2)
+        waiting = partition.trims.add(2)
+        partition.settle_trims()
+        two.promise(end)
+        assert not waiting.done()
+        two.progress.log_start_offset = partition.log.log_start_offset
+        partition.lead(LeaderEpoch(3), Leadership(followers=(TWO, THREE), isr=(TWO,), min_isr=2))
+        assert waiting.done()
+
+    check(scenario, tmp_path)

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import errno
 from collections.abc import Awaitable, Callable
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -12,7 +13,7 @@ from dlog.types import NodeId
 from dlogd.config.choices import FlushPolicy
 from dlogd.metadata.commands import Proof
 from dlogd.metadata.image import Applied, NodeRegistration, Outcome
-from dlogd.start_proof import StartProof, start_proof
+from dlogd.start_proof import StartProof, epoch_of, start_proof
 from tests.fakes.faults import DiskFault
 from tests.fakes.files import MemoryDirectory
 from tests.fakes.manager import TOPIC_ID, ManagerHost, wanted
@@ -65,6 +66,11 @@ class Lives:
         proof = await self.recover()
         await self.host.manager.begin(self.register())
         return proof
+
+    async def note(self, command_id: UUID) -> None:
+        """Note a registration that is about to be proposed."""
+        resolve = partial(epoch_of, outcomes=self.outcomes)
+        await self.host.manager.lives.note_registering(command_id, resolve)
 
     async def crash(self, *, power_cut: bool = False) -> None:
         await self.host.crash(power_cut=power_cut)
@@ -156,7 +162,7 @@ def test_a_registration_whose_answer_was_not_heard_is_this_life() -> None:
         await lives.crash()
         await lives.recover()
         command_id = UUID(int=77)
-        await lives.host.manager.lives.note_registering(command_id)
+        await lives.note(command_id)
         epoch = lives.register()
         await lives.crash()
         lives.outcomes[command_id] = Applied(version=epoch, value=epoch)
@@ -167,6 +173,55 @@ def test_a_registration_whose_answer_was_not_heard_is_this_life() -> None:
         proof = await lives.recover()
         assert (proof.proof, proof.previous_epoch) == (Proof.NONE, 7)
         await lives.crash()
+
+    check(scenario)
+
+
+def test_a_second_start_that_is_cut_off_remembers_what_the_first_one_began() -> None:
+    async def scenario(lives: Lives) -> None:
+        await lives.start()
+        await lives.host.create_with(0, b"a")
+        await lives.crash()
+        await lives.recover()
+        await lives.note(UUID(int=77))
+        epoch = lives.register()
+        lives.outcomes[UUID(int=77)] = Applied(version=epoch, value=epoch)
+        for number in (78, 79):  # never applied
+            await lives.crash()
+            proof = await lives.recover()
+            assert (proof.proof, proof.previous_epoch) == (Proof.FLUSHED, epoch)
+            await lives.note(UUID(int=number))
+            await lives.note(UUID(int=number + 100))  # a directory failed in between
+        await lives.crash()
+        proof = await lives.recover()
+        assert (proof.proof, proof.previous_epoch, proof.unproven) == (Proof.FLUSHED, epoch, ())
+        await lives.crash()
+
+    check(scenario)
+
+
+@pytest.mark.parametrize("ends", ["in order", "crash"])
+def test_a_start_that_ends_before_it_registers_proves_no_more_than_it_found(ends: str) -> None:
+    """What was acknowledged and not flushed is lost, and only who was told of that knows."""
+
+    async def scenario(lives: Lives) -> None:
+        lives.host.config = dataclasses.replace(lives.host.config, flush_policy=FlushPolicy.NEVER)
+        await lives.start()
+        await lives.host.create_with(0, b"a")
+        await lives.crash(power_cut=True)
+        for _ in range(2):
+            proof = await lives.recover()
+            assert (proof.proof, proof.unproven[0]) == (Proof.FLUSHED, KEY)
+            if ends == "crash":
+                await lives.crash()
+            else:
+                await lives.host.stop()
+        # In order after order: nothing was found to be wrong.
+        await lives.start()
+        await lives.host.stop()
+        for _ in range(2):
+            assert (await lives.recover()).proof is Proof.CLEAN
+            await lives.host.stop()
 
     check(scenario)
 

@@ -278,8 +278,11 @@ class FleetSaboteur(Hands):
             return self._world.now_ns - self._added_ns.get(host.node_id, -(10**12)) > long_ns
         calm = self._world.now_ns - self._voters_changed_ns > long_ns
         settled = log.voters_index <= leader.store.core.commit_index
-        bound = all(voter.directory_id.int for voter in members)
-        return len(members) >= 3 and bound and calm and settled
+        # By all of them: who was away meanwhile takes the new disk for the first one (0020).
+        known = all(
+            host.node_id in self._hosts[voter.node_id - 1].known_voters() for voter in members
+        )
+        return len(members) >= 3 and known and calm and settled
 
     def _lose(self, host: FleetHost, fault: Fault, wipe: Callable[[], None]) -> None:
         leader = self.leader()

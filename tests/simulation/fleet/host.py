@@ -54,6 +54,7 @@ class FleetHost(Host):
         self.store: RaftStore | None = None
         self.is_wiped = False  # a voter whose directory is not replaced yet
         self.wipes = 0
+        self._knew: frozenset[int] = frozenset()  # when it went down
         self.unstuck_ns = -NS * 1_000  # when a disk that had hung went on
 
     # -- life
@@ -94,7 +95,18 @@ class FleetHost(Host):
         stuck = any(disk.stuck for disk in self.machine.disks.values())
         return stuck or self.world.now_ns - self.unstuck_ns < just_before_ns
 
+    def known_voters(self) -> frozenset[int]:
+        """Return the voters whose present disks it knows, up or down: no other disk votes there."""
+        store = self.store
+        if store is None:
+            return self._knew
+        log = store.log
+        if log.voters_index > store.core.commit_index:
+            return frozenset()
+        return frozenset(each.node_id for each in log.voters.members if each.directory_id.int)
+
     def _mark_down(self, how: str) -> SimLoop:
+        self._knew = self.known_voters()
         self._graveyard.append(self.store)
         self.store = None
         return super()._mark_down(how)
@@ -106,6 +118,7 @@ class FleetHost(Host):
         """Lose all disks; the next life finds new ones."""
         self.crash()
         self.trace("wipe", self.name)
+        self._knew = frozenset()
         self.machine = self._new_machine()
         self.history.data.on_wipe(self.node_id, "/")
         self.wipes += 1
