@@ -118,6 +118,7 @@ class Consumer:
         # Records that a loop was given and has not come to.
         self.stash = Stash()
         self._started: Reading | None = None
+        self._watch: asyncio.Task[None] | None = None
 
     # Life
 
@@ -142,7 +143,8 @@ class Consumer:
             if not is_started:
                 await reading.close()
         if self._topics:
-            reading.fetcher.spawn(reading.watch_topics(self._topics), "dlog-consumer-topics")
+            watch = reading.watch_topics(self._topics)
+            self._watch = reading.fetcher.spawn(watch, "dlog-consumer-topics")
 
     async def close(self) -> None:
         """Stop reading and close all connections. Idempotent."""
@@ -239,7 +241,8 @@ class Consumer:
     async def assign(self, partitions: Iterable[Partition], start: Starts = "earliest") -> None:
         """Read these partitions and no others; those that were read before go on where they are.
 
-        Raises as `start` does; nothing has changed then.
+        New partitions of `topics` are looked for no more. Raises as `start` does; nothing has
+        changed then.
         """
         reading = self._reading
         keys = [_key(each) for each in partitions]
@@ -249,6 +252,8 @@ class Consumer:
         for key in gone:
             self.stash.drop(key)
         reading.fetcher.remove(gone)
+        if self._watch is not None:
+            self._watch.cancel()
 
     def pause(self, *partitions: Partition) -> None:
         """Return no records of these (all when none is named) until they are resumed."""

@@ -19,7 +19,6 @@ from dlog.client.retry import is_retriable
 from dlog.client.views import TopicView
 from dlog.errors import (
     DlogError,
-    LeaderNotAvailableError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
@@ -263,11 +262,12 @@ class Errands:
         try:
             view = await self._cluster.metadata(topic)
             await self._learn(view)
+            for partition in view.partitions:
+                # The answer may be an older one than what is known, and settle nothing.
+                self._cluster.leader_of(topic, partition.partition)
         except DlogError as error:  # logged and counted by the cluster
             return error
-        if all(partition.leader >= 0 for partition in view.partitions):
-            return None
-        return LeaderNotAvailableError(f"some partitions of {topic} have no leader")
+        return None
 
     async def _identify(self) -> DlogError | None:
         identity = self._identity

@@ -337,10 +337,13 @@ class NodeFetcher:
 
     def _cut_back(self, cursor: Cursor, end_offset: int) -> None:
         """The log ends, or differs from what was fetched, at `end_offset`."""
-        position = cursor.position
+        position, fetched = cursor.position, cursor.fetch_offset
         cursor.rewind()
         if end_offset < position:
             self._report(cursor, GapReason.TRUNCATED, position, end_offset)
+        elif fetched == position:
+            # Nothing to go back to: the leader has no batch of that epoch, as behind compaction.
+            cursor.position_epoch = cursor.fetch_epoch = UNKNOWN
         # Else nothing is lost but what nobody has taken; it is fetched again from there.
 
     def _report_hole(self, cursor: Cursor, hole: Hole) -> None:

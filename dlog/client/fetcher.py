@@ -221,11 +221,12 @@ class Fetcher:
 
     # Tasks
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
         """Run `work` until `close`; nobody waits for it, and its bugs come out of `poll`."""
         task = self._loop.create_task(work, name=name)
         task.add_done_callback(self._on_end)
         self._tasks.append(task)
+        return task
 
     def _on_end(self, task: "asyncio.Task[None]") -> None:
         """A task ended: none does unless it is cancelled, or has a bug that a reader must see."""

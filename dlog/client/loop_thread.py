@@ -5,6 +5,7 @@ condition, so that threads can wait for what happens on the loop.
 """
 
 import asyncio
+import concurrent.futures
 import itertools
 import os
 import threading
@@ -31,6 +32,7 @@ class LoopThread:
         self._name = name
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._calls: set[concurrent.futures.Future[Any]] = set()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -61,24 +63,37 @@ class LoopThread:
         self.loop.run_forever()
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the loop and return what it returns; not from the loop itself.
+        """Run a coroutine on the loop and return what it returns.
 
-        It is cancelled when the calling thread is interrupted.
+        It is cancelled when the calling thread is interrupted. Raises DlogError on the loop's own
+        thread, which would wait for itself, and when another thread closes it meanwhile.
         """
         self.check()
+        if threading.current_thread() is self._thread:
+            raise DlogError("called on its own thread, as from a callback: use another one")
         outcome = asyncio.run_coroutine_threadsafe(work(), self.loop)
+        self._calls.add(outcome)
         try:
+            if self.loop.is_closed():
+                outcome.cancel()
             return outcome.result()
+        except (concurrent.futures.CancelledError, asyncio.CancelledError):
+            raise DlogError("it was closed by another thread") from None
         finally:
-            outcome.cancel()
+            self._calls.discard(outcome)
+            if not self.loop.is_closed():
+                outcome.cancel()
 
     def close(self) -> None:
-        """Stop the loop and wait for the thread. Idempotent."""
+        """End what still runs, stop the loop and wait for the thread. Idempotent."""
         if self._thread is None or not self.is_open:
             return
+        asyncio.run_coroutine_threadsafe(_end_all(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+        for outcome in list(self._calls):  # of who called in the last moment
+            outcome.cancel()
 
     def lose(self) -> None:
         """Note, in a forked process, that the thread is not here."""
@@ -87,6 +102,14 @@ class LoopThread:
         self.lock = threading.Condition(threading.Lock())
         if self._on_fork is not None:
             self._on_fork()
+
+
+async def _end_all() -> None:
+    own = asyncio.current_task()
+    others = [task for task in asyncio.all_tasks() if task is not own]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 _numbers = itertools.count()

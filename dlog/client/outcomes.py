@@ -15,6 +15,7 @@ from dlog.client.log_lines import error_name, log_event
 from dlog.client.queues import Batch, PartitionQueue
 from dlog.client.retry import RetryPolicy
 from dlog.client.verdicts import Verdict, clears_doubt, judge, leaves_doubt
+from dlog.errors import DlogError
 
 Tell = list[Callable[[], None]]
 
@@ -81,6 +82,7 @@ class Outcomes:
             error,
             is_idempotent=batch.base_sequence >= 0,
             is_oldest=queue.is_oldest(batch),
+            may_be_written=batch.may_be_written,
             record_count=batch.record_count,
         )
         if verdict is Verdict.WRITTEN_BEFORE:
@@ -89,9 +91,12 @@ class Outcomes:
             queue.remove(batch)
             return self._give_up(batch, str(error))
         if verdict is Verdict.SPLIT:
-            self._counters.batches_split += 1
             queue.remove(batch)
-            self._accumulator.split(batch)
+            try:
+                self._accumulator.split(batch)
+            except (DlogError, ValueError) as problem:
+                return self._give_up(batch, f"{error}; it cannot be split: {problem}")
+            self._counters.batches_split += 1
         else:
             self._retry(batch, verdict, error, now_s)
         self._accumulator.served(queue)

@@ -13,6 +13,11 @@ from dlog.client.outcomes import ProducerCounters
 from dlog.client.produce_options import ACKS, Acks, ProducerOptions
 from dlog.client.queues import ProducerIdentity
 from dlog.client.sender import Sender, Sending
+from dlog.errors import ConfigError
+
+
+class UnsafeAcksError(ConfigError, ValueError):
+    """A topic's own default of acks is not what an idempotent producer needs."""
 
 
 class ProducerParts:
@@ -72,7 +77,7 @@ class ProducerParts:
 
     def _refuse_none(self, whose: str) -> None:
         if self._options.idempotent:
-            raise ValueError(f"an idempotent producer needs acks, {whose} is none")
+            raise UnsafeAcksError(f"an idempotent producer needs acks, {whose} is none")
 
     def wake(self) -> None:
         """Let the sender look at everything again; from the loop's thread."""

@@ -85,12 +85,24 @@ def clears_doubt(error: Exception) -> bool:
     return isinstance(error, _NEVER_APPENDED)
 
 
-def judge(error: Exception, *, is_idempotent: bool, is_oldest: bool, record_count: int) -> Verdict:
-    """Decide about a batch that failed; `is_oldest`: no batch before it is still under way."""
+def judge(
+    error: Exception,
+    *,
+    is_idempotent: bool,
+    is_oldest: bool,
+    record_count: int,
+    may_be_written: bool = False,
+) -> Verdict:
+    """Decide about a batch that failed; `is_oldest`: no batch before it is still under way.
+
+    `may_be_written`: by an earlier attempt, or by this one.
+    """
     if isinstance(error, DuplicateSequenceNumberError):
         return Verdict.WRITTEN_BEFORE
     if isinstance(error, RecordTooLargeError | RecordListTooLargeError):
-        return Verdict.SPLIT if record_count > 1 else Verdict.GIVE_UP
+        # A leader that has the whole batch does not know its halves: it would append them, too.
+        may_split = record_count > 1 and not (is_idempotent and may_be_written)
+        return Verdict.SPLIT if may_split else Verdict.GIVE_UP
     if is_idempotent and isinstance(error, WireError):
         if isinstance(error, OutOfOrderSequenceNumberError):
             # Those behind a batch that failed are out of order until that one is repeated.

@@ -186,8 +186,12 @@ class LogNodes:
                     )
                     row.append(named)
                     continue
-                if log.diverging is not None and entry[3] >= 0:
-                    told, log.diverging = log.diverging, None
+                foreign = log.foreign_epoch
+                differs = entry[3] >= 0 if foreign is None else entry[3] == foreign
+                if log.diverging is not None and differs:
+                    told = log.diverging
+                    if foreign is None:
+                        log.diverging = None
                     found.append(b"")
                     row.append(fetch.FetchedPartition(entry[0], 0, -1, -1, -1, 0, told))
                     continue

@@ -22,6 +22,7 @@ class FakeLog:
     errors: list[type[WireError]] = field(default_factory=list)  # one per fetch, then none
     damaged_reads: int = 0  # so many fetches bring a flipped bit
     diverging: tuple[int, int] | None = None  # (epoch, end): told once to who has read batches
+    foreign_epoch: int | None = None  # then it is told to who has read that, as often as it asks
     follower: int = -1  # named to who tells a rack, and may be read
     follower_errors: list[type[WireError]] = field(default_factory=list)  # of that one
     follower_end: int | None = None  # where that one ends, if not where the leader does

@@ -131,3 +131,14 @@ def test_errors_come_out_of_the_call(nodes: Nodes) -> None:
     reader.close()
     with pytest.raises(DlogError, match="not started"):
         consumer(nodes).poll()
+
+
+def test_a_callback_that_calls_its_own_consumer_is_told(nodes: Nodes) -> None:
+    """It runs on the thread that would have to do the work: it would wait for itself."""
+
+    def seek(_gap: object) -> None:
+        reader.seek(FIRST, "latest")
+
+    reader = consumer(nodes, start=99, on_gap=seek)
+    with reader, pytest.raises(DlogError, match="own thread"):
+        reader.poll(timeout_ms=None)

@@ -250,6 +250,22 @@ def test_another_assignment_keeps_what_stays() -> None:
     run(work, partitions=3)
 
 
+def test_an_assignment_ends_the_look_out_for_new_partitions() -> None:
+    """Else it would bring back, from the beginning, what is not to be read any more."""
+
+    async def work(servers: LogNodes) -> None:
+        policy = RetryPolicy(base_s=0.001, cap_s=0.01, deadline_s=5.0, metadata_age_s_max=0.02)
+        async with consumer(servers, start="latest", policy=policy) as reader:
+            assert reader.assignment == (FIRST, SECOND)
+            await reader.assign([FIRST])
+            before = servers.seen.count(ApiKey.METADATA)
+            assert await reader.poll(timeout_ms=200) == []
+            assert reader.assignment == (FIRST,)
+            assert servers.seen.count(ApiKey.METADATA) <= before + 1
+
+    run(work, partitions=2)
+
+
 def test_new_partitions_of_a_topic_are_read_from_their_beginning() -> None:
     async def work(servers: LogNodes) -> None:
         policy = RetryPolicy(base_s=0.001, cap_s=0.01, deadline_s=5.0, metadata_age_s_max=0.05)

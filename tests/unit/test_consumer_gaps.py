@@ -184,6 +184,25 @@ def test_another_history_is_found_by_the_epoch(end: int, is_told: bool) -> None:
     run(work)
 
 
+def test_a_leader_without_the_epoch_of_what_was_read_is_not_asked_for_ever() -> None:
+    """It has no batch of that epoch, and nothing differs: compaction took them all, say."""
+
+    async def work(servers: LogNodes) -> None:
+        told: list[Gap] = []
+        async with consumer(servers, on_gap=told.append) as reader:
+            await read(reader, 9)
+            log = servers.logs[0]
+            log.diverging, log.foreign_epoch = (0, 9), 0
+            log.append(batch(9, leader_epoch=1))
+            servers.notify()
+            before = servers.seen.count(ApiKey.FETCH)
+            assert offsets(await read(reader, 3)) == [9, 10, 11]
+            assert servers.seen.count(ApiKey.FETCH) - before < 10
+            assert told == []
+
+    run(work)
+
+
 def test_holes_of_compacted_topics_are_nobodys_business() -> None:
     async def work(servers: LogNodes) -> None:
         servers.cleanup_policy = "compact,delete"
