@@ -22,6 +22,9 @@ from dlogd.metadata.topic_configs import (
     name_for_node,
 )
 
+INDEX_INTERVAL_MAX = 4 << 20
+"""Bytes; well below the largest write, which ends at an entry: recovery knows torn ones by that."""
+
 
 class TimestampType(Enum):
     """Whose time records carry."""
@@ -127,8 +130,8 @@ def resolve(
         retention_bytes=value("retention.bytes"),
         segment_bytes=value("segment.bytes"),
         segment_ms=value("segment.ms"),
-        # Kafka's 0 means an entry for each batch, which 1 does as well.
-        index_interval_bytes=max(1, value("index.interval.bytes")),
+        # Kafka's 0 means an entry for each batch, which 1 does as well. A write ends at an entry.
+        index_interval_bytes=min(max(1, value("index.interval.bytes")), INDEX_INTERVAL_MAX),
         preallocate_bytes=min(value("preallocate.bytes"), value("segment.bytes")),
         flush_policy=FlushPolicy(value("flush.policy")),
         flush_interval_ms=value("flush.interval.ms"),

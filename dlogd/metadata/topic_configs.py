@@ -117,7 +117,7 @@ _KEYS = (
     ),
     _from_node(
         "index.interval.bytes", "log.index.interval.bytes", integer(0), "index.interval.bytes",
-        "One index entry per so many bytes of log.",
+        "One index entry per so many bytes of log; more than 4 MiB count as 4 MiB.",
     ),
     _from_node(
         "preallocate.bytes", "preallocate.bytes", integer(0), "preallocate.bytes",

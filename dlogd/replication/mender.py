@@ -109,6 +109,8 @@ class Mender:
         partition = self._partitions.get(key)
         if partition is None or not partition.log.is_working:
             return True
+        if partition.is_cutting:
+            return False
         is_whole = True
         for place in partition.log.damage.places:
             if place.next_offset <= partition.log.log_start_offset:

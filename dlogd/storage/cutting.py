@@ -4,6 +4,8 @@ Each step leaves a whole log on disk, whatever becomes of the next one. The orde
 contradict the cut (index entries, the flushed mark) goes first, then the data. Durable on return.
 """
 
+import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -19,7 +21,7 @@ from dlogd.storage.log_state import LogState
 from dlogd.storage.maintenance import Maintenance
 from dlogd.storage.reader import LogReader
 from dlogd.storage.recovery import LOG_START, encode_log_start
-from dlogd.storage.segment import IDX, LOG, TDX, Segment, SegmentState, close_files, file_name
+from dlogd.storage.segment import IDX, LOG, TDX, Segment, SegmentState, file_name
 from dlogd.storage.spare import Spare
 
 Run = Callable[[Callable[[], None]], Awaitable[None]]
@@ -89,15 +91,16 @@ class Cutter:
         try:
             await work
         except (OSError, WireError) as error:
-            # Half of it may be done: the file is shorter than the log says.
-            state.fail(error if isinstance(error, OSError) else OSError(str(error)))
+            # Half of it may be done: the file is shorter than the log says. What is no error of the
+            # system says nothing about the disk.
+            state.fail(error if isinstance(error, OSError) else OSError(errno.EINVAL, str(error)))
             raise KafkaStorageError(f"{state.topic_partition}: {error}") from error
         finally:
             self._flusher.thaw()
 
     async def _truncate(self, segment: Segment, offset: int, position: int) -> None:
         state = self._state
-        await self._drop_from(state.segments.index(segment) + 1)
+        await self._drop_behind(segment)
         file = await self._reopen(segment)
         segment.cut_indexes(position, offset)
         indexes = [segment.index.file, segment.times.file]
@@ -114,10 +117,9 @@ class Cutter:
         state = self._state
         segment.durable, segment.direct = state.config.durable, state.config.direct_writes
         if segment.state is SegmentState.SEALED:
-            state.services.open_segments.discard(segment)
-            await self._blocking(partial(close_files, segment.detach_files()))
             opened = await self._maintenance.shortage.run(segment.open_file)
-            segment.file = opened
+            state.services.open_segments.discard(segment)
+            self._maintenance.unused.replace(segment, opened)
             segment.state = SegmentState.OPEN
             segment.allocated_end = segment.tail.end
         await self._maintenance.open_indexes(segment, writable=True)
@@ -151,12 +153,16 @@ class Cutter:
         state.check_chain()
         self._flusher.pending.clear()
         self._flusher.pending.append(segment)
+        self._flusher.stop_waiting()
         self._reader.forget()
 
-    async def _drop_from(self, number: int) -> None:
-        """Drop all segments from `number` on, the newest first: what is left never has a gap."""
+    async def _drop_behind(self, last: Segment | None) -> None:
+        """Drop all segments behind one, or all; the newest first: what is left never has a gap.
+
+        By the segment and not by its number: retention may take from the front meanwhile.
+        """
         state = self._state
-        while len(state.segments) > number:
+        while state.segments and state.segments[-1] is not last:
             await self._drop(state.segments[-1], self._maintenance.shortage.run)
             state.segments.pop()
             state.bases.pop()
@@ -175,7 +181,7 @@ class Cutter:
         if offset > state.log_end_offset:
             # A log that ends before its start is dropped by recovery as well.
             await self._save_log_start(offset)
-        await self._drop_from(0)
+        await self._drop_behind(None)
         await self._save_log_start(offset)
         state.epochs.truncate_to(Offset(0))
         state.last_epoch = state.epochs.latest
@@ -188,6 +194,7 @@ class Cutter:
         state.flushed_offset = state.promised_offset = Offset(offset)
         self._flusher.pending.clear()
         self._flusher.pending.append(segment)
+        self._flusher.stop_waiting()
         self._reader.forget()
 
     # -- at the start
@@ -196,23 +203,42 @@ class Cutter:
         """Raise the log start offset, and drop the segments that lie wholly below it."""
         state = self._state
         shortage = self._maintenance.shortage
-        if shortage.is_for_space:
-            async with shortage.gate:
-                if shortage.is_for_space:
-                    await self._make_room(offset)
-                    return
-        # Whoever trims many logs must not wait for one.
-        shortage.check()
-        async with self._maintenance.lock:
+        is_locked = False
+        while not is_locked:
+            if shortage.is_for_space:
+                async with shortage.gate:
+                    if shortage.is_for_space:
+                        await self._make_room(offset)
+                        return
+            # Whoever trims many logs must not wait for one.
+            shortage.check()
+            is_locked = await self._lock_unless_short()
+        try:
             self._check()
             if offset <= state.log_start_offset:
                 return
             state.check_trim(offset)  # its end may have been cut meanwhile
             try:
-                await self._trim(offset, partial(self._maintenance.shortage.run, for_space=False))
+                await self._trim(offset, partial(shortage.run, for_space=False))
             except OSError as error:
                 state.fail(error)
                 raise KafkaStorageError(f"{state.topic_partition}: {error}") from error
+        finally:
+            self._maintenance.lock.release()
+
+    async def _lock_unless_short(self) -> bool:
+        """Take the lock; False when who holds it begins to wait, perhaps for what a trim gives."""
+        impatient = self._maintenance.shortage.impatient
+        try:
+            async with asyncio.timeout(None) as waiting:
+                impatient.add(waiting)
+                try:
+                    await self._maintenance.lock.acquire()
+                finally:
+                    impatient.discard(waiting)
+        except TimeoutError:
+            return False
+        return True
 
     async def _make_room(self, offset: int) -> None:
         """Trim while a job of this log waits for space: only what is sealed, so in nobody's way."""
@@ -272,7 +298,7 @@ class Cutter:
         self._state.services.open_segments.discard(segment)
         segment.tail.forget_all()
         await run(partial(remove_segment, segment.directory, segment.base_offset))
-        self._maintenance.close_soon(segment)
+        self._maintenance.unused.close_soon(segment)
 
 
 def remove_segment(directory: Directory, base_offset: int) -> None:

@@ -240,8 +240,7 @@ class Flusher:
         if segment.durable:
             segment.flushed_position = end
         segment.tail.on_flushed(end)
-        if self._retry is not None:
-            self._on_space()
+        self.stop_waiting()
         return size
 
     # -- errors
@@ -270,11 +269,12 @@ class Flusher:
         self._retry = loop.call_later(FULL_DISK_RETRY_SECONDS, self._try_again)
         self.kick()
 
-    def _on_space(self) -> None:
-        assert self._retry is not None
-        self._retry.cancel()
-        self._retry = None
-        self._state.resume(_HOLD)
+    def stop_waiting(self) -> None:
+        """Take appends again: there is space now, or nothing left that needs any."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+            self._state.resume(_HOLD)
 
     @property
     def waits_for_space(self) -> bool:

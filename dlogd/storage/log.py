@@ -184,7 +184,7 @@ class PartitionLog(LogState):
             for segment in self.segments:
                 self.services.open_segments.discard(segment)
                 if segment.is_acquired:
-                    self._maintenance.close_soon(segment)
+                    self._maintenance.unused.close_soon(segment)
                 else:
                     files += segment.detach_files()
             if files:
@@ -324,6 +324,7 @@ class PartitionLog(LogState):
         if not future.done():
             self._flusher.kick()
             if not self.active.durable or not self.segment_of(self.flushed_offset).durable:
+                self._maintenance.shortage.check()  # it would wait for the same lock
                 self._maintenance.sync_soon()
         await future
 

@@ -21,8 +21,9 @@ from dlogd.storage.files import File
 from dlogd.storage.index_files import BadEntriesError
 from dlogd.storage.log_state import LogState
 from dlogd.storage.reindex import known_of, reindex, take_over
-from dlogd.storage.segment import Segment, SegmentState, close_files
+from dlogd.storage.segment import Segment, SegmentState
 from dlogd.storage.shortage import Shortage
+from dlogd.storage.unused import UnusedFiles
 from dlogd.storage.zeros import zero_ahead
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Maintenance:
         "_syncing",
         "lock",
         "shortage",
+        "unused",
     )
 
     def __init__(self, state: LogState, kick: Callable[[], None]) -> None:
@@ -66,6 +68,7 @@ class Maintenance:
         self._kick = kick
         self.lock = state.lock
         self.shortage = Shortage(state)
+        self.unused = UnusedFiles(state)
         self._epochs_saved = True
         self._saving = False
         self._extending = False
@@ -353,7 +356,7 @@ class Maintenance:
         segment.index.forget_recent()
         segment.times.forget_recent()
         state = self._state
-        state.services.open_segments.add(segment, partial(self.close_soon, segment))
+        state.services.open_segments.add(segment, partial(self.unused.close_soon, segment))
 
     async def finish(self, segment: Segment) -> None:
         """Make a completely written segment durable and as short as its data; the lock is held."""
@@ -368,24 +371,6 @@ class Maintenance:
         await self._blocking(partial(segment.finish_files, index_file, times_file))
 
     # -- closing files of segments that nobody reads
-
-    def close_soon(self, segment: Segment) -> None:
-        """Close the files of a sealed or dropped segment once nobody reads it."""
-        if segment.is_acquired:
-            segment.on_unused = self.close_soon
-            return
-        segment.on_unused = None
-        files = segment.detach_files()
-        if not files:
-            return
-        if self._state.is_working:
-            # Not here: giving back the space of an unlinked file can take long.
-            engine = self._state.services.engine
-            self._state.services.tasks.spawn(
-                f"close {segment.path}", engine.run(partial(close_files, files))
-            )
-        else:
-            close_files(files)
 
     def stop(self) -> None:
         """Start no timer any more, and wait for nothing."""

@@ -46,6 +46,8 @@ class Mending:
             or segment.state is not SegmentState.SEALED
             or segment.cut_count != self._cut_count
             or not self._log.is_working
+            # By identity: a log that was begun anew may have another one of the same numbers.
+            or not any(place is self._place for place in self._log.damage.places)
         ):
             raise KafkaStorageError(f"{self._place.path} has changed meanwhile")
 

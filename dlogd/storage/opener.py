@@ -73,7 +73,9 @@ class Opener:
         segment.file = opened.file
         segment.index.attach(opened.index)
         segment.times.attach(opened.times)
-        state.services.open_segments.add(segment, partial(self._maintenance.close_soon, segment))
+        state.services.open_segments.add(
+            segment, partial(self._maintenance.unused.close_soon, segment)
+        )
 
     async def _files_of(self, segment: Segment) -> OpenedSegment:
         state = self._state

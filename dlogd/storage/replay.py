@@ -46,12 +46,13 @@ async def headers_from(state: LogState, offset: int) -> AsyncIterator[BatchHeade
 
 def _read_piece(place: _Place, offset: int) -> list[BatchHeader]:
     """Return the next heads and move `place` behind them; none of a dropped segment. Blocks."""
-    if not place.directory.exists(file_name(place.base_offset)):
+    try:
+        if place.position < 0:
+            place.position = _start(place, offset)
+        file = place.directory.open(file_name(place.base_offset), read_only=True)
+    except FileNotFoundError:  # retention goes on meanwhile
         place.position = place.end
         return []
-    if place.position < 0:
-        place.position = _start(place, offset)
-    file = place.directory.open(file_name(place.base_offset), read_only=True)
     found: list[BatchHeader] = []
     try:
         for header in iter_headers(Window(file, place.end), place.position):

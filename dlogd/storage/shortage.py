@@ -36,6 +36,7 @@ class Shortage:
         "_tries_left",
         "_warned_ms",
         "gate",
+        "impatient",
         "is_for_space",
         "is_on",
     )
@@ -45,6 +46,8 @@ class Shortage:
         self.is_for_space = False
         # Held while a step is tried: who holds it does something between two tries.
         self.gate = asyncio.Lock()
+        self.impatient: set[asyncio.Timeout] = set()
+        """Of who waits for the lock, and has to look again when its holder begins to wait."""
         self._state = state
         self._message = ""
         self._pause: asyncio.Future[None] | None = None
@@ -121,6 +124,9 @@ class Shortage:
         what = "space on the disk" if self.is_for_space else "file descriptors or memory"
         self._message = f"{state.topic_partition} waits: the node is short of {what}"
         self.is_on = True
+        for each in self.impatient:
+            if not each.expired():
+                each.reschedule(state.services.loop.time())
         state.hold(_HOLD, KafkaStorageError(self._message))
 
     def _end(self) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlogd.config.choices import FlushPolicy
+from dlogd.storage.errnos import is_disk_failure
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.reader import LogReader
@@ -259,9 +260,12 @@ def test_a_cut_that_ends_half_way_takes_the_log_out_of_service(
             raise KafkaStorageError("no memory")
 
         monkeypatch.setattr(LogReader, "heads", unreadable)
+        failures: list[OSError] = []
+        plog.on_failure = lambda _, error: failures.append(error)
         with pytest.raises(KafkaStorageError, match="no memory"):
             await plog.truncate_to(7)
         assert plog.failed is not None
+        assert [is_disk_failure(each) for each in failures] == [False]  # of this log alone
         with pytest.raises(KafkaStorageError, match="out of service"):
             await append_waiting(plog, b"next")
         monkeypatch.undo()

@@ -347,3 +347,17 @@ def test_a_power_cut_while_it_is_mended_spoils_nothing_else(dies_at: int) -> Non
         assert again.log_end_offset == COUNT
 
     run(scenario)
+
+
+def test_a_place_that_was_forgotten_is_not_written_to() -> None:
+    """The log was begun anew meanwhile, and other batches stand there."""
+
+    async def scenario() -> None:
+        _, plog, place, good = await damaged()
+        mending = Mending(plog, place)
+        plog.damage.forget_place(place)
+        plog.damage.note(place.path, place.position, FIRST, END, END * BATCH_BYTES)
+        with pytest.raises(KafkaStorageError, match="changed meanwhile"):
+            await mending.take(good[FIRST * BATCH_BYTES : END * BATCH_BYTES])
+
+    run(scenario)

@@ -130,6 +130,13 @@ def test_unknown_names_come_with_a_hint() -> None:
     topic_configs.validate_cluster({"log.retention.ms": "1", "ack.floor": "all"})
 
 
+@pytest.mark.parametrize(("asked", "expected"), [("0", 1), ("5000", 5000), ("33554432", 4 << 20)])
+def test_a_write_ends_at_an_entry_of_the_index(asked: str, expected: int) -> None:
+    """Recovery takes what is longer than a write for damage."""
+    found = resolve({"index.interval.bytes": asked}, {}, NODE).index_interval_bytes
+    assert found == expected
+
+
 def test_the_order_of_sources() -> None:
     node = load_config("retention.time: 3d\nflush.policy: interval\nack.default: leader")
     cluster = {"log.retention.ms": "2", "flush.policy": "never", "ack.floor": "all"}
