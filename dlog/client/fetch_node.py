@@ -155,7 +155,9 @@ class NodeFetcher:
         cursor.last_stable_offset = fetched.last_stable_offset
         cursor.log_start_offset = fetched.log_start_offset
         if not data:
-            self._on_nothing(cursor, fetched)
+            # Who only names another node says nothing of what is left (KIP-392).
+            if fetched.preferred_read_replica in (UNKNOWN, self.node_id):
+                self._on_nothing(cursor, fetched)
             return []
         if 2 * len(data) < answer.frame_bytes:
             # A view would keep all of the answer alive, for as long as this part is not taken.

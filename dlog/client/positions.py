@@ -23,8 +23,8 @@ NO_COLUMNS = decode_columns([])
 
 _GUESS_FACTOR, _GUESS_BYTES_MIN = 1.25, 64 * 1024
 _EMPTY_ANSWERS_ENOUGH = 2
-"""So many answers without data, though the log goes on behind the end, and nothing is left there:
-the last records were compacted away."""
+"""So many answers without data of one node, though the log goes on behind the end, and nothing is
+left there: the last records were compacted away."""
 
 
 class Packed(NamedTuple):
@@ -228,6 +228,7 @@ class Cursor:
         self._chunks.clear()
         self._forget_decoded()
         self.buffered_bytes = 0
+        self.empty_count = 0
         self.fetch_offset = self.position
         self.fetch_epoch = self.position_epoch
 
@@ -235,6 +236,7 @@ class Cursor:
         """Forget who leads, and whom it named; an answer of either is useless now."""
         self.leader = None
         self.replica_id = UNKNOWN
+        self.empty_count = 0
         self.generation += 1
 
     def _forget_decoded(self) -> None:

@@ -10,7 +10,11 @@ import pytest
 
 from dlog.batch.header import decode_header
 from dlog.checksum import crc32c
-from dlog.errors import NotLeaderOrFollowerError, TopicAuthorizationFailedError
+from dlog.errors import (
+    FencedLeaderEpochError,
+    NotLeaderOrFollowerError,
+    TopicAuthorizationFailedError,
+)
 from dlog.offset_specs import Isolation
 from dlog.spark import task
 from dlog.spark.errors import DataLossError, SparkSourceError
@@ -311,6 +315,17 @@ def test_a_leader_that_moves_is_followed() -> None:
         servers.stop(1)
         servers.logs[0].leader, servers.logs[0].leader_epoch = 0, 6
         assert await read(servers, 0, 9) == list(range(9))
+
+    play(work, nodes=2)
+
+
+def test_a_leader_that_names_a_follower_says_nothing_of_the_end() -> None:
+    async def work(servers: LogNodes) -> None:
+        log = servers.logs[0]
+        # The leader is asked twice, and names the same one again.
+        log.follower, log.follower_errors = 1, [FencedLeaderEpochError]
+        assert await read(servers, 0, 9, rack="a") == list(range(9))
+        assert servers.asked_nodes == [0, 1, 0, 1]
 
     play(work, nodes=2)
 
