@@ -20,7 +20,7 @@ def plan_batch(lookup: Lookup, options: ReadOptions) -> list[OffsetRange]:
     """
     lose = on_loss(options.fail_on_data_loss)
     partitions = existing(lookup, options).partitions
-    start = starting_offsets(lookup, options, partitions)
+    start = starting_offsets(lookup, options, partitions).offsets
     end = ending_offsets(lookup, options, partitions)
     is_from_earliest = isinstance(options.starting, Earliest)
     earliest = start if is_from_earliest else lookup.earliest(partitions)

@@ -4,6 +4,7 @@ Called by the planners of batches and streams, with a `Lookup` to ask.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from dlog.offset_specs import EARLIEST, LATEST
 from dlog.spark.errors import OptionError, SparkSourceError
@@ -22,6 +23,15 @@ from dlog.types import TopicPartition
 Offsets = dict[TopicPartition, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a read begins."""
+
+    offsets: Offsets
+    passing: frozenset[TopicPartition]
+    """Of these it is the log's end: where that is now, nobody can be told later."""
+
+
 def existing(lookup: Lookup, options: ReadOptions) -> Assigned:
     """Return the partitions of a query; raise when some that it names do not exist."""
     assigned = lookup.assigned(options.subscription)
@@ -37,7 +47,7 @@ def existing(lookup: Lookup, options: ReadOptions) -> Assigned:
 
 def starting_offsets(
     lookup: Lookup, options: ReadOptions, partitions: Sequence[TopicPartition]
-) -> Offsets:
+) -> Beginning:
     """Return where each partition begins; raises OptionError where the option does not fit."""
     bound = options.starting
     if isinstance(bound, AtTimestamp | AtTimestamps):
@@ -51,8 +61,12 @@ def starting_offsets(
                 f"{_timestamps(bound, partitions, 'start')[first]}.",
                 "Set startingOffsetsByTimestampStrategy to latest to begin with what comes next.",
             )
-        return _completed(found, lookup.latest(young))
-    return _offsets(lookup, options, bound, partitions)
+        return Beginning(_completed(found, lookup.latest(young)), frozenset(young))
+    offsets = _offsets(lookup, options, bound, partitions)
+    if isinstance(bound, Latest):
+        return Beginning(offsets, frozenset(offsets))
+    said = bound.offsets if isinstance(bound, AtOffsets) else {}
+    return Beginning(offsets, frozenset(key for key in offsets if said.get(key) == LATEST))
 
 
 def ending_offsets(

@@ -1,14 +1,18 @@
 """What a streaming query reads in each micro-batch. One per query, in a process of the driver.
 
-All that must survive a restart is in the offsets that Spark keeps. What is remembered here beside
-them makes checks sharper while the query runs: which life of a topic it reads, how far it knew the
-logs to go.
+All that must survive a restart is in the offsets that Spark keeps: where batches end. Where the
+first one begins it does not keep: a query that ends before that batch is committed asks for it
+again, and gets another answer where the logs' ends were meant, or something was added or trimmed.
+So the first batch reads nothing of what begins at the end of a log, and its own end is believed.
+
+What is remembered here beside the offsets makes checks sharper while the query runs: which life of
+a topic it reads, how far it knew the logs to go.
 """
 
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
-from dlog.spark.bounds import existing, starting_offsets
+from dlog.spark.bounds import Beginning, existing, starting_offsets
 from dlog.spark.limits import BatchGate, backlog, limit_bytes, limit_offsets
 from dlog.spark.lookup import Assigned, Lookup
 from dlog.spark.loss import on_loss, plan_stream, report_recreated
@@ -30,7 +34,8 @@ class StreamPlanner:
         self._lookup = lookup
         self._now_s = now_s
         self._lose = on_loss(options.fail_on_data_loss)
-        self._initial: Offsets | None = None
+        self._initial: Beginning | None = None
+        self._has_planned = False
         self._is_frozen = False
         self._target: Offsets | None = None
         # Of each topic the ids that it had, the present one last.
@@ -49,21 +54,54 @@ class StreamPlanner:
     # Where a query begins
 
     def initial(self) -> Offsets:
-        """Return where a new query begins; the same whenever it is asked for."""
+        """Return where a new query begins; the same whenever this process is asked for it."""
         if self._initial is None:
             assigned = existing(self._lookup, self._options)
             self._note_topics(assigned, {})
             self._initial = starting_offsets(self._lookup, self._options, assigned.partitions)
-        return self._initial
+        return self._initial.offsets
+
+    def _is_initial(self, start: PartitionOffsets) -> bool:
+        return self._initial is not None and start == self._initial.offsets
+
+    def _first_end(self, start: PartitionOffsets, ends: Offsets) -> Offsets:
+        """Return where the first batch ends, so that its beginning need not be known to repeat it.
+
+        Spark runs it even when nothing is in it, with `availableNow` too, and then the next.
+        """
+        passing = self._initial.passing if self._initial is not None else ()
+        return {
+            key: min(end, start[key]) if key in passing else end
+            for key, end in ends.items()
+            if key in start  # what was added meanwhile begins at 0: in the next batch
+        }
+
+    def _first_start(
+        self, start: PartitionOffsets, end: PartitionOffsets, earliest: PartitionOffsets
+    ) -> PartitionOffsets:
+        """Return where the batch begins that begins where a new query would."""
+        if self.latest is None:
+            # It was planned before a restart: what is not in it is for the next one.
+            start = {key: min(offset, end[key]) for key, offset in start.items() if key in end}
+        if isinstance(self._options.starting, Earliest):
+            # What retention took before the first batch was never promised.
+            start = {
+                key: min(max(offset, earliest.get(key, offset)), end.get(key, offset))
+                for key, offset in start.items()
+            }
+        return start
 
     # Where a batch ends
 
     def next_end(self, start: PartitionOffsets, *, is_limited: bool) -> Offsets:
         """Return where the batch that begins at `start` ends; `start` itself when there is none.
 
-        Partitions that are gone are left out, added ones are in it.
+        Partitions that are gone are left out, added ones are in it, but for the first batch.
         """
         ends = self._available(start)
+        if not self._has_planned and self._is_initial(start):
+            ends = self._first_end(start, ends)
+        self._has_planned = True
         if not is_limited:
             return ends
         options = self._options
@@ -140,12 +178,10 @@ class StreamPlanner:
         """Return the tasks of a batch; raises DataLossError where something is gone."""
         wanted = [key for key in end if start.get(key, -1) < end[key]]
         earliest = self._lookup.earliest(wanted)
-        if isinstance(self._options.starting, Earliest) and start == self._initial:
-            # What retention took before the first batch was never promised.
-            start = {
-                key: min(max(offset, earliest.get(key, offset)), end.get(key, offset))
-                for key, offset in start.items()
-            }
+        if self._is_initial(start):
+            start = self._first_start(start, end, earliest)
+        # Of a batch that the checkpoint has: then the next one is not the first.
+        self._has_planned = True
         known = self.latest or {}
         unknown = [key for key in wanted if key in earliest and known.get(key, -1) < end[key]]
         latest = self._lookup.latest(

@@ -18,7 +18,7 @@ from dlog.client.blocking import Admin
 from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.source import DlogDataSource
 from dlog.spark.stream_reader import DlogStreamReader
-from tests.spark.log import Log
+from tests.spark.log import DAY_MS, Log
 
 ALL = ReadAllAvailable()
 LAX = {"failOnDataLoss": "false", "fetchOffset.retryIntervalMs": "1"}
@@ -83,6 +83,94 @@ def test_the_present_end_is_that_of_the_first_question(
         offset = reader.latestOffset(offset, default)
     log_ends = [end[log.topic] for end in ends]
     assert log_ends == [{"0": 0}, {"0": 4}, {"0": 8}, {"0": 11}]
+
+
+# The first batch again: Spark keeps its end, and asks anew where it begins
+
+NOT_YET = {
+    "startingTimestamp": str(20_001 * DAY_MS),
+    "startingOffsetsByTimestampStrategy": "latest",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ({"startingOffsets": "latest"}, []),
+        ({"startingOffsets": '{"TOPIC": {"0": -1, "1": -2}}'}, ["TOPIC-1 [0, 7)"]),
+        ({"startingOffsets": '{"TOPIC": {"0": -1, "1": 4}}'}, ["TOPIC-1 [4, 7)"]),
+        (NOT_YET, []),
+    ],
+)
+def test_a_first_batch_that_begins_at_an_end_is_planned_again(
+    log: Log, readers: list[DlogStreamReader], options: dict[str, str], first: list[str]
+) -> None:
+    log.create(2)
+    log.write(0, [b"x"] * 10)
+    log.write(1, [b"x"] * 7)
+    options = {name: text.replace("TOPIC", log.topic) for name, text in options.items()}
+    wanted = [each.replace("TOPIC", log.topic) for each in first]
+    before = reader_of(log, readers, **options)
+    start = before.initialOffset()
+    log.write(0, [b"y"] * 3)
+    end = before.latestOffset(start, ALL)
+    assert end == {log.topic: {"0": 10, "1": 7}}
+    assert spans(before.partitions(start, end)) == wanted  # type: ignore[arg-type]
+    before.stop()
+    log.write(0, [b"y"] * 5)
+    after = reader_of(log, readers, **options)
+    assert spans(after.partitions(after.initialOffset(), end)) == wanted
+    later = after.latestOffset(end, ALL)
+    assert spans(after.partitions(end, later)) == [f"{log.topic}-0 [10, 18)"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("starting", "first"), [("earliest", ["0 [0, 10)"]), ("latest", [])])
+def test_partitions_added_since_are_not_in_the_first_batch(
+    log: Log, readers: list[DlogStreamReader], admin: Admin, starting: str, first: list[str]
+) -> None:
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    wanted = [f"{log.topic}-{each}" for each in first]
+    before = reader_of(log, readers, startingOffsets=starting)
+    start = before.initialOffset()
+    admin.create_partitions(log.topic, 2)
+    log.write(1, [b"y"] * 4)
+    end = before.latestOffset(start, ALL)
+    assert end == {log.topic: {"0": 10}}
+    assert spans(before.partitions(start, end)) == wanted  # type: ignore[arg-type]
+    before.stop()
+    admin.create_partitions(log.topic, 3)
+    log.write(2, [b"y"] * 2)
+    after = reader_of(log, readers, startingOffsets=starting)
+    assert spans(after.partitions(after.initialOffset(), end)) == wanted
+    later = after.latestOffset(end, ALL)
+    added = [f"{log.topic}-1 [0, 4)", f"{log.topic}-2 [0, 2)"]
+    assert spans(after.partitions(end, later)) == added  # type: ignore[arg-type]
+
+
+def test_the_present_end_is_reached_after_a_first_batch_without_records(
+    log: Log, readers: list[DlogStreamReader]
+) -> None:
+    """An end that is the start ends a query with `availableNow`, unless it is that of batch 0."""
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    before = reader_of(log, readers, startingOffsets="latest")
+    before.prepareForTriggerAvailableNow()
+    start = before.initialOffset()
+    log.write(0, [b"y"] * 3)
+    first = before.latestOffset(start, ALL)
+    assert first == start == {log.topic: {"0": 10}}
+    log.write(0, [b"late"])
+    assert before.latestOffset(first, ALL) == {log.topic: {"0": 13}}
+    before.stop()
+    # When the first batch was only planned, the one after it is not another first one.
+    after = reader_of(log, readers, startingOffsets="latest")
+    after.prepareForTriggerAvailableNow()
+    end = {log.topic: {"0": 14}}
+    assert after.partitions(end, end) == []  # as Spark does with the last end that it knows
+    assert after.partitions(after.initialOffset(), end) == []
+    log.write(0, [b"z"])
+    assert after.latestOffset(end, ALL) == {log.topic: {"0": 15}}
 
 
 def test_limits_are_those_of_the_options(log: Log, readers: list[DlogStreamReader]) -> None:

@@ -91,6 +91,21 @@ def test_a_batch_that_failed_is_read_again_as_it_was(
     assert stream.rows() == sorted(log.rows)
 
 
+def test_a_first_batch_that_failed_does_not_bar_the_way(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    """It has an end in the checkpoint, and no beginning: that is asked for anew."""
+    log.create(1)
+    log.write(0, values(0, 10))
+    stream = Stream(spark, log, tmp_path)
+    stream.failing = {0}
+    assert "batch 0 fails" in failure(stream.start())
+    stream.failing = set()
+    log.write(0, values(10, 5))
+    assert counts(stream.run()) == [5]
+    assert stream.rows() == sorted(log.rows)[10:]
+
+
 def test_batches_are_limited_by_bytes(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     log.create(1)
     for _ in range(4):
