@@ -5,7 +5,6 @@ Binary columns are taken over without a copy, slices too. Other types that Arrow
 """
 
 from array import array
-from itertools import accumulate
 from typing import Any
 
 from dlog.batch.columns import BinaryColumn, Columns, HeaderColumn, library
@@ -82,6 +81,18 @@ def _headers(column: Any) -> HeaderColumn | None:
         return None
     names = [pairs.type.field(i).name for i in range(pairs.type.num_fields)]
     fields = dict(zip(names, pairs.flatten(), strict=True))
-    counts = (count or 0 for count in column.value_lengths().to_pylist())
-    bounds = array("i", accumulate(counts, initial=0)).tobytes()
-    return HeaderColumn(bounds, _binary(fields["key"]), _binary(fields["value"]))
+    return HeaderColumn(_bounds(column), _binary(fields["key"]), _binary(fields["value"]))
+
+
+def _bounds(lists: Any) -> Buffer:
+    """Return where each list begins and ends in what `flatten` gives, which skips null ones.
+
+    Arrow's own bounds are others in slices, and where a null list has something behind it.
+    """
+    arrow = library("pyarrow")
+    counts = lists.value_lengths().cast(arrow.int32())
+    if counts.null_count:
+        counts = counts.fill_null(0)
+    ends = library("pyarrow.compute").cumulative_sum_checked(counts)
+    data = memoryview(ends.buffers()[1])
+    return bytes(4) + data[4 * ends.offset : 4 * (ends.offset + len(ends))]

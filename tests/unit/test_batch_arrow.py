@@ -1,5 +1,6 @@
 """pyarrow's record batches as records to write: what is cast, what may be missing, what is not."""
 
+import itertools
 import struct
 from datetime import UTC, datetime
 from typing import Any
@@ -43,6 +44,34 @@ def test_every_column() -> None:
         Record(b"", b"w", (), NOW),
         Record(b"x", b"y", (("größe", b""),), 4),
     ]
+
+
+def test_bounds_of_headers_are_those_of_each_row() -> None:
+    some, none = [("a", b"1"), ("b", None)], list[tuple[str, bytes]]()
+    plain = pa.array([some, none, None, some[:1], some] * 5, pa.list_(HEADER))
+    # The second list is null, though there are two headers behind it.
+    hidden = pa.ListArray.from_arrays(
+        pa.array([0, 1, 3, 3, 5], pa.int32()),
+        pa.array([*some, *some, *some], HEADER).slice(1),
+        mask=pa.array([False, True, False, False]),
+    )
+    large = plain.cast(pa.large_list(HEADER))
+    for lists in (plain, hidden, large):
+        for start, length in itertools.product(range(4), range(1, 10)):
+            part = lists.slice(start, length)
+            wanted = part.to_pylist()
+            batch = pa.record_batch({"value": pa.nulls(len(part)), "headers": part})
+            headers = columns_from_arrow(batch).headers
+            if headers is None:
+                assert not any(wanted)
+                continue
+            counts = [len(each or ()) for each in wanted]
+            ends = memoryview(headers.bounds).cast("i").tolist()
+            assert ends == [0, *itertools.accumulate(counts)]
+            found = [record.headers for record in written(columns_from_arrow(batch))]
+            assert found == [
+                tuple((pair["key"], pair["value"]) for pair in each or ()) for each in wanted
+            ]
 
 
 def test_values_alone() -> None:
