@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
 
@@ -23,6 +24,8 @@ from dlog.spark.errors import SparkSourceError
 from dlog.spark.shipped import archive_of
 
 _STREAMING = "streaming_job"
+# What was made for whom. Another context may get another archive: dlog may be a newer one by then.
+_made: WeakKeyDictionary[Any, Path] = WeakKeyDictionary()
 
 
 def is_connect(spark: Any) -> bool:
@@ -68,10 +71,7 @@ def ship(spark: Any) -> None:
 
 def _ship_as_file(spark: Any) -> None:
     context = spark.sparkContext
-    archive = archive_of(dlog.__spec__)
-    if archive is None:
-        content = make_bundle()
-        archive = _written(content)
+    archive = _archive_for(context)
     if archive.name in (context._python_includes or ()):
         return
     before = list(sys.path)
@@ -81,7 +81,7 @@ def _ship_as_file(spark: Any) -> None:
 
 
 def _ship_as_artifact(spark: Any) -> None:
-    archive = archive_of(dlog.__spec__) or _written(make_bundle())
+    archive = _archive_for(spark)
     try:
         spark.addArtifacts(str(archive), pyfile=True)
     except PySparkException as error:
@@ -90,6 +90,14 @@ def _ship_as_artifact(spark: Any) -> None:
             f"The server takes no artifacts: {error}",
             "Install dlog on the server and its executors, and register with ship=False.",
         ) from error
+
+
+def _archive_for(target: Any) -> Path:
+    """Return the archive for a context or a session of Connect: made once, for it takes a while."""
+    archive = archive_of(dlog.__spec__) or _made.get(target)
+    if archive is None or not archive.exists():
+        archive = _made[target] = _written(make_bundle())
+    return archive
 
 
 def _written(content: bytes) -> Path:

@@ -203,6 +203,40 @@ def test_whether_all_processes_are_like_this_one(
     assert shipping.same_python_everywhere(SimpleNamespace(sparkContext=context)) is same
 
 
+class Context:
+    """A context of a cluster that takes files."""
+
+    master = "local-cluster[2,1,1024]"
+    pythonExec = sys.executable  # noqa: N815
+
+    def __init__(self) -> None:
+        self._python_includes: list[str] = []
+        self.added: list[str] = []
+
+    def addPyFile(self, path: str) -> None:  # noqa: N802
+        """Note a file."""
+        self.added.append(path)
+        self._python_includes.append(Path(path).name)
+
+
+def test_the_archive_is_made_once_for_a_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipping, "link_streaming_files", lambda: None)  # it asks the JVM
+    made: list[bytes] = []
+
+    def make_bundle() -> bytes:
+        made.append(b"%d" % len(made))
+        return made[-1]
+
+    monkeypatch.setattr(shipping, "make_bundle", make_bundle)
+    one, other = Context(), Context()
+    for context in (one, one, other, other, one):
+        shipping.ship(SimpleNamespace(sparkContext=context))
+    assert made == [b"0", b"1"]
+    for context, content in zip((one, other), made, strict=True):
+        (path,) = context.added
+        assert Path(path).read_bytes() == content
+
+
 @pytest.mark.parametrize(
     ("before", "found"), [("", "True"), ("sys.modules['pyarrow'] = None", "False")]
 )
