@@ -123,12 +123,15 @@ class StreamPlanner:
         return limited
 
     def _available(self, start: PartitionOffsets) -> Offsets:
-        """Return how far the logs go now; of topics that were made anew, where they begin."""
-        if self._target is not None:
-            return dict(self._target)
+        """Return how far the logs go now, or, frozen, went at the first question.
+
+        Of topics that were made anew, where they begin: up to their end it goes the next time.
+        """
         assigned = self._lookup.assigned(self._options.subscription, start, self._missing)
         self._missing = assigned.missing
         anew = self._note_topics(assigned, start)
+        if self._target is not None and not anew:
+            return dict(self._target)
         known = {key: offset for key, offset in start.items() if key.topic not in anew}
         self.latest = self._lookup.latest(
             assigned.partitions,
@@ -137,12 +140,15 @@ class StreamPlanner:
             retry_interval_s=self._options.retry_interval_s,
         )
         ends = dict(self.latest)
-        if anew:
-            # The next batch begins there: nothing of the new topic is left out, nothing repeated.
-            ends.update(self._lookup.earliest(key for key in ends if key.topic in anew))
-        elif self._is_frozen:
+        if self._target is not None:
+            ends = {key: end for key, end in ends.items() if key.topic in anew}
+            ends.update((key, end) for key, end in self._target.items() if key.topic not in anew)
+        if self._is_frozen:
             self._target = dict(ends)
-        return ends
+        # The next batch begins there: nothing of the new topic is left out, nothing repeated.
+        begins = {**ends, **self._lookup.earliest(key for key in ends if key.topic in anew)}
+        # Unless this one does: an end that is the start would end a query with `availableNow`.
+        return ends if begins == start else begins
 
     def _note_topics(self, assigned: Assigned, start: PartitionOffsets) -> list[str]:
         """Remember which topics are read; return those that are others than before.

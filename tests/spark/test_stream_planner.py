@@ -216,6 +216,45 @@ def test_a_new_life_of_a_topic_is_read_whole_and_nothing_twice(
     assert lax.latestOffset(last, ALL) == last
 
 
+def test_a_new_life_of_a_topic_is_seen_between_the_batches_up_to_the_present_end(
+    log: Log, readers: list[DlogStreamReader], admin: Admin
+) -> None:
+    other = Log(log.bootstrap, admin, f"{log.topic}-other")
+    for each in (log, other):
+        each.create(1)
+        each.write(0, [b"x"] * 10)
+    both = {"subscribe": f"{log.topic},{other.topic}", "maxOffsetsPerTrigger": "8"}
+    strict, lax = reader_of(log, readers, **both), reader_of(log, readers, **both, **LAX)
+    for reader in (strict, lax):
+        reader.prepareForTriggerAvailableNow()
+        end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+        assert end == {log.topic: {"0": 4}, other.topic: {"0": 4}}
+    admin.delete_topic(log.topic)
+    log.create(1)
+    log.write(0, [b"y"] * 20)
+    other.write(0, [b"late"])
+    with pytest.raises(DataLossError, match=f"Topic {log.topic} has been deleted and created"):
+        strict.latestOffset(end, strict.getDefaultReadLimit())
+    assert lax.latestOffset(end, ALL) == {log.topic: {"0": 0}, other.topic: {"0": 10}}
+    log.write(0, [b"late"])
+    begun = {log.topic: {"0": 0}, other.topic: {"0": 10}}
+    assert lax.latestOffset(begun, ALL) == {log.topic: {"0": 20}, other.topic: {"0": 10}}
+
+
+def test_a_new_life_of_a_topic_of_which_nothing_was_read_is_not_the_end(
+    log: Log, readers: list[DlogStreamReader], admin: Admin
+) -> None:
+    log.create(1)
+    lax = reader_of(log, readers, **LAX)
+    lax.prepareForTriggerAvailableNow()
+    start = lax.initialOffset()
+    assert lax.latestOffset(start, ALL) == start == {log.topic: {"0": 0}}
+    admin.delete_topic(log.topic)
+    log.create(1)
+    log.write(0, [b"y"] * 20)
+    assert lax.latestOffset(start, ALL) == {log.topic: {"0": 20}}
+
+
 def test_a_life_of_a_topic_that_began_while_no_query_ran_is_known_by_its_ends_alone(
     log: Log, readers: list[DlogStreamReader], admin: Admin
 ) -> None:
