@@ -7,10 +7,16 @@ from uuid import UUID
 
 import pytest
 
+from dlogd.clock import SystemClock
 from dlogd.metadata.raft import appends, pinned
+from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.appends import RaftHaltedError
+from dlogd.metadata.raft.consensus import RaftCore
 from dlogd.metadata.raft.log import RaftLog
-from dlogd.metadata.raft.voters import Voters
+from dlogd.metadata.raft.replication import Replication
+from dlogd.metadata.raft.snapshots import SnapshotFiles
+from dlogd.metadata.raft.timings import RaftTimings
+from dlogd.metadata.raft.voters import Voter, Voters
 from tests.fakes.disk import Machine
 from tests.tidy import sources
 
@@ -74,6 +80,69 @@ def test_what_is_behind_the_snapshot_is_taken_as_matching() -> None:
     assert [entry[1:] for entry in done.message["entries"]] == [(7, 2)]
     done = appends.normalise(_append(2, 1, 1), log, 5)
     assert done.verified == 5
+
+
+def _voters(*node_ids: int) -> Voters:
+    members = [Voter(node_id=n, directory_id=UUID(int=n), host="h", port=n) for n in node_ids]
+    return Voters.of(members)
+
+
+def _core(voters: Voters) -> RaftCore:
+    """Make a follower with entries 2 to 8 of term 1 and connections with nodes 2 to 5."""
+    directory = Machine(random.Random(1)).boot().open_directory("/data")
+    log = RaftLog.create(directory, 1, UUID(int=1), voters)
+    for index in range(2, 9):
+        log.add(ENTRY, index, 1)
+    log.setCurrentTerm(1, None)
+    core = RaftCore(
+        log,
+        Replication(log, SnapshotFiles(directory)),
+        clock=SystemClock(),
+        rng=random.Random(1),
+        timings=RaftTimings(),
+        send=lambda _, message: None,
+        apply=lambda index, term, entry: None,
+        last_applied=8,
+    )
+    for node_id in (2, 3, 4, 5):
+        core.peer_up(node_id, UUID(int=node_id))
+    return core
+
+
+def _expect_voters(core: RaftCore, *node_ids: int) -> None:
+    """What the core believes of the others is what the log says."""
+    assert core._log.voters == _voters(1, *node_ids)
+    assert sorted(peer.id for peer in core._SyncObj__otherNodes) == [*node_ids]
+    seats = {node_id: core.seat(node_id) for node_id in (2, 3, 4, 5)}
+    assert [node_id for node_id, peer in seats.items() if peer and peer.id >= 0] == [*node_ids]
+
+
+def test_voters_are_replaced_by_others_at_the_same_index() -> None:
+    """One append takes an uncommitted set away and brings another leader's in its place."""
+    core = _core(_voters(1, 2, 3))
+
+    def append(leader: int, term: int, voters: Voters) -> None:
+        message = _append(8, 1, term, term, commit=8) | {"term": term, "seq": term}
+        change = wire.encode_voters(UUID(int=term), voters)
+        message["entries"].append((change, 11, term))
+        core.receive(leader, message)
+
+    _expect_voters(core, 2, 3)
+    append(2, 2, _voters(1, 2, 3, 4))
+    _expect_voters(core, 2, 3, 4)
+    append(3, 3, _voters(1, 2, 3, 5))
+    assert core._log.voters_index == 11
+    _expect_voters(core, 2, 3, 5)
+
+
+def test_voters_of_a_snapshot_replace_others_at_the_same_index() -> None:
+    core = _core(_voters(1, 2, 3))
+    core._log.add(wire.encode_voters(UUID(int=9), _voters(1, 2, 3, 4)), 9, 1)
+    core._follow_voters()
+    _expect_voters(core, 2, 3, 4)
+    core._log.rebase(9, 2, _voters(1, 2, 3, 5))
+    core.jump_to(9)
+    _expect_voters(core, 2, 3, 5)
 
 
 def test_the_installed_pysyncobj_is_the_one_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peers import NoPoller, Peer, Send, Wire
 from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.timings import NEVER_S, RaftTimings
+from dlogd.metadata.raft.voters import Voters
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class RaftCore(Elections):
         self._verified: int | None = None
         self._backoff: int | None = None
         self._in_seq = -1
-        self._voters_index = -1
+        self._followed: Voters | None = None
         super().__init__(
             Peer(raft_log.node_id),
             [],
@@ -192,9 +193,10 @@ class RaftCore(Elections):
     def _follow_voters(self) -> None:
         """Make pysyncobj's set of nodes what the log says; the newest entry counts at once."""
         voters = self._log.voters
-        if self._log.voters_index == self._voters_index:
+        # Not by the entry's index: another leader's entry may have taken its place in one append.
+        if voters == self._followed:
             return
-        self._voters_index = self._log.voters_index
+        self._followed = voters
         wanted = {number: Peer(number) for number in voters.node_ids if number != self._log.node_id}
         others: set[Peer] = getattr(self, "_SyncObj__otherNodes")  # noqa: B009 (mypy)
         present = {peer.id: peer for peer in others}
