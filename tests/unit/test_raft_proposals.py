@@ -77,6 +77,20 @@ def test_a_deadline_tells_whether_it_was_sent() -> None:
     assert not outbox.pending
 
 
+def test_without_a_leader_nothing_is_held_that_nobody_waits_for() -> None:
+    outbox = Outbox()
+    told: list[Outcome] = []
+    for number in range(10_000):
+        outbox.add(_item(number), 1, told.append)
+    outbox.settle(_item(7).key, Applied(version=1))
+    assert (len(outbox.pending), len(outbox._fresh)) == (9_999, 9_999)
+    outbox.expire(2)
+    assert len(told) == 10_000
+    assert (len(outbox.pending), len(outbox._fresh)) == (0, 0)
+    outbox.add(_item(1), 5, told.append)
+    assert outbox.due(term=3, applied_term=3, now_s=1.0) == [_item(1)]
+
+
 def test_who_proposes_the_same_shares_what_was_sent_but_not_the_deadline() -> None:
     outbox, told = _outbox(deadline_ms=100)
     later: list[Outcome] = []

@@ -48,7 +48,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self.pending: dict[bytes, Pending] = {}
-        self._fresh: list[Pending] = []
+        self._fresh: dict[bytes, Pending] = {}
         # What was sent need not be looked at before this changes, or before this time.
         self._looked_at = (-1, -1)
         self._look_again_s = 0.0
@@ -62,7 +62,7 @@ class Outbox:
         pending = self.pending.get(item.key)
         if pending is None:
             pending = self.pending[item.key] = Pending(item)
-            self._fresh.append(pending)
+            self._fresh[item.key] = pending
         pending.waiters.append((deadline_ms, on_settled))
         self._expire_ms = min(self._expire_ms, deadline_ms)
         return pending
@@ -77,6 +77,8 @@ class Outbox:
     def settle(self, key: bytes, outcome: Outcome) -> None:
         """Give a proposer its outcome, if he waits."""
         found = self.pending.pop(key, None)
+        # Also while there is no leader, when nobody asks for what is due.
+        self._fresh.pop(key, None)
         if found is not None:
             for _, on_settled in found.waiters:
                 on_settled(outcome)
@@ -98,12 +100,13 @@ class Outbox:
                     on_settled(Unknown(message="The deadline passed"))
             if not pending.waiters:
                 del self.pending[key]
+                self._fresh.pop(key, None)
 
     def due(self, term: int, applied_term: int, now_s: float) -> list[Item]:
         """Return what is to be sent to the leader of `term` now, and note it as sent."""
-        fresh, self._fresh = self._fresh, []
+        fresh, self._fresh = self._fresh, {}
         if self._looked_at == (term, applied_term) and now_s < self._look_again_s:
-            found = [each for each in fresh if self.pending.get(each.item.key) is each]
+            found = list(fresh.values())
         else:
             waiting = self.pending.values()
             found = [each for each in waiting if _due(each, term, applied_term, now_s)]
