@@ -69,6 +69,14 @@ class Cluster:
         voters = self.quorum.voters if self.quorum is not None else ()
         return next((each for each in voters if each.node_id == node_id), None)
 
+    def can_be_controller(self, node_id: int) -> bool:
+        """Whether a voter is a node that runs: it may follow the metadata before it has registered.
+
+        Until then it grants no leases, whoever elected it.
+        """
+        node = self.nodes.get(node_id)
+        return node is not None and not node.is_fenced
+
     def part_of(self, node_id: int) -> str | None:
         """Return what a node is for the metadata: controller, voter or observer."""
         if self.quorum is None:

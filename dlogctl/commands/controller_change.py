@@ -138,8 +138,9 @@ def with_cure(client: BlockingClient, work: Any, cure: str) -> None:
         raise InvalidRequestError(f"{str(error).rstrip('.')}; see: {cure}") from None
 
 
-def _check_removal(quorum: QuorumView, node_id: int) -> None:
+def _check_removal(cluster: Cluster, node_id: int) -> None:
     """Raise click.ClickException when the rest would be no quorum."""
+    quorum = known_quorum(cluster)
     voters = [each.node_id for each in quorum.voters]
     if node_id not in voters:
         raise click.ClickException(
@@ -160,9 +161,10 @@ def _check_removal(quorum: QuorumView, node_id: int) -> None:
             " first, see: dlogctl controller list"
         )
     if node_id == quorum.leader_id:
+        heirs = [each for each in left if cluster.can_be_controller(each)]
         raise click.ClickException(
             f"node {node_id} is the controller: hand that over first: dlogctl controller transfer"
-            f" {left[0]}"
+            f" {(heirs or left)[0]}"
         )
 
 
@@ -188,8 +190,9 @@ def remove(context: click.Context, node_id: int, yes: bool, dry_run: bool) -> in
     """
     settings = settings_of(context)
     with connected(settings) as client:
-        quorum = known_quorum(client.run(lambda: look(client)))
-        _check_removal(quorum, node_id)
+        cluster = client.run(lambda: look(client))
+        quorum = known_quorum(cluster)
+        _check_removal(cluster, node_id)
         count = _tolerance(len(quorum.voters) - 1)
         if not dry_run:
             if not yes:
@@ -221,8 +224,9 @@ def transfer(context: click.Context, node_id: int | None) -> int:
     """Make NODE, a voter, the controller; returns when it acts as one."""
     settings = settings_of(context)
     with connected(settings) as client:
-        quorum = known_quorum(client.run(lambda: look(client)))
-        target = _target(quorum, node_id)
+        cluster = client.run(lambda: look(client))
+        quorum = known_quorum(cluster)
+        target = _target(cluster, quorum, node_id)
         if target != quorum.leader_id:
             client.run(lambda: client.admin.transfer_controller(target))
     was = quorum.leader_id
@@ -237,18 +241,24 @@ def transfer(context: click.Context, node_id: int | None) -> int:
     return exit_codes.OK
 
 
-def _target(quorum: QuorumView, wanted: int | None) -> int:
+def _target(cluster: Cluster, quorum: QuorumView, wanted: int | None) -> int:
     """Return who shall be the controller; raise click.ClickException when nobody can."""
-    others = _healthy(quorum, without=quorum.leader_id)
+    healthy = _healthy(quorum, without=quorum.leader_id)
+    others = [each for each in healthy if cluster.can_be_controller(each)]
     if wanted is None:
         if not others:
             raise click.ClickException(
-                "there is no other healthy voter; see: dlogctl controller list"
+                "there is no other healthy voter that is up; see: dlogctl controller list"
             )
         return others[0]
-    if wanted != quorum.leader_id and wanted not in others:
+    if wanted == quorum.leader_id or wanted in others:
+        return wanted
+    if wanted in healthy:
         raise click.ClickException(
-            f"node {wanted} is no healthy voter; those beside the controller are {_listed(others)};"
-            " see: dlogctl controller list"
+            f"node {wanted} votes, but is not up: as the controller it could not act; those that"
+            f" can are {_listed(others)}; see: dlogctl node list"
         )
-    return wanted
+    raise click.ClickException(
+        f"node {wanted} is no healthy voter; those beside the controller are {_listed(others)};"
+        " see: dlogctl controller list"
+    )

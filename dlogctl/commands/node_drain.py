@@ -75,10 +75,11 @@ async def _hand_over(
     quorum = cluster.quorum
     if quorum is None or quorum.leader_id != node_id or len(quorum.voters) == 1:
         return None
-    others = [v.node_id for v in quorum.voters if v.node_id != node_id and is_healthy(quorum, v)]
+    healthy = [v.node_id for v in quorum.voters if v.node_id != node_id and is_healthy(quorum, v)]
+    others = [each for each in healthy if cluster.can_be_controller(each)]
     others.sort(key=lambda each: each in drained or cluster.nodes[each].drain is not Drain.NONE)
     if not others:
-        return f"node {node_id} stays the controller: there is no other healthy voter"
+        return f"node {node_id} stays the controller: there is no other healthy voter that is up"
     await client.admin.transfer_controller(others[0])
     return f"node {others[0]} is the controller now"
 

@@ -92,6 +92,30 @@ def test_the_controller_is_drained_of_its_office(ctl: Ctl, world: World) -> None
     assert "controller" not in ctl("node drain 1 --keep-controller --no-wait").err
 
 
+def test_a_voter_that_is_not_up_is_not_made_the_controller(ctl: Ctl, world: World) -> None:
+    """A voter may follow the metadata before it has registered, and while it is fenced."""
+    state = world.quorum.state
+    world.node.fence(2)
+    voters = (state.voters[0], *map(replica_state, (9, 2, 3)))
+    world.quorum.state = replace(state, voters=voters)
+    world.quorum.on_change = lambda: world.claim(world.quorum.changes[-1][1])
+    result = ctl("node drain 1 --no-wait")
+    assert (result.code, result.err) == (0, "node 3 is the controller now\n")
+    world.claim(1)
+    for number in (2, 9):
+        refused = ctl(f"controller transfer {number}")
+        assert refused.code == 1
+        assert f"node {number} votes, but is not up" in refused.err
+        assert "those that can are 3;" in refused.err
+    assert "transfer 3\n" in ctl("controller remove 1 --yes").err
+    assert ctl("controller transfer").out == "node 3 is the controller now, after node 1\n"
+    world.claim(1)
+    world.node.fence(3)
+    assert "no other healthy voter that is up" in ctl("controller transfer").err
+    stays = ctl("node drain 1 --no-wait").err
+    assert stays == "node 1 stays the controller: there is no other healthy voter that is up\n"
+
+
 async def configure(world: World, name: str, drain: str) -> None:
     configs = [{"name": "node.drain", "config_operation": 0, "value": drain}]
     resource = {"resource_type": 4, "resource_name": name, "configs": configs}

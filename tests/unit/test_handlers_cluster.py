@@ -16,7 +16,7 @@ from dlogd.metadata.effective import ThrottledRates, throttled_rates
 from dlogd.metadata.image import Drain, Refused
 from dlogd.metadata.raft.membership import Operation
 from tests.fakes.cluster_requests import BROKER, cluster, configure, create
-from tests.fakes.server import FakeNode, new_topic
+from tests.fakes.server import FakeNode, new_topic, replica_state
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -234,6 +234,15 @@ def test_the_controller_hands_its_office_over() -> None:
         quorum.outcome = Refused(code=InvalidRequestError.code, message="no connected voter")
         code, message = await configure(node, "", "controller.node", "3")
         assert (code, message) == (wrong, "no connected voter")
+        node.fence(3)
+        code, message = await configure(node, "", "controller.node", "3", validate_only=True)
+        assert (code, message) == (
+            *(wrong, "Node 3 is fenced or shuts down: as the controller it could not act"),
+        )
+        quorum.state = replace(quorum.state, voters=(*quorum.state.voters, replica_state(9)))
+        code, message = await configure(node, "", "controller.node", "9")
+        assert (code, "Node 9 has not registered" in message) == (wrong, True)
+        assert len(quorum.changes) == 2, "neither was asked for"
         alone = await configure(FakeNode(), "", "controller.node", "1")
         assert alone[0] == InvalidRequestError.code
 

@@ -196,6 +196,11 @@ async def _transfer(
     voters = [each.node_id for each in state.voters]
     if node_id not in voters:
         raise InvalidConfigError(f"Node {node_id} is no voter of the metadata; these are: {voters}")
+    node = context.image().nodes.get(node_id)
+    if node_id != state.leader_id and (node is None or not node.active):
+        # Its Raft runs before it has registered, and while it stops; no lease would be granted.
+        why = "has not registered" if node is None else "is fenced or shuts down"
+        raise InvalidConfigError(f"Node {node_id} {why}: as the controller it could not act")
     if validate_only:
         return
     if node_id != state.leader_id:
