@@ -29,6 +29,7 @@ from dlogd.controller.leases import Beat, LeaseTable
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
+from dlogd.controller.succession import Succession
 from dlogd.farewell import take_leave
 from dlogd.gossip import INTERNAL, Gossip, make_gossip, read_serf_key
 from dlogd.metadata.delta import ImageDelta
@@ -120,14 +121,20 @@ class Clustering:
             rng=random.Random(rng.getrandbits(64)),
             on_failed=on_failed,
         )
+        # From here on this node may be elected.
+        succession = Succession(store, NodeId(config.node.id), clock=clock, tasks=tasks)
+        succession.start()
         caught_up = False
         try:
             await catch_up(store, clock, say)
             caught_up = True
         finally:
             if not caught_up:
+                succession.stop()
                 await store.close()
         opened = cls(config, store, secret, loop=loop, clock=clock, rng=rng, tasks=tasks)
+        opened.succession = succession
+        succession.can_act = opened._can_act
         opened.gossip = make_gossip(config, loop=loop, rng=rng, serf_key=serf_key)
         return opened
 
@@ -144,6 +151,7 @@ class Clustering:
     ) -> None:
         self.lease = OwnLease()
         self.gossip: Gossip | None = None
+        self.succession: Succession | None = None
         self.on_superseded: Callable[[str], None] = log.critical
         """Called when this life is over: the process must end."""
         self.timings = lease_timings(config)
@@ -155,6 +163,7 @@ class Clustering:
         self._rng = rng
         self._tasks = tasks
         self._wants_shutdown = False
+        self._stopping = False
         self._leads_since_ms: int | None = None
         self._options = ConnectionOptions(client_id=heartbeats.CLIENT_ID)
         self._secret = secret
@@ -211,6 +220,10 @@ class Clustering:
         """Return the node epoch of this life; -1 before it has registered."""
         return self.lease.node_epoch
 
+    def _can_act(self) -> bool:
+        # From the registration on: the lease is asked for in a moment.
+        return self.node_epoch >= 0 and not self._stopping
+
     def new_id(self) -> UUID:
         """Return a fresh id for a command."""
         return UUID(int=self._rng.getrandbits(128), version=4)
@@ -262,6 +275,10 @@ class Clustering:
         await asyncio.sleep(min(FAREWELL_S, self.timings.heartbeat_ms / 1000))
         await self.keeper.stop()
         await self.driver.stop()
+        self._stopping = True
+        if self.succession is not None:
+            # Closing the logs may take long, and Raft goes on meanwhile.
+            self.succession.look()
         await self.server.stop()
 
     def has_lease(self) -> bool:

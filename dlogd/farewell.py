@@ -5,21 +5,22 @@ node that cannot take its leave is fenced as if it had died, and nothing is lost
 """
 
 import asyncio
-import inspect
+import itertools
 import logging
 from collections.abc import Callable
 
 from dlog.types import NodeId
 from dlogd.clock import Clock
 from dlogd.controller.own_lease import OwnLease
-from dlogd.metadata.image import Applied, ClusterImage
-from dlogd.metadata.raft.membership import Operation, QuorumState
+from dlogd.controller.succession import TRANSFER_TIMEOUT_MS, quorum_state, successors
+from dlogd.metadata.image import Applied
+from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.surface import Quorum
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.01
-TRANSFER_TIMEOUT_MS = 1_000
+AGAIN_S = 0.1
 
 
 async def take_leave(
@@ -58,35 +59,24 @@ async def _until_moved(store: Quorum, node_id: NodeId, lease: OwnLease, clock: C
 
 
 async def _hand_the_quorum_on(store: Quorum, node_id: NodeId, clock: Clock) -> None:
-    """Let another voter lead the metadata, when this node does: an election takes longer."""
-    state = await quorum_state(store)
-    successor = _successor(state, store.image, node_id)
-    if state.leader_id != node_id or successor is None:
-        return
-    deadline_ms = clock.now_ms() + TRANSFER_TIMEOUT_MS
-    outcome = await store.change_voters(Operation.TRANSFER, successor, deadline_ms)
-    if not isinstance(outcome, Applied):
-        log.info("The quorum was not handed on to=%d outcome=%r", successor, outcome)
-        return
-    while clock.now_ms() < deadline_ms:
-        if (await quorum_state(store)).leader_id != node_id:
+    """Let another voter lead the metadata, when this node does: an election takes longer.
+
+    Again and again: a voter that lacks one entry, as they do for moments while there is work,
+    cannot be given the office.
+    """
+    for attempt in itertools.count():
+        state = await quorum_state(store)
+        heirs = successors(state, store.image, node_id)
+        if state.leader_id != node_id or not heirs:
             return
-        await asyncio.sleep(LOOK_S)
-
-
-async def quorum_state(store: Quorum) -> QuorumState:
-    """Return who votes, who follows and how far they are."""
-    found = store.quorum()
-    return await found if inspect.isawaitable(found) else found
-
-
-def _successor(state: QuorumState, image: ClusterImage, node_id: NodeId) -> int | None:
-    """Return the voter that is furthest among those that stay."""
-    staying = [
-        each
-        for each in state.voters
-        if each.node_id != node_id
-        and (node := image.nodes.get(NodeId(each.node_id))) is not None
-        and node.active
-    ]
-    return max(staying, key=lambda each: each.log_end_offset).node_id if staying else None
+        successor = heirs[attempt % len(heirs)]
+        deadline_ms = clock.now_ms() + TRANSFER_TIMEOUT_MS
+        outcome = await store.change_voters(Operation.TRANSFER, successor, deadline_ms)
+        if not isinstance(outcome, Applied):
+            log.info("The quorum was not handed on to=%d outcome=%r", successor, outcome)
+            await asyncio.sleep(AGAIN_S)
+            continue
+        while clock.now_ms() < deadline_ms:
+            if (await quorum_state(store)).leader_id != node_id:
+                return
+            await asyncio.sleep(LOOK_S)
