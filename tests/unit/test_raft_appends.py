@@ -96,7 +96,7 @@ def _core(voters: Voters) -> RaftCore:
     log.setCurrentTerm(1, None)
     core = RaftCore(
         log,
-        Replication(log, SnapshotFiles(directory)),
+        Replication(log, SnapshotFiles(directory), renew=lambda: (0, b"")),
         clock=SystemClock(),
         rng=random.Random(1),
         timings=RaftTimings(),

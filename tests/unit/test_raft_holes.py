@@ -23,13 +23,14 @@ from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.snapshots import Snapshot
 from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.storage_facts import metadata_home
+from tests.fakes.damaged_logs import flip
 from tests.fakes.disk import Machine
 from tests.fakes.faults import ProcessDied
-from tests.fakes.metadata_host import register
+from tests.fakes.metadata_host import create, register
 from tests.simulation.loop import NS, World
 from tests.simulation.network import Network
 from tests.simulation.raft_checks import Registry
-from tests.simulation.raft_cluster import RaftHost
+from tests.simulation.raft_cluster import PATH, RaftHost
 from tests.simulation.trace import Trace
 from tests.simulation.transport import NetworkConfig
 
@@ -171,23 +172,23 @@ class RaftCluster:
         self.world = World()
         self.network = Network(self.world, random.Random(1), NetworkConfig())
         self.registry = Registry()
-        trace = Trace(lambda: self.world.now_ns)
-        self.hosts = [
-            RaftHost(
-                node_id,
-                (1, 2, 3),
-                seed="holes",
-                world=self.world,
-                network=self.network,
-                trace=trace,
-                registry=self.registry,
-                config=config,
-            )
-            for node_id in (1, 2, 3)
-        ]
+        self._config = config
+        self.hosts = [self._host(node_id) for node_id in (1, 2, 3)]
         for host in self.hosts:
             host.boot()
         assert self.run(lambda: self.leader() is not None, 10)
+
+    def _host(self, node_id: int) -> RaftHost:
+        return RaftHost(
+            node_id,
+            (1, 2, 3),
+            seed="holes",
+            world=self.world,
+            network=self.network,
+            trace=Trace(lambda: self.world.now_ns),
+            registry=self.registry,
+            config=self._config,
+        )
 
     def run(self, until: Callable[[], bool], seconds: float) -> bool:
         done = self.world.run(until, limit_ns=self.world.now_ns + int(seconds * NS))
@@ -200,6 +201,12 @@ class RaftCluster:
     def leader(self) -> RaftHost | None:
         led = [h for h in self.hosts if h.store is not None and h.store.core.is_active_leader]
         return led[0] if led else None
+
+    def add(self, node_id: int) -> RaftHost:
+        """Add a node that is no voter; it is not started yet."""
+        host = self._host(node_id)
+        self.hosts.append(host)
+        return host
 
     def isolate(self, host: RaftHost) -> None:
         for other in self.hosts:
@@ -263,6 +270,70 @@ def test_commands_larger_than_a_message_arrive_whole() -> None:
         return [len(i.topics["large"].partitions) for i in images if i.topics] == [20_000] * 3
 
     assert cluster.run(whole, 10)
+
+
+def _with_a_rotten_snapshot() -> tuple[RaftCluster, RaftHost]:
+    """Return three voters, and the leader, the snapshot of which has rotted on disk since."""
+    cluster = RaftCluster(log_bytes_max=2_000, entries_kept=0, chunk_bytes=500)
+    leader = cluster.leader()
+    assert leader is not None and leader.store is not None and leader.loop is not None
+    store, loop = leader.store, leader.loop
+
+    async def propose() -> None:
+        await store.propose(register(), 10**12)
+        for number in range(50):
+            await store.propose(create(number), 10**12)
+
+    assert cluster.run(loop.create_task(propose()).done, 30)
+    assert leader.process is not None
+    directory = leader.process.open_directory(PATH)
+    (name,) = (each for each in directory.names() if each.endswith(".snapshot"))
+    flip(directory, name, 100)
+    return cluster, leader
+
+
+def _observe(cluster: RaftCluster) -> RaftHost:
+    """Start a node that has nothing."""
+    host = cluster.add(4)
+    host.boot()
+    return host
+
+
+def test_a_leader_whose_snapshot_has_rotted_sends_another() -> None:
+    """It sent what it read, and each node that needed it ended, whenever it started."""
+    cluster, leader = _with_a_rotten_snapshot()
+    observer = _observe(cluster)
+
+    def caught_up() -> bool:
+        stores = [host.store for host in (leader, observer)]
+        return len({len(each.image.topics) if each else 0 for each in stores}) == 1
+
+    assert cluster.run(caught_up, 10)
+    assert cluster.leader() is leader and leader.store is not None
+    assert len(leader.store.image.topics) == 50
+    assert [host.incarnation for host in cluster.hosts] == [1] * 4
+    assert leader.process is not None
+    assert leader.store._disk.files.load() is not None, "the next start can read it"
+
+
+def test_a_follower_outlives_a_snapshot_that_cannot_be_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its leader may be of an older version, which does not look at what it sends."""
+    cluster, _ = _with_a_rotten_snapshot()
+    monkeypatch.setattr(snapshots, "is_whole", lambda data: True)
+    observer = _observe(cluster)
+    cluster.pass_time(5)
+    assert observer.incarnation == 1 and observer.store is not None
+    assert observer.store.failed is None and observer.store.image.version == 0
+    lines = [each for each in caplog.messages if "its snapshot cannot be used" in each]
+    assert lines == [lines[0]], "once in a while, however often it comes"
+    monkeypatch.undo()
+    leader = cluster.leader()
+    assert leader is not None and leader.store is not None
+    leader.store._replication._newest = (0, b"")  # as after its restart
+    store = observer.store
+    assert cluster.run(lambda: len(store.image.topics) == 50, 10)
 
 
 @pytest.mark.parametrize("name", ["_SyncObj__tryLogCompaction", "_SyncObj__loadDumpFile"])

@@ -4,10 +4,12 @@ import random
 from typing import Any
 from uuid import UUID
 
+from dlogd.metadata.image import EMPTY_IMAGE
+from dlogd.metadata.raft import snapshots
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.peers import Peer
 from dlogd.metadata.raft.replication import MESSAGES_IN_FLIGHT_MAX, Replication
-from dlogd.metadata.raft.snapshots import SnapshotFiles
+from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
 from dlogd.metadata.raft.voters import Voters
 from tests.fakes.disk import Machine
 
@@ -32,10 +34,13 @@ class _Core:
         self._SyncObj__raftMatchIndex = {PEER: 0}
         self._SyncObj__raftNextIndex = {PEER: 2}
         self._SyncObj__lastResponseTime: dict[Peer, float] = {}
-        self.replication = Replication(self.log, self.files, **bounds)
+        self.replication = Replication(self.log, self.files, renew=self.renew, **bounds)
         self.replication.attach(self)
         self.replication.on_connected(PEER)
         self._SyncObj__raftNextIndex[PEER] = 2
+
+    def renew(self) -> tuple[int, bytes]:
+        raise AssertionError("the snapshot is whole")
 
     def now_s(self) -> float:
         return 1.0
@@ -125,11 +130,13 @@ def test_what_is_under_way_is_bounded() -> None:
 
 
 def test_a_snapshot_goes_chunk_by_chunk_and_then_entries_follow() -> None:
-    core = _Core(9, chunk_bytes=4)
-    core.files.store(6, b"0123456789")
+    core = _Core(9, chunk_bytes=32)
+    taken = Snapshot(index=6, term=5, voters=Voters(), image=EMPTY_IMAGE)
+    data = snapshots.encode(taken)
+    core.files.store(6, data)
     core.log.rebase(6, 5, Voters())
     received = b""
-    for _ in range(10):
+    for _ in range(100):
         core.sent.clear()
         core.replication.send_all(heartbeat=False)
         core.replication.send_all(heartbeat=False)
@@ -140,5 +147,5 @@ def test_a_snapshot_goes_chunk_by_chunk_and_then_entries_follow() -> None:
         received += message["data"]
         ack = {"term": 5, "index": 6, "position": len(received)}
         core.replication.on_snapshot_ack(PEER, ack)
-    assert received == b"0123456789"
+    assert received == data
     assert message["prevLogIdx"] == 6 and core.match == 6

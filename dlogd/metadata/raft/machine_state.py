@@ -108,16 +108,8 @@ class MachineState:
         """Replace old entries by a snapshot when the log is large."""
         if self._log.size_bytes < self._compact_at_bytes or applied_index <= self._files.index:
             return
-        term = self._log.term_at(applied_index)
-        assert term is not None
-        taken = Snapshot(
-            index=applied_index,
-            term=term,
-            voters=self._log.voters_at(applied_index),
-            image=self.image,
-        )
         try:
-            self._files.store(applied_index, snapshots.encode(taken))
+            self._files.store(applied_index, self._encode(applied_index))
             self._shorten(applied_index)
             self._files.remove_old()
         except OSError as error:
@@ -126,6 +118,26 @@ class MachineState:
             return
         self._compact_at_bytes = max(self._log_bytes_max, 2 * self._log.size_bytes)
         log.info("Compacted the Raft log index=%d bytes=%d", applied_index, self._log.size_bytes)
+
+    def renew_snapshot(self, applied_index: int) -> tuple[int, bytes]:
+        """Replace a snapshot that has rotted on disk by one of now; return its index and bytes."""
+        data = self._encode(applied_index)
+        try:
+            self._files.store(applied_index, data)
+            self._files.remove_old()
+        except OSError as error:
+            log.error("Could not replace the rotten metadata snapshot error=%s", error)
+        else:
+            log.error("Replaced the metadata snapshot, which had rotted index=%d", applied_index)
+        return applied_index, data
+
+    def _encode(self, applied_index: int) -> bytes:
+        term = self._log.term_at(applied_index)
+        assert term is not None
+        voters = self._log.voters_at(applied_index)
+        return snapshots.encode(
+            Snapshot(index=applied_index, term=term, voters=voters, image=self.image)
+        )
 
     def _shorten(self, applied_index: int) -> None:
         """Drop entries that the snapshot covers, but for some that laggards may still want."""

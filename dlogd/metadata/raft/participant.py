@@ -13,6 +13,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from dlogd.clock import Clock
+from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.image import Applied, ClusterImage, Unknown
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.administration import Administration
@@ -79,8 +80,7 @@ class Participant:
             log_bytes_max=config.log_bytes_max,
             entries_kept=config.entries_kept,
         )
-        bounds = {"append_bytes_max": config.append_bytes_max, "chunk_bytes": config.chunk_bytes}
-        self._replication = Replication(disk.log, disk.files, **bounds)
+        self._replication = self._new_replication(config, disk)
         self._transport = self._new_transport(config, disk)
         self.core = RaftCore(
             disk.log,
@@ -101,6 +101,15 @@ class Participant:
             send=self._transport.send,
             on_changed=self._dial,
             version=lambda: self.image.version,
+        )
+
+    def _new_replication(self, config: RaftConfig, disk: Disk) -> Replication:
+        return Replication(
+            disk.log,
+            disk.files,
+            renew=lambda: self.state.renew_snapshot(self.core.applied_index),
+            append_bytes_max=config.append_bytes_max,
+            chunk_bytes=config.chunk_bytes,
         )
 
     def _new_transport(self, config: RaftConfig, disk: Disk) -> RaftTransport:
@@ -249,7 +258,13 @@ class Participant:
             self._dial()
 
     def _on_snapshot(self, node_id: int, message: Message) -> None:
-        if self._receiver.receive(node_id, message):
+        try:
+            installed = self._receiver.receive(node_id, message)
+        except MalformedError as error:
+            # Of the leader's disk, or of the way here: nothing of it was taken over.
+            self._transport.drop(node_id, f"its snapshot cannot be used: {error}")
+            return
+        if installed:
             self.state.publish()
             self._outbox.give_up_sent()
             self._dial()

@@ -6,9 +6,11 @@ the peers stay in pysyncobj, whose commit rule reads them. Owner: the Raft loop.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dlogd.metadata.raft import snapshots
 from dlogd.metadata.raft.entries import Entry
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import Message
@@ -54,11 +56,14 @@ class Replication:
         raft_log: RaftLog,
         files: SnapshotFiles,
         *,
+        renew: Callable[[], tuple[int, bytes]],
         append_bytes_max: int = APPEND_BYTES_MAX,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
+        """`renew()` replaces the newest snapshot, which cannot be read, and returns its like."""
         self._log = raft_log
         self._files = files
+        self._renew = renew
         self._append_bytes_max = append_bytes_max
         self._chunk_bytes = chunk_bytes
         self._progress: dict[int, _Progress] = {}
@@ -166,9 +171,7 @@ class Replication:
 
     def _send_snapshot(self, peer: Any, progress: _Progress, *, heartbeat: bool) -> None:
         if not progress.snapshot_index:
-            if self._newest[0] != self._files.index:
-                self._newest = (self._files.index, self._files.newest())
-            progress.snapshot_index, progress.snapshot = self._newest
+            progress.snapshot_index, progress.snapshot = self._newest_snapshot()
             progress.position_acked = progress.position_sent = 0
         data = b""
         position = progress.position_acked
@@ -188,6 +191,14 @@ class Replication:
                 "data": data,
             },
         )
+
+    def _newest_snapshot(self) -> tuple[int, bytes]:
+        """Return index and bytes of what followers get; what has rotted on disk is made anew."""
+        if self._newest[0] != self._files.index:
+            data = self._files.newest()
+            whole = snapshots.is_whole(data)
+            self._newest = (self._files.index, data) if whole else self._renew()
+        return self._newest
 
     # -- replies
 

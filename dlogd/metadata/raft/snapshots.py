@@ -68,6 +68,15 @@ def decode(data: bytes) -> Snapshot:
     return Snapshot(index=index, term=term, voters=voters, image=image)
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether these are the bytes of a snapshot as they were written; cheap beside `decode`."""
+    if len(data) < _HEAD.size:
+        return False
+    magic, version, crc = _HEAD.unpack_from(data)
+    body = memoryview(data)[_HEAD.size :]
+    return (magic, version, crc32c(body)) == (MAGIC, FORMAT_VERSION, crc)
+
+
 class SnapshotFiles:
     """The snapshots of one node; only the newest is kept."""
 
@@ -92,7 +101,7 @@ class SnapshotFiles:
         return taken
 
     def newest(self) -> bytes:
-        """Return the bytes of the newest one, for the wire; raise LogFailedError."""
+        """Return the bytes of the newest one, for the wire, unchecked; raise LogFailedError."""
         name = _file_name(self.index)
         try:
             return self._read(name)

@@ -94,6 +94,14 @@ class RaftTransport:
         if connection is not None:
             connection.send(message)
 
+    def drop(self, node_id: int, reason: str) -> None:
+        """Close the connection with a node, for what it has sent."""
+        connection = self._connections.get(node_id)
+        if connection is not None:
+            self.on_refused(connection, reason)
+            self._forget(connection)
+            connection.abort()
+
     # -- dialling
 
     async def _dial(self, node_id: int) -> None:
