@@ -216,3 +216,31 @@ def test_a_job_that_runs_again_and_again(spark: SparkSession, log: Log, tmp_path
     text = prom.read_text()
     assert 'dlog_pipeline_runs_total{job="a",pipeline="archive"} 2.0' in text
     assert 'dlog_pipeline_records_total{job="a",pipeline="archive"} 50.0' in text
+
+
+def test_a_topic_made_anew_while_a_batch_is_written_is_not_archived(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    """It has the same offsets, with other records."""
+    make_topic(log, 100)
+
+    def make_anew() -> None:
+        log.admin.delete_topic(log.topic)
+        make_topic(log, 100)
+
+    with pytest.raises(SparkSourceError, match="deleted and made anew"):
+        archive(spark, job_of(log, tmp_path), Watch("planned", 0, make_anew))
+    assert manifests(tmp_path).all() == []
+    # Nothing was archived yet: the new one may be.
+    archive(spark, job_of(log, tmp_path))
+    assert_same(rows_of_archive(tmp_path), rows_of_topic(spark, log))
+
+
+def test_a_topic_deleted_behind_its_last_read_is_archived(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    make_topic(log, 100)
+    wanted = rows_of_topic(spark, log)
+    watch = Watch("written", 0, lambda: log.admin.delete_topic(log.topic))
+    archive(spark, job_of(log, tmp_path), watch)
+    assert_same(rows_of_archive(tmp_path), wanted)

@@ -24,7 +24,7 @@ from dlog.spark.pipelines.events import BatchDone, Event, Observer, Phase, nobod
 from dlog.spark.pipelines.folders import join, open_folder
 from dlog.spark.pipelines.hashes import content_of
 from dlog.spark.pipelines.manifest import ArchivedRange, Content, DamagedArchiveError, Manifest
-from dlog.spark.pipelines.origins import find_origin
+from dlog.spark.pipelines.origins import find_again, find_origin
 from dlog.spark.pipelines.resumption import (
     Origin,
     check_same_origin,
@@ -163,6 +163,8 @@ class _Run:
             content=content,
             files=files,
         )
+        # What was read may be another topic's, that was made while the tasks ran.
+        check_same_origin(manifest, find_again(self._job.settings, origin))
         if not self._archive.publish(staged, manifest, lambda name: self._say(name, number)):
             raise _Lost
         self._say("published", number)

@@ -44,6 +44,18 @@ def find_origin(settings: ClientSettings, topics: Sequence[str]) -> Origin:
     )
 
 
+def find_again(settings: ClientSettings, origin: Origin) -> Origin:
+    """Return which topics have these names now; without bounds, and without those that are gone."""
+    with Admin(
+        settings.bootstrap,
+        connection=settings.connection(),
+        policy=_policy(settings),
+    ) as admin:
+        view = admin.describe_topics(list(origin.topic_ids))
+    topic_ids = {topic.name: str(topic.topic_id) for topic in view.topics.values()}
+    return Origin(cluster_id=view.cluster_id or "", topic_ids=topic_ids, partitions=())
+
+
 def _checked(topic: TopicView | None, name: str, settings: ClientSettings) -> TopicView:
     if topic is None or topic.error_code == UnknownTopicOrPartitionError.code:
         raise SparkSourceError(
