@@ -9,7 +9,7 @@ error says so, and the caller looks. Everything else is retried by `dlog.client.
             print(name)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from dlog.client.admin_views import DEFAULT, NewTopic, Resource
 from dlog.client.node import NodeClient, raise_for
 from dlog.client.views import ClusterView, ConfigEntry, LogDirView, TopicView
 from dlog.errors import NONE, ProtocolError, WireError, error_for
-from dlog.types import ZERO_TOPIC_ID
+from dlog.types import ZERO_TOPIC_ID, TopicPartition
 from dlog.wire.apis import ApiKey
 
 __all__ = ["DEFAULT", "TIMEOUT_MS", "Admin", "NewTopic", "Resource", "describe_error"]
@@ -266,13 +266,30 @@ class Admin(ClusterAdmin):
         result = only(response.responses, name)
         raise_for(int(result.error_code), result.error_message)
 
-    async def describe_log_dirs(self, node_id: int) -> list[LogDirView]:
-        """Return the data directories of one node; a directory's error stands in its view."""
+    async def describe_log_dirs(
+        self, node_id: int, partitions: Iterable[TopicPartition] | None = None
+    ) -> list[LogDirView]:
+        """Return the data directories of one node; a directory's error stands in its view.
+
+        With `partitions`, only these are told of.
+        """
+        wanted: dict[str, list[int]] | None = None
+        if partitions is not None:
+            wanted = {}
+            for key in partitions:
+                wanted.setdefault(key.topic, []).append(key.partition)
+
+        def request(m: Any) -> Any:
+            if wanted is None:
+                return m.DescribeLogDirsRequest(topics=None)
+            topics = tuple(
+                m.DescribableLogDirTopic(topic=topic, partitions=tuple(indexes))
+                for topic, indexes in wanted.items()
+            )
+            return m.DescribeLogDirsRequest(topics=topics)
 
         async def operation(node: NodeClient) -> list[LogDirView]:
-            response = await node.call(
-                ApiKey.DESCRIBE_LOG_DIRS, lambda m: m.DescribeLogDirsRequest(topics=None)
-            )
+            response = await node.call(ApiKey.DESCRIBE_LOG_DIRS, request)
             raise_for(int(response.error_code))
             return [_log_dir(result) for result in response.results]
 

@@ -8,13 +8,14 @@ No thread: every call runs a private loop until it is done. Programs use it as
         print(admin.describe_topic("payments").partitions)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from dlog.client.admin import DEFAULT, TIMEOUT_MS, NewTopic, Resource
 from dlog.client.blocking_admin_cluster import BlockingClusterAdmin
 from dlog.client.views import ClusterView, ConfigEntry, LogDirView, TopicView
 from dlog.errors import WireError
+from dlog.types import TopicPartition
 
 
 class BlockingAdmin(BlockingClusterAdmin):
@@ -127,6 +128,8 @@ class BlockingAdmin(BlockingClusterAdmin):
             )
         )
 
-    def describe_log_dirs(self, node_id: int) -> list[LogDirView]:
-        """Return the data directories of one node; a directory's error stands in its view."""
-        return self._run(lambda: self._admin.describe_log_dirs(node_id))
+    def describe_log_dirs(
+        self, node_id: int, partitions: Iterable[TopicPartition] | None = None
+    ) -> list[LogDirView]:
+        """Return the data directories of one node, with all partitions or with these."""
+        return self._run(lambda: self._admin.describe_log_dirs(node_id, partitions))

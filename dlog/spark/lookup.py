@@ -223,7 +223,8 @@ class Lookup:
                 continue
         sizes: dict[TopicPartition, int] = {}
         for node_id in sorted(dict.fromkeys(leaders.values())):
-            for directory in await self._client.admin.describe_log_dirs(node_id):
+            led = [key for key, leader in leaders.items() if leader == node_id]
+            for directory in await self._client.admin.describe_log_dirs(node_id, led):
                 for topic, partition, size in directory.partitions:
                     key = TopicPartition(topic, partition)  # type: ignore[arg-type]
                     if leaders.get(key) == node_id:

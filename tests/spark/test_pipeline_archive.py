@@ -1,12 +1,13 @@
 """Archives of real topics, with runs that end at every step: each record is there once."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from dlog.spark.errors import DataLossError, SparkSourceError
-from dlog.spark.pipelines.archive import archive
+from dlog.spark.pipelines.archive import _Run, archive
 from dlog.spark.pipelines.folders import HadoopFolder, LocalFolder
 from dlog.spark.pipelines.jobs import JobFrame, run_every
 from dlog.spark.pipelines.manifest import DamagedArchiveError
@@ -244,3 +245,25 @@ def test_a_topic_deleted_behind_its_last_read_is_archived(
     watch = Watch("written", 0, lambda: log.admin.delete_topic(log.topic))
     archive(spark, job_of(log, tmp_path), watch)
     assert_same(rows_of_archive(tmp_path), wanted)
+
+
+def test_who_loses_a_batch_while_its_files_are_written_plans_again(
+    spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The winner removes the files of the loser, whose job then fails."""
+    make_topic(log, 100)
+    job = job_of(log, tmp_path, batch_offsets=150)
+    real = _Run._write_files
+    runs: list[_Run] = []
+
+    def write(run: _Run, *arguments: Any) -> Any:
+        runs.append(run)
+        if len(runs) == 1:
+            archive(spark, job)
+            raise FileNotFoundError("_temporary/0")
+        return real(run, *arguments)
+
+    monkeypatch.setattr(_Run, "_write_files", write)
+    archive(spark, job)
+    assert_same(rows_of_archive(tmp_path), rows_of_topic(spark, log))
+    assert runs[0] not in runs[1:], "the other one had taken everything"

@@ -9,6 +9,7 @@ from dlog.client.admin import Admin, Resource
 from dlog.client.cluster import Cluster
 from dlog.client.retry import RetryPolicy
 from dlog.errors import InvalidConfigError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from dlog.types import PartitionId, TopicPartition
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import RequestHeader
 from tests.fakes.peer import TOPIC_ID, PeerCluster, error, no_error, zero_time
@@ -194,7 +195,10 @@ def test_directories_are_described() -> None:
     async def work(nodes: PeerCluster, cluster: Cluster) -> None:
         admin = Admin(cluster)
 
-        def directories(_request: Any, module: Any, _header: RequestHeader) -> Any:
+        asked: list[Any] = []
+
+        def directories(request: Any, module: Any, _header: RequestHeader) -> Any:
+            asked.append(request.topics)
             partition = module.DescribeLogDirsPartition(
                 partition_index=0, partition_size=7, offset_lag=0, is_future_key=False
             )
@@ -212,5 +216,13 @@ def test_directories_are_described() -> None:
         nodes.peers[2].answers[ApiKey.DESCRIBE_LOG_DIRS] = directories
         (directory,) = await admin.describe_log_dirs(2)
         assert (directory.path, directory.partitions) == ("/d", (("t", 0, 7),))
+        wanted = [TopicPartition("t", PartitionId(0)), TopicPartition("u", PartitionId(3))]
+        await admin.describe_log_dirs(2, [*wanted, TopicPartition("t", PartitionId(2))])
+        everything, some = asked
+        assert everything is None
+        assert [(each.topic, tuple(each.partitions)) for each in some] == [
+            ("t", (0, 2)),
+            ("u", (3,)),
+        ]
 
     check(work)

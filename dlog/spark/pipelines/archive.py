@@ -148,10 +148,14 @@ class _Run:
         staged = self._archive.stage(number, self._owner)
         if staged is None:
             raise _Lost
-        content = self._write_files(staged, ranges)
-        self._say("written", number)
-        files = self._archive.data_files(staged)
-        self._check_written(staged, files, content.rows)
+        try:
+            content = self._write_files(staged, ranges)
+            self._say("written", number)
+            files = self._archive.data_files(staged)
+            self._check_written(staged, files, content.rows)
+        except (PySparkException, Py4JError, OSError):
+            self._check_unpublished(staged)
+            raise
         manifest = Manifest(
             batch=number,
             owner=self._owner,
@@ -196,11 +200,7 @@ class _Run:
     def _check_written(self, staged: Staged, files: Mapping[str, int], rows: int) -> None:
         """Raise unless the files that a manifest would name have all rows that were written."""
         folder = self._archive.folder
-        try:
-            there = count_rows(self._spark, folder, [f"{staged.path}/{each}" for each in files])
-        except (PySparkException, Py4JError):
-            self._check_unpublished(staged)
-            raise
+        there = count_rows(self._spark, folder, [f"{staged.path}/{each}" for each in files])
         if there == rows:
             return
         self._check_unpublished(staged)

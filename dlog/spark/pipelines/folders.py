@@ -11,6 +11,8 @@ import shutil
 from pathlib import Path
 from typing import Any, Protocol
 
+from py4j.protocol import Py4JJavaError
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cos", "cosn", "obs", "wasb", "wasbs"})
 
@@ -252,7 +254,12 @@ class HadoopFolder:
             return False
         options = self._gateway.new_array(self._hadoop.Options.Rename, 0)
         # Not FileSystem.rename, which moves a folder into one of the target's name.
-        self._context.rename(source, target, options)
+        try:
+            self._context.rename(source, target, options)
+        except Py4JJavaError:
+            if not self._files.exists(target):
+                raise
+            return False  # somebody else was first
         return True
 
     def delete(self, path: str) -> None:
