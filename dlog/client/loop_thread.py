@@ -33,6 +33,7 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls: set[concurrent.futures.Future[Any]] = set()
+        self._closing = threading.Lock()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -88,10 +89,15 @@ class LoopThread:
         """End what still runs, stop the loop and wait for the thread. Idempotent."""
         if self._thread is None or not self.is_open:
             return
-        asyncio.run_coroutine_threadsafe(_end_all(), self.loop).result()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
+        if threading.current_thread() is self._thread:
+            raise DlogError("closed on its own thread, as from a callback: use another one")
+        with self._closing:
+            if not self.is_open:
+                return
+            asyncio.run_coroutine_threadsafe(_end_all(), self.loop).result()
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.close()
         for outcome in list(self._calls):  # of who called in the last moment
             outcome.cancel()
 

@@ -79,3 +79,25 @@ def test_a_call_from_its_own_thread_is_refused() -> None:
 
     loop_thread.call(calls)
     loop_thread.close()
+
+
+def test_threads_that_close_at_once_all_return() -> None:
+    loop_thread = LoopThread("tested")
+    loop_thread.start()
+    closers = [outcome_of(loop_thread.close) for _ in range(5)]
+    for thread, raised in closers:
+        thread.join(10)
+        assert not thread.is_alive() and raised == []
+    assert not loop_thread.is_open
+
+
+def test_a_close_on_its_own_thread_is_refused() -> None:
+    loop_thread = LoopThread("tested")
+    loop_thread.start()
+
+    async def close() -> None:
+        with pytest.raises(DlogError, match="own thread"):
+            loop_thread.close()
+
+    loop_thread.call(close)
+    loop_thread.close()
