@@ -8,6 +8,7 @@ when the call returns; earlier writes that were not durable still need `File.syn
 
 import asyncio
 import errno
+import logging
 import os
 import queue
 import threading
@@ -20,12 +21,14 @@ from dlogd.storage.engine import ALIGNMENT, ReadDone, WriteDone
 from dlogd.storage.files import File
 from dlogd.storage.reads import READ_MEMORY_BYTES, PooledRead, ReadPool
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 IO_THREADS = 4
 """Threads for reads and writes: enough to keep a few disks busy, few enough for the GIL."""
 WORK_THREADS = 8
-"""Threads for `run`, made as they are needed: they must not delay writes, so they are others."""
+"""Threads for `run`: they must not delay writes, so they are others."""
 
 JOB_COUNT_MAX = 1 << 17
 """Jobs that wait: more than there can be logs on a node."""
@@ -144,11 +147,29 @@ class ReadJob:
             self._read.fail(self._error)
 
 
-class Workers:
-    """Daemon threads that take jobs in FIFO order; started as they are needed.
+def start_threads(executor: ThreadPoolExecutor, count: int) -> None:
+    """Let an executor start `count` threads now; raise OSError when there are not so many.
 
-    Bounded by its callers: each log has one write in flight, reads have pooled memory. Beyond
-    JOB_COUNT_MAX `submit` raises queue.Full, which is a bug.
+    Later, when there are none to be had, what was submitted would be done by nobody.
+    """
+    barrier = threading.Barrier(count + 1)
+    try:
+        for _ in range(count):
+            executor.submit(barrier.wait)
+    except RuntimeError as error:
+        barrier.abort()
+        raise OSError(
+            errno.EAGAIN, f"{error}: raise the limit of tasks (TasksMax=, RLIMIT_NPROC)"
+        ) from error
+    barrier.wait()
+
+
+class Workers:
+    """Daemon threads that take jobs in FIFO order; the first is there, others as they are needed.
+
+    Where the system has no more threads, those that are there do all. Bounded by its callers: each
+    log has one write in flight, reads have pooled memory. Beyond JOB_COUNT_MAX `submit` raises
+    queue.Full, which is a bug.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, thread_count_max: int) -> None:
@@ -160,6 +181,8 @@ class Workers:
         self._unfinished = 0
         self._ended: deque[Job] = deque()
         self._notified = False
+        self._is_short = False
+        self._start_thread()
 
     @property
     def unfinished(self) -> int:
@@ -171,11 +194,19 @@ class Workers:
         self._unfinished += 1
         self._queue.put_nowait(job)
         if len(self._threads) < min(self._unfinished, self._thread_count_max):
-            thread = threading.Thread(
-                target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
+            try:
+                self._start_thread()
+            except RuntimeError as error:
+                if not self._is_short:
+                    self._is_short = True  # said once
+                    count = len(self._threads)
+                    log.warning("No more threads for I/O threads=%d error=%s", count, error)
+
+    def _start_thread(self) -> None:
+        name = f"{self._name}-{len(self._threads)}"
+        thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def _serve(self) -> None:
         while True:
@@ -228,6 +259,7 @@ class ThreadEngine:
         self._loop = loop
         self._io = Workers(loop, "dlogd-io", io_threads)
         self._executor = ThreadPoolExecutor(work_threads, thread_name_prefix="dlogd-work")
+        start_threads(self._executor, work_threads)
         self._reads = reads or ReadPool(read_memory_bytes, loop.call_soon, loop.time)
 
     @property

@@ -122,3 +122,45 @@ def test_a_short_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     error = asyncio.run(body())
     assert error is not None and error.errno == errno.ENOSPC and "100 of 4096" in str(error)
+
+
+def test_where_there_are_no_more_threads_those_that_are_there_do_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def body() -> None:
+        engine = ThreadEngine(asyncio.get_running_loop())
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        file = PosixDirectory(str(tmp_path)).open("file", create=True)
+        writes = [write(engine, file, 4096 * number, blocks(1, 1)) for number in range(20)]
+        runs = [engine.run(lambda: 7) for _ in range(20)]
+        found = await asyncio.wait_for(asyncio.gather(*writes, *runs), 20)
+        assert found == [*[None] * 20, *[7] * 20]
+        monkeypatch.undo()
+        file.close()
+        engine.close()
+
+    asyncio.run(body())
+    assert len([each for each in caplog.messages if "No more threads" in each]) == 1
+
+
+def test_an_engine_without_threads_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when it is needed, when a log would wait for it for ever."""
+    real, started = threading.Thread.start, 0
+
+    def start(thread: threading.Thread) -> None:
+        nonlocal started
+        started += 1
+        if started > 4:
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    async def body() -> None:
+        monkeypatch.setattr(threading.Thread, "start", start)
+        with pytest.raises(OSError, match="raise the limit of tasks"):
+            ThreadEngine(asyncio.get_running_loop())
+        monkeypatch.undo()
+
+    asyncio.run(body())
