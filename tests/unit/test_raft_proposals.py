@@ -63,6 +63,34 @@ def test_behind_a_snapshot_only_what_was_sent_is_unknown() -> None:
     assert len(told) == 1
 
 
+def test_what_was_given_up_and_is_proposed_again_may_be_in_the_log() -> None:
+    """Then it would be applied twice, when its outcome is remembered no longer."""
+    outbox, told = _outbox(deadline_ms=100)
+    assert outbox.due(term=3, applied_term=3, now_s=1.0) == [_item(1)]
+    outbox.expire(100)
+    assert [type(each) for each in told] == [Unknown]
+    outbox.add(_item(1), 1_000, told.append)
+    outbox.add(_item(2), 1_000_000, told.append)
+    assert outbox.due(term=4, applied_term=3, now_s=2.0) == [_item(2)]
+    outbox.expire(1_000)
+    outbox.add(_item(1), 1_000_000, told.append)
+    assert outbox.due(term=4, applied_term=3, now_s=2.2) == []
+    assert outbox.due(term=4, applied_term=4, now_s=4.0) == [_item(2), _item(1)]
+    # Its copies are dead then, and it is as new as any other.
+    outbox.settle(_item(1).key, Applied(version=1))
+    outbox.add(_item(1), 1_000_000, told.append)
+    assert outbox.due(term=4, applied_term=4, now_s=4.1) == [_item(1)]
+
+
+def test_within_a_term_what_was_given_up_is_taken_once() -> None:
+    outbox, told = _outbox(deadline_ms=100)
+    outbox.due(term=3, applied_term=3, now_s=1.0)
+    outbox.expire(100)
+    outbox.add(_item(1), 1_000_000, told.append)
+    assert outbox.due(term=3, applied_term=3, now_s=1.1) == []
+    assert outbox.due(term=3, applied_term=3, now_s=1.6) == [_item(1)]
+
+
 def test_a_deadline_tells_whether_it_was_sent() -> None:
     outbox, told = _outbox(deadline_ms=100)
     outbox.expire(99)

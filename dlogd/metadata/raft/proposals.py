@@ -6,6 +6,8 @@ sent again only when all earlier copies are known to be dead or are recognised:
 * within one term the leader takes each key once (`Intake`);
 * a copy that a leader of term T was given can only be in the log with term T, so it is dead when an
   entry of a later term has been applied here and the proposal has not.
+
+That holds as well for what nobody waited for any longer and is proposed once more.
 """
 
 from collections import deque
@@ -49,6 +51,8 @@ class Outbox:
     def __init__(self) -> None:
         self.pending: dict[bytes, Pending] = {}
         self._fresh: dict[bytes, Pending] = {}
+        # When what nobody waits for any more was last sent, as long as a copy may be in the log.
+        self._given_up: dict[bytes, tuple[int, float]] = {}
         # What was sent need not be looked at before this changes, or before this time.
         self._looked_at = (-1, -1)
         self._look_again_s = 0.0
@@ -62,7 +66,12 @@ class Outbox:
         pending = self.pending.get(item.key)
         if pending is None:
             pending = self.pending[item.key] = Pending(item)
-            self._fresh[item.key] = pending
+            sent = self._given_up.pop(item.key, None)
+            if sent is None:
+                self._fresh[item.key] = pending
+            else:
+                pending.term, pending.sent_s = sent
+                self._looked_at = (-1, -1)
         pending.waiters.append((deadline_ms, on_settled))
         self._expire_ms = min(self._expire_ms, deadline_ms)
         return pending
@@ -79,6 +88,7 @@ class Outbox:
         found = self.pending.pop(key, None)
         # Also while there is no leader, when nobody asks for what is due.
         self._fresh.pop(key, None)
+        self._given_up.pop(key, None)
         if found is not None:
             for _, on_settled in found.waiters:
                 on_settled(outcome)
@@ -101,10 +111,17 @@ class Outbox:
             if not pending.waiters:
                 del self.pending[key]
                 self._fresh.pop(key, None)
+                if 0 <= pending.term < _NEVER_AGAIN:
+                    self._given_up[key] = pending.term, pending.sent_s
+                    if len(self._given_up) > KEYS_REMEMBERED:
+                        del self._given_up[next(iter(self._given_up))]
 
     def due(self, term: int, applied_term: int, now_s: float) -> list[Item]:
         """Return what is to be sent to the leader of `term` now, and note it as sent."""
         fresh, self._fresh = self._fresh, {}
+        if self._given_up and applied_term != self._looked_at[1]:
+            alive = [each for each in self._given_up.items() if each[1][0] >= applied_term]
+            self._given_up = dict(alive)
         if self._looked_at == (term, applied_term) and now_s < self._look_again_s:
             found = list(fresh.values())
         else:
