@@ -324,9 +324,13 @@ class PartitionLog(LogState):
         if not future.done():
             self._flusher.kick()
             if not self.active.durable or not self.segment_of(self.flushed_offset).durable:
-                self._maintenance.shortage.check()  # it would wait for the same lock
+                self.check_shortage()  # it would wait for the same lock
                 self._maintenance.sync_soon()
         await future
+
+    def check_shortage(self) -> None:
+        """Raise KafkaStorageError while a job of the log waits, for space or descriptors."""
+        self._maintenance.shortage.check()
 
     # -- reading
 

@@ -61,6 +61,7 @@ class Mending:
             return
         self._check()
         state, segment = self._log, self._segment
+        state.check_shortage()  # other logs want to be mended meanwhile
         async with state.lock:
             self._check()
             write = partial(

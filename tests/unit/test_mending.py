@@ -1,6 +1,7 @@
 """Damaged places of closed segments: mended in place by what another replica has, or left alone."""
 
 import asyncio
+import errno
 
 import pytest
 
@@ -359,5 +360,25 @@ def test_a_place_that_was_forgotten_is_not_written_to() -> None:
         plog.damage.note(place.path, place.position, FIRST, END, END * BATCH_BYTES)
         with pytest.raises(KafkaStorageError, match="changed meanwhile"):
             await mending.take(good[FIRST * BATCH_BYTES : END * BATCH_BYTES])
+
+    run(scenario)
+
+
+def test_a_log_that_waits_for_space_is_mended_later() -> None:
+    """One loop mends all logs of a node: it must not wait for one."""
+
+    async def scenario() -> None:
+        _, plog, place, good = await damaged()
+        mending = Mending(plog, place)
+        data = good[FIRST * BATCH_BYTES : END * BATCH_BYTES]
+        async with plog.lock:
+            plog._maintenance.shortage._begin(OSError(errno.ENOSPC, "full"))
+            with pytest.raises(KafkaStorageError, match="space on the disk"):
+                await asyncio.wait_for(mending.take(data), 5)
+            plog._maintenance.shortage._end()
+        mending = Mending(plog, place)
+        await mending.take(data)
+        await mending.finish()
+        assert not plog.damage.places
 
     run(scenario)
