@@ -131,5 +131,8 @@ class BlockingAdmin(BlockingClusterAdmin):
     def describe_log_dirs(
         self, node_id: int, partitions: Iterable[TopicPartition] | None = None
     ) -> list[LogDirView]:
-        """Return the data directories of one node, with all partitions or with these."""
+        """Return the data directories of one node; a directory's error stands in its view.
+
+        With `partitions`, only these are told of.
+        """
         return self._run(lambda: self._admin.describe_log_dirs(node_id, partitions))
