@@ -370,8 +370,6 @@ class Maintenance:
         index_file, times_file = await self.shortage.do(partial(segment.close_indexes, end_offset))
         await self._blocking(partial(segment.finish_files, index_file, times_file))
 
-    # -- closing files of segments that nobody reads
-
     def stop(self) -> None:
         """Start no timer any more, and wait for nothing."""
         self.shortage.hurry()

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from dlog.types import NodeId
 from dlogd.replication.fetcher import Fetcher
@@ -32,15 +33,19 @@ def test_who_has_no_place_any_more_follows_nobody() -> None:
     tell(story)
 
 
+def fetchers_of(fleet: SmallFleet) -> tuple[Any, Fetcher]:
+    """Return the fetcher of a follower of `t`, and another one of the same leader, not started."""
+    known, _ = following_of(fleet, fleet.followers("t")[0], "t")
+    return known, Fetcher(NodeId(fleet.leader("t")), known._services)
+
+
 def test_who_asks_a_host_without_power_asks_anew_when_it_may_be_back() -> None:
     """It does not answer what was asked before it had power again (seed 64429)."""
 
     async def story(fleet: SmallFleet) -> None:
         await fleet.create("t")
-        leader_id, node_id = fleet.leader("t"), fleet.followers("t")[0]
-        known, _ = following_of(fleet, node_id, "t")
-        fetcher = Fetcher(NodeId(leader_id), known._services)
-        fleet.host(leader_id).power_cut()
+        known, fetcher = fetchers_of(fleet)
+        fleet.host(fleet.leader("t")).power_cut()
 
         async def nudged_after(seconds: float) -> bool:
             await fleet.sleep(seconds)
@@ -63,9 +68,7 @@ def test_a_nudge_while_an_attempt_times_out_is_in_vain_and_harmless() -> None:
 
     async def story(fleet: SmallFleet) -> None:
         await fleet.create("t")
-        leader_id, node_id = fleet.leader("t"), fleet.followers("t")[0]
-        known, _ = following_of(fleet, node_id, "t")
-        fetcher = Fetcher(NodeId(leader_id), known._services)
+        known, fetcher = fetchers_of(fleet)
         nudged: list[bool] = []
 
         def nudge() -> None:

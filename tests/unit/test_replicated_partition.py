@@ -150,13 +150,19 @@ def test_a_new_epoch_counts_from_nothing_and_says_when_it_knows(tmp_path: Path) 
     check(scenario, tmp_path)
 
 
+async def all_promised(partition: Partition) -> tuple[Follower, Follower, int]:
+    """Lead, and let both followers have three records; return them and the log's end."""
+    two, three = led(partition)
+    end = append(partition, batch(count=3))[1]
+    await partition.log.flush()
+    for each in (two, three):
+        each.promise(end)
+    return two, three, end
+
+
 def test_deletions_wait_for_the_logs_of_all_in_sync(tmp_path: Path) -> None:
     async def scenario(front: Front, partition: Partition) -> None:
-        two, three = led(partition)
-        end = append(partition, batch(count=3))[1]
-        await partition.log.flush()
-        for each in (two, three):
-            each.promise(end)
+        two, three, end = await all_promised(partition)
         await partition.log.trim_to(2)
         waiting = partition.trims.add(2)
         two.progress.log_start_offset = partition.log.log_start_offset
@@ -177,11 +183,7 @@ def test_deletions_are_not_acknowledged_while_the_isr_is_too_small(tmp_path: Pat
     """Who has left it is eligible, and would show the records again as leader."""
 
     async def scenario(front: Front, partition: Partition) -> None:
-        two, three = led(partition)
-        end = append(partition, batch(count=3))[1]
-        await partition.log.flush()
-        for each in (two, three):
-            each.promise(end)
+        two, _, end = await all_promised(partition)
         partition.lead(LeaderEpoch(3), Leadership(followers=(TWO, THREE), isr=(), min_isr=2))
         await partition.log.trim_to(2)
         waiting = partition.trims.add(2)

@@ -3,11 +3,11 @@
 On the driver, with the blocking clients; each call opens its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dlog.client.blocking import Admin, Consumer
 from dlog.client.retry import RetryPolicy
-from dlog.client.views import TopicView
+from dlog.client.views import ClusterView, TopicView
 from dlog.errors import NONE, UnknownTopicOrPartitionError, error_for
 from dlog.spark.errors import SparkSourceError
 from dlog.spark.pipelines.resumption import Origin, PartitionBounds
@@ -24,12 +24,7 @@ def find_origin(settings: ClientSettings, topics: Sequence[str]) -> Origin:
 
     Raises SparkSourceError when there is no such topic.
     """
-    with Admin(
-        settings.bootstrap,
-        connection=settings.connection(),
-        policy=_policy(settings),
-    ) as admin:
-        view = admin.describe_topics(list(topics))
+    view = _described(settings, topics)
     found = [_checked(view.topics.get(name), name, settings) for name in topics]
     wanted = [
         TopicPartition(topic.name, PartitionId(each.partition))
@@ -46,14 +41,18 @@ def find_origin(settings: ClientSettings, topics: Sequence[str]) -> Origin:
 
 def find_again(settings: ClientSettings, origin: Origin) -> Origin:
     """Return which topics have these names now; without bounds, and without those that are gone."""
+    view = _described(settings, origin.topic_ids)
+    topic_ids = {topic.name: str(topic.topic_id) for topic in view.topics.values()}
+    return Origin(cluster_id=view.cluster_id or "", topic_ids=topic_ids, partitions=())
+
+
+def _described(settings: ClientSettings, topics: Iterable[str]) -> ClusterView:
     with Admin(
         settings.bootstrap,
         connection=settings.connection(),
         policy=_policy(settings),
     ) as admin:
-        view = admin.describe_topics(list(origin.topic_ids))
-    topic_ids = {topic.name: str(topic.topic_id) for topic in view.topics.values()}
-    return Origin(cluster_id=view.cluster_id or "", topic_ids=topic_ids, partitions=())
+        return admin.describe_topics(list(topics))
 
 
 def _checked(topic: TopicView | None, name: str, settings: ClientSettings) -> TopicView:
