@@ -42,8 +42,8 @@ def end_of_epoch(partition: Partition, epoch: LeaderEpoch) -> tuple[LeaderEpoch,
     """Return the largest epoch <= `epoch` that this node knows of, and where it ends in its log.
 
     (NO_EPOCH, NO_OFFSET) for an epoch that is still to come. A log knows epochs by their batches,
-    Kafka's also by the beginning of leadership (KIP-279): an epoch without a batch ends where the
-    log does. Clients have such an epoch from ListOffsets, and take the absence of an answer for
+    Kafka's also by the beginning of leadership (its Partition.makeLeader): one without a batch ends
+    where the log does. Clients have it from ListOffsets, and take the absence of an answer for
     records that were lost.
     """
     log = partition.log
