@@ -5,7 +5,7 @@ Part of the composition: `dlogd.broker` calls it.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -76,6 +76,12 @@ def registration(
             missing=grouped(sorted(proof.missing)),
         )
     )
+
+
+def with_failed(command: RegisterNode, more: Sequence[UUID]) -> RegisterNode:
+    """Return the command with `more` of its directories named as failed."""
+    failed = (*command.failed_directory_ids, *more)
+    return replace(command, failed_directory_ids=failed[-LOST_DIRECTORIES_MAX:])
 
 
 def _fitting(command: RegisterNode) -> RegisterNode:

@@ -17,7 +17,7 @@ from dlogd.metadata.commands import RegisterNode
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import ClusterImage, NodeAddress
 from dlogd.metadata.surface import Metadata
-from dlogd.registration import NodeFacts, await_end_of_earlier_life, register, registration
+from dlogd.registration import NodeFacts, await_end_of_earlier_life, register, registration, with_failed
 from dlogd.replication.manager import ReplicaManager
 from dlogd.start_proof import StartProof, epoch_of, start_proof
 from dlogd.storage.manager import LogManager
@@ -106,9 +106,10 @@ class Starting:
     async def _ready(
         self, clustering: Clustering, internal: NodeAddress
     ) -> tuple[StartProof, RegisterNode]:
-        """Return a registration that every directory has noted which it says is in service.
+        """Return a registration that every directory has noted which it says is to be trusted.
 
-        One that fails meanwhile is named as failed: the next start would take it for an old copy.
+        One that could not note it, because it fails or is full, is named as failed: the next start
+        would take it for an old copy, and what nobody ever made for lost.
         """
         store, logs = clustering.store, self._logs
         while True:
@@ -119,7 +120,7 @@ class Starting:
             resolve = partial(epoch_of, outcomes=image.outcomes)
             await logs.lives.note_registering(command.command_id, resolve)
             if logs.directory_ids == facts.present:
-                return proof, command
+                return proof, with_failed(command, logs.lives.ignorant_of(command.command_id))
 
     def _watch_strays(self, store: Metadata) -> None:
         retention_ms = self._config.stray.retention_ms

@@ -44,6 +44,14 @@ class Lives:
             )
         )
 
+    def ignorant_of(self, command_id: UUID) -> tuple[UUID, ...]:
+        """Return the directories in service that could not note a registration: full disks."""
+        return tuple(
+            home.directory_id
+            for home in self._homes
+            if home.failure is None and home.life.registering != command_id
+        )
+
     async def begin(self, node_epoch: int | None) -> None:
         """Use the directories from now on, as a life of a node in a cluster or as a node alone."""
         await asyncio.gather(*(self._begin(home, node_epoch) for home in self._homes))

@@ -1,6 +1,7 @@
 """Three whole nodes with Raft, leases and a controller on the virtual loop."""
 
 import asyncio
+import errno
 import gc
 import logging
 import random
@@ -122,10 +123,19 @@ class Cluster:
             for each in self.nodes
         )
 
-    def create(self, name: str, *, partitions: int = 1, replicas: int = 3, **configs: str) -> UUID:
-        """Create a topic; return its id once all nodes know it."""
-        topic_id = UUID(int=1000 + len(self.nodes[0].image.topics))
-        node = self.nodes[0]
+    def create(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: int = 3,
+        by: SimNode | None = None,
+        **configs: str,
+    ) -> UUID:
+        """Create a topic; return its id once all nodes that run know it."""
+        node = self.nodes[0] if by is None else by
+        running = [each for each in self.nodes if each.loop is not None and not each.loop.dead]
+        topic_id = UUID(int=1000 + len(node.image.topics))
         assert node.broker is not None and node.broker.store is not None and node.loop is not None
         command = CreateTopic(
             command_id=UUID(int=topic_id.int + 5000),
@@ -140,7 +150,7 @@ class Cluster:
         done = node.loop.create_task(
             node.broker.store.propose(command, SimClock(node.loop).now_ms() + 10_000)
         )
-        assert self.run(lambda: done.done() and all(name in n.image.topics for n in self.nodes))
+        assert self.run(lambda: done.done() and all(name in n.image.topics for n in running))
         assert isinstance(done.result(), Applied), done.result()
         return topic_id
 
@@ -338,8 +348,9 @@ def test_leaders_leave_a_disk_that_fails(cluster: Cluster) -> None:
     assert not node.failures
 
 
-def test_a_directory_that_fails_while_a_node_registers_is_named_by_the_registration(
-    cluster: Cluster,
+@pytest.mark.parametrize("reason", [errno.EIO, errno.ENOSPC])
+def test_a_directory_that_cannot_note_a_registration_is_named_by_it(
+    cluster: Cluster, reason: int
 ) -> None:
     """Else the next start takes it for an old copy, and what it never held for lost."""
     assert cluster.run(cluster.is_up)
@@ -347,11 +358,19 @@ def test_a_directory_that_fails_while_a_node_registers_is_named_by_the_registrat
     assert node.broker is not None and node.broker.logs is not None
     home = next(each for each in node.broker.logs.homes if each.path.startswith("/data1"))
     node.kill()
-    node.machine.disks["/data1"].faults.append(DiskFault(operations=("write",), path_part="life"))
+    fault = DiskFault(operations=("write",), path_part="life", errno=reason)
+    node.machine.disks["/data1"].faults.append(fault)
     before = other.image.nodes[NodeId(1)].node_epoch
     node.boot()
     assert cluster.run(lambda: other.image.nodes[NodeId(1)].node_epoch != before, 20)
     assert other.image.nodes[NodeId(1)].failed_directory_ids == (home.directory_id,)
+    assert cluster.run(cluster.is_up)
+    # A topic that the node has not heard of when it dies is whole: nothing was ever written to it.
+    node.cut_power()
+    node.machine.disks["/data1"].faults.clear()
+    topic = cluster.create("of-one", replicas=1, by=other)
+    node.boot()
+    assert cluster.run(lambda: other.image.topics_by_id[topic].partitions[0].leader == 1, 60)
 
 
 def test_a_stop_without_a_quorum_waits_for_nobody(cluster: Cluster) -> None:
