@@ -68,8 +68,9 @@ class Upkeep:
             home.scrub_status, home.scrub_begun = scrub.status, scrub.begun
             self._tasks.spawn(f"measure {home.path}", self._measure_often(home))
             self._tasks.spawn(f"scrub {home.path}", scrub.run())
-        self._tasks.spawn("retention", self._retain_often())
-        self._tasks.spawn("save offsets of logs", self._save_often())
+            # One for each: a disk that hangs must not hold up the others.
+            self._tasks.spawn(f"retention {home.path}", self._retain_often(home))
+            self._tasks.spawn(f"save offsets {home.path}", self._save_often(home))
 
     def _working(self) -> list[Home]:
         return [home for home in self._owner.homes if home.failure is None]
@@ -100,16 +101,15 @@ class Upkeep:
 
     # -- retention
 
-    async def _retain_often(self) -> None:
+    async def _retain_often(self, home: Home) -> None:
         while True:
             await asyncio.sleep(self._owner.settings.retention_check_interval_ms / 1000)
-            await self.retain()
-
-    async def retain(self) -> None:
-        """Drop what is due in every log, one log of each directory at a time."""
-        await asyncio.gather(*(self._retain_home(home) for home in self._working()))
+            if home.failure is not None:
+                return
+            await self._retain_home(home)
 
     async def _retain_home(self, home: Home) -> None:
+        """Drop what is due, in one log after the other."""
         try:
             await self._services.engine.run(home.directory.spare.keep)
         except OSError as error:
@@ -153,10 +153,12 @@ class Upkeep:
 
     # -- marks
 
-    async def _save_often(self) -> None:
+    async def _save_often(self, home: Home) -> None:
         while True:
             await asyncio.sleep(self._owner.settings.high_watermark_interval_ms / 1000)
-            await self._save_all()
+            if home.failure is not None:
+                return
+            await self.marks.save(home)
 
     async def _save_all(self) -> None:
         await asyncio.gather(*(self.marks.save(home) for home in self._working()))

@@ -181,6 +181,31 @@ def test_retention_by_size_drops_old_segments() -> None:
     run(scenario)
 
 
+def test_a_disk_that_hangs_does_not_keep_the_others_from_dropping() -> None:
+    async def scenario() -> None:
+        host = ManagerHost(2)
+        host.config = LogConfig(segment_bytes=4096, preallocate_bytes=0, retention_bytes=8192)
+        await host.start()
+        logs = [await host.create(number) for number in range(4)]
+        hanging = host.home_of(0)
+        number = next(each for each in range(4) if host.home_of(each) is not hanging)
+        for plog in (logs[0], logs[number]):
+            append(plog, b"x" * 1000, timestamp_ms=10**15)
+            await plog.flush()
+        disk = host.machine.disks[hanging.path.removesuffix("/dlog")]
+        disk.stick()
+        append(logs[0], b"x" * 1000, timestamp_ms=10**15)
+        await asyncio.sleep(0.2)  # all that goes round has met it
+        for _ in range(40):
+            append(logs[number], b"x" * 1000, timestamp_ms=10**15)
+            await logs[number].flush()
+        await until(lambda: logs[number].log_start_offset > 0)
+        disk.unstick()
+        await host.stop()
+
+    run(scenario)
+
+
 def test_retention_by_time_drops_the_active_segment_too() -> None:
     async def scenario() -> None:
         host = ManagerHost(1)
