@@ -17,7 +17,13 @@ from dlogd.metadata.commands import RegisterNode
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import ClusterImage, NodeAddress
 from dlogd.metadata.surface import Metadata
-from dlogd.registration import NodeFacts, await_end_of_earlier_life, register, registration, with_failed
+from dlogd.registration import (
+    NodeFacts,
+    await_end_of_earlier_life,
+    register,
+    registration,
+    with_failed,
+)
 from dlogd.replication.manager import ReplicaManager
 from dlogd.start_proof import StartProof, epoch_of, start_proof
 from dlogd.storage.manager import LogManager

@@ -2,7 +2,7 @@
 
 This is the server's half: numbers out of a request, and a response in pieces between which the
 caller streams record sets from memory or files; the client's half is `dlog.wire.fetch_client`
-(docs/formats/fetch.md). A list of many partitions is read with one `iter_unpack`. The parser raises
+(docs/formats/fetch.md). A list of many partitions is unpacked at once. The parser raises
 ProtocolError and nothing else, and never reads beyond the end that it is given.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlog.errors import ProtocolError
+from dlog.rows import unpack_rows
 from dlog.wire import topics as topic_keys
 from dlog.wire.leaders import CurrentLeader, NodeEndpoint, append_leader, endpoints_tags
 from dlog.wire.primitives import append_count, append_uvarint, iter_tags
@@ -279,7 +280,7 @@ def _read_partitions_flexible(reader: Reader, count: int) -> list[FetchPartition
     position = reader.position
     end = position + count * _PARTITION_12.size
     if end <= reader.end:
-        rows = list(_PARTITION_12.iter_unpack(reader.buffer[position:end]))
+        rows = list(unpack_rows(_PARTITION_12, reader.buffer[position:end]))
         if not any(row[6] for row in rows):
             reader.position = end
             return [row[:6] for row in rows]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dlog.errors import ProtocolError
+from dlog.rows import unpack_rows
 from dlog.wire import topics as topic_keys
 from dlog.wire.primitives import read_uvarint, skip_tags
 from dlog.wire.topics import TopicKey
@@ -57,7 +58,7 @@ class Reader:
         if after > self.end:
             raise ProtocolError("an array is cut")
         self.position = after
-        return layout.iter_unpack(self.buffer[start:after])
+        return unpack_rows(layout, self.buffer[start:after])
 
     def _length(self, legacy: struct.Struct) -> int:
         """Read a length or count; -1 is null."""

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from dlog.errors import ProtocolError
+from dlog.rows import unpack_rows
 
 SUBSCRIBE, UNSUBSCRIBE, PROGRESS, DATA, REFUSED = range(1, 6)
 
@@ -86,7 +87,7 @@ def _rows(
 ) -> Iterator[tuple[int, ...]]:
     if end - position != count * row.size:
         raise ProtocolError(f"{count} rows do not take {end - position} bytes")
-    return row.iter_unpack(buffer[position:end])
+    return unpack_rows(row, buffer[position:end])
 
 
 def _frame(kind: int, row: struct.Struct, rows: Sequence[tuple[int, ...]]) -> bytes:
@@ -108,7 +109,7 @@ def parse_subscribe(buffer: memoryview, position: int, end: int, count: int) -> 
         raise ProtocolError(f"{count} subscriptions do not take {end - position} bytes")
     return [
         Subscription(row[0], UUID(bytes=row[1]), *row[2:])
-        for row in _SUBSCRIBE.iter_unpack(buffer[position:end])
+        for row in unpack_rows(_SUBSCRIBE, buffer[position:end])
     ]
 
 
@@ -154,7 +155,7 @@ def parse_data(
     records = position + count * _DATA.size
     if records > end:
         raise ProtocolError("a data frame that is too short")
-    rows = list(_DATA.iter_unpack(buffer[position:records]))
+    rows = list(unpack_rows(_DATA, buffer[position:records]))
     sizes = [row[4] for row in rows]
     if any(size < 0 for size in sizes) or records + sum(sizes) != end:
         raise ProtocolError("a data frame whose sizes do not fit")

@@ -6,6 +6,7 @@ Everything here blocks and is run by the engine.
 import struct
 from dataclasses import dataclass
 
+from dlog.rows import unpack_rows
 from dlogd.storage.entries import (
     HEADER_BYTES,
     NO_ENTRIES,
@@ -160,7 +161,7 @@ def load_entries(
     body = body[: len(body) - len(body) % ENTRY_BYTES]
     entries: list[tuple[int, int]] = []
     previous = (-(1 << 63), 0)
-    for first, second in entry.iter_unpack(body):
+    for first, second in unpack_rows(entry, body):
         if first < previous[0] or second <= previous[1]:
             break
         previous = (first, second)
