@@ -102,20 +102,17 @@ class Accumulator:
         """Take in how many partitions a topic has, and which of them have a leader.
 
         Partitions are never taken away: a node that lags may tell of fewer. But a topic that was
-        made anew has another id: it gets new queues. Returns the old ones then; the caller ends
-        their batches, which nothing is added to any more.
+        made anew has another id (which is the present one, the cluster knows): it gets new queues.
+        Returns the old ones then; the caller ends their batches, which nothing is added to any
+        more.
         """
         topic = self._topics.get(name)
         retired: list[PartitionQueue] = []
         if topic is None:
             topic = self._topics[name] = TopicQueues(name, topic_id, acks)
-        elif topic_id in topic.former_ids:
-            return retired
         elif ZERO_TOPIC_ID not in (topic_id, topic.topic_id) and topic_id != topic.topic_id:
             retired = topic.queues
-            former = [*topic.former_ids, topic.topic_id]
             topic = self._topics[name] = TopicQueues(name, topic_id, acks)
-            topic.former_ids.extend(former)
             if self._identity is not None:
                 topic.spent_producer_id = self._identity.producer_id
         identity = None if topic.acks == ACKS_NONE else self._identity

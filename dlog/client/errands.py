@@ -206,7 +206,12 @@ class Errands:
             await asyncio.sleep(wait_s)
 
     async def _learn(self, view: TopicView) -> None:
-        acks = await self._acks_of(view.name)
+        while True:
+            acks = await self._acks_of(view.name)
+            known = self._cluster.known_topic(view.name)
+            if known is None or known.topic_id == view.topic_id:
+                break
+            view = known  # made anew meanwhile: another task may have told of that life already
         self._learned_s[view.name] = self._loop.time()
         self._on_topic(view, acks)
 

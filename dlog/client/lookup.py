@@ -147,7 +147,7 @@ class Lookup:
                 reason=error,
             )
             raise
-        changes = self._cache.learn(view, self._loop.time())
+        changes = self._cache.learn(view, self._loop.time(), via)
         self._counters.leader_changes += changes
         if was_stale or stale:
             self._counters.rediscoveries += 1

@@ -5,11 +5,13 @@ What is stale is kept: old addresses are still better than none to ask for fresh
 
 Leaders are ordered by leader epoch within one life of a topic: what a node that lags says never
 replaces something newer (KIP-320). A partition stays stale then, so that it is asked for again.
+Which life is the present one, `dlog.client.topic_lives` knows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dlog.client.topic_lives import TopicLives
 from dlog.client.views import ClusterView, NodeView, PartitionLeader, PartitionView, TopicView
 from dlog.errors import (
     NONE,
@@ -44,6 +46,7 @@ class MetadataCache:
         self.cluster_id: str | None = None
         self.nodes_are_stale = True
         self._topics: dict[str, _CachedTopic] = {}
+        self._lives = TopicLives()
 
     @property
     def topic_names(self) -> list[str]:
@@ -111,21 +114,25 @@ class MetadataCache:
 
     # What was learned
 
-    def learn(self, view: ClusterView, now_s: float) -> int:
-        """Take in an answer; return how many known partitions have another leader or epoch now.
+    def learn(self, view: ClusterView, now_s: float, via: Address | None = None) -> int:
+        """Take in an answer of `via`; return how many known partitions have another leader now.
 
-        Topics with an error are forgotten, unless the error is only that a leader is missing.
+        Or another epoch. Topics with an error are forgotten, unless the error is only that a leader
+        is missing.
         """
         self.nodes = dict(view.nodes)
         self.controller_id = view.controller_id
         self.cluster_id = view.cluster_id or self.cluster_id
         self.nodes_are_stale = False
-        return sum(self._learn_topic(topic, now_s) for topic in view.topics.values())
+        return sum(self._learn_topic(topic, now_s, via) for topic in view.topics.values())
 
-    def _learn_topic(self, told: TopicView, now_s: float) -> int:
+    def _learn_topic(self, told: TopicView, now_s: float, via: Address | None) -> int:
         if told.error_code != NONE and not told.partitions:
             self._topics.pop(told.name, None)
+            self._lives.on_gone(told.name, now_s)
             return 0
+        if not self._lives.accept(told.name, told.topic_id, via, now_s):
+            return 0  # of a life that is over: what is in doubt stays so, and is asked for again
         before = self._topics.get(told.name)
         if before is None or before.view.topic_id != told.topic_id:
             self._topics[told.name] = _CachedTopic(told, now_s)

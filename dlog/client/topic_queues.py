@@ -1,12 +1,8 @@
 """What a producer holds of one topic, as long as that lives. Pure; owned by the accumulator."""
 
-from collections import deque
 from uuid import UUID
 
 from dlog.client.queues import PartitionQueue
-
-FORMER_IDS_MAX = 16
-"""As many lives of a topic are remembered, for nodes that lag and tell of one that is over."""
 
 
 class TopicQueues:
@@ -18,7 +14,6 @@ class TopicQueues:
     __slots__ = (
         "acks",
         "available",
-        "former_ids",
         "name",
         "queues",
         "spent_producer_id",
@@ -30,7 +25,6 @@ class TopicQueues:
         self.name = name
         self.topic_id = topic_id  # zero: the cluster does not tell
         self.acks = acks
-        self.former_ids: deque[UUID] = deque(maxlen=FORMER_IDS_MAX)
         # The id in use when it was made anew; -1: it was not.
         self.spent_producer_id = -1
         self.queues: list[PartitionQueue] = []
