@@ -47,14 +47,16 @@ async def write(front: Front, topic: str, leader_epoch: int, count: int) -> None
         (5, 6, (5, 4)),  # epoch 6 was another leader's; here 5 ends at 4 and 8 begins
         (3, 4, (3, 2)),
         (4, 3, (3, 2)),
+        (4, 6, (5, 4)),  # the ends are the same: what was read of epoch 6 is another thing here
+        (3, 6, (5, 4)),
+        (6, 9, (8, 6)),  # nobody can tell whether the reader has something of epoch 9
         (9, 8, (8, 6)),  # the end, as this node does not lead in that epoch any more
         (9, 9, (8, 6)),  # nothing was written in epoch 9
         (1, 0, (0, 0)),  # the log begins with epoch 3
         (4, 5, None),
         (2, 3, None),
-        (4, 6, None),  # what differs is before that: nobody can tell from where on
         (6, 8, None),
-        (6, 9, None),
+        (6, 10, None),
         (0, 0, None),
         (4, -1, None),
     ],
@@ -73,6 +75,20 @@ def test_a_log_says_where_it_differs(
             assert row.high_watermark == 6
             (row,) = await fetched(client, ("a", offset, last_epoch), leader_epoch=8)
             assert row.error_code == FencedLeaderEpochError.code
+
+    run_on(asyncio.new_event_loop, scenario())
+
+
+def test_who_asks_for_what_was_deleted_hears_that_and_no_divergence(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path, ["a"]) as front:
+            for epoch, count in ((3, 3), (6, 3), (9, 0)):
+                await write(front, "a", epoch, count)
+            await front.partition("a").log.trim_to(4)
+            client = await front.connect()
+            for last_epoch in (8, 6, 5, 3, -1):
+                (row,) = await fetched(client, ("a", 2, last_epoch))
+                assert (row.error_code, row.diverging_epoch) == (OffsetOutOfRangeError.code, None)
 
     run_on(asyncio.new_event_loop, scenario())
 

@@ -38,12 +38,16 @@ def check_history(partition: Partition, offset: int, last_epoch: int) -> None:
     """Raise LogDivergedError when who has read up to `offset` has read what is not in this log.
 
     `last_epoch`: of the last batch before `offset`, as the client has it (KIP-320, KIP-595). Else
-    it would go on behind what was lost, and miss what was written in its place.
+    it would go on behind what was lost, and miss what was written in its place. As in Kafka's
+    Partition.readRecords, an epoch that is not in this log differs, too, wherever the one before it
+    ends; and what was deleted is out of range, whatever was read.
     """
+    if offset < partition.log.log_start_offset:
+        return  # reading tells
     epoch, end_offset = end_of_epoch(partition, LeaderEpoch(last_epoch))
     if epoch == NO_EPOCH:  # nobody here has led in it yet
         epoch, end_offset = partition.log.last_epoch, partition.log.log_end_offset
-    if end_offset < offset:
+    if epoch < last_epoch or end_offset < offset:
         raise LogDivergedError(epoch, end_offset)
 
 
