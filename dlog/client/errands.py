@@ -8,19 +8,21 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from dlog.client.cluster import Cluster
 from dlog.client.log_lines import error_name, log_event
 from dlog.client.node import NodeClient
 from dlog.client.producer_id import init_producer_id
-from dlog.client.queues import ProducerIdentity
+from dlog.client.queues import PartitionQueue, ProducerIdentity
 from dlog.client.retry import is_retriable
 from dlog.client.views import TopicView
 from dlog.errors import (
     DlogError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
+    WireError,
 )
 from dlog.wire.apis import ApiKey
 from dlog.wire.produce import TOPIC_ID_VERSION
@@ -37,6 +39,9 @@ AcksOf = Callable[[str], Coroutine[Any, Any, int]]
 
 _Work = Callable[[], Coroutine[Any, Any, DlogError | None]]
 """Returns why it has to be done again; None: it is done."""
+
+NeedsIt = Callable[[PartitionQueue], bool]
+"""Whether the batches of a partition cannot be sent without what an errand finds out."""
 
 
 class Link:
@@ -87,7 +92,7 @@ class Errands:
         wake: Callable[[], None],
         acks_of: AcksOf,
         on_topic: Callable[[TopicView, int], None],
-        on_refused: Callable[[str], None],
+        on_refused: Callable[[str, NeedsIt], None],
     ) -> None:
         self._cluster = cluster
         self._identity = identity
@@ -127,7 +132,11 @@ class Errands:
         if node is not None and node.is_open:
             return node if link.not_before_s <= self._loop.time() else None
         link.node = None
-        self._run(f"node {link.node_id}", lambda: self._open(link, topic, partition))
+        self._run(
+            f"node {link.node_id}",
+            lambda: self._open(link, topic, partition),
+            lambda queue: self._leads(link.node_id, queue),
+        )
         return None
 
     def throttle(self, link: Link, throttle_ms: int) -> None:
@@ -138,7 +147,9 @@ class Errands:
 
     def want_leaders(self, topic: str) -> None:
         """Find out who leads the partitions of a topic."""
-        self._run(f"topic {topic}", lambda: self._look_up(topic))
+        self._run(
+            f"topic {topic}", lambda: self._look_up(topic), lambda queue: queue.topic == topic
+        )
 
     def refresh_old(self, topic: str) -> None:
         """Look a topic up that was not for long: it may have more partitions now."""
@@ -148,7 +159,7 @@ class Errands:
 
     def want_identity(self) -> None:
         """Get a producer id."""
-        self._run("producer id", self._identify)
+        self._run("producer id", self._identify, _is_idempotent)
 
     def trouble(self, topic: str) -> DlogError | None:
         """Return why records of a topic could not be sent, where an errand for them has failed."""
@@ -217,7 +228,7 @@ class Errands:
 
     # Each errand
 
-    def _run(self, name: str, work: _Work) -> None:
+    def _run(self, name: str, work: _Work, needs_it: NeedsIt) -> None:
         """Start an errand, unless it is under way or failed a moment ago."""
         errand = self._errands.get(name)
         if errand is None:
@@ -225,7 +236,7 @@ class Errands:
         busy = errand.task is not None and not errand.task.done()
         if not busy and not self._is_closed and self._loop.time() >= errand.not_before_s:
             errand.task = self._loop.create_task(self._do(errand, work))
-            errand.task.add_done_callback(lambda task: self._on_end(name, errand, task))
+            errand.task.add_done_callback(partial(self._on_end, name, errand, needs_it))
 
     async def _do(self, errand: _Errand, work: _Work) -> None:
         errand.error = await work()
@@ -242,7 +253,9 @@ class Errands:
         errand.not_before_s = self._loop.time() + wait_s
         self._loop.call_at(errand.not_before_s, self._wake)
 
-    def _on_end(self, name: str, errand: _Errand, task: "asyncio.Task[None]") -> None:
+    def _on_end(
+        self, name: str, errand: _Errand, needs_it: NeedsIt, task: "asyncio.Task[None]"
+    ) -> None:
         """End what waits for an errand that a bug has ended, here or in a hook of the program's."""
         error = None if task.cancelled() else task.exception()
         if error is None:
@@ -251,7 +264,13 @@ class Errands:
             logging.ERROR, "Failed at an errand", errand=name, error=error_name(error), reason=error
         )
         self._put_off(errand)
-        self._on_refused(f"{name}: {error_name(error)}: {error}")
+        self._on_refused(f"{name}: {error_name(error)}: {error}", needs_it)
+
+    def _leads(self, node_id: int, queue: PartitionQueue) -> bool:
+        try:
+            return self._cluster.leader_of(queue.topic, queue.partition).node_id == node_id
+        except WireError:
+            return False  # it waits for a look-up
 
     async def _open(self, link: Link, topic: str, partition: int) -> DlogError | None:
         try:
@@ -281,6 +300,10 @@ class Errands:
             identity.renew(*await self._cluster.run(self._cluster.any_node, init_producer_id))
         except DlogError as error:
             if not is_retriable(error):
-                self._on_refused(f"no producer id: {error}")
+                self._on_refused(f"no producer id: {error}", _is_idempotent)
             return error
         return None
+
+
+def _is_idempotent(queue: PartitionQueue) -> bool:
+    return queue.identity is not None

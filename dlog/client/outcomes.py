@@ -1,13 +1,14 @@
 """How batches end, or go on: what an answer, an error or the end of time does to each.
 
-Pure but for the log line of what is given up. Called by `dlog.client.sender` under its lock; each
-function returns whom to tell afterwards, without the lock.
+Pure. Called by `dlog.client.sender` under its lock; each function returns whom to tell afterwards,
+without the lock: who waits, and the log, whose handlers are the program's and may take their time.
 """
 
 import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from dlog.client.accumulator import Accumulator
 from dlog.client.futures import NO_OFFSET, DeliveryError, RefusedError, UnknownOutcomeError
@@ -97,18 +98,21 @@ class Outcomes:
             except (DlogError, ValueError) as problem:
                 return self._give_up(batch, f"{error}; it cannot be split: {problem}")
             self._counters.batches_split += 1
+            tell: Tell = []
         else:
-            self._retry(batch, verdict, error, now_s)
+            tell = self._retry(batch, verdict, error, now_s)
         self._accumulator.served(queue)
-        return []
+        return tell
 
-    def _retry(self, batch: Batch, verdict: Verdict, error: Exception, now_s: float) -> None:
+    def _retry(self, batch: Batch, verdict: Verdict, error: Exception, now_s: float) -> Tell:
         queue = batch.queue
+        tell: Tell = []
         self._counters.batches_retried += 1
         if verdict is not Verdict.RETRY and not queue.needs_epoch:
             self._counters.epochs_begun += 1
             queue.needs_epoch = True
-            log_event(
+            line = partial(
+                log_event,
                 logging.WARNING,
                 "Numbers a partition anew",
                 partition=queue,
@@ -118,8 +122,10 @@ class Outcomes:
                 error=error_name(error),
                 reason=error,
             )
+            tell.append(line)
         queue.needs_id = queue.needs_id or verdict is Verdict.NEW_PRODUCER_ID
         queue.retry(batch, now_s + self.policy.backoff_s(batch.attempts - 1, self._rng))
+        return tell
 
     def expire(self, queue: PartitionQueue, now_s: float, trouble: Exception | None = None) -> Tell:
         """End what should have been written by now. What is on the wire stays there.
@@ -153,9 +159,14 @@ class Outcomes:
 
     def retire(self, queues: Sequence[PartitionQueue], reason: str) -> Tell:
         """End what waits for a topic that is no more; what is on the wire ends by its answer."""
-        tell: Tell = []
         for queue in queues:
             queue.is_retired = True
+        return self.refuse(queues, reason)
+
+    def refuse(self, queues: Sequence[PartitionQueue], reason: str) -> Tell:
+        """End what waits and cannot be sent; what is on the wire ends by its answer."""
+        tell: Tell = []
+        for queue in queues:
             tell += self._end_unsent(queue, reason)
         return tell
 
@@ -190,7 +201,8 @@ class Outcomes:
             error = RefusedError(message)
             self._counters.records_refused += batch.record_count
         error.__cause__ = batch.last_error
-        log_event(
+        line = partial(
+            log_event,
             logging.WARNING,
             "Gave a batch up",
             partition=batch.queue,
@@ -201,7 +213,7 @@ class Outcomes:
             error=None if batch.last_error is None else error_name(batch.last_error),
         )
         self._accumulator.release(batch)
-        return batch.result.settle(error=error)
+        return [line, *batch.result.settle(error=error)]
 
 
 def _too_late(batch: Batch) -> str:

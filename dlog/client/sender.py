@@ -7,7 +7,7 @@ Answers and errors come as callbacks. No coroutine and no task per batch.
 
 The decisions are in `dlog.client.queues` and `dlog.client.outcomes`, finding things out in
 `dlog.client.errands`. `lock` guards the accumulator where records are appended by other
-threads; it is held for moments, never over encoding or a write.
+threads; it is held for moments, never over encoding, a write or a log line.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from dlog.client.accumulator import Accumulator
 from dlog.client.cluster import Cluster
-from dlog.client.errands import AcksOf, Errands, Link
+from dlog.client.errands import AcksOf, Errands, Link, NeedsIt
 from dlog.client.futures import NO_OFFSET
 from dlog.client.log_lines import log_event
 from dlog.client.node import NodeClient
@@ -290,53 +290,62 @@ class Sender:
                 for topic, partitions in response.topics
                 for each in partitions
             }
+        outcomes: list[tuple[Batch, ProducedPartition | None, Exception | None]] = []
+        for batch in request.batches:
+            answer = answers.get((request.key_of(batch.queue), batch.queue.partition))
+            error = None
+            if response is not None and (answer is None or answer[1] != NONE):
+                error = _error_of(answer, request.node)
+                self._on_refusal(request, batch.queue, response, error)
+            outcomes.append((batch, answer, error))
         tell: Tell = []
+        now_s = self._loop.time()
         with self._lock:
             request.link.inflight_count -= 1
-            for batch in request.batches:
-                if response is None:
-                    # Nobody will say anything about it: take it that all is well.
-                    tell += self._outcomes.written(batch, NO_OFFSET, -1)
-                    continue
-                answer = answers.get((request.key_of(batch.queue), batch.queue.partition))
-                if answer is not None and answer[1] == NONE:
+            for batch, answer, error in outcomes:
+                if error is not None:
+                    tell += self._outcomes.failed(batch, error, now_s)
+                elif answer is not None:
                     tell += self._outcomes.written(batch, answer[2], answer[3])
                 else:
-                    tell += self._refused(request, batch, response, answer)
-            if response is not None:
-                self.errands.throttle(request.link, response.throttle_ms)
+                    # Nobody will say anything about it: take it that all is well.
+                    tell += self._outcomes.written(batch, NO_OFFSET, -1)
+        if response is not None:
+            self.errands.throttle(request.link, response.throttle_ms)
         self._tell(tell)
         self.wake()
 
-    def _refused(
+    def _on_refusal(
         self,
         request: _Request,
-        batch: Batch,
+        queue: PartitionQueue,
         response: produce_client.ProduceResponse,
-        answer: ProducedPartition | None,
-    ) -> Tell:
-        queue = batch.queue
-        error = _error_of(answer, request.node)
+        error: Exception,
+    ) -> None:
+        known = self._cluster.known_topic(queue.topic)
+        leader = response.leaders.get((request.key_of(queue), queue.partition))
+        if known is None or known.topic_id != queue.topic_id:
+            leader = None  # of a life that is over: its epochs say nothing of the present one
         self._cluster.on_error(
             queue.topic,
             queue.partition,
             request.link.node_id,
             error,
-            leader=response.leaders.get((request.key_of(queue), queue.partition)),
+            leader=leader,
             endpoints=response.endpoints,
         )
-        return self._outcomes.failed(batch, error, self._loop.time())
 
     def _on_error(self, request: _Request, error: Exception) -> None:
         """Take in that a request got no answer."""
+        for batch in request.batches:
+            self._cluster.on_error(
+                batch.queue.topic, batch.queue.partition, request.link.node_id, error
+            )
         now_s = self._loop.time()
         tell: Tell = []
         with self._lock:
             request.link.inflight_count -= 1
             for batch in request.batches:
-                self._cluster.on_error(
-                    batch.queue.topic, batch.queue.partition, request.link.node_id, error
-                )
                 tell += self._outcomes.failed(batch, error, now_s)
         self._tell(tell)
         self.wake()
@@ -354,10 +363,11 @@ class Sender:
             log_event(logging.WARNING, "Met a topic made anew", topic=view.name, id=view.topic_id)
         self._tell(tell)
 
-    def _on_refused(self, reason: str) -> None:
-        """End everything: it cannot be sent without what could not be found out."""
+    def _on_refused(self, reason: str, needs_it: NeedsIt) -> None:
+        """End what cannot be sent without what could not be found out."""
         with self._lock:
-            tell = self._outcomes.end_all(reason)
+            queues = [each for each in self._accumulator.active if needs_it(each)]
+            tell = self._outcomes.refuse(queues, reason)
         self._tell(tell)
 
 

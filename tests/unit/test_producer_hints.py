@@ -1,6 +1,8 @@
 """A producer and a leader that has moved: the refusal names the new one (KIP-951)."""
 
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from dlog.client.producer import Producer
 from dlog.errors import NotLeaderOrFollowerError
@@ -43,5 +45,36 @@ def test_the_leader_that_a_refusal_names_gets_the_batch_without_a_look_up() -> N
             assert asked == [1, 2]
             assert producer.cluster.counters.leader_hints == 1
             assert world.seen(ApiKey.METADATA) == before
+
+    check(work)
+
+
+def test_a_leader_of_a_life_that_is_over_is_not_followed() -> None:
+    """Its epoch is greater than any of the topic that was made anew: nobody would be believed."""
+
+    async def work(world: World) -> None:
+        refused: list[int] = []
+
+        def answer(header: RequestHeader, _frame: memoryview) -> bytes:
+            error, hint = 0, {}
+            if not refused:
+                refused.append(1)
+                view = producer.cluster.known_topic("t")
+                assert view is not None
+                producer.cluster._cache._topics["t"].view = replace(view, topic_id=UUID(int=5))
+                error, hint = NotLeaderOrFollowerError.code, {("t", 0): MOVED}
+            row = (0, error, -1 if error else 7, -1, -1, None)
+            return produce.encode_response(
+                header.api_version, header.correlation_id, [("t", [row])], 0, hint
+            )
+
+        peer = world.nodes.peers[1]
+        peer.raw[ApiKey.PRODUCE] = answer
+        peer.versions[ApiKey.PRODUCE] = (3, HINT_VERSION)
+        async with Producer(
+            [world.proxies[1].address], acks="leader", idempotent=False, policy=POLICY
+        ) as producer:
+            assert (await producer.write("t", b"v", partition=0)).offset == 7
+            assert producer.cluster.counters.leader_hints == 0
 
     check(work)
