@@ -7,6 +7,7 @@ consumers, which have many under way, use `leader_of`, `metadata`, `connection` 
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -66,7 +67,7 @@ class Cluster:
         self._silence = SilenceWatch(
             loop, self._cache, self._connections, self._lookup, self.counters
         )
-        self._connections.on_open = self._silence.begin
+        self._connections.on_opening = self._silence.on_opening
         self._ack_defaults: dict[tuple[str, UUID | None], str] = {}
 
     @property
@@ -158,19 +159,21 @@ class Cluster:
         )
 
     async def controller(self) -> NodeClient:
-        """Return the controller, or any node where none is known: nodes forward commands."""
+        """Return the controller, or any node where none is reached: nodes forward commands."""
         if self._cache.nodes_are_stale or self._cache.controller_id not in self._cache.nodes:
             await self._lookup.share()
         view = self._cache.nodes.get(self._cache.controller_id)
-        return await (self.any_node() if view is None else self._connections.get(view.address))
+        if view is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.policy.patience_s):
+                    return await self._connections.get(view.address)
+        return await self.any_node()
 
     async def node(self, node_id: int) -> NodeClient:
-        """Return the node with this id; raise BrokerNotAvailableError when nobody knows it.
-
-        While another node is in doubt, an open connection is good enough.
-        """
+        """Return the node with this id; raise BrokerNotAvailableError when nobody knows it."""
         view = self._cache.nodes.get(node_id)
         if view is None or self._cache.nodes_are_stale:
+            # While another node is in doubt, an open connection is good enough.
             connected = None if view is None else self._connections.open_to(view.address)
             if connected is not None:
                 return connected
@@ -181,10 +184,7 @@ class Cluster:
         return await self._connections.get(view.address)
 
     async def connection(self, node_id: int) -> NodeClient:
-        """Return the one connection to a node, opened when need be: `node` by another name.
-
-        Raises BrokerNotAvailableError, or why no connection can be made.
-        """
+        """Return the one connection to a node, opened when need be: `node` by another name."""
         return await self.node(node_id)
 
     async def leader(self, topic: str, partition: int) -> NodeClient:

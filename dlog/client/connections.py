@@ -6,12 +6,12 @@ let go at once; addresses that failed last are `suspects` until one works again.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from dlog.client.counters import ClientCounters
 from dlog.client.log_lines import error_name, log_event
 from dlog.client.node import NodeClient, open_node
-from dlog.errors import DlogError, TransportError
+from dlog.errors import ConnectFailedError, DisconnectedError, DlogError, TransportError
 from dlog.transport import Address, ConnectionOptions
 
 
@@ -38,11 +38,12 @@ class Connections:
     ) -> None:
         self.options = options
         self.suspects: dict[Address, str] = {}  # why the last attempt failed
-        self.on_open: Callable[[], None] = _nothing
+        self.on_opening: Callable[[Address], None] = _nothing
         self._loop = loop
         self._counters = counters
         self._nodes: dict[Address, NodeClient] = {}
         self._opening: dict[Address, asyncio.Task[NodeClient]] = {}
+        self._given_up: dict[Address, DlogError] = {}  # attempts to connect, until they end
         self._dropped: list[NodeClient] = []
         self._closed = False
 
@@ -55,6 +56,11 @@ class Connections:
         """Return the open connection to `address`, if there is one."""
         node = self._nodes.get(address)
         return node if node is not None and node.is_open else None
+
+    @property
+    def opening(self) -> Mapping[Address, object]:
+        """The attempts to connect that are under way."""
+        return self._opening
 
     def connected(self) -> list[NodeClient]:
         """Return the nodes with an open connection, those with the least to do first."""
@@ -76,6 +82,7 @@ class Connections:
             opening = self._loop.create_task(self._open(address))
             opening.add_done_callback(_look_at)
             self._opening[address] = opening
+            self.on_opening(address)
         try:
             # Others may wait for it, too: who leaves does not stop it.
             return await asyncio.shield(opening)
@@ -93,16 +100,25 @@ class Connections:
         try:
             node = await open_node(self._loop, address, self.options, self._counters.transport)
         except DlogError as error:
-            self._counters.connections_failed += 1
-            self.suspect(address, error)
+            self._on_failure(address, error)
             raise
+        except asyncio.CancelledError:
+            reason = self._given_up.get(address)
+            if reason is None:
+                raise
+            self._on_failure(address, reason)
+            raise reason from None
         finally:
             del self._opening[address]
+            self._given_up.pop(address, None)
         self._counters.connections_opened += 1
         self._nodes[address] = node
         self.suspects.pop(address, None)
-        self.on_open()
         return node
+
+    def _on_failure(self, address: Address, error: DlogError) -> None:
+        self._counters.connections_failed += 1
+        self.suspect(address, error)
 
     def suspect(self, address: Address, error: Exception) -> None:
         """Ask others before this address, until it works again."""
@@ -117,6 +133,15 @@ class Connections:
         node = self._nodes.pop(address, None)
         if node is not None:
             self._let_go(node, error)
+
+    def give_up(self, address: Address, reason: str) -> None:
+        """Drop the connection to `address`, or the attempt to open it: who waits gets an error."""
+        opening = self._opening.get(address)
+        if opening is None:
+            self.drop(address, DisconnectedError(f"{address} {reason}"))
+        else:
+            self._given_up[address] = ConnectFailedError(f"cannot connect: {address} {reason}")
+            opening.cancel()
 
     def drop_broken(self) -> None:
         """Let connections go that are not open any more."""
@@ -162,7 +187,7 @@ class Connections:
             await node.connection.wait_closed()
 
 
-def _nothing() -> None:
+def _nothing(_: Address) -> None:
     """Stand in for a callback that nobody has set."""
 
 

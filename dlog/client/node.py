@@ -215,10 +215,11 @@ async def open_node(
     counters: TransportCounters | None = None,
 ) -> NodeClient:
     """Connect and negotiate; raise a TransportError, a WireError or a ProtocolError."""
+    deadline = loop.time() + options.connect_timeout_s
     node = NodeClient(await connect(loop, address, options, counters))
     negotiated = False
     try:
-        await node.negotiate(options.connect_timeout_s)
+        await node.negotiate(max(0.0, deadline - loop.time()))
         negotiated = True
     finally:
         if not negotiated:

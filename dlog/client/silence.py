@@ -1,21 +1,19 @@
 """Leaders that fall silent: while a request waits for one, others are asked who leads by now.
 
-A process that is stopped, or a host that vanished, closes no connection, and a request may take
-long for good reasons. So silence alone changes nothing; but when the cluster has given a partition
-of that node to another one, the connection is dropped, and what waits on it is tried again there.
-Called by `dlog.client.cluster`.
+A process that is stopped, or a host that vanished, closes no connection and refuses none, and a
+request may take long for good reasons. So silence alone changes nothing; but when the cluster has
+given a partition of that node to another one, the connection is dropped, or no longer opened, and
+what waits for it is tried again there. Called by `dlog.client.cluster`.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from dlog.client.connections import Connections
 from dlog.client.counters import ClientCounters
 from dlog.client.lookup import Lookup
 from dlog.client.metadata_cache import MetadataCache
-from dlog.client.node import NodeClient
 from dlog.errors import DisconnectedError, DlogError
-from dlog.pipeline import Request
 from dlog.transport import Address
 
 PATIENCES = 2
@@ -26,12 +24,15 @@ _Epochs = Mapping[tuple[str, int], int]
 
 
 class _Held:
-    """A connection whose first request in flight has been the same for a while."""
+    """A connection whose first request in flight has been the same for a while; or none yet."""
 
-    __slots__ = ("ask_at_s", "led", "request", "since_s")
+    __slots__ = ("ask_at_s", "expected_s", "led", "since_s", "what")
 
-    def __init__(self, request: Request, now_s: float) -> None:
-        self.request = request
+    def __init__(self, what: object, expected_s: float, now_s: float) -> None:
+        self.what = what
+        """The request, or the attempt to connect."""
+        self.expected_s = expected_s
+        """It may take so long for good reasons."""
         self.since_s = now_s
         self.led: _Epochs | None = None
         """Leader epochs of what the node led when it was met again."""
@@ -59,8 +60,14 @@ class SilenceWatch:
         self._asking: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    def begin(self) -> None:
-        """Watch as long as a connection is open. Idempotent."""
+    def on_opening(self, address: Address) -> None:
+        """Watch, from the beginning of an attempt to connect until no connection is open."""
+        held = _Held(self._connections.opening[address], 0.0, self._loop.time())
+        held.led = self._led_at(address)
+        self._held[address] = held
+        self._begin()
+
+    def _begin(self) -> None:
         if self._timer is None and not self._is_closed:
             self._timer = self._loop.call_later(self._lookup.policy.patience_s, self._check)
 
@@ -74,67 +81,69 @@ class SilenceWatch:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
 
+    def _waited_for(self) -> Iterator[tuple[Address, object, float]]:
+        """What each node has to do first: answers come in order. And how long that may take."""
+        for node in self._connections.connected():
+            request = node.connection.first_inflight
+            if request is not None:
+                # A fetch may wait for data that long.
+                usual_s = node.connection.options.request_timeout_s
+                yield node.address, request, max(0.0, request.patience_s - usual_s)
+        for address, attempt in self._connections.opening.items():
+            yield address, attempt, 0.0
+
     def _check(self) -> None:
-        """Look at the first request in flight of each connection: answers come in order."""
+        """Look for what has been waited for since long."""
         self._timer = None
         now_s = self._loop.time()
-        nodes = self._connections.connected()
         held: dict[Address, _Held] = {}
-        for node in nodes:
-            request = node.connection.first_inflight
-            if request is None:
-                continue
-            before = self._held.get(node.address)
-            if before is None or before.request is not request:
-                before = _Held(request, now_s)
+        for address, what, expected_s in self._waited_for():
+            before = self._held.get(address)
+            if before is None or before.what is not what:
+                before = _Held(what, expected_s, now_s)
             elif before.led is None:
-                before.led = self._led_at(node.address)
-            held[node.address] = before
+                before.led = self._led_at(address)
+            held[address] = before
         self._held = held
-        silent = [node for node in nodes if self._is_silent(node, now_s)]
-        due = [node for node in silent if self._held[node.address].ask_at_s <= now_s]
-        if due and (self._asking is None or self._asking.done()):
+        patience_s = PATIENCES * self._lookup.policy.patience_s
+        silent = {
+            address: each
+            for address, each in held.items()
+            if now_s - each.since_s >= each.expected_s + patience_s
+        }
+        is_due = any(each.ask_at_s <= now_s for each in silent.values())
+        if is_due and (self._asking is None or self._asking.done()):
             self._asking = self._loop.create_task(self._ask(silent, now_s))
-        if nodes:
-            self.begin()
-
-    def _is_silent(self, node: NodeClient, now_s: float) -> bool:
-        held = self._held.get(node.address)
-        if held is None:
-            return False
-        # A fetch may wait for data that long.
-        expected_s = max(0.0, held.request.patience_s - node.connection.options.request_timeout_s)
-        return now_s - held.since_s >= expected_s + PATIENCES * self._lookup.policy.patience_s
+        if self._connections.opening or self._connections.connected():
+            self._begin()
 
     def _led_at(self, address: Address) -> _Epochs:
         """Return the epochs of the partitions that the node at an address leads."""
         ids = [each.node_id for each in self._cache.nodes.values() if each.address == address]
         return self._cache.led_by(ids[0]) if ids else {}
 
-    async def _ask(self, silent: list[NodeClient], now_s: float) -> None:
-        """Ask who leads what the silent ones led, and drop those that were deposed."""
-        topics = {topic for node in silent for topic, _ in self._held[node.address].led or ()}
-        for node in silent:
-            held = self._held[node.address]
+    async def _ask(self, silent: Mapping[Address, _Held], now_s: float) -> None:
+        """Ask who leads what the silent ones led, and give those up that were deposed."""
+        topics = {topic for held in silent.values() for topic, _ in held.led or ()}
+        for address, held in silent.items():
             # The longer it lasts, the less is it news.
             wait_s = min(ASKED_AFTER_MAX_S, (now_s - held.since_s) / 4)
             held.ask_at_s = now_s + wait_s
-            self._connections.suspect(node.address, DisconnectedError("silent"))
+            self._connections.suspect(address, DisconnectedError("silent"))
         if not topics:
             return
         try:
             await self._lookup.share(sorted(topics))
         except DlogError:
             return  # logged where it happened
-        for node in silent:
-            held_now = self._held.get(node.address)
-            first = node.connection.first_inflight
-            if held_now is None or held_now.request is not first:
-                self._connections.trust(node.address)  # it has answered meanwhile
-            elif self._is_deposed(node.address, held_now.led or {}):
+        present = {address: what for address, what, _ in self._waited_for()}
+        for address, held in silent.items():
+            if present.get(address) is not held.what:
+                if self._connections.open_to(address) is not None:
+                    self._connections.trust(address)  # it has answered meanwhile
+            elif self._is_deposed(address, held.led or {}):
                 self._counters.silences += 1
-                reason = DisconnectedError(f"{node.address} is silent, and others lead by now")
-                self._connections.drop(node.address, reason)
+                self._connections.give_up(address, "is silent, and others lead by now")
 
     def _is_deposed(self, address: Address, led: _Epochs) -> bool:
         """Return whether somebody else leads a partition by now, in a later epoch."""

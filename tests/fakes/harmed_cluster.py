@@ -80,16 +80,17 @@ def check(work: Work, *, policy: dict[str, Any] | None = None, **options: Any) -
     asyncio.run(main())
 
 
-async def serve(world: World, topic: str = "t", partition: int = 0) -> int:
+async def serve(
+    world: World, topic: str = "t", partition: int = 0, cluster: Cluster | None = None
+) -> int:
     """Call the leader of a partition; return the node that answered."""
 
     async def operation(node: NodeClient) -> int:
         await node.call(ApiKey.API_VERSIONS, ask_versions)
         return next(n for n, proxy in world.proxies.items() if proxy.address == node.address)
 
-    return await world.cluster.run(
-        lambda: world.cluster.leader(topic, partition), operation, topic=topic
-    )
+    client = cluster or world.cluster
+    return await client.run(lambda: client.leader(topic, partition), operation, topic=topic)
 
 
 def ask_versions(module: Any) -> Any:

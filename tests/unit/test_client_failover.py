@@ -19,7 +19,7 @@ from dlog.errors import (
 from dlog.transport import Address
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import RequestHeader
-from tests.fakes.harmed_cluster import POLICY, World, ask_versions, check, serve
+from tests.fakes.harmed_cluster import OPTIONS, POLICY, World, ask_versions, check, serve
 from tests.fakes.peer import HangUpError
 from tests.fakes.proxy import Direction, Proxy
 
@@ -259,3 +259,24 @@ def test_every_retry_and_the_end_are_told(caplog: pytest.LogCaptureFixture) -> N
         assert counters.as_dict()["requests_sent"] > 0
 
     check(work)
+
+
+def test_the_first_answer_has_what_is_left_of_the_time_to_connect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+    negotiate = NodeClient.negotiate
+
+    async def note(self: NodeClient, timeout_s: float | None = None) -> None:
+        given.append(timeout_s or 0.0)
+        await negotiate(self, timeout_s)
+
+    async def authenticate(_: object) -> None:
+        await asyncio.sleep(0.1)
+
+    async def work(world: World) -> None:
+        monkeypatch.setattr(NodeClient, "negotiate", note)
+        await world.cluster.metadata("t")
+        assert 0 < given[0] <= OPTIONS.connect_timeout_s - 0.1
+
+    check(work, authenticate=authenticate)

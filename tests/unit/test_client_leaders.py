@@ -215,6 +215,9 @@ def test_a_node_that_lags_does_not_bring_an_old_leader_back() -> None:
 
 # Silent leaders
 
+ENDLESS = {"lookup_timeout_s": 1000.0, "deadline_s": 1000.0}
+"""No time-out has a part in it: with these they would take the whole test."""
+
 
 def test_a_silent_leader_is_given_up_when_another_one_leads() -> None:
     async def work(world: World) -> None:
@@ -230,9 +233,47 @@ def test_a_silent_leader_is_given_up_when_another_one_leads() -> None:
         assert await waiting == 2
         assert cluster.counters.silences == 1
 
-    # No time-out has a part in it: with these they would take the whole test.
-    endless = {"lookup_timeout_s": 1000.0, "deadline_s": 1000.0}
-    check(work, policy=endless, request_timeout_s=1000.0)
+    check(work, policy=ENDLESS, request_timeout_s=1000.0)
+
+
+@pytest.mark.parametrize("is_looked_up_by_others", [False, True])
+def test_a_host_that_vanished_is_not_waited_for_when_another_one_leads(
+    is_looked_up_by_others: bool,
+) -> None:
+    """Nothing is connected to it, and it does not refuse either."""
+
+    async def work(world: World) -> None:
+        cluster = world.client(world.proxies[2].address, policy=ENDLESS, connect_timeout_s=1000.0)
+        try:
+            await cluster.metadata("t")
+            world.proxies[1].swallow()
+            waiting = [asyncio.create_task(serve(world, cluster=cluster)) for _ in range(2)]
+            await asyncio.sleep(0 if is_looked_up_by_others else 0.2)
+            assert not any(each.done() for each in waiting)
+            assert cluster.counters.silences == 0
+            world.nodes.leaders, world.nodes.leader_epoch = [2, 2], 10
+            if is_looked_up_by_others:
+                await cluster.metadata("t", refresh=True)
+            assert await asyncio.gather(*waiting) == [2, 2]
+            counters = cluster.counters
+            assert (counters.silences, counters.connections_failed) == (1, 1)
+        finally:
+            await cluster.close()
+
+    check(work)
+
+
+def test_a_controller_that_does_not_connect_is_not_waited_for() -> None:
+    async def work(world: World) -> None:
+        cluster = world.client(world.proxies[2].address, policy=ENDLESS, connect_timeout_s=1000.0)
+        try:
+            await cluster.metadata("t")
+            world.proxies[1].swallow()
+            assert (await cluster.controller()).address == world.proxies[2].address
+        finally:
+            await cluster.close()
+
+    check(work)
 
 
 def test_a_slow_leader_is_waited_for() -> None:
