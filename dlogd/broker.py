@@ -215,7 +215,6 @@ class Broker:
             node_id=self.node_id,
             loop=self._loop,
             clock=self._clock,
-            engine=self._engine,
             lease=clustering.lease if clustering is not None else ENDLESS,
         )
         replicas = ReplicaManager(logs, self.config, place)

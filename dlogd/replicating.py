@@ -81,7 +81,7 @@ class Replicating:
                 rng=rng,
                 tasks=tasks,
                 memory=LinkMemory(),
-                cutter=Cutter(engine, clock),
+                cutter=Cutter(clock),
                 counters=self.counters,
                 limiter=self._limiter,
                 address=clustering.address_of,

@@ -14,6 +14,7 @@ from dlogd.config.schema import Config
 from dlogd.metadata.archive import holds_metadata
 from dlogd.metadata.raft.log import NAME as RAFT_LOG
 from dlogd.server.context import LogDir
+from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.buffers import BufferPool
 from dlogd.storage.engine import Engine
 from dlogd.storage.files import Directory
@@ -21,7 +22,6 @@ from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.log_state import LogServices
 from dlogd.storage.manager import LogManager
 from dlogd.storage.open_segments import OpenSegments
-from dlogd.storage.tail import AppendMemory
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import Telemetry
 
@@ -37,6 +37,7 @@ def storage_settings(config: Config) -> StorageSettings:
         direct_required=config.direct_io is DirectIo.ON,
         scrub_interval_ms=config.scrub.interval_ms,
         scrub_rate=config.scrub.rate,
+        disk_timeout_ms=config.disk.timeout_ms,
     )
 
 

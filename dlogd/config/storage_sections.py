@@ -153,6 +153,7 @@ class AppendConfig:
         keys.BYTES,
         "48MiB",
         "Memory for the tails of all active segments; producers wait when all of it is unflushed. "
+        "Each of several data directories has an equal share of what is not flushed. "
         "Flushed tails stay in it as a cache for consumers.",
         low=1 * MIB,
     )
@@ -220,7 +221,7 @@ class StrayConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskConfig:
-    """Care for the space of disks."""
+    """Care for disks: their space, and whether they answer."""
 
     reserve_bytes: DiskReserve = key(
         "disk.reserve.bytes",
@@ -228,6 +229,16 @@ class DiskConfig:
         "auto",
         "Appends are refused while a disk has less than this free; reads and deletions go on. "
         "`auto`: 1GiB or 5 % of the disk, whichever is smaller.",
+        reloadable=True,
+    )
+    timeout_ms: int = key(
+        "disk.timeout",
+        keys.DURATION,
+        "30s",
+        "A data directory whose disk leaves a read or a write unanswered for so long goes offline "
+        "as one that fails does. Time in which the host sleeps does not count.",
+        low=5_000,
+        high=600_000,
         reloadable=True,
     )
 

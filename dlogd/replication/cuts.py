@@ -13,7 +13,6 @@ from dlog.types import LeaderEpoch, Offset
 from dlogd.clock import Clock
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import load_producers
-from dlogd.storage.engine import Engine
 from dlogd.storage.log import PartitionLog
 
 log = logging.getLogger(__name__)
@@ -42,8 +41,7 @@ def divergence(plog: PartitionLog, leader_epoch: int, leader_end: int) -> Offset
 class Cutter:
     """Cuts the logs of followers of one node."""
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine = engine
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     async def truncate_to(self, partition: Partition, offset: Offset) -> None:
@@ -105,7 +103,7 @@ class Cutter:
         while True:
             partition.producers.clear()
             try:
-                await load_producers(self._engine, self._clock, plog, partition.producers)
+                await load_producers(self._clock, plog, partition.producers)
                 break
             except OSError as error:
                 # Who does not know the producers must not lead: it would take batches twice.

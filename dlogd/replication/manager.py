@@ -35,7 +35,6 @@ from dlogd.replication.reconcile import Key, given_up, has_place, mine, others_h
 from dlogd.replication.roles import Roles
 from dlogd.replication.snapshotting import Snapshotting
 from dlogd.replication.topic_settings import log_config_of, settings_of
-from dlogd.storage.engine import Engine
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.manager import LogManager
@@ -55,7 +54,6 @@ class Placement:
     node_id: NodeId
     loop: asyncio.AbstractEventLoop
     clock: Clock
-    engine: Engine
     lease: Lease = ENDLESS
 
 
@@ -83,7 +81,7 @@ class ReplicaManager:
         self._wake = asyncio.Event()
         self._reconciled: list[asyncio.Future[None]] = []
         self._stopping = False
-        self._snapshotting = Snapshotting(self.by_id, placement.clock, placement.engine)
+        self._snapshotting = Snapshotting(self.by_id, placement.clock)
         self.on_closed: Callable[[Key], None] = _ignore
         """Called when a replica is closed for ever."""
         self.roles = Roles(self.by_id, placement.node_id, placement.lease, placement.clock)
@@ -319,7 +317,7 @@ class ReplicaManager:
                 expiry_ms=self._config.producer_id.expiry_ms,
                 producers_max=self._config.producer_id.per_partition_max,
             )
-            is_current = await load_producers(place.engine, place.clock, plog, producers)
+            is_current = await load_producers(place.clock, plog, producers)
         except (WireError, OSError) as error:
             first_time = key not in self._failed
             self._offline_counted = -1

@@ -10,7 +10,6 @@ from dlog.types import Offset
 from dlogd.clock import Clock
 from dlogd.replication.producers import CorruptSnapshotError, ProducerStates
 from dlogd.storage.checkpoint import MalformedFileError, load_file, remove_file, replace_file
-from dlogd.storage.engine import Engine
 from dlogd.storage.log import PartitionLog
 
 log = logging.getLogger(__name__)
@@ -50,15 +49,13 @@ def _load(plog: PartitionLog, producers: ProducerStates, log_end_offset: int) ->
     return end_offset
 
 
-async def load_producers(
-    engine: Engine, clock: Clock, plog: PartitionLog, producers: ProducerStates
-) -> bool:
+async def load_producers(clock: Clock, plog: PartitionLog, producers: ProducerStates) -> bool:
     """Bring `producers` to the state after the last batch of the log. Raises OSError.
 
     Returns whether the snapshot had all of it.
     """
     log_end_offset = plog.log_end_offset
-    found = await engine.run(lambda: _load(plog, producers, log_end_offset))
+    found = await plog.services.engine.run(lambda: _load(plog, producers, log_end_offset))
     now_ms = clock.timestamp_ms()
     # Nobody could write while the node was down, and its clock may have been set since.
     producers.count_from(now_ms)
@@ -75,9 +72,9 @@ async def load_producers(
     return found == log_end_offset or log_end_offset == 0
 
 
-async def save_producers(engine: Engine, plog: PartitionLog, producers: ProducerStates) -> None:
+async def save_producers(plog: PartitionLog, producers: ProducerStates) -> None:
     """Write a snapshot of the state as it is now. Raises OSError or WireError."""
     directory = plog.directory
     data = producers.encode(plog.log_end_offset, _owner(plog))
     await plog.flush()
-    await engine.run(lambda: replace_file(directory, SNAPSHOT, data))
+    await plog.services.engine.run(lambda: replace_file(directory, SNAPSHOT, data))

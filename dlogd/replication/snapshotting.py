@@ -12,7 +12,6 @@ from dlog.types import TopicId
 from dlogd.clock import Clock
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import save_producers
-from dlogd.storage.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +26,9 @@ CLOCK_SET_MS = 1_000
 class Snapshotting:
     """Writes snapshots of the partitions of one node."""
 
-    def __init__(
-        self, partitions: Mapping[tuple[TopicId, int], Partition], clock: Clock, engine: Engine
-    ) -> None:
+    def __init__(self, partitions: Mapping[tuple[TopicId, int], Partition], clock: Clock) -> None:
         self._partitions = partitions
         self._clock = clock
-        self._engine = engine
 
     async def run(self) -> None:
         """Write what is due, for ever."""
@@ -72,7 +68,7 @@ class Snapshotting:
     async def _save(self, partition: Partition) -> None:
         taken_bytes, partition.unsnapshotted_bytes = partition.unsnapshotted_bytes, 0
         try:
-            await save_producers(self._engine, partition.log, partition.producers)
+            await save_producers(partition.log, partition.producers)
         except (WireError, OSError) as error:
             if isinstance(error, WireError):
                 partition.unsnapshotted_bytes += taken_bytes  # not now: the log waits for space

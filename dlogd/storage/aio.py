@@ -19,7 +19,13 @@ from dlogd.storage.engine import ReadDone, WriteDone
 from dlogd.storage.files import File
 from dlogd.storage.linux_aio import IOVECS_MAX, PREAD, PWRITE, PWRITEV, AioContext, address_of
 from dlogd.storage.reads import READ_MEMORY_BYTES, PooledRead, ReadPool
-from dlogd.storage.threads import ThreadEngine, check_alignment, short_write_error
+from dlogd.storage.threads import (
+    DIRECTORY_WORK_THREADS,
+    WORK_THREADS,
+    ThreadEngine,
+    check_alignment,
+    short_write_error,
+)
 
 T = TypeVar("T")
 
@@ -93,6 +99,10 @@ class _Read:
         self._read = read
         self._repeat = repeat
 
+    @property
+    def file(self) -> File:
+        return self._read.file
+
     def prepare(self, context: AioContext, index: int, slot: int) -> None:
         read = self._read
         context.prepare(
@@ -126,6 +136,8 @@ class AioEngine:
         *,
         read_memory_bytes: int = READ_MEMORY_BYTES,
         events: int = EVENTS_MAX,
+        work_threads: int = WORK_THREADS,
+        reads: ReadPool | None = None,
     ) -> None:
         self._loop = loop
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -142,8 +154,9 @@ class AioEngine:
         self._deferred: deque[Callable[[], None]] = deque()
         self._scheduled = False
         self._writing = 0
-        self._reads = ReadPool(read_memory_bytes, loop.call_soon, loop.time)
-        self._threads = ThreadEngine(loop, reads=self._reads)
+        self._reads = reads or ReadPool(read_memory_bytes, loop.call_soon, loop.time)
+        self._threads = ThreadEngine(loop, reads=self._reads, work_threads=work_threads)
+        self._directories: dict[str, AioEngine | ThreadEngine] = {}
         self.submits_total = 0
         loop.add_reader(self._eventfd, self._on_completions)
 
@@ -190,9 +203,14 @@ class AioEngine:
 
     def read(self, file: File, position: int, length: int, done: ReadDone) -> None:
         """Read up to `length` bytes into pooled memory."""
-        self._reads.start(file, position, length, done, self._submit_read)
+        self._reads.start(file, position, length, done, self.submit_read)
 
-    def _submit_read(self, read: PooledRead) -> None:
+    def submit_read(self, read: PooledRead) -> None:
+        """Carry out a read that has its memory."""
+        for path, engine in self._directories.items():
+            if read.file.path.startswith(path):
+                engine.submit_read(read)
+                return
         if not read.file.direct:
             self._threads.submit_read(read)
             return
@@ -206,15 +224,45 @@ class AioEngine:
         and completions pull this process there too. A loop that is always busy then keeps them from
         running for up to a tick of the scheduler (4 ms), three times for each write.
         """
-        if self._writing:
+        if self._is_writing:
             os.sched_yield()
+
+    @property
+    def _is_writing(self) -> bool:
+        if self._writing:
+            return True
+        engines = self._directories.values()
+        return any(isinstance(each, AioEngine) and each._is_writing for each in engines)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run blocking `work` in a thread; re-raise what it raises."""
         return await self._threads.run(work)
 
+    def for_directory(self, path: str) -> "AioEngine | ThreadEngine":
+        """Return an engine for the files below `path`; of threads when there is no context left."""
+        engine: AioEngine | ThreadEngine
+        try:
+            engine = AioEngine(
+                self._loop,
+                events=self._events,
+                work_threads=DIRECTORY_WORK_THREADS,
+                reads=self._reads,
+            )
+        except OSError as error:
+            log.warning("No Linux AIO for a directory path=%s error=%s", path, error.strerror)
+            engine = self._threads.for_directory(path)
+        self._directories[path.rstrip("/") + "/"] = engine
+        return engine
+
+    def in_flight(self) -> list[tuple[object, str]]:
+        """Return the reads and writes that the kernel or a thread has been given."""
+        operations = [each for each in self._operations if each is not None]
+        return [(each, each.file.path) for each in operations] + self._threads.in_flight()
+
     def close(self) -> None:
         """Release the context and the threads; nothing may be in flight."""
+        for engine in self._directories.values():
+            engine.close()
         self._loop.remove_reader(self._eventfd)
         self._context.close()
         os.close(self._eventfd)

@@ -52,6 +52,11 @@ class Chunk:
         self.stamp = 0
         self.on_evict: Callable[[Chunk], None] | None = None
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether it is neither free nor cached."""
+        return self.state == _TAKEN
+
     def __repr__(self) -> str:
         return f"Chunk({self.number}, {self.size} bytes)"
 
@@ -128,6 +133,7 @@ class BufferPool:
         # Split slabs without a taken chunk and with a cached one: a LARGE can be made of them.
         self._evictable_slabs: OrderedDict[int, _Slab] = OrderedDict()
         self._stamp = 0
+        self.call_soon = call_soon
         self._line = WaitingLine(self._available, call_soon)
         self._taken_bytes = 0
         self._cached_bytes = 0

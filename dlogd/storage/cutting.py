@@ -88,6 +88,9 @@ class Cutter:
     async def _with_frozen_flushes(self, work: Coroutine[Any, Any, None]) -> None:
         state = self._state
         await self._flusher.freeze()
+        if self._flusher.in_flight and state.failed is not None:
+            work.close()
+            raise state.failed.with_traceback(None)
         try:
             await work
         except (OSError, WireError) as error:

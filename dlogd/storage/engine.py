@@ -1,7 +1,8 @@
 """The asynchronous half of disk I/O: the protocol that the log drives.
 
 Implemented by `dlogd.storage.aio` (Linux AIO, completion by eventfd in the event loop), by
-`dlogd.storage.threads` (a thread pool) and, in tests, by a simulated disk. One engine per process.
+`dlogd.storage.threads` (a thread pool) and, in tests, by a simulated disk. One engine per process,
+with one below it for each data directory when there are several.
 Everything is called on, and calls back on, the event loop's thread.
 """
 
@@ -85,6 +86,18 @@ class Engine(Protocol):
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run blocking `work` where it does not hold up the loop; re-raise what it raises."""
+
+    def for_directory(self, path: str) -> "Engine":
+        """Return an engine for the files below `path`, with threads and operations of its own.
+
+        A disk that hangs can use up those, and none of the others. Memory for reads is shared;
+        reads that this engine is given go there, too. It is closed with this one.
+        """
+
+    def in_flight(self) -> Sequence[tuple[object, str]]:
+        """Return the reads and writes that the system has been given and has not answered, each
+        with the path of its file. Not for hot paths.
+        """
 
     def close(self) -> None:
         """Release threads, contexts and memory; nothing may be in flight."""

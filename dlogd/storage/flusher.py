@@ -47,6 +47,7 @@ class Flusher:
         "_end",
         "_engine",
         "_frozen",
+        "_given_up",
         "_memory",
         "_metrics",
         "_offset",
@@ -84,6 +85,7 @@ class Flusher:
         self.busy = False
         self.in_flight = False
         self._frozen = False
+        self._given_up = False
         self._quiet: asyncio.Future[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._block: memoryview | None = None
@@ -283,13 +285,28 @@ class Flusher:
 
     # -- stopping
 
+    def give_memory_back(self) -> None:
+        """Drop all tails, but for what is in flight: the disk may look at that at any time."""
+        written = self.pending[0] if self.in_flight else None
+        for segment in self._state.segments:
+            if segment is written:
+                segment.tail.forget_from(self._end)
+            else:
+                segment.tail.forget_all()
+
     async def freeze(self) -> None:
-        """Start no write until `thaw`; return when none is in flight."""
+        """Start no write until `thaw`; return when none is in flight, or it has been given up."""
         self._frozen = True
-        while self.in_flight:
+        while self.in_flight and not self._given_up:
             if self._quiet is None:
                 self._quiet = self._state.services.loop.create_future()
             await asyncio.shield(self._quiet)
+
+    def give_up(self) -> None:
+        """Let nobody wait for what is in flight: it may never end, and the log has failed."""
+        self._given_up = True
+        if self._quiet is not None and not self._quiet.done():
+            self._quiet.set_result(None)
 
     def thaw(self) -> None:
         """Write again."""

@@ -6,24 +6,26 @@ instead of a thousand. Owner: the event loop's thread; used by `dlogd.storage.ma
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-from dlogd.storage.engine import Engine
 from dlogd.tasks import Tasks
+
+Run = Callable[[Callable[[], None]], Awaitable[None]]
 
 GROUP_MAX = 256
 """Names of one run, so that a run stays short."""
 
 
 class GroupedWork:
-    """Runs `work` by the engine, one group at a time. Bounded by its callers, who wait."""
+    """Runs blocking `work` by `run`, one group at a time. Bounded by its callers, who wait."""
 
     def __init__(
-        self, name: str, tasks: Tasks, engine: Engine, work: Callable[[list[str]], object]
+        self, name: str, tasks: Tasks, run: Run, work: Callable[[list[str]], None]
     ) -> None:
+        """`run` is that of an engine."""
         self._name = name
         self._tasks = tasks
-        self._engine = engine
+        self._blocking = run
         self._work = work
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
         self._running = False
@@ -51,7 +53,7 @@ class GroupedWork:
         items = [item for item, _ in group]
         failure: OSError | None = None
         try:
-            await self._engine.run(lambda: self._work(items))
+            await self._blocking(lambda: self._work(items))
         except OSError as error:
             failure = error
         except asyncio.CancelledError:

@@ -17,7 +17,8 @@ from dlogd.config.units import DiskReserve
 from dlogd.storage import replaced
 from dlogd.storage.checkpoint import Life
 from dlogd.storage.directories import DataDirectory, LogKey
-from dlogd.storage.files import DiskUsage
+from dlogd.storage.disk_engine import DiskEngine
+from dlogd.storage.files import Directory, DiskUsage
 from dlogd.storage.grouping import GroupedWork
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_state import LogServices
@@ -42,6 +43,30 @@ class StorageSettings:
     direct_required: bool = False
     scrub_interval_ms: int = 7 * 86_400_000  # -1: never
     scrub_rate: int = 10 << 20  # bytes per second of each directory
+    disk_timeout_ms: int = 30_000
+
+
+def make_homes(
+    roots: Sequence[Directory], settings: StorageSettings, services: LogServices, tasks: Tasks
+) -> "list[Home]":
+    """Return the data directories, each with threads and a share of the memory of its own.
+
+    So a disk that hangs takes nothing from the others.
+    """
+    engine = services.engine
+    return [
+        Home(
+            DataDirectory(root),
+            settings,
+            replace(
+                services,
+                memory=memory,
+                engine=engine if len(roots) == 1 else engine.for_directory(root.path),
+            ),
+            tasks,
+        )
+        for root, memory in zip(roots, services.memory.shares(len(roots)), strict=True)
+    ]
 
 
 class Home:
@@ -80,12 +105,13 @@ class Home:
         self.scrub_begun: Callable[[], tuple[int, int]] = lambda: (0, 0)
         """When the scrub's round began, ms since 1970, and what it has read."""
         self.space = DiskSpace(settings.reserve)
-        self.services = replace(services, spare=directory.spare)
+        self.disk = DiskEngine(services.engine, self.path)
+        self.services = replace(services, spare=directory.spare, engine=self.disk)
         self.creations = GroupedWork(
-            f"create logs {self.path}", tasks, services.engine, directory.make_log_directories
+            f"create logs {self.path}", tasks, self.disk.ask, directory.make_log_directories
         )
         self.deletions = GroupedWork(
-            f"delete logs {self.path}", tasks, services.engine, directory.mark_deleted
+            f"delete logs {self.path}", tasks, self.disk.ask, directory.mark_deleted
         )
         self._refusal: WireError | None = None
         self._growth_bytes = 0
@@ -109,12 +135,12 @@ class Home:
         if failed:
             made = self.directory.topics.directory(self.names[key])
             work = partial(replaced.note, made, self.life.node_epoch, failed)
-            await self.services.engine.run(work)
+            await self.disk.run(work)
 
     async def set_aside(self, key: LogKey) -> None:
         """Move a log that cannot be opened to `stray/`; raise OSError."""
         name = self.names[key]
-        await self.services.engine.run(partial(self.directory.set_aside, [name]))
+        await self.disk.run(partial(self.directory.set_aside, [name]))
         del self.names[key]
         self.forget_marks(name)
         log.warning("Set a damaged log aside path=%s name=%s", self.path, name)
@@ -123,6 +149,12 @@ class Home:
         """What an earlier log of this name had says nothing about the one that begins."""
         self.high_watermarks.pop(name, None)
         self.promised_offsets.pop(name, None)
+
+    def give_up(self) -> None:
+        """Let nobody wait any more for a disk that hangs, and has failed by that."""
+        for opened in self.logs.values():
+            opened.give_up()
+        self.disk.give_up()
 
     # -- space
 

@@ -190,10 +190,12 @@ class PartitionLog(LogState):
             if files:
                 await self.services.engine.run(partial(close_files, files))
 
+    def give_up(self) -> None:
+        """The disk hangs, and the log has failed by that: wait for nothing that is in flight."""
+        self._flusher.give_up()
+
     def give_memory_back(self) -> None:
-        if not self._flusher.in_flight:
-            for segment in self.segments:
-                segment.tail.forget_all()
+        self._flusher.give_memory_back()
 
     async def delete(self) -> None:
         """End the log without flushing; the caller removes the directory.

@@ -14,6 +14,7 @@ from typing import Any
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError, WireError
 from dlog.types import LeaderEpoch, Offset, PartitionId, TopicId, TopicPartition
 from dlogd.clock import Clock
+from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.damage import Damage
 from dlogd.storage.engine import Engine
 from dlogd.storage.epochs import EpochHistory
@@ -23,7 +24,6 @@ from dlogd.storage.log_config import LogConfig
 from dlogd.storage.open_segments import OpenSegments
 from dlogd.storage.segment import Segment, SegmentInfo
 from dlogd.storage.spare import Spare
-from dlogd.storage.tail import AppendMemory
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import StorageMetrics
 

@@ -24,10 +24,10 @@ from dlog.types import NodeId, Offset, TopicId, TopicPartition
 from dlogd.storage.absent import AbsentLogs
 from dlogd.storage.claiming import Claiming
 from dlogd.storage.closing import Closing
-from dlogd.storage.directories import DataDirectory, LogKey, log_name, note_weak
+from dlogd.storage.directories import LogKey, log_name, note_weak
 from dlogd.storage.errnos import is_disk_failure
 from dlogd.storage.files import Directory
-from dlogd.storage.homes import Home, StorageSettings
+from dlogd.storage.homes import Home, StorageSettings, make_homes
 from dlogd.storage.lives import Lives
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
@@ -65,7 +65,7 @@ class LogManager:
         self._services = services
         self._settings = settings
         self._tasks = Tasks()
-        self._homes = [Home(DataDirectory(root), settings, services, self._tasks) for root in roots]
+        self._homes = make_homes(roots, settings, services, self._tasks)
         self.lives = Lives(self._homes, services.engine, self.on_home_error)
         self._upkeep = Upkeep(self, services, self._tasks)
         self._claiming = Claiming(
@@ -175,7 +175,7 @@ class LogManager:
     ) -> PartitionLog:
         """Open the log that is or belongs in `home`; raise WireError or OSError."""
         name = home.names[key]
-        directory, was_weak = await self._services.engine.run(
+        directory, was_weak = await home.disk.run(
             partial(home.directory.open_log, name, durable=config.durable)
         )
         if was_weak:
@@ -208,7 +208,7 @@ class LogManager:
         if home is None or home.failure is not None:
             return
         try:
-            await self._services.engine.run(partial(note_weak, opened.directory))
+            await home.disk.run(partial(note_weak, opened.directory))
             home.weak[opened.key] = None
         except OSError as error:
             opened.fail(error)
@@ -332,7 +332,7 @@ class LogManager:
             if home.failure is not None:
                 return
             try:
-                await self._services.engine.run(partial(home.directory.remove_deleted, name))
+                await home.disk.run(partial(home.directory.remove_deleted, name))
             except OSError as error:
                 # What is left is tried again at the next start.
                 log.warning("Cannot remove a deleted log name=%s error=%s", name, error)

@@ -110,6 +110,6 @@ class Marks:
                 offsets[name] = offset_of(opened)
         if offsets == self._saved.get((home.path, kind)):
             return
-        await self._services.engine.run(partial(home.directory.save_offsets, kind, offsets))
+        await home.disk.ask(partial(home.directory.save_offsets, kind, offsets))
         self._saved[home.path, kind] = offsets
         known.update(offsets)

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlogd.storage import index, time_index
+from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.entries import EntryHeader, OpenedEntries
 from dlogd.storage.files import Directory, File
 from dlogd.storage.index import OffsetIndex
 from dlogd.storage.index_files import BadEntriesError, finish_entries, open_entries
-from dlogd.storage.tail import AppendMemory, Tail
+from dlogd.storage.tail import Tail
 from dlogd.storage.time_index import NO_TIMESTAMP, TimeIndex
 
 LOG, IDX, TDX = ".log", ".idx", ".tdx"

@@ -2,118 +2,23 @@
 
 A tail is a row of chunks from the pool, each covering a block-aligned range of the file. What is
 not flushed yet is always in memory; what is flushed stays readable until the pool wants the chunk
-back. `AppendMemory` is what all tails of a node share. No I/O; owner: the event loop's thread.
+back. No I/O; owner: the event loop's thread.
 """
 
 import struct
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable
 
 from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES
-from dlogd.storage.buffers import LARGE, SMALL, BufferPool, Chunk
+from dlogd.storage.append_memory import AppendMemory
+from dlogd.storage.buffers import Chunk
 from dlogd.storage.engine import ALIGNMENT
-
-BLOCK_POOL_BYTES = 32 << 20
-"""Address space for last blocks in flight; resident are only as many as ever were at once."""
 
 _BLOCK_MASK = ~(ALIGNMENT - 1)
 _ZEROS = memoryview(bytes(ALIGNMENT))
 # Base offset, length and leader epoch: the first 16 bytes of a batch.
 _HEAD = struct.Struct(">qii")
 _pack_head = _HEAD.pack_into
-_CLEAN_RELEASED_AT_ONCE = 32
-
-
-class AppendMemory:
-    """The append memory of a node: the pool, and which tails could give something back.
-
-    A tail whose bytes are all flushed is *clean*. It keeps its last chunk, so that the next append
-    costs nothing, until somebody needs memory: then clean chunks become evictable, oldest first.
-    """
-
-    def __init__(self, pool: BufferPool, block_pool_bytes: int = BLOCK_POOL_BYTES) -> None:
-        self.pool = pool
-        self._clean: dict[Tail, None] = {}
-        self._parked = 0
-        # The last, partly filled block of a flush is written from a copy: the disk must never see
-        # bytes that change while they are on their way (checksumming RAID and file systems), and
-        # what follows the end must be zeros, by which recovery knows a sector that was not written.
-        self._block_pool = BufferPool(
-            block_pool_bytes, small_bytes=ALIGNMENT, large_bytes=16 * ALIGNMENT
-        )
-        self._free_blocks: list[memoryview] = []
-        self._block_waiters: deque[Callable[[], None]] = deque()
-
-    def take_block(self) -> memoryview | None:
-        """Return an aligned block for a last block in flight; None when all are in use."""
-        if self._free_blocks:
-            return self._free_blocks.pop()
-        chunk = self._block_pool.take(SMALL)
-        return None if chunk is None else chunk.view
-
-    def give_block_back(self, block: memoryview) -> None:
-        """Take back what `take_block` gave."""
-        self._free_blocks.append(block)
-        if self._block_waiters:
-            self._block_waiters.popleft()()
-
-    def when_block(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once when `take_block` may succeed; each log waits at most once."""
-        self._block_waiters.append(callback)
-
-    def take_chunks(self, need: int, *, large: bool) -> list[Chunk] | None:
-        """Take chunks of `need` bytes or more in all, or nothing and None."""
-        chunks: list[Chunk] = []
-        small_bytes = self.pool.small_bytes
-        while need > 0:
-            chunk = self._take(LARGE) if large or need > small_bytes else None
-            if chunk is None:
-                chunk = self._take(SMALL)
-            if chunk is None:
-                for taken in chunks:
-                    self.pool.give_back(taken)
-                return None
-            chunks.append(chunk)
-            need -= chunk.size
-        return chunks
-
-    def _take(self, size_class: int) -> Chunk | None:
-        chunk = self.pool.take(size_class)
-        while chunk is None and self._clean and not self._parked:
-            self._release_clean(_CLEAN_RELEASED_AT_ONCE)
-            chunk = self.pool.take(size_class)
-        return chunk
-
-    def _release_clean(self, count: int) -> None:
-        for tail in list(self._clean)[:count]:
-            del self._clean[tail]
-            tail.make_evictable()
-
-    def when_available(self, callback: Callable[[], None], need: int) -> None:
-        """Call `callback` once, in its turn, when chunks of `need` bytes in all can be taken."""
-        self._release_clean(len(self._clean))
-        self._parked += 1
-        # A batch may begin and end within a block; memory is given out in small chunks at least.
-        need += 2 * ALIGNMENT
-        need += -need % self.pool.small_bytes
-
-        def on_available() -> None:
-            self._parked -= 1
-            callback()
-
-        self.pool.when_available(on_available, SMALL, min(need, self.pool.total_bytes))
-
-    def note_clean(self, tail: "Tail") -> None:
-        """All bytes of `tail` are flushed."""
-        if self._parked:
-            tail.make_evictable()
-        else:
-            self._clean[tail] = None
-
-    def note_used(self, tail: "Tail") -> None:
-        """`tail` is not clean any more."""
-        self._clean.pop(tail, None)
 
 
 class _Span:
@@ -188,6 +93,16 @@ class Tail:
     def forget_all(self) -> None:
         """Give all memory back for good; the end stays, but nothing can be appended properly."""
         self.reset(self.end, bytes(self.end % ALIGNMENT))
+
+    def forget_from(self, position: int) -> None:
+        """Do as `forget_all` with the chunks behind `position`; those before it are in flight."""
+        while self._spans and self._spans[-1].start >= position:
+            span = self._spans.pop()
+            self._starts.pop()
+            if self._taken and self._taken[-1] is span:
+                self._taken.pop()
+            self._memory.pool.give_back(span.chunk)
+        self._view, self._start, self._limit = None, 0, 0
 
     @property
     def memory_bytes(self) -> int:

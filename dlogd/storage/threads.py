@@ -29,6 +29,8 @@ IO_THREADS = 4
 """Threads for reads and writes: enough to keep a few disks busy, few enough for the GIL."""
 WORK_THREADS = 8
 """Threads for `run`: they must not delay writes, so they are others."""
+DIRECTORY_WORK_THREADS = 4
+"""Threads for `run` of each data directory, where there are several."""
 
 JOB_COUNT_MAX = 1 << 17
 """Jobs that wait: more than there can be logs on a node."""
@@ -38,6 +40,10 @@ _IOV_MAX = 1024
 
 class Job(Protocol):
     """Blocking work for a thread; must not raise."""
+
+    @property
+    def path(self) -> str:
+        """Of the file that it is about."""
 
     def work(self) -> None:
         """Do the work; called in a worker thread."""
@@ -86,6 +92,10 @@ class WriteJob:
         self._done = done
         self._error: OSError | None = None
 
+    @property
+    def path(self) -> str:
+        return self._file.path
+
     def work(self) -> None:
         # A flush by itself where its error would look like one of the write: a full disk is waited
         # for, but no flush is repeated. A direct write leaves nothing that a flush could lose.
@@ -126,6 +136,10 @@ class ReadJob:
         self._read = read
         self._count = 0
         self._error: OSError | None = None
+
+    @property
+    def path(self) -> str:
+        return self._read.file.path
 
     def work(self) -> None:
         read = self._read
@@ -177,6 +191,7 @@ class Workers:
         self._name = name
         self._thread_count_max = thread_count_max
         self._threads: list[threading.Thread] = []
+        self._at_work: list[Job | None] = []  # by thread
         self._queue: queue.Queue[Job | None] = queue.Queue(JOB_COUNT_MAX)
         self._unfinished = 0
         self._ended: deque[Job] = deque()
@@ -188,6 +203,10 @@ class Workers:
     def unfinished(self) -> int:
         """Jobs submitted whose `finish` has not been called."""
         return self._unfinished
+
+    def in_flight(self) -> list[tuple[object, str]]:
+        """Return the jobs that threads are at, and the paths of their files."""
+        return [(job, job.path) for job in list(self._at_work) if job is not None]
 
     def submit(self, job: Job) -> None:
         """Queue `job`; called on the loop's thread."""
@@ -203,17 +222,23 @@ class Workers:
                     log.warning("No more threads for I/O threads=%d error=%s", count, error)
 
     def _start_thread(self) -> None:
-        name = f"{self._name}-{len(self._threads)}"
-        thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        number = len(self._threads)
+        name = f"{self._name}-{number}"
+        thread = threading.Thread(target=self._serve, args=(number,), name=name, daemon=True)
+        if number == len(self._at_work):
+            self._at_work.append(None)
         thread.start()
         self._threads.append(thread)
 
-    def _serve(self) -> None:
+    def _serve(self, number: int) -> None:
+        at_work = self._at_work
         while True:
             job = self._queue.get()
             if job is None:
                 return
+            at_work[number] = job
             job.work()
+            at_work[number] = None
             self._ended.append(job)
             # Set and cleared without a lock: `_finish` clears it before it looks, so a job that
             # sees it set is seen; two that both see it clear cost one useless wake-up.
@@ -261,6 +286,7 @@ class ThreadEngine:
         self._executor = ThreadPoolExecutor(work_threads, thread_name_prefix="dlogd-work")
         start_threads(self._executor, work_threads)
         self._reads = reads or ReadPool(read_memory_bytes, loop.call_soon, loop.time)
+        self._directories: dict[str, ThreadEngine] = {}
 
     @property
     def read_length_max(self) -> int:
@@ -303,6 +329,10 @@ class ThreadEngine:
 
     def submit_read(self, read: PooledRead) -> None:
         """Carry out a read that has its memory."""
+        for path, engine in self._directories.items():
+            if read.file.path.startswith(path):
+                engine.submit_read(read)
+                return
         self._io.submit(ReadJob(read))
 
     def give_way(self) -> None:
@@ -312,8 +342,20 @@ class ThreadEngine:
         """Run blocking `work` in a thread; re-raise what it raises."""
         return await self._loop.run_in_executor(self._executor, work)
 
+    def for_directory(self, path: str) -> "ThreadEngine":
+        """Return an engine for the files below `path`, with threads of its own."""
+        engine = ThreadEngine(self._loop, work_threads=DIRECTORY_WORK_THREADS, reads=self._reads)
+        self._directories[path.rstrip("/") + "/"] = engine
+        return engine
+
+    def in_flight(self) -> list[tuple[object, str]]:
+        """Return the reads and writes that threads are at."""
+        return self._io.in_flight()
+
     def close(self) -> None:
         """End the threads; nothing may be in flight."""
+        for engine in self._directories.values():
+            engine.close()
         self._io.close()
         self._executor.shutdown()
         self._reads.close()

@@ -5,6 +5,7 @@ Owner: the event loop's thread; started by `dlogd.storage.manager`. The plans ar
 """
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_state import LogServices
 from dlogd.storage.marks import Marks
+from dlogd.storage.patience import LOOKS, Patience
 from dlogd.storage.retention import plan_retention
 from dlogd.storage.scrub import Scrub
 from dlogd.tasks import Tasks
@@ -59,12 +61,13 @@ class Upkeep:
 
     async def start(self) -> None:
         """Measure all directories, then go on by timers."""
+        self._tasks.spawn("watch disks", self._watch_often())
         await asyncio.gather(*(self._measure(home) for home in self._working()))
         # A log that is gone must not be missed again when it has begun anew.
         await self._save_all()
         for home in self._working():
             on_error = partial(self._owner.on_home_error, home)
-            scrub = Scrub(home, self._services, lambda: self._owner.settings, on_error)
+            scrub = Scrub(home, home.services, lambda: self._owner.settings, on_error)
             home.scrub_status, home.scrub_begun = scrub.status, scrub.begun
             self._tasks.spawn(f"measure {home.path}", self._measure_often(home))
             self._tasks.spawn(f"scrub {home.path}", scrub.run())
@@ -75,6 +78,19 @@ class Upkeep:
     def _working(self) -> list[Home]:
         return [home for home in self._owner.homes if home.failure is None]
 
+    # -- disks that hang
+
+    async def _watch_often(self) -> None:
+        homes = [(home, Patience()) for home in self._working()]
+        while True:
+            await asyncio.sleep(self._owner.settings.disk_timeout_ms / 1000 / LOOKS)
+            for home, patience in homes:
+                if home.failure is None and patience.look(home.disk.in_flight()):
+                    timeout_ms = self._owner.settings.disk_timeout_ms
+                    text = f"No answer for disk.timeout={timeout_ms}ms"
+                    self._owner.on_home_error(home, OSError(errno.ETIMEDOUT, text, home.path))
+                    home.give_up()
+
     # -- space
 
     async def _measure_often(self, home: Home) -> None:
@@ -84,7 +100,7 @@ class Upkeep:
 
     async def _measure(self, home: Home) -> None:
         try:
-            usage = await self._services.engine.run(home.directory.measure)
+            usage = await home.disk.ask(home.directory.measure)
         except OSError as error:
             self._owner.on_home_error(home, error)
             return
@@ -111,7 +127,7 @@ class Upkeep:
     async def _retain_home(self, home: Home) -> None:
         """Drop what is due, in one log after the other."""
         try:
-            await self._services.engine.run(home.directory.spare.keep)
+            await home.disk.run(home.directory.spare.keep)
         except OSError as error:
             self._owner.on_home_error(home, error)
         for opened in list(home.logs.values()):

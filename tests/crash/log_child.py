@@ -15,6 +15,7 @@ from dlog.batch.records import Record, encode
 from dlog.types import ZERO_TOPIC_ID, LeaderEpoch, PartitionId, TopicPartition
 from dlogd.clock import SystemClock
 from dlogd.config.choices import DirectIo, FlushPolicy
+from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.buffers import BufferPool
 from dlogd.storage.engine import Engine
 from dlogd.storage.engines import open_engine
@@ -23,7 +24,6 @@ from dlogd.storage.log_config import LogConfig
 from dlogd.storage.log_state import LogServices
 from dlogd.storage.open_segments import OpenSegments
 from dlogd.storage.posix import PosixDirectory
-from dlogd.storage.tail import AppendMemory
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import StorageMetrics
 

@@ -293,6 +293,15 @@ class MemoryEngine:
         elif worker.error is None:
             self._loop.call_later(delay, self._resolve, future, worker.result, None)
 
+    # -- directories
+
+    def for_directory(self, path: str) -> "MemoryEngine":
+        """Return itself: it has no threads to run out of."""
+        return self
+
+    def in_flight(self) -> list[tuple[object, str]]:
+        return [(write, write.file.path) for write in self._in_flight]
+
     # -- the end
 
     def close(self) -> None:

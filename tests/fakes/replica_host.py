@@ -128,7 +128,7 @@ class Host:
             [directory], services=services, rng=random.Random(1), settings=settings
         )
         await self.logs.claim(NODE, "c")
-        place = Placement(node_id=NODE, loop=loop, clock=SystemClock(), engine=engine)
+        place = Placement(node_id=NODE, loop=loop, clock=SystemClock())
         self.manager = ReplicaManager(self.logs, self.config, place)
         await self.manager.recover(self.image)
         await self.logs.begin()

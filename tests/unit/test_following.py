@@ -302,7 +302,7 @@ def test_who_does_not_know_its_producers_after_a_cut_does_not_lead(
 
         monkeypatch.setattr(cuts, "READ_AGAIN_S", 0.01)
         monkeypatch.setattr(cuts, "load_producers", broken)
-        cutter = cuts.Cutter(front.engine, front.clock)
+        cutter = cuts.Cutter(front.clock)
         try:
             await cutter.truncate_to(partition, Offset(1))
         except OSError:

@@ -292,7 +292,9 @@ def test_work_of_many_shares_a_few_runs() -> None:
         process = machine.boot(asyncio.get_running_loop())
         groups: list[list[str]] = []
         tasks = Tasks()
-        work = GroupedWork("test", tasks, process.engine, lambda items: groups.append(list(items)))
+        work = GroupedWork(
+            "test", tasks, process.engine.run, lambda items: groups.append(list(items))
+        )
         names = [str(i) for i in range(GROUP_MAX * 2 + 5)]
         await asyncio.gather(*(work.do(name) for name in names))
         assert [name for group in groups for name in group] == names
@@ -316,7 +318,7 @@ def test_an_error_reaches_everybody_of_its_group() -> None:
                 failures.pop()
                 raise OSError(errno.EIO, "Input/output error", "/data")
 
-        grouped = GroupedWork("test", tasks, process.engine, work)
+        grouped = GroupedWork("test", tasks, process.engine.run, work)
         results = await asyncio.gather(
             *(grouped.do(str(i)) for i in range(5)), return_exceptions=True
         )
@@ -333,7 +335,7 @@ def test_closing_ends_those_who_wait() -> None:
         process = machine.boot(asyncio.get_running_loop())
         machine.disks["/data"].stick()
         tasks = Tasks()
-        grouped = GroupedWork("test", tasks, process.engine, lambda items: None)
+        grouped = GroupedWork("test", tasks, process.engine.run, lambda items: None)
         waiting = [asyncio.ensure_future(grouped.do(str(i))) for i in range(GROUP_MAX + 5)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlog.batch.header import BATCH_STRUCT
+from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.buffers import BufferPool
 from dlogd.storage.engine import ALIGNMENT
-from dlogd.storage.tail import AppendMemory, Tail
+from dlogd.storage.tail import Tail
 
 SMALL, LARGE = 4096, 16384
 

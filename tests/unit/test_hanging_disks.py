@@ -1,0 +1,312 @@
+"""A disk that hangs: it takes nothing from the others, and goes out of service in the end."""
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dlog.errors import KafkaStorageError
+from dlogd.storage.append_memory import AppendMemory
+from dlogd.storage.buffers import BufferPool
+from dlogd.storage.disk_engine import DiskEngine
+from dlogd.storage.engine import Engine
+from dlogd.storage.engines import open_engine
+from dlogd.storage.files import File
+from dlogd.storage.homes import Home, StorageSettings
+from dlogd.storage.patience import LOOKS, Patience
+from dlogd.storage.posix import open_directory
+from dlogd.storage.tail import Tail
+from tests.fakes.device import Disk
+from tests.fakes.logs import append, append_waiting, run
+from tests.fakes.manager import SETTINGS, TOPIC_ID, ManagerHost, partition, until
+
+SMALL, LARGE = 4096, 16384
+TIMEOUT_MS = 800
+
+# -- when a look counts
+
+
+def test_what_was_there_at_all_looks_of_a_timeout_hangs() -> None:
+    patience = Patience()
+    assert [patience.look(["a", "b"]) for _ in range(LOOKS + 1)] == [False] * LOOKS + [True]
+
+
+def test_what_comes_and_goes_does_not_hang() -> None:
+    patience = Patience()
+    for number in range(10 * LOOKS):
+        assert not patience.look([number, number + 1])
+
+
+def test_what_has_ended_and_begins_again_is_counted_anew() -> None:
+    patience = Patience()
+    for _ in range(LOOKS):
+        assert not patience.look(["a"])
+    assert not patience.look([])
+    assert not patience.look(["a"])
+
+
+# -- memory
+
+
+def put(tail: Tail, size: int) -> bool:
+    return tail.append(memoryview(b"x" * size), size, 0, 0)
+
+
+def fill(memory: AppendMemory) -> int:
+    """Append what is never flushed until there is no memory; return how much that was."""
+    tail, count = Tail(memory), 0
+    while put(tail, 1000):
+        count += 1000
+    return count
+
+
+def shared(slabs: int = 16) -> AppendMemory:
+    return AppendMemory(BufferPool(slabs * LARGE, small_bytes=SMALL, large_bytes=LARGE), 1 << 20)
+
+
+def test_a_directory_has_its_share_of_append_memory_and_no_more() -> None:
+    first, second = shared().shares(2)
+    assert 0 < fill(first) <= 9 * LARGE  # the last chunk may go beyond
+    assert fill(second) > 5 * LARGE
+
+
+def test_the_only_directory_has_all_of_it() -> None:
+    memory = shared()
+    assert memory.shares(1) == (memory,)
+    assert fill(memory) > 15 * LARGE
+
+
+def test_a_large_batch_fits_beside_a_share_that_is_smaller() -> None:
+    first, *_ = shared().shares(8)
+    tail = Tail(first)
+    assert put(tail, 6 * LARGE) and not put(tail, LARGE)
+    tail.on_flushed(tail.end)
+    assert put(tail, LARGE)
+
+
+def test_who_waits_for_a_share_is_called_when_something_was_flushed() -> None:
+    first, second = shared().shares(2)
+    tail = Tail(first)
+    while put(tail, 4000):
+        pass
+    called: list[str] = []
+    first.when_available(lambda: called.append("first"), 4000)
+    second.when_available(lambda: called.append("second"), 4000)
+    assert called == ["second"]
+    tail.on_flushed(tail.end)
+    assert called == ["second", "first"] and put(tail, 4000)
+
+
+# -- engines
+
+
+class HangingFile:
+    """A file whose disk answers nothing until `answers` is set."""
+
+    direct = False
+
+    def __init__(self, file: File) -> None:
+        self.answers = threading.Event()
+        self.path = file.path
+        self._file = file
+
+    def fileno(self) -> int:
+        self.answers.wait(20)
+        return self._file.fileno()
+
+    def size(self) -> int:
+        return self._file.size()
+
+
+def with_engine(kind: str, body: Callable[[Engine], "asyncio._CoroutineLike[None]"]) -> None:
+    async def work() -> None:
+        engine = open_engine(kind, asyncio.get_running_loop())
+        try:
+            await asyncio.wait_for(body(engine), 15)
+        finally:
+            engine.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("kind", ["threads", "auto"])
+def test_a_directory_that_hangs_leaves_the_others_their_threads(kind: str, tmp_path: Path) -> None:
+    async def body(engine: Engine) -> None:
+        loop = asyncio.get_running_loop()
+        for name in "ab":
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "f").write_bytes(b"x" * 8192)
+        roots = [open_directory(str(tmp_path / name)) for name in "ab"]
+        files = [root.open("f") for root in roots]
+        first, second = [engine.for_directory(root.path) for root in roots]
+        stuck, fine = HangingFile(files[0]), HangingFile(files[1])
+        fine.answers.set()
+        answers = 0
+
+        def done(_: object) -> None:
+            nonlocal answers
+            answers += 1
+
+        waiting = [
+            asyncio.ensure_future(first.run(lambda: stuck.answers.wait(20))) for _ in range(20)
+        ]
+        for number in range(20):
+            first.write(stuck, number * 4, [memoryview(b"dead")], durable=True, done=done)
+        reads: list[object] = []
+        for _ in range(8):
+            engine.read(stuck, 0, 4096, reads.append)
+        await asyncio.sleep(0.05)
+        assert await asyncio.wait_for(second.run(lambda: 7), 2) == 7
+        written = loop.create_future()
+        second.write(fine, 0, [memoryview(b"good")], durable=True, done=written.set_result)
+        assert await asyncio.wait_for(written, 2) is None
+        read = loop.create_future()
+        engine.read(fine, 0, 4, read.set_result)
+        buffer = await asyncio.wait_for(read, 2)
+        assert bytes(buffer.view) == b"good"
+        buffer.release()
+        assert {path for _, path in first.in_flight()} == {stuck.path} and not answers
+        assert not second.in_flight()
+        stuck.answers.set()
+        await asyncio.gather(*waiting)
+        await until(lambda: answers == 20 and len(reads) == 8)
+        for each in reads:
+            each.release()  # type: ignore[attr-defined]
+        assert not first.in_flight()
+        for file in files:
+            file.close()
+
+    with_engine(kind, body)
+
+
+def test_work_on_a_disk_that_was_given_up_is_waited_for_by_nobody() -> None:
+    async def body(engine: Engine) -> None:
+        disk, answers = DiskEngine(engine, "/d"), threading.Event()
+        asked = asyncio.ensure_future(disk.ask(lambda: answers.wait(20)))
+        await until(disk.in_flight)
+        disk.give_up()
+        for waiting in (asked, disk.run(lambda: 1)):
+            with pytest.raises(TimeoutError) as caught:
+                await waiting
+            assert caught.value.errno == errno.ETIMEDOUT
+        answers.set()
+        await until(lambda: not disk.in_flight())
+
+    with_engine("threads", body)
+
+
+def test_an_error_of_the_work_itself_is_told_as_it_is() -> None:
+    def fail() -> None:
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), "/d/f")
+
+    async def body(engine: Engine) -> None:
+        with pytest.raises(TimeoutError, match=os.strerror(errno.ETIMEDOUT)):
+            await DiskEngine(engine, "/d").run(fail)
+
+    with_engine("threads", body)
+
+
+# -- directories
+
+
+async def hanging_host() -> tuple[ManagerHost, Home, Disk, int]:
+    """Return a host, a directory with log 0, its disk, and the number of a log elsewhere."""
+    settings = StorageSettings(
+        reserve=SETTINGS.reserve, retention_check_interval_ms=50, disk_timeout_ms=TIMEOUT_MS
+    )
+    host = ManagerHost(2, settings=settings)
+    await host.start()
+    for number in range(4):
+        await host.create_with(number, b"%d" % number)
+    home = host.home_of(0)
+    other = next(number for number in range(4) if host.home_of(number) is not home)
+    return host, home, host.machine.disks[home.path.removesuffix("/dlog")], other
+
+
+def test_a_disk_that_hangs_is_taken_out_of_service_and_the_others_go_on() -> None:
+    async def scenario() -> None:
+        host, home, disk, other = await hanging_host()
+        logs = host.manager.logs
+        hanging, healthy = (logs[TOPIC_ID, partition(each).partition] for each in (0, other))
+        disk.stick()
+        while append(hanging, b"x" * 5000) is not None:
+            await asyncio.sleep(0)
+        begin = asyncio.get_running_loop().time()
+        for _ in range(30):
+            await asyncio.wait_for(append_waiting(healthy, b"y" * 60_000), 2)
+            await asyncio.wait_for(healthy.flush(), 2)
+        assert not host.failed
+        await until(lambda: host.failed)
+        assert asyncio.get_running_loop().time() - begin >= TIMEOUT_MS / 1000 * 0.9
+        assert [(path, error.errno) for path, error in host.failed] == [
+            (home.path, errno.ETIMEDOUT)
+        ]
+        with pytest.raises(KafkaStorageError):
+            append(hanging, b"z")
+        append(healthy, b"z")
+        await healthy.flush()
+        assert healthy.failed is None and host.manager.failed_directory_ids == (home.directory_id,)
+        disk.unstick()
+        await host.stop()
+
+    run(scenario)
+
+
+def test_a_log_that_hangs_is_deleted_once_its_disk_is_given_up() -> None:
+    async def scenario() -> None:
+        host, home, disk, _ = await hanging_host()
+        hanging = host.manager.logs[TOPIC_ID, partition(0).partition]
+        disk.stick()
+        append(hanging, b"x" * 5000)
+        making = asyncio.ensure_future(home.creations.do("new"))
+        await asyncio.sleep(0.01)
+        with pytest.raises(OSError):
+            await asyncio.wait_for(host.manager.delete(partition(0), TOPIC_ID), 3)
+        assert host.failed
+        await host.manager.delete(partition(0), TOPIC_ID)
+        with pytest.raises(OSError):
+            await asyncio.wait_for(making, 1)
+        disk.unstick()
+        await host.stop()
+
+    run(scenario)
+
+
+def test_a_disk_that_pauses_for_less_stays() -> None:
+    async def scenario() -> None:
+        host, _, disk, _ = await hanging_host()
+        hanging = host.manager.logs[TOPIC_ID, partition(0).partition]
+        for _ in range(4):
+            disk.stick()
+            append(hanging, b"x" * 5000)
+            await asyncio.sleep(TIMEOUT_MS / 2000)
+            disk.unstick()
+            await hanging.flush()
+        assert not host.failed
+        await host.stop()
+
+    run(scenario)
+
+
+def test_of_a_log_that_failed_only_what_is_in_flight_keeps_its_memory() -> None:
+    async def scenario() -> None:
+        host, home, disk, _ = await hanging_host()
+        hanging = host.manager.logs[TOPIC_ID, partition(0).partition]
+        memory = home.services.memory.pool
+        disk.stick()
+        append(hanging, b"x" * 1000)
+        await asyncio.sleep(0.01)
+        for _ in range(20):
+            append(hanging, b"x" * 5000)
+        before = memory.usage().taken_bytes
+        hanging.fail(OSError(errno.EIO, "another log met it"))
+        assert 0 < memory.usage().taken_bytes < before // 2
+        disk.unstick()
+        await until(lambda: memory.usage().taken_bytes < 3 * LARGE)
+        await host.stop()
+
+    run(scenario)
