@@ -57,7 +57,9 @@ class Closing:
             ending.append(asyncio.gather(*(self._close(home, clean=clean) for home in self._homes)))
             # What was slow to be saved has as much time as the rest.
             await self._wait(ending, left_s(1.0))
-            return list(self.awaited)
+            # What was given up is waited for by nobody here, but threads are still at it.
+            lost = [f"disk of {home.path}" for home in self._homes if home.disk.given_up]
+            return [*self.awaited, *lost]
         finally:
             for each in ending:
                 each.cancel()

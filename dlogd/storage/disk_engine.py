@@ -28,7 +28,7 @@ class DiskEngine:
         self._path = path
         self._waiting: dict[asyncio.Timeout, None] = {}
         self._asking: dict[object, None] = {}
-        self._given_up = False
+        self.given_up = False
 
     @property
     def name(self) -> str:
@@ -66,7 +66,7 @@ class DiskEngine:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run blocking `work`; raise TimeoutError (ETIMEDOUT) when the disk has been given up."""
-        if self._given_up:
+        if self.given_up:
             raise self._error()
         timeout = asyncio.timeout(None)
         self._waiting[timeout] = None
@@ -82,7 +82,7 @@ class DiskEngine:
 
     def give_up(self) -> None:
         """Let nobody wait for blocking work any more; what hangs stays where it is."""
-        self._given_up = True
+        self.given_up = True
         for timeout in list(self._waiting):
             timeout.reschedule(0)
 

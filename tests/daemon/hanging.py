@@ -1,6 +1,6 @@
 """`dlogd` whose writes of segments never end once the file named by HANG_FILE exists.
 
-    HANG_FILE=... python -m tests.daemon.hanging --config FILE
+    HANG_FILE=... [HANG_BELOW=...] python -m tests.daemon.hanging --config FILE
 
 As on a disk whose controller or network is gone; but of threads that wait in a kernel no signal
 could rid us.
@@ -15,12 +15,12 @@ from dlogd.__main__ import main
 from dlogd.storage.threads import WriteJob
 
 
-def hang_where_told(path: Path) -> None:
-    """Let the threads that write wait for ever, from when `path` exists on."""
+def hang_where_told(path: Path, below: str) -> None:
+    """Let the threads that write files below a directory wait, from when `path` exists on."""
     work = WriteJob.work
 
     def work_or_hang(job: WriteJob) -> None:
-        while path.exists():
+        while job.path.startswith(below) and path.exists():
             time.sleep(3600)
         work(job)
 
@@ -28,5 +28,5 @@ def hang_where_told(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    hang_where_told(Path(os.environ["HANG_FILE"]))
+    hang_where_told(Path(os.environ["HANG_FILE"]), os.environ.get("HANG_BELOW", ""))
     sys.exit(main())
