@@ -308,9 +308,11 @@ class LogManager:
         if home is None:
             return
         name = home.names[key]
-        home.logs.pop(key, None)
-        if opened is not None:
-            await opened.delete()
+        try:
+            if opened is not None:
+                await opened.delete()  # until the disk hangs, and is given up with `home.logs`
+        finally:
+            home.logs.pop(key, None)
         if home.failure is not None:
             home.names.pop(key, None)
             return  # the topic is gone from the image, so the next start sets the log aside

@@ -262,13 +262,14 @@ def test_a_log_that_hangs_is_deleted_once_its_disk_is_given_up() -> None:
         hanging = host.manager.logs[TOPIC_ID, partition(0).partition]
         disk.stick()
         append(hanging, b"x" * 5000)
-        making = asyncio.ensure_future(home.creations.do("new"))
         await asyncio.sleep(0.01)
-        with pytest.raises(OSError):
+        assert hanging._flusher.in_flight
+        making = asyncio.ensure_future(home.creations.do("new"))
+        with pytest.raises(OSError, match="The disk hangs"):
             await asyncio.wait_for(host.manager.delete(partition(0), TOPIC_ID), 3)
         assert host.failed
         await host.manager.delete(partition(0), TOPIC_ID)
-        with pytest.raises(OSError):
+        with pytest.raises(OSError, match="The disk hangs"):
             await asyncio.wait_for(making, 1)
         disk.unstick()
         await host.stop()
