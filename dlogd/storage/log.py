@@ -155,8 +155,7 @@ class PartitionLog(LogState):
             except WireError as error:
                 failure = error
         await self._end()
-        failure = failure or (self.failed if clean else None)
-        if failure is not None:
+        if (failure := failure or (self.failed if clean else None)) is not None:
             raise failure.with_traceback(None)
 
     async def _finish(self) -> None:
