@@ -45,10 +45,15 @@ class FoundOffset(NamedTuple):
 
 
 async def ask_offsets(
-    node: NodeClient, wanted: Mapping[TopicPartition, int], isolation: Isolation
+    node: NodeClient,
+    wanted: Mapping[TopicPartition, int],
+    isolation: Isolation,
+    *,
+    replica_id: int = CONSUMER,
 ) -> dict[TopicPartition, FoundOffset | WireError]:
     """Ask one node about partitions that it leads: for each the timestamp, or EARLIEST, LATEST.
 
+    With OBSERVER as `replica_id` LATEST is the log end offset, not the high watermark.
     Raises what the call as a whole raises, ProtocolError when a partition is not answered.
     """
     by_topic: dict[str, dict[int, int]] = {}
@@ -67,7 +72,7 @@ async def ask_offsets(
             for topic, partitions in by_topic.items()
         )
         return module.ListOffsetsRequest(
-            replica_id=CONSUMER, isolation_level=int(isolation), topics=topics
+            replica_id=replica_id, isolation_level=int(isolation), topics=topics
         )
 
     response = await node.call(ApiKey.LIST_OFFSETS, build)
@@ -139,11 +144,13 @@ class OffsetFinder:
         loop: asyncio.AbstractEventLoop,
         rng: random.Random,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        replica_id: int = CONSUMER,
     ) -> None:
         self._cluster = cluster
         self._loop = loop
         self._rng = rng
         self._isolation = isolation
+        self._replica_id = replica_id
 
     async def topic(self, name: str) -> TopicView:
         """Return a topic as the cluster knows it; raise its error when it lasts."""
@@ -239,7 +246,7 @@ class OffsetFinder:
         first = next(iter(wanted))
         try:
             node = await self._cluster.connection(node_id)
-            found = await ask_offsets(node, wanted, self._isolation)
+            found = await ask_offsets(node, wanted, self._isolation, replica_id=self._replica_id)
         except (WireError, TransportError, ProtocolError) as error:
             self._cluster.on_error(first.topic, first.partition, node_id, error)
             return dict.fromkeys(wanted, error)

@@ -25,6 +25,8 @@ ACK_DEFAULT = "ack.default"
 _TOPIC = 2  # a resource of DescribeConfigs
 
 CONSUMER = -1
+OBSERVER = -2
+"""Asks where logs end, not how far consumers may read them: Kafka's "debugging consumer"."""
 FETCH_BYTES_MAX = 50 * 1024 * 1024
 # An answer may come this much later than the node was asked to wait.
 ANSWER_SLACK_S = 5.0

@@ -15,6 +15,7 @@ from uuid import UUID
 from dlog.client.blocking import BlockingClient
 from dlog.client.bootstrap import parse_bootstrap
 from dlog.client.offsets import Attempts, FoundOffset, OffsetFinder
+from dlog.client.partitions import CONSUMER, OBSERVER
 from dlog.client.retry import RetryPolicy
 from dlog.client.views import ClusterView, TopicView
 from dlog.errors import (
@@ -176,28 +177,44 @@ class Lookup:
             latest.update(await self._find_existing(behind, LATEST))
         return latest
 
+    def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the log end offset of each: what is appended, committed or not.
+
+        Those of partitions that are gone are left out.
+        """
+        wanted = list(partitions)
+        return self._run(
+            "log end offsets", lambda: self._find_existing(wanted, LATEST, replica_id=OBSERVER)
+        )
+
     async def _find_existing(
-        self, partitions: Iterable[TopicPartition], timestamp: int
+        self,
+        partitions: Iterable[TopicPartition],
+        timestamp: int,
+        *,
+        replica_id: int = CONSUMER,
     ) -> dict[TopicPartition, int]:
         wanted = dict.fromkeys(partitions, timestamp)
         if not wanted:
             return {}
         try:
-            found = await self._find(wanted)
+            found = await self._find(wanted, replica_id)
         except UnknownTopicOrPartitionError:
             view = await self._refresh(tuple(dict.fromkeys(key.topic for key in wanted)))
             existing = frozenset(partitions_of(view.topics.values()))
-            found = await self._find({key: wanted[key] for key in wanted if key in existing})
+            wanted = {key: wanted[key] for key in wanted if key in existing}
+            found = await self._find(wanted, replica_id)
         return {key: each.offset for key, each in found.items()}
 
     async def _find(
-        self, wanted: Mapping[TopicPartition, int]
+        self, wanted: Mapping[TopicPartition, int], replica_id: int = CONSUMER
     ) -> dict[TopicPartition, FoundOffset]:
         finder = OffsetFinder(
             self._client.cluster,
             loop=asyncio.get_running_loop(),
             rng=self._rng,
             isolation=self._settings.isolation,
+            replica_id=replica_id,
         )
         return await finder.find(wanted)
 

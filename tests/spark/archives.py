@@ -4,11 +4,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pyarrow.dataset
 from pyspark.sql import SparkSession
 
 from dlog.spark.pipelines.archive import ArchiveJob
 from dlog.spark.pipelines.events import BatchDone, Event, Phase
+from dlog.spark.rows import COLUMN_TYPES
 from dlog.spark.settings import ClientSettings
 from tests.spark.log import DAY_MS, Log
 
@@ -69,6 +71,23 @@ def rows_of_archive(folder: Path) -> list[Row]:
     assert dates == [str(each) for each in found.column("date").to_pylist()]
     rows = [tuple(_cell(row[name]) for name in COLUMNS) for row in found.to_pylist()]
     return sorted(rows, key=lambda row: row[:3])
+
+
+def rows_to_replay(values: dict[int, list[bytes]]) -> pyarrow.RecordBatch:
+    """Return what Spark gives to a task of a replay: values by the partition that they go to."""
+    flat = [value for mine in values.values() for value in mine]
+    keys = [b"k%d" % number for mine in values.values() for number in range(len(mine))]
+    times = pyarrow.array([0] * len(flat), COLUMN_TYPES["timestamp"])
+    targets = [target for target, mine in values.items() for _ in mine]
+    return pyarrow.record_batch(
+        {
+            "key": pyarrow.array(keys),
+            "value": pyarrow.array(flat, pyarrow.binary()),
+            "timestamp": times,
+            "headers": pyarrow.nulls(len(flat), COLUMN_TYPES["headers"]),
+            "target": pyarrow.array(targets, pyarrow.int32()),
+        }
+    )
 
 
 def assert_same(archived: list[Row], wanted: list[Row]) -> None:

@@ -22,9 +22,17 @@ from dlog.client.blocking import Admin, Consumer, Producer
 from dlog.errors import InvalidReplicationFactorError
 from dlog.spark.pipelines.archive import archive
 from dlog.spark.pipelines.replay import ReplayJob, replay
+from dlog.spark.pipelines.replay_task import ReplayTask
 from dlog.spark.settings import ClientSettings
 from tests.daemon.process import environment
-from tests.spark.archives import Watch, assert_same, job_of, rows_of_archive, rows_of_topic
+from tests.spark.archives import (
+    Watch,
+    assert_same,
+    job_of,
+    rows_of_archive,
+    rows_of_topic,
+    rows_to_replay,
+)
 from tests.spark.log import Log, Row, rows_of
 from tests.spark.streams import Stream, until
 
@@ -362,3 +370,30 @@ def test_an_archive_and_a_replay_go_on_while_leaders_die(
         assert (written, strike.seen[-1][0]) == (count, "planned")
         copied = [row[1:] for row in rows_of_topic(spark, target)]
         assert copied == [row[1:] for row in wanted]
+
+
+def test_a_task_that_is_run_anew_sees_what_is_not_committed_yet(sandbox: Sandbox) -> None:
+    """The attempt before it ended while a replica was silent, which held the watermark back."""
+    with topic_of(sandbox, "uncommitted") as target:
+        led = leader(target, 0)
+        silent = next(each for each in sandbox.nodes() if each != led)
+        values = [b"%d" % number for number in range(200)]
+        rows = rows_to_replay({0: values})
+        there = rows.slice(0, 120).select(["key", "value"])
+        # Who asks the silent node first finds it out of the ISR by the time another one answers.
+        settings = ClientSettings(bootstrap=sandbox.nodes()[led]["bootstrap"])
+        bases = dict.fromkeys(range(PARTITIONS), 0)
+        task = ReplayTask(settings=settings, topic=target.topic, bases=bases, task_count=PARTITIONS)
+        os.kill(sandbox.nodes()[silent]["pid"], signal.SIGSTOP)
+        try:
+            with Producer(settings.bootstrap, acks="leader") as first:
+                first.send_many(target.topic, there, partition=0).result()
+            (result,) = task([rows.slice(0, 50), rows.slice(50)])
+        finally:
+            os.kill(sandbox.nodes()[silent]["pid"], signal.SIGCONT)
+        assert result.to_pylist() == [{"target": 0, "rows": 200, "written": 80}]
+        with Consumer(target.bootstrap, target.topic) as reader:
+            found: list[bytes | None] = []
+            while len(found) < len(values):
+                found += [each.value for each in reader.poll()]
+            assert found == values and sum(reader.end_offsets().values()) == len(values)

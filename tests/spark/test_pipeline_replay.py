@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
+from dlog.client.blocking import Consumer
 from dlog.client.partitioner import partition_for_key
 from dlog.spark.errors import OptionError, SparkSourceError
 from dlog.spark.pipelines import replay_task
@@ -21,7 +22,7 @@ from dlog.spark.pipelines.replay import ReplayJob, replay
 from dlog.spark.pipelines.replay_state import DisturbedReplayError
 from dlog.spark.pipelines.storing import Archive
 from dlog.spark.settings import ClientSettings
-from tests.spark.archives import Row, Watch, fill, job_of, make_topic, rows_of_topic
+from tests.spark.archives import Row, Watch, fill, job_of, make_topic, rows_of_topic, rows_to_replay
 from tests.spark.log import Log
 
 PHASES = ("begun", "planned", "written", "finished")
@@ -143,34 +144,26 @@ def test_tasks_that_fail_are_tried_again_without_repeating(
     assert_replayed(spark, log, target)
 
 
-class Moving:
-    """A partition whose end moves, as consumers see it."""
-
-    def __init__(self, *ends: int) -> None:
-        self.ends = list(ends)
-
-    def end_offsets(self, keys: list[Any]) -> dict[Any, int]:
-        """Return the next end."""
-        return {keys[0]: self.ends.pop(0)}
-
-
-@pytest.mark.parametrize(
-    ("ends", "is_repeated", "settled"),
-    [
-        ((5,), False, 5),
-        ((6, 8, 8), False, 8),
-        ((5, 5), True, 5),
-        ((5, 7, 7), True, 7),  # what the attempt that died had sent came late
-    ],
-)
-def test_what_is_still_on_its_way_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, ends: tuple[int, ...], is_repeated: bool, settled: int
+@pytest.mark.parametrize("has_records", [False, True])
+def test_a_task_opens_one_consumer_and_only_where_there_is_something_to_look_at(
+    target: Log, monkeypatch: pytest.MonkeyPatch, has_records: bool
 ) -> None:
-    monkeypatch.setattr(replay_task, "SETTLE_S", 0)
-    moving: Any = Moving(*ends)
-    key: Any = "t-0"
-    assert replay_task._settled_end(moving, key, 5, is_repeated=is_repeated) == settled
-    assert not moving.ends
+    opened: list[Consumer] = []
+
+    class Counted(Consumer):
+        def start(self) -> None:
+            opened.append(self)
+            super().start()
+
+    monkeypatch.setattr(replay_task, "Consumer", Counted)
+    if has_records:
+        for partition in (0, 1):
+            target.write(partition, [b"a", b"b"])
+    settings = ClientSettings(bootstrap=target.bootstrap)
+    task = replay_task.ReplayTask(settings=settings, topic=target.topic, bases={0: 0, 1: 0})
+    (result,) = task([rows_to_replay({0: [b"a", b"b", b"c"], 1: [b"a", b"b", b"c"]})])
+    assert result.column("written").to_pylist() == ([1, 1] if has_records else [3, 3])
+    assert len(opened) == (1 if has_records else 0)
 
 
 def test_records_go_where_their_keys_belong(spark: SparkSession, log: Log, tmp_path: Path) -> None:

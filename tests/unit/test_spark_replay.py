@@ -14,13 +14,14 @@ from dlog.client.blocking import Consumer
 from dlog.client.futures import RefusedError
 from dlog.errors import InvalidTimestampError
 from dlog.spark.errors import OptionError, SparkSourceError
-from dlog.spark.pipelines import replay_task
+from dlog.spark.pipelines import replay_task, settling
 from dlog.spark.pipelines.archive import read_ranges
 from dlog.spark.pipelines.folders import LocalFolder, open_folder
 from dlog.spark.pipelines.manifest import ArchivedRange, DamagedArchiveError
 from dlog.spark.pipelines.replay import ReplayJob, _check_chain
 from dlog.spark.pipelines.replay_state import DisturbedReplayError, Progress, ReplayStart
 from dlog.spark.pipelines.replay_task import ReplayTask, _record_at
+from dlog.spark.pipelines.settling import SettledEnds
 from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
 from tests.fakes.batches import COMMIT, marker
@@ -64,6 +65,73 @@ def test_another_record_in_that_place_is_a_disturbance() -> None:
 
     with pytest.raises(DisturbedReplayError, match="t-0 has no record at 9"):
         _record_at(Other(), TopicPartition("t", PartitionId(0)), 9, 1.0)  # type: ignore[arg-type]
+
+
+class Moving:
+    """One partition: its high watermark and its end at each look, 0.1 s apart; the last stays."""
+
+    def __init__(self, *looks: tuple[int, int]) -> None:
+        self.looks = list(looks)
+        self.now_s = 0.0
+
+    def latest(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(keys, self.looks[0][0])
+
+    def log_ends(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        found = dict.fromkeys(keys, self.looks[0][1])
+        if len(self.looks) > 1:
+            del self.looks[0]
+        return found
+
+    def sleep(self, _seconds: float) -> None:
+        self.now_s += 0.1
+
+    def settled(self, monkeypatch: pytest.MonkeyPatch, deadline_s: float = 5.0) -> int:
+        monkeypatch.setattr(settling.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(settling.time, "sleep", self.sleep)
+        ends = SettledEnds(self, deadline_s)
+        ends.watch([TopicPartition("t", PartitionId(0))])
+        return ends.wait(TopicPartition("t", PartitionId(0)))
+
+
+@pytest.mark.parametrize(
+    ("looks", "settled", "took_s"),
+    [
+        ([(5, 5)], 5, 0.3),
+        ([(5, 5), (5, 5), (7, 7)], 7, 0.4),  # what the attempt that died had sent came late
+        ([(5, 8), (5, 8), (8, 8)], 8, 0.3),  # a replica was silent: consumers did not see it
+        ([(5, 8)] * 9 + [(8, 8)], 8, 0.8),
+        ([(8, 8), (5, 8), (6, 6)], 6, 0.4),  # another leader, which had not got all
+    ],
+)
+def test_what_is_still_on_its_way_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, looks: list[tuple[int, int]], settled: int, took_s: float
+) -> None:
+    moving = Moving(*looks)
+    assert moving.settled(monkeypatch) == settled
+    assert moving.now_s == pytest.approx(took_s)
+
+
+def test_what_does_not_settle_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        SparkSourceError, match=r"DLOG_REPLAY_UNCOMMITTED. t-0 ends at 8, .* up to 5, after 1 s"
+    ):
+        Moving((5, 8)).settled(monkeypatch, 1.0)
+    growing = [(each, each) for each in range(99)]
+    with pytest.raises(DisturbedReplayError, match="t-0 still grows after 1 s"):
+        Moving(*growing).settled(monkeypatch, 1.0)
+
+
+class _Gone:
+    def latest(self, _keys: object) -> dict[TopicPartition, int]:
+        return {}
+
+    log_ends = latest
+
+
+def test_a_target_that_is_gone_is_told() -> None:
+    with pytest.raises(SparkSourceError, match=r"UNKNOWN_TOPIC_OR_PARTITION. t-0 is gone"):
+        SettledEnds(_Gone(), 1.0).wait(TopicPartition("t", PartitionId(0)))
 
 
 class _Refusing:

@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructType
 
 from dlog.spark.errors import OptionError, SparkSourceError
+from dlog.spark.lookup import Lookup
 from dlog.spark.pipelines.archived import count_rows, read_batches
 from dlog.spark.pipelines.events import BatchDone, Observer, Phase, nobody
 from dlog.spark.pipelines.folders import open_folder
@@ -26,7 +27,7 @@ from dlog.spark.pipelines.manifest import (
     check_chain,
     folder_of,
 )
-from dlog.spark.pipelines.origins import find_bounds, find_origin
+from dlog.spark.pipelines.origins import find_origin
 from dlog.spark.pipelines.replay_state import (
     BY_KEY,
     KEEP,
@@ -195,10 +196,14 @@ class _Run:
         job = self._job
         records = read_batches(self._spark, self._archive.folder, [manifest])
         placed = _placed(records.where(sf.col("topic") == job.topic), job, len(bases))
-        task = ReplayTask(
-            settings=job.settings, topic=job.target, bases=dict(bases), compression=job.compression
-        )
         tasks = min(len(bases), int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))
+        task = ReplayTask(
+            settings=job.settings,
+            topic=job.target,
+            bases=dict(bases),
+            compression=job.compression,
+            task_count=tasks,
+        )
         results = (
             placed.repartitionById(tasks, sf.col("target") % tasks)
             .sortWithinPartitions("target", "partition", "offset")
@@ -211,11 +216,14 @@ class _Run:
         """Raise unless the target's partitions end exactly there."""
         topic = self._job.target
         wanted = [TopicPartition(topic, PartitionId(each)) for each in sorted(ends)]
-        for each in find_bounds(self._job.settings, wanted):
-            if each.end_offset != ends[each.partition]:
+        with Lookup(self._job.settings) as lookup:
+            # What somebody else has written counts before it is committed, too.
+            found = lookup.log_ends(wanted)
+        for key in wanted:
+            if found.get(key) != ends[key.partition]:
                 raise DisturbedReplayError(
-                    f"{topic}-{each.partition} ends at {each.end_offset}, not at "
-                    f"{ends[each.partition]} as the archive has it."
+                    f"{topic}-{key.partition} ends at {found.get(key)}, not at "
+                    f"{ends[key.partition]} as the archive has it."
                 )
 
     def _say(self, name: str, manifest: Manifest) -> None:

@@ -5,14 +5,12 @@ has is told by its end; they are passed over, after a look whether the last one 
 """
 
 import itertools
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow
-from pyspark import TaskContext
 
 from dlog.batch.arrow import columns_from_arrow
 from dlog.batch.columns import library
@@ -21,13 +19,13 @@ from dlog.client.blocking import Consumer, Producer
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
 from dlog.spark.errors import SparkSourceError
+from dlog.spark.lookup import Lookup
 from dlog.spark.pipelines.replay_state import DisturbedReplayError
+from dlog.spark.pipelines.settling import SettledEnds
 from dlog.spark.settings import ClientSettings
 from dlog.spark.sink_errors import replay_failed
 from dlog.types import PartitionId, TopicPartition
 
-SETTLE_S = 0.3
-"""A request of a process that has died may still be on its way into the log."""
 WINDOW = 4
 """Deliveries that are waited for at once."""
 RESULT = pyarrow.schema([("target", pyarrow.int32()), ("rows", pyarrow.int64()),
@@ -38,13 +36,17 @@ _SENT = ("key", "value", "timestamp", "headers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTask:
-    """What each task of a batch is told; pickled. `bases`: where partitions ended before it."""
+    """What each task of a batch is told; pickled. `bases`: where partitions ended before it.
+
+    A task has the partitions whose number leaves the same rest when divided by `task_count`.
+    """
 
     settings: ClientSettings
     topic: str
     bases: Mapping[int, int]
     compression: str = "none"
     delivery_timeout_ms: int = 120_000
+    task_count: int = 1
 
     def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """Write what is missing; yield of each partition its rows and how many were written.
@@ -136,6 +138,10 @@ class _Writer:
 
     task: ReplayTask
     _producer: Producer = field(init=False)
+    _lookup: Lookup = field(init=False)
+    _ends: SettledEnds = field(init=False)
+    _consumer: Consumer | None = None
+    """Only where a partition has records already, which happens after a repetition."""
     _waiting: deque[Any] = field(default_factory=deque)
 
     def __enter__(self) -> "_Writer":
@@ -150,28 +156,45 @@ class _Writer:
             policy=RetryPolicy(deadline_s=settings.deadline_s),
         )
         self._producer.start()
+        # Like the producer, for as long as nodes may come and go.
+        self._lookup = Lookup(replace(settings, lookup_deadline_s=settings.deadline_s))
+        self._ends = SettledEnds(self._lookup, settings.deadline_s)
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._producer.close()
+        self._lookup.close()
+        if self._consumer is not None:
+            self._consumer.close()
 
     def open(self, partition: int) -> _Target:
         """Ask what a partition has already."""
-        topic, settings = self.task.topic, self.task.settings
-        base = self.task.bases[partition]
+        topic, bases, count = self.task.topic, self.task.bases, self.task.task_count
+        base = bases[partition]
         key = TopicPartition(topic, PartitionId(partition))
-        with Consumer(
-            settings.bootstrap,
-            connection=settings.connection(),
-            policy=RetryPolicy(deadline_s=settings.deadline_s),
-        ) as consumer:
-            end = _settled_end(consumer, key, base, is_repeated=_is_repeated())
-            if end < base:
-                raise DisturbedReplayError(f"{topic}-{partition} ends at {end}, before {base}.")
-            last = None
-            if end > max(base, consumer.start_offsets([key])[key]):
-                last = _record_at(consumer, key, end - 1, settings.deadline_s)
+        self._ends.watch(
+            TopicPartition(topic, PartitionId(each))
+            for each in bases
+            if each % count == partition % count
+        )
+        end = self._ends.wait(key)
+        if end < base:
+            raise DisturbedReplayError(f"{topic}-{partition} ends at {end}, before {base}.")
+        last = None
+        if end > base and end > self._lookup.earliest([key]).get(key, end):
+            last = _record_at(self._reader(), key, end - 1, self.task.settings.deadline_s)
         return _Target(topic, partition, end - base, last)
+
+    def _reader(self) -> Consumer:
+        if self._consumer is None:
+            settings = self.task.settings
+            self._consumer = Consumer(
+                settings.bootstrap,
+                connection=settings.connection(),
+                policy=RetryPolicy(deadline_s=settings.deadline_s),
+            )
+            self._consumer.start()
+        return self._consumer
 
     def write(self, target: _Target, batch: pyarrow.RecordBatch) -> None:
         """Send the rows that the partition does not have."""
@@ -189,27 +212,6 @@ class _Writer:
         """Wait for everything that was sent; raises the first error."""
         while self._waiting:
             self._waiting.popleft().result()
-
-
-def _is_repeated() -> bool:
-    """Return whether this task was tried before: whatever died then had perhaps just sent."""
-    context = TaskContext.get()
-    return context is not None and context.attemptNumber() > 0
-
-
-def _settled_end(
-    consumer: Consumer, key: TopicPartition, base: int, *, is_repeated: bool = False
-) -> int:
-    """Return where the partition ends when nothing moves there any more."""
-    end = consumer.end_offsets([key])[key]
-    while end != base or is_repeated:
-        is_repeated = False
-        time.sleep(SETTLE_S)
-        after = consumer.end_offsets([key])[key]
-        if after == end:
-            break
-        end = after
-    return end
 
 
 def _record_at(
