@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dlog.spark.errors import DataLossError, SparkSourceError
-from dlog.spark.pipelines.archive import _Run, archive
+from dlog.spark.pipelines.archive import LESS_MAX, _Run, archive
 from dlog.spark.pipelines.folders import HadoopFolder, LocalFolder
 from dlog.spark.pipelines.jobs import JobFrame, run_every
 from dlog.spark.pipelines.manifest import DamagedArchiveError
@@ -157,6 +158,45 @@ def test_what_retention_took_is_told_or_noted(
     assert [each.lost for each in watch.done] == [10]
     found = rows_of_archive(tmp_path)
     assert sorted(row[2] for row in found if row[1] == 1) == [*range(50), *range(60, 100)]
+
+
+def test_what_retention_takes_while_a_batch_is_read_is_noted_too(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    make_topic(log, 50)
+    archive(spark, job_of(log, tmp_path))
+    fill(log, 100)
+    overtaken = Watch("planned", 1, lambda: log.trim(1, 90))
+    with pytest.raises(PySparkException, match="KAFKA_DATA_LOSS"):
+        archive(spark, job_of(log, tmp_path), overtaken)
+    log.trim(0, 60)
+    overtaken = Watch("planned", 1, lambda: log.trim(1, 95))
+    done = archive(spark, job_of(log, tmp_path, accept_loss=True, batch_offsets=120), overtaken)
+    # The first plan took 120 offsets, the next ones less at once, and all that is there in the end.
+    assert overtaken.done[0].offsets <= 60 and done.records == 90 + 55
+    lost = [
+        (each.partition, each.lost_from, each.start_offset)
+        for one in manifests(tmp_path).all()
+        for each in one.ranges
+        if each.lost_from is not None
+    ]
+    assert sorted(lost) == [(0, 50, 60), (1, 50, 95)]
+    assert_same(
+        [row for row in rows_of_archive(tmp_path) if row[2] >= 95],
+        [row for row in rows_of_topic(spark, log) if row[2] >= 95],
+    )
+    # Who is always overtaken gives up.
+    fill(log, 1)
+    run = _Run(spark, job_of(log, tmp_path, accept_loss=True), Watch())
+    gone = PySparkException(message="KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE")
+
+    def overtake(*_: object) -> Any:
+        raise gone
+
+    run._write = overtake  # type: ignore[method-assign]
+    with pytest.raises(PySparkException):
+        run.batch()
+    assert run._halved == LESS_MAX
 
 
 def test_partitions_that_are_added_and_topics_that_come_later(

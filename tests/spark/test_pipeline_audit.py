@@ -9,9 +9,10 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
+from dlog.spark.errors import DataLossError
 from dlog.spark.pipelines import comparison
 from dlog.spark.pipelines.archive import archive
-from dlog.spark.pipelines.audit import AuditRules, audit
+from dlog.spark.pipelines.audit import GONE, AuditRules, audit
 from dlog.spark.pipelines.comparison import (
     DIFFERS,
     DUPLICATE,
@@ -143,6 +144,48 @@ def test_accepted_losses_are_no_findings(spark: SparkSession, log: Log, tmp_path
     assert done.good
     assert done.not_compared == (Finding(1, 50, 60, "lost before it was archived"),)
     assert audit(archive_side(spark, log, tmp_path), topic_side(spark, log), RULES).good
+
+
+def test_what_retention_takes_meanwhile_is_left_out_and_told(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    make_topic(log, 100)
+    archive(spark, job_of(log, tmp_path))
+    left, right = topic_side(spark, log), archive_side(spark, log, tmp_path)
+    # After the bounds were asked for, before anything is read.
+    done = audit(left, None, RULES, Watch("planned", 0, lambda: log.trim(0, 10)))
+    assert done.good and (done.offsets, done.records) == (190, 190)
+    assert done.not_compared == (Finding(0, 0, 10, GONE),)
+    done = audit(left, right, RULES, Watch("planned", 0, lambda: log.trim(0, 20)))
+    assert done.good and done.offsets == 180
+    assert done.not_compared[-1] == Finding(0, 10, 20, GONE)
+    # Between the sums and the look at single offsets, of which some are bad.
+
+    def forge(table: pyarrow.Table) -> pyarrow.Table:
+        place = table.schema.get_field_index("value")
+        forged = pyarrow.array([b"forged"] * table.num_rows, pyarrow.binary())
+        return table.set_column(place, table.field(place), forged)
+
+    harm(tmp_path, 0, forge)
+    whole = audit(left, right, RULES)
+    watch = Watch("counted", 0, lambda: log.trim(0, 60))
+    done = audit(left, right, RULES, watch)
+    assert Finding(0, 20, 60, GONE) in done.not_compared and not done.good
+    assert [each for each in done.findings if each.start_offset < 60] == []
+    late = [(max(each.start_offset, 60), each.end_offset) for each in whole.findings]
+    wanted = [(start, end) for start, end in late if start < end]
+    assert [(each.start_offset, each.end_offset) for each in done.findings] == wanted
+
+
+def test_a_topic_that_is_made_anew_under_an_audit_ends_it(spark: SparkSession, log: Log) -> None:
+    make_topic(log, 10)
+
+    def anew() -> None:
+        log.admin.delete_topic(log.topic)
+        make_topic(log, 10)
+
+    with pytest.raises(DataLossError, match="made anew while it was read"):
+        audit(topic_side(spark, log), None, RULES, Watch("planned", 0, anew))
 
 
 def test_copies_of_a_topic_are_compared_by_offset_or_by_place(

@@ -44,6 +44,9 @@ WRITING: Mapping[str, str] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """Settings of the session while files are written."""
+LESS_MAX = 7
+"""So many times a batch is halved that retention overtakes while it is read."""
+_GONE = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"
 _DAY_MS = 86_400_000
 # They would win over the offsets that are asked for.
 _OF_TIMES = frozenset(
@@ -101,6 +104,8 @@ class _Run:
         self._observe = observe
         self._archive = Archive(open_folder(job.folder, spark))
         self._owner = uuid.uuid4().hex
+        self._halved = 0
+        """How often the size of a batch is halved at present."""
         self.lag = 0
 
     def batch(self) -> BatchDone | None:
@@ -112,9 +117,8 @@ class _Run:
             check_same_origin(last, origin)
             ends = {} if last is None else last.ends
             number = 0 if last is None else last.batch + 1
-            ranges = plan_batch(
-                ends, origin.partitions, self._job.batch_offsets, accept_loss=self._job.accept_loss
-            )
+            size = max(1, self._job.batch_offsets >> self._halved)
+            ranges = plan_batch(ends, origin.partitions, size, accept_loss=self._job.accept_loss)
             if not ranges:
                 self.lag = 0
                 return None
@@ -124,10 +128,24 @@ class _Run:
             except _Lost:
                 self._check_taken(number)
                 continue
+            except PySparkException as error:
+                self._plan_less(error)
+                continue
+            self._halved = max(0, self._halved - 1)
             self.lag = lag_of(manifest.ends, origin.partitions)
             done = _done(manifest, time.monotonic() - started_s, self.lag)
             self._observe(done)
             return done
+
+    def _plan_less(self, error: PySparkException) -> None:
+        """Take less at once when retention was faster, and that is accepted; else raise.
+
+        The next plan begins where the log begins then, and notes what is missing before it.
+        """
+        is_accepted = self._job.accept_loss and _GONE in str(error)
+        if not is_accepted or self._halved >= LESS_MAX:
+            raise error
+        self._halved += 1
 
     def _check_taken(self, number: int) -> None:
         """Raise unless the number was taken by a whole batch: we would try for ever."""
@@ -247,8 +265,13 @@ def read_ranges(
     source: Mapping[str, str],
     ranges: Sequence[ArchivedRange],
     task_records: int,
+    *,
+    fail_on_data_loss: bool = True,
 ) -> DataFrame:
-    """Return the records of exactly these ranges; raises OptionError for a source of others."""
+    """Return the records of exactly these ranges; raises OptionError for a source of others.
+
+    Without `fail_on_data_loss` those that are gone are passed over.
+    """
     for name in source:
         if name.lower() in _OF_TIMES:
             raise OptionError(
@@ -269,7 +292,7 @@ def read_ranges(
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
         "includeHeaders": "true",
-        "failOnDataLoss": "true",
+        "failOnDataLoss": str(fail_on_data_loss).lower(),
         "maxRecordsPerPartition": str(task_records),
     }
     return spark.read.format("dlog").options(**options).load()

@@ -1,11 +1,12 @@
 """Audits a topic or an archive of it by itself, or two of them against each other.
 
 By itself: is each offset there once? Against another: are the same records at the same offsets?
-Only what both should have is compared. Names the ranges that differ.
+Only what both should have is compared. Names the ranges that differ. What retention deletes from a
+topic while it is read is no difference: it is left out, and named.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -31,6 +32,7 @@ from dlog.spark.pipelines.hashes import FIELDS, record_hash
 from dlog.spark.pipelines.sides import Extent, Side
 
 Buckets = dict[tuple[int, int], Bucket]
+GONE = "deleted while it was read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +67,11 @@ def audit(left: Side, right: Side | None, rules: AuditRules, observe: Observer =
     observe(Phase(name="planned", batch=0))
     buckets = run.buckets(left, run.left_shifts)
     others = None if right is None else run.buckets(right, run.right_shifts)
+    run.cut()
     observe(Phase(name="counted", batch=0))
-    doubtful = suspects(run.spans, buckets, others)
-    findings = run.exact(doubtful[:EXACT_MAX])
-    findings += [Finding(*each, SOMEWHERE) for each in doubtful[EXACT_MAX:]]
-    kept = [each for each in run.shown(findings) if not run.is_excused(each)]
+    findings = run.examine(suspects(run.spans, buckets, others))
+    run.cut()
+    kept = [each for each in run.shown(run.still(findings)) if not run.is_excused(each)]
     problems = left.problems() + ([] if right is None else right.problems())
     for kind in sorted({each.kind for each in kept}):
         count = sum(each.end_offset - each.start_offset for each in kept if each.kind == kind)
@@ -79,7 +81,7 @@ def audit(left: Side, right: Side | None, rules: AuditRules, observe: Observer =
         records=sum(each.rows for each in buckets.values()),
         findings=tuple(kept),
         problems=tuple(problems),
-        not_compared=tuple(run.not_compared),
+        not_compared=(*run.not_compared, *run.shown(run.gone)),
     )
 
 
@@ -96,6 +98,10 @@ class _Run:
         self.right_shifts = self._shifts(theirs)
         self.not_compared: list[Finding] = []
         self.spans = self._common(ours, theirs)
+        self.gone: list[Finding] = []
+        """What was deleted since then, by relative offsets."""
+        self._moved: set[tuple[int, int]] = set()
+        """Partition and new start of each span that was cut."""
 
     def _shifts(self, extents: Mapping[int, Extent]) -> dict[int, int]:
         return {
@@ -137,6 +143,39 @@ class _Run:
             if start < end:
                 found = Finding(whole.partition, start + shift, end + shift, why)
                 self.not_compared.append(found)
+
+    # What goes meanwhile
+
+    def cut(self) -> None:
+        """Leave out of the spans what a side has no more."""
+        begins = self._begins(self._left, self.left_shifts)
+        if self._right is not None:
+            for partition, start in self._begins(self._right, self.right_shifts).items():
+                begins[partition] = max(start, begins.get(partition, start))
+        spans = []
+        for each in self.spans:
+            start = min(max(each.start, begins.get(each.partition, each.start)), each.end)
+            if start > each.start:
+                self.gone.append(Finding(each.partition, each.start, start, GONE))
+                self._moved.add((each.partition, start))
+            spans.append(Span(each.partition, start, each.end))
+        self.spans = spans
+
+    def _begins(self, side: Side, shifts: Mapping[int, int]) -> dict[int, int]:
+        starts = side.starts()
+        return {key: start - shifts[key] for key, start in starts.items() if key in shifts}
+
+    def still(self, findings: Sequence[Finding]) -> list[Finding]:
+        """Return what of these is not about records that are gone."""
+        kept = []
+        for each in findings:
+            start = max(
+                (one.end_offset for one in self.gone if one.partition == each.partition),
+                default=each.start_offset,
+            )
+            if start < each.end_offset:
+                kept.append(replace(each, start_offset=max(start, each.start_offset)))
+        return kept
 
     # Sums
 
@@ -204,7 +243,17 @@ class _Run:
 
     # Offset by offset
 
-    def exact(self, spans: Sequence[Span]) -> list[Finding]:
+    def examine(self, doubtful: Sequence[Span]) -> list[Finding]:
+        """Return what is wrong with these buckets; where there are many, of some only that."""
+        # Those with a start that moved have sums of records that are gone: no harm is known yet.
+        moved = [each for each in doubtful if (each.partition, each.start) in self._moved]
+        rest = [each for each in doubtful if (each.partition, each.start) not in self._moved]
+        findings = self._exact(rest[:EXACT_MAX])
+        for first in range(0, len(moved), EXACT_MAX):
+            findings += self._exact(moved[first : first + EXACT_MAX])
+        return findings + [Finding(*each, SOMEWHERE) for each in rest[EXACT_MAX:]]
+
+    def _exact(self, spans: Sequence[Span]) -> list[Finding]:
         """Return what is wrong in these spans."""
         if not spans:
             return []

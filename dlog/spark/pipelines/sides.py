@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from dlog.spark.errors import SparkSourceError
+from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.pipelines.archive import TASK_RECORDS, read_ranges
 from dlog.spark.pipelines.archived import read_batches
 from dlog.spark.pipelines.folders import open_folder
@@ -34,28 +34,44 @@ class Side(Protocol):
     def extents(self) -> dict[int, Extent]:
         """Return what each partition should have."""
 
+    def starts(self) -> dict[int, int]:
+        """Return where partitions begin now that may have moved since `extents`."""
+
     def records(self, wanted: Mapping[int, tuple[int, int]]) -> DataFrame:
-        """Return the records of these offsets, by partition; ends are exclusive."""
+        """Return the records of these offsets that are there, by partition; ends are exclusive."""
 
     def problems(self) -> list[str]:
         """Return what is wrong with the side by itself, without a look at records."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TopicSide:
-    """A topic of a cluster."""
+    """A topic of a cluster; retention goes on in it while it is read."""
 
     spark: SparkSession
     settings: ClientSettings
     topic: str
     source: Mapping[str, str] = field(default_factory=dict)
+    _topic_id: str = ""
 
     def extents(self) -> dict[int, Extent]:
         """Return the bounds of the partitions as they are now."""
         origin = find_origin(self.settings, [self.topic])
+        self._topic_id = origin.topic_ids[self.topic]
         return {
             each.partition: Extent(each.start_offset, each.end_offset) for each in origin.partitions
         }
+
+    def starts(self) -> dict[int, int]:
+        """Return where the partitions begin now; raises DataLossError for a topic made anew."""
+        origin = find_origin(self.settings, [self.topic])
+        if origin.topic_ids[self.topic] != self._topic_id:
+            raise DataLossError(
+                "KAFKA_DATA_LOSS.PARTITIONS_DELETED",
+                f"Topic {self.topic} was deleted and made anew while it was read.",
+                "Run the audit again, of the new one.",
+            )
+        return {each.partition: each.start_offset for each in origin.partitions}
 
     def records(self, wanted: Mapping[int, tuple[int, int]]) -> DataFrame:
         """Return the records of these offsets."""
@@ -63,7 +79,7 @@ class TopicSide:
             ArchivedRange(topic=self.topic, partition=partition, start_offset=start, end_offset=end)
             for partition, (start, end) in wanted.items()
         ]
-        return read_ranges(self.spark, self.source, ranges, TASK_RECORDS)
+        return read_ranges(self.spark, self.source, ranges, TASK_RECORDS, fail_on_data_loss=False)
 
     def problems(self) -> list[str]:
         """Nothing: the cluster looks after itself."""
@@ -96,6 +112,10 @@ class ArchiveSide:
             else:
                 found[each.partition] = Extent(before.start, each.end_offset, before.lost + lost)
         return found
+
+    def starts(self) -> dict[int, int]:
+        """Return nothing: what is archived stays."""
+        return {}
 
     def records(self, wanted: Mapping[int, tuple[int, int]]) -> DataFrame:
         """Return the records of these offsets; only batches that have some are read."""
