@@ -50,7 +50,7 @@ _OPTIONS = (
     *("endingOffsets", "failOnDataLoss", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries"),
     *("fetchOffset.retryIntervalMs", "maxOffsetsPerTrigger", "minOffsetsPerTrigger"),
     *("maxTriggerDelay", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition"),
-    *("groupIdPrefix", "includeHeaders", "pushFilters", "bootstrap.servers"),
+    *("groupIdPrefix", "includeHeaders", "pushFilters", "bootstrap.servers", "timestampOverflow"),
 )
 _KNOWN = frozenset(each.lower() for each in _OPTIONS)
 _ONLY_STREAMING = (
@@ -69,6 +69,8 @@ _WITHOUT_EFFECT = frozenset(
         *("ssl.enabled.protocols", "exclude.internal.topics", "allow.auto.create.topics"),
     )
 )
+_CLIP = "clip"
+_OVERFLOWS = {"error": "error", _CLIP: _CLIP}
 _STARTING = "Set the source option 'startingOffsets' to 'earliest' or 'latest' instead; it only"
 _STARTING += " applies when a new query is started, resuming goes on from the checkpoint."
 _DECODE = "Keys and values are binary columns: decode them with DataFrame operations."
@@ -104,6 +106,8 @@ class ReadOptions:
     max_records_per_partition: int | None
     include_headers: bool
     push_filters: bool
+    clip_timestamps: bool
+    """Timestamps that Spark cannot have become the nearest that it has."""
     warnings: tuple[str, ...]
     """What is said to the user once, and changes nothing."""
 
@@ -132,6 +136,7 @@ def parse_read_options(options: Options, *, is_streaming: bool) -> ReadOptions:
         max_records_per_partition=whole_number(options, "maxRecordsPerPartition", least=1),
         include_headers=switch(options, "includeHeaders", False),
         push_filters=switch(options, "pushFilters", False),
+        clip_timestamps=one_of(options, "timestampOverflow", _OVERFLOWS) == _CLIP,
         warnings=tuple(_warnings(given, options, is_streaming)),
     )
 

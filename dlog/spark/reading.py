@@ -5,6 +5,7 @@ Runs where the tasks run: pyarrow and the client's threads are loaded only here.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
@@ -25,19 +26,23 @@ def read_partition(
     from dlog.spark.schema import arrow_schema  # noqa: PLC0415
     from dlog.spark.task import read_range  # noqa: PLC0415
 
-    columns = arrow_schema(schema)
-    fail = options.fail_on_data_loss
+    read = partial(
+        read_range,
+        options.settings,
+        schema=arrow_schema(schema),
+        fail_on_data_loss=options.fail_on_data_loss,
+        clip_timestamps=options.clip_timestamps,
+    )
     has_begun = False
     try:
-        for batch in read_range(options.settings, wanted, columns, fail_on_data_loss=fail):
+        for batch in read(wanted):
             has_begun = True
             yield batch
         return
     except DataLossError:
         if has_begun or not wanted.is_from_earliest:
             raise
-    left = _from_where_it_begins(options, wanted)
-    yield from read_range(options.settings, left, columns, fail_on_data_loss=fail)
+    yield from read(_from_where_it_begins(options, wanted))
 
 
 def _from_where_it_begins(options: ReadOptions, wanted: OffsetRange) -> OffsetRange:

@@ -48,7 +48,9 @@ _TAKEN = {
 class RowMaker:
     """Makes the rows of one partition. Owner: one task."""
 
-    def __init__(self, schema: pa.Schema, topic: str, partition: int) -> None:
+    def __init__(
+        self, schema: pa.Schema, topic: str, partition: int, *, clip_timestamps: bool = False
+    ) -> None:
         """Raise OptionError for a column that there is not, or one of another type."""
         if not schema.names:
             known = ", ".join(COLUMN_TYPES)
@@ -58,6 +60,7 @@ class RowMaker:
         for field in schema:
             _check(field)
         self._schema = schema
+        self._clip_timestamps = clip_timestamps
         # What has to be taken out of the records; the rest is the same for all of them.
         self._columns = _NONE
         for name in schema.names:
@@ -72,7 +75,7 @@ class RowMaker:
         """Yield the records of whole, checked batches with offsets in [start, end).
 
         Raises CorruptMessageError and UnsupportedCompressionTypeError, which name the offset, and
-        SparkSourceError for a timestamp that Spark cannot have.
+        SparkSourceError for a timestamp that Spark cannot have, unless it is to be clipped.
         """
         wanted = bounds(start_offset, end_offset, None, None)
         for run in open_in_runs(buffers, wanted, BATCH_BYTES_ENOUGH, verify_crc=False):
@@ -100,7 +103,9 @@ class RowMaker:
     def _microseconds(self, columns: Columns) -> pa.Array:
         times = columns.timestamps_ms
         if times.max() > _TIMESTAMP_MS_MAX or times.min() < -_TIMESTAMP_MS_MAX:
-            self._raise_impossible(columns)
+            if not self._clip_timestamps:
+                self._raise_impossible(columns)
+            times = times.clip(-_TIMESTAMP_MS_MAX, _TIMESTAMP_MS_MAX)
         return _int64s((times * _US_PER_MS).data, len(times), COLUMN_TYPES["timestamp"])
 
     def _raise_impossible(self, columns: Columns) -> NoReturn:
@@ -113,8 +118,9 @@ class RowMaker:
             "DLOG_TIMESTAMP",
             f"The record at offset {offset} of {self._topic.value}-{self._partition.value} has the "
             f"timestamp {times[at]} ms, which is more than Spark's timestamps can hold.",
-            "Name the columns that you need in .schema(...), without timestamp, or leave the "
-            "record out by offsets.",
+            "Set the option timestampOverflow to clip to read the nearest that Spark has instead "
+            "(of a pipeline: --option timestampOverflow=clip). A query that names its columns in "
+            ".schema(...), without timestamp, needs no such option.",
         )
 
 

@@ -52,6 +52,7 @@ def read_range(
     schema: pa.Schema,
     *,
     fail_on_data_loss: bool,
+    clip_timestamps: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, in order, as batches of exactly this schema.
 
@@ -59,7 +60,7 @@ def read_range(
     log line; SparkSourceError when the range cannot be read; OptionError for a schema that the
     source does not have. Offsets that hold no record are no loss.
     """
-    rows = RowMaker(schema, wanted.topic, wanted.partition)
+    rows = RowMaker(schema, wanted.topic, wanted.partition, clip_timestamps=clip_timestamps)
     if not len(wanted):
         return
     with contextlib.closing(_packed(settings, wanted, fail_on_data_loss)) as found:

@@ -1,5 +1,6 @@
 """Audits of real topics and archives: what is whole, and every kind of harm by its range."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dlog.spark.errors import DataLossError
@@ -175,6 +177,23 @@ def test_what_retention_takes_meanwhile_is_left_out_and_told(
     late = [(max(each.start_offset, 60), each.end_offset) for each in whole.findings]
     wanted = [(start, end) for start, end in late if start < end]
     assert [(each.start_offset, each.end_offset) for each in done.findings] == wanted
+
+
+def test_timestamps_that_spark_cannot_have_stop_no_archive_that_clips_them(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.create(1, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    fill(log, 10, 1)
+    log.write(0, [b"odd"], timestamp_ms=lambda _: 2**62)
+    with pytest.raises(PySparkException, match=rf"DLOG_TIMESTAMP.*offset 10 of {log.topic}-0 "):
+        archive(spark, job_of(log, tmp_path))
+    clipping = {"kafka.bootstrap.servers": log.bootstrap, "timestampOverflow": "clip"}
+    job = dataclasses.replace(job_of(log, tmp_path), source=clipping)
+    assert archive(spark, job).records == 11
+    settings = ClientSettings(bootstrap=log.bootstrap)
+    topic = TopicSide(spark, settings, log.topic, clipping)
+    done = audit(topic, archive_side(spark, log, tmp_path), RULES)
+    assert done.good and done.records == 11
 
 
 def test_a_topic_that_is_made_anew_under_an_audit_ends_it(spark: SparkSession, log: Log) -> None:

@@ -149,6 +149,11 @@ def test_a_timestamp_that_spark_cannot_have_is_told(sign: int) -> None:
     data = bytes(encode(records, base_offset=7))
     with pytest.raises(SparkSourceError, match=rf"DLOG_TIMESTAMP.* 9 of größe-7 .*{most + 1} ms"):
         list(made([data]))
+    with pytest.raises(SparkSourceError, match=r"option timestampOverflow to clip.*--option"):
+        list(made([data]))
+    clipping = RowMaker(schema_of("timestamp"), "größe", 7, clip_timestamps=True)
+    clipped = [each["timestamp"] for each in rows_of(clipping.make([data], 0, 99))]
+    assert clipped == [5000, sign * most * 1000, sign * most * 1000]
     # Who does not ask for it is not concerned, nor who begins behind it.
     assert [each["offset"] for each in rows_of(made([data], names=("offset",)))] == [7, 8, 9]
     assert len(rows_of(made([data], 7, 9))) == 2
