@@ -7,20 +7,23 @@ handed out as whole batches, checked and still packed, for the caller to decode.
 
 import asyncio
 import random
+from uuid import UUID
 
 from dlog.client.bootstrap import Bootstrap, parse_bootstrap
 from dlog.client.fetch_plan import FetchLimits
 from dlog.client.gaps import Gap, GapReason
+from dlog.client.offsets import UNKNOWN_TOPIC_PATIENCE_S
 from dlog.client.positions import Cursor, Packed
 from dlog.client.reading import PollLimits, Reading, Settings
 from dlog.client.retry import RetryPolicy
-from dlog.errors import DlogError, UnknownTopicOrPartitionError
+from dlog.errors import DlogError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from dlog.transport import ConnectionOptions
-from dlog.types import PartitionId, TopicPartition
+from dlog.types import ZERO_TOPIC_ID, PartitionId, TopicPartition
 
 RECORD_BYTES_GUESS = 4096.0
 """Of a partition that was not read yet: a small range does not bring megabytes behind its end."""
 REMEMBERED_MAX = 10_000
+_RECHECK_S = 0.1
 
 
 class RangeReader:
@@ -53,22 +56,52 @@ class RangeReader:
         """Stop reading and close all connections. Idempotent."""
         await self._reading.close()
 
-    async def begin(self, topic: str, partition: int, start_offset: int, end_offset: int) -> None:
+    async def begin(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int,
+        end_offset: int,
+        *,
+        topic_id: UUID = ZERO_TOPIC_ID,
+    ) -> None:
         """Read from `start_offset` up to `end_offset`, exclusive; ends the range before.
 
-        Raises UnknownTopicOrPartitionError when there is no such partition, and errors that last
-        until the policy's deadline.
+        Raises UnknownTopicOrPartitionError when there is no such partition, UnknownTopicIdError
+        when the topic has another id than `topic_id` (zero: any), and errors that last until the
+        policy's deadline.
         """
         await self.end()
         key = TopicPartition(topic, PartitionId(partition))
+        if topic_id != ZERO_TOPIC_ID:
+            topic_id = await self._checked_id(topic, topic_id)
         if key not in await self._reading.partitions_of(topic):
             # It may have been added since anybody asked.
             self._reading.cluster.forget_leader(topic)
             if key not in await self._reading.partitions_of(topic):
                 raise UnknownTopicOrPartitionError(f"{key} does not exist")
         self._cursor = Cursor(key, start_offset, end_offset)
+        self._cursor.topic_id = topic_id
         self._cursor.record_bytes = self._record_bytes.get(key, RECORD_BYTES_GUESS)
         self._reading.fetcher.add([self._cursor])
+
+    async def _checked_id(self, topic: str, wanted: UUID) -> UUID:
+        """Return the id that a topic has, zero where none is told; raises UnknownTopicIdError.
+
+        What is known here, and what a node says that lags, may be of a former topic of that name.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + UNKNOWN_TOPIC_PATIENCE_S
+        while True:
+            told = (await self._reading.finder.topic(topic)).topic_id
+            if told in (ZERO_TOPIC_ID, wanted):
+                return told
+            if loop.time() >= deadline_s:
+                raise UnknownTopicIdError(
+                    f"{topic} was deleted and created again: its id is {told}, not {wanted}"
+                )
+            self._reading.cluster.forget_leader(topic)
+            await asyncio.sleep(_RECHECK_S)
 
     async def end(self) -> None:
         """Read no more of the range, and forget what is at hand of it."""

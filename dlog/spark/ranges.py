@@ -5,8 +5,11 @@ Pure; planned on the driver, pickled to where the task runs.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from pyspark.sql.datasource import InputPartition
+
+from dlog.types import ZERO_TOPIC_ID
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +25,8 @@ class OffsetRange(InputPartition):
     end_offset: int
     is_from_earliest: bool = False
     """The query asked for what there is: records that go before the task begins are no loss."""
+    topic_id: UUID = ZERO_TOPIC_ID
+    """Of the topic that was planned; zero where it is not known: any of that name is read."""
 
     def __len__(self) -> int:
         return self.end_offset - self.start_offset

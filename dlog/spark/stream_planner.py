@@ -10,6 +10,7 @@ a topic it reads, how far it knew the logs to go.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from uuid import UUID
 
 from dlog.spark.bounds import Beginning, existing, starting_offsets
@@ -167,6 +168,10 @@ class StreamPlanner:
             ids.append(topic_id)
         return anew
 
+    def _topic_id(self, topic: str) -> UUID:
+        """Return the id of a topic as it was when the end of a batch was asked for last."""
+        return self._topic_ids.get(topic, [ZERO_TOPIC_ID])[-1]
+
     def _mean_bytes(self, start: PartitionOffsets, ends: Offsets) -> dict[TopicPartition, float]:
         """Return the mean size of a record, as stored, of each partition with a backlog."""
         wanted = list(backlog(start, ends))
@@ -196,8 +201,9 @@ class StreamPlanner:
             retry_count=self._options.retry_count,
             retry_interval_s=self._options.retry_interval_s,
         )
+        planned = plan_stream(start, end, earliest, {**known, **latest}, self._lose)
         return split_ranges(
-            plan_stream(start, end, earliest, {**known, **latest}, self._lose),
+            [replace(each, topic_id=self._topic_id(each.topic)) for each in planned],
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
         )

@@ -32,6 +32,7 @@ from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.ranges import OffsetRange
 from dlog.spark.rows import RowMaker
 from dlog.spark.settings import ClientSettings
+from dlog.types import ZERO_TOPIC_ID
 
 IDLE_MAX = 4
 """Readers that are kept for the next task; a worker uses one, for each cluster that it reads."""
@@ -176,25 +177,25 @@ class _RangeReading:
         self._wanted = wanted
         self._fail_on_data_loss = fail_on_data_loss
         self._has_read = False
+        self._position = wanted.start_offset
 
     def run(self) -> Iterator[Packed]:
         """Yield the batches of the range."""
-        wanted = self._wanted
         try:
-            self._begin(wanted.start_offset)
+            self._begin(self._wanted.start_offset)
+            yield from self._batches()
         except (UnknownTopicOrPartitionError, UnknownTopicIdError) as error:
-            self._lose(wanted.start_offset, wanted.end_offset, str(error))
-            return
+            self._lose(self._position, self._wanted.end_offset, str(error))
+
+    def _batches(self) -> Iterator[Packed]:
         while True:
+            self._position = self._ranges.position
             try:
                 packed = self._call(lambda: self._ranges.take(self._deadline_s))
             except GapError as error:
                 if not self._pass(error.gap):
                     return
                 continue
-            except (UnknownTopicOrPartitionError, UnknownTopicIdError) as error:
-                self._lose(self._ranges.position, wanted.end_offset, str(error))
-                return
             if packed is not None:
                 self._has_read = True
                 yield packed
@@ -206,7 +207,13 @@ class _RangeReading:
     def _begin(self, offset: int) -> None:
         wanted = self._wanted
         self._call(
-            lambda: self._ranges.begin(wanted.topic, wanted.partition, offset, wanted.end_offset)
+            lambda: self._ranges.begin(
+                wanted.topic,
+                wanted.partition,
+                offset,
+                wanted.end_offset,
+                topic_id=wanted.topic_id,
+            )
         )
 
     def _pass(self, gap: Gap) -> bool:
@@ -216,6 +223,9 @@ class _RangeReading:
         if gap.reason is GapReason.RECREATED and not self._has_read:
             # What this process knew of the topic was old, not the query.
             resume = self._wanted.start_offset
+            if self._wanted.topic_id != ZERO_TOPIC_ID:  # or a node lags; if not, that is told here
+                self._begin(resume)
+                return True
         elif gap.reason is GapReason.MISSING:
             pass  # offsets without a record are no loss: a log that was compacted once has them
         elif gap.reason is GapReason.RETENTION:

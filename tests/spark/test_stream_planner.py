@@ -216,6 +216,21 @@ def test_a_new_life_of_a_topic_is_read_whole_and_nothing_twice(
     assert lax.latestOffset(last, ALL) == last
 
 
+def test_a_topic_made_anew_behind_the_plan_of_a_batch_is_not_read_as_the_old_one(
+    log: Log, readers: list[DlogStreamReader], admin: Admin
+) -> None:
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    reader = reader_of(log, readers)
+    begin = reader.initialOffset()
+    (planned,) = reader.partitions(begin, reader.latestOffset(begin, ALL))
+    admin.delete_topic(log.topic)
+    log.create(1)
+    log.write(0, [b"y"] * 20)
+    with pytest.raises(DataLossError, match=r"COULD_NOT_READ_OFFSET.*deleted and created again"):
+        list(reader.read(planned))
+
+
 def test_a_new_life_of_a_topic_is_seen_between_the_batches_up_to_the_present_end(
     log: Log, readers: list[DlogStreamReader], admin: Admin
 ) -> None:

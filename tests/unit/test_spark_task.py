@@ -5,6 +5,7 @@ import struct
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from uuid import UUID
 
 import pytest
 
@@ -17,9 +18,10 @@ from dlog.errors import (
 )
 from dlog.offset_specs import Isolation
 from dlog.spark import task
-from dlog.spark.errors import DataLossError, SparkSourceError
+from dlog.spark.errors import SparkSourceError
 from dlog.spark.ranges import OffsetRange
 from dlog.spark.settings import ClientSettings, TlsSettings
+from dlog.types import ZERO_TOPIC_ID
 from dlog.wire.apis import ApiKey
 from tests.fakes.batches import ABORT, COMMIT, batch, damaged, marker
 from tests.fakes.log_nodes import LogNodes
@@ -49,10 +51,17 @@ async def read(
     *,
     fail: bool = True,
     partition: int = 0,
+    topic_id: UUID = ZERO_TOPIC_ID,
     **changes: object,
 ) -> list[int]:
     """Return the offsets that a task reads, in a thread as Spark's worker would."""
-    wanted = OffsetRange(topic="t", partition=partition, start_offset=start, end_offset=end)
+    wanted = OffsetRange(
+        topic="t",
+        partition=partition,
+        start_offset=start,
+        end_offset=end,
+        topic_id=topic_id,
+    )
     given = settings(servers, **changes)
 
     def run() -> list[int]:
@@ -219,86 +228,6 @@ def test_the_last_offsets_may_have_been_compacted_away() -> None:
         servers.logs[0].end = 20
         assert await read(servers, 0, 20) == list(range(9))
         assert await read(servers, 12, 15) == []
-
-    play(work)
-
-
-# Loss
-
-
-@pytest.mark.parametrize(("start", "end", "left"), [(0, 9, [6, 7, 8]), (0, 5, []), (2, 7, [6])])
-def test_retention_was_faster(start: int, end: int, left: list[int]) -> None:
-    async def work(servers: LogNodes) -> None:
-        servers.logs[0].trim(6)
-        lost = rf"COULD_NOT_READ_OFFSET_RANGE.*t-0 \[{start}, {min(6, end)}\).*failOnDataLoss"
-        with pytest.raises(DataLossError, match=lost):
-            await read(servers, start, end)
-        assert await read(servers, start, end, fail=False) == left
-        assert len(task._idle) == 1
-
-    play(work)
-
-
-def test_a_log_that_was_cut_back() -> None:
-    async def work(servers: LogNodes) -> None:
-        servers.logs[0].cut(6)
-        with pytest.raises(DataLossError, match=r"t-0 \[8, 9\).* cut back to 6"):
-            await read(servers, 8, 9)
-        assert await read(servers, 8, 9, fail=False) == []
-
-    play(work)
-
-
-def test_a_topic_that_is_gone() -> None:
-    async def work(servers: LogNodes) -> None:
-        assert await read(servers, 0, 3) == [0, 1, 2]
-        servers.exists = False
-        with pytest.raises(DataLossError, match=r"t-0 \[0, 9\)"):
-            await read(servers, 0, 9, deadline_s=1.0)
-        assert await read(servers, 0, 9, deadline_s=1.0, fail=False) == []
-
-    play(work)
-
-
-def test_a_topic_made_anew_between_two_tasks_is_no_loss() -> None:
-    async def work(servers: LogNodes) -> None:
-        assert await read(servers, 0, 9) == list(range(9))
-        servers.recreate()
-        servers.logs[0].append(batch(0, 5))
-        # This process believes in the old topic still; the query, planned by now, does not.
-        assert await read(servers, 0, 5) == list(range(5))
-
-    play(work)
-
-
-def test_a_topic_made_anew_within_a_task_is_loss() -> None:
-    async def work(servers: LogNodes) -> None:
-        given = settings(servers, partition_bytes_max=len(batch(0)))
-        wanted = OffsetRange(topic="t", partition=0, start_offset=0, end_offset=90)
-        loop = asyncio.get_running_loop()
-        anew = asyncio.Event()
-
-        def run(fail: bool) -> list[int]:
-            rows = task.read_range(given, wanted, OFFSETS, fail_on_data_loss=fail)
-            found: list[int] = next(rows).column("offset").to_pylist()
-            asyncio.run_coroutine_threadsafe(recreate(), loop).result()
-            for each in rows:
-                found += each.column("offset").to_pylist()
-            return found
-
-        async def recreate() -> None:
-            servers.recreate()
-            for number in range(30):
-                servers.logs[0].append(batch(3 * number))
-            anew.set()
-
-        for number in range(3, 30):
-            servers.logs[0].append(batch(3 * number))
-        with pytest.raises(DataLossError, match="deleted and created again"):
-            await asyncio.to_thread(run, True)
-        found = await asyncio.to_thread(run, False)
-        # Nothing of the new log is mixed with the old one.
-        assert found == list(range(len(found))) and len(found) < 90
 
     play(work)
 
