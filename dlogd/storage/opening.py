@@ -7,9 +7,10 @@ can be asked for meanwhile.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from dlog.errors import ConfigError, WireError
 from dlog.types import TopicPartition
@@ -21,6 +22,8 @@ from dlogd.storage.log_config import LogConfig
 from dlogd.storage.log_state import LogServices
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 REPORT_INTERVAL_S = 5.0
 
@@ -108,6 +111,14 @@ class Opener(Protocol):
 Wanted = Mapping[LogKey, tuple[TopicPartition, LogConfig]]
 
 
+class _OutOfServiceError(Exception):
+    """A directory has failed while it was asked."""
+
+    def __init__(self, home: Home) -> None:
+        super().__init__(home.path)
+        self.home = home
+
+
 class Opening:
     """One start. `run` once."""
 
@@ -187,21 +198,15 @@ class Opening:
                 other = places.setdefault(key, home)
                 if other is home:
                     continue
-                loser = (
-                    _outlived(home, other)
-                    or await self._replaced(key, home, other)
-                    or await self._empty_one(key, home, other)
-                )
+                loser = await self._loser(key, home, other)
                 if loser is None:
                     problems.append(
                         f"{self._wanted[key][0]} is in {home.path} and in {other.path}, both with "
                         "records: find out which is right and move the other away"
                     )
                     continue
-                name = loser.names.pop(key)
-                await self._services.engine.run(partial(loser.directory.set_aside, [name]))
-                log.warning("Set a second log aside path=%s name=%s", loser.path, name)
                 places[key] = other if loser is home else home
+                await self._set_aside(loser, loser.names.pop(key))
         if problems:
             raise ConfigError(problems)
 
@@ -225,11 +230,45 @@ class Opening:
                         name,
                     )
 
+    async def _loser(self, key: LogKey, home: Home, other: Home) -> Home | None:
+        """Return which of two directories gives a log up; None when nothing tells.
+
+        One whose disk fails at that does: what it has is out of service in any case, and the other
+        copy proves nothing when its directory was out of service before.
+        """
+        failed = next((each for each in (home, other) if each.failure is not None), None)
+        loser = failed or _outlived(home, other)
+        try:
+            return (
+                loser
+                or await self._replaced(key, home, other)
+                or await self._empty_one(key, home, other)
+            )
+        except _OutOfServiceError as error:
+            return error.home
+
+    async def _set_aside(self, home: Home, name: str) -> None:
+        if home.failure is not None:
+            return
+        with suppress(_OutOfServiceError):
+            await self._ask(home, partial(home.directory.set_aside, [name]))
+            log.warning("Set a second log aside path=%s name=%s", home.path, name)
+
+    async def _ask(self, home: Home, work: Callable[[], T]) -> T:
+        """Run blocking `work` in a directory; raise what it raises, or that it has failed by it."""
+        try:
+            return await home.disk.run(work)
+        except OSError as error:
+            self._opener.on_home_error(home, error)
+            if home.failure is None:
+                raise
+            raise _OutOfServiceError(home) from error
+
     async def _replaced(self, key: LogKey, home: Home, other: Home) -> Home | None:
         """Return the directory that was out of service when the other one's log was made."""
         first, second = [
-            await self._services.engine.run(
-                partial(replaced.noted, each.directory.topics.directory(each.names[key]))
+            await self._ask(
+                each, partial(replaced.noted, each.directory.topics.directory(each.names[key]))
             )
             for each in (home, other)
         ]
@@ -239,7 +278,7 @@ class Opening:
     async def _empty_one(self, key: LogKey, *homes: Home) -> Home | None:
         for home in homes:
             check = partial(home.directory.holds_records, home.names[key])
-            if not await self._services.engine.run(check):
+            if not await self._ask(home, check):
                 return home
         return None
 

@@ -1,5 +1,6 @@
 """The log manager: start, restart, crash, strays, second copies."""
 
+import asyncio
 import errno
 import os
 from dataclasses import replace
@@ -10,6 +11,8 @@ from dlog.errors import ConfigError, KafkaStorageError
 from dlog.types import NodeId, Offset
 from dlogd.config.choices import FlushPolicy
 from dlogd.service import exit_code_of
+from dlogd.storage.replaced import REPLACES
+from tests.fakes.faults import DiskFault
 from tests.fakes.logs import append, run, values_of
 from tests.fakes.manager import CONFIG, NODE, TOPIC_ID, ManagerHost, key, partition, wanted
 
@@ -307,6 +310,36 @@ def test_a_directory_that_comes_back_has_the_older_copy(power_cut: bool) -> None
         assert host.home_of(0).path != failed.path
         stray = host.process.open_directory(f"{failed.path}/stray")
         assert stray.names() == [f"t-0.{TOPIC_ID}"]
+        await host.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("broken", ["older", "newer", "newer at its records"])
+def test_a_disk_that_fails_while_two_copies_are_compared_stops_no_start(broken: str) -> None:
+    async def scenario() -> None:
+        host = ManagerHost(2)
+        await host.start()
+        await host.create_with(0, b"old", b"older")
+        failed = host.home_of(0)
+        host.manager.on_home_error(failed, OSError(errno.EIO, "Input/output error"))
+        await host.manager.delete(partition(0), TOPIC_ID)
+        await host.create_with(0, b"new")
+        newer = host.home_of(0)
+        await host.crash()
+        home = failed if broken == "older" else newer
+        if broken == "newer at its records":
+            made = f"{newer.path}/topics/t-0.{TOPIC_ID}"
+            host.machine.boot(asyncio.get_running_loop()).open_directory(made).unlink(REPLACES)
+            part = ".log"
+        else:
+            part = REPLACES
+        fault = DiskFault(operations=("exists", "open", "size", "read"), path_part=part)
+        host.machine.disks[home.path.removesuffix("/dlog")].faults.append(fault)
+        manager = await host.start(0)
+        assert [each.path for each in manager.homes if each.failure] == [home.path]
+        assert host.home_of(0).path != home.path
+        assert sum(key(0) in each.names for each in manager.homes) == 1
         await host.stop()
 
     run(scenario)
