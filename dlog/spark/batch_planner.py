@@ -9,7 +9,7 @@ from dlog.spark.loss import clip, on_loss, report_deleted
 from dlog.spark.offsets import Earliest, Latest
 from dlog.spark.options import ReadOptions
 from dlog.spark.ranges import OffsetRange
-from dlog.types import TopicPartition
+from dlog.types import ZERO_TOPIC_ID, TopicPartition
 
 
 def plan_batch(lookup: Lookup, options: ReadOptions) -> list[OffsetRange]:
@@ -19,7 +19,8 @@ def plan_batch(lookup: Lookup, options: ReadOptions) -> list[OffsetRange]:
     does not fit what the cluster has.
     """
     lose = on_loss(options.fail_on_data_loss)
-    partitions = existing(lookup, options).partitions
+    assigned = existing(lookup, options)
+    partitions = assigned.partitions
     start = starting_offsets(lookup, options, partitions).offsets
     end = ending_offsets(lookup, options, partitions)
     is_from_earliest = isinstance(options.starting, Earliest)
@@ -39,7 +40,8 @@ def plan_batch(lookup: Lookup, options: ReadOptions) -> list[OffsetRange]:
         if start[key] > end[key]:
             raise _reversed(key, start[key], end[key])
         found = clip(key, start[key], end[key], earliest[key], latest.get(key), lose)
-        ranges.append(replace(found, is_from_earliest=is_from_earliest))
+        topic_id = assigned.topic_ids.get(key.topic, ZERO_TOPIC_ID)
+        ranges.append(replace(found, is_from_earliest=is_from_earliest, topic_id=topic_id))
     return ranges
 
 

@@ -1,17 +1,24 @@
 """What a task takes for lost: what retention took, logs cut back, topics gone or made anew."""
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Iterator
 
 import pytest
+from pyspark.sql.types import LongType, StructType
 
+from dlog.client import range_reader
 from dlog.spark import task
+from dlog.spark.batch_reader import DlogBatchReader
 from dlog.spark.errors import DataLossError
+from dlog.spark.options import parse_read_options
 from dlog.spark.ranges import OffsetRange
 from tests.fakes.batches import batch
 from tests.fakes.log_nodes import LogNodes
 from tests.unit.test_spark_task import OFFSETS, play, read, settings
+
+ONLY_OFFSETS = StructType().add("offset", LongType())
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +88,45 @@ def test_a_topic_made_anew_between_the_plan_and_its_task_is_loss() -> None:
         # of no ids.
         assert await read(servers, 0, 9, topic_id=servers.topic_id) == list(range(9))
         assert await read(servers, 0, 9) == list(range(9))
+
+    play(work)
+
+
+@pytest.mark.parametrize("starting", ["earliest", '{"t": {"0": 0, "1": 0}}'])
+def test_a_topic_made_anew_behind_the_plan_of_a_batch_query_is_loss(
+    starting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_reader, "UNKNOWN_TOPIC_PATIENCE_S", 0.2)
+
+    async def work(servers: LogNodes) -> None:
+        options = {
+            "kafka.bootstrap.servers": ",".join(map(str, servers.bootstrap)),
+            "subscribe": "t",
+            "startingOffsets": starting,
+        }
+
+        def offsets(reader: DlogBatchReader, ranges: list[OffsetRange]) -> list[int]:
+            batches = itertools.chain.from_iterable(map(reader.read, ranges))
+            return [each for batch in batches for each in batch.column("offset").to_pylist()]
+
+        def reader_of(**extra: str) -> DlogBatchReader:
+            given = {key.lower(): value for key, value in {**options, **extra}.items()}
+            return DlogBatchReader(parse_read_options(given, is_streaming=False), ONLY_OFFSETS)
+
+        def run() -> None:
+            reader = reader_of()
+            planned = reader.partitions()
+            assert offsets(reader, planned) == [*range(9), *range(9)]
+            servers.recreate()
+            for log in servers.logs:
+                for number in range(5):
+                    log.append(batch(3 * number))
+            with pytest.raises(DataLossError, match=r"t-0 \[0, 9\).*deleted and created again"):
+                offsets(reader, planned)
+            assert offsets(reader_of(failOnDataLoss="false"), planned) == []
+            assert offsets(reader, reader.partitions()) == [*range(15), *range(15)]
+
+        await asyncio.to_thread(run)
 
     play(work)
 
