@@ -207,12 +207,15 @@ class NodeFetcher:
         endpoints: Iterable[NodeEndpoint],
     ) -> None:
         around, key = self._around, cursor.topic_partition
+        known = around.cluster.known_topic(key.topic)
+        # Of a life that is over: its epochs say nothing of the present one.
+        is_past = known is None or known.topic_id != cursor.topic_id
         around.cluster.on_error(
             key.topic,
             key.partition,
             self.node_id,
             error,
-            leader=fetched.current_leader,
+            leader=None if is_past else fetched.current_leader,
             endpoints=endpoints,
         )
         if not isinstance(error, FencedLeaderEpochError):

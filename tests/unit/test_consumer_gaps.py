@@ -1,10 +1,12 @@
 """The consumer and records that are no longer there: gaps told of, raised, passed over."""
 
 import logging
+from typing import Any
 
 import pytest
 
 from dlog.client.gaps import Gap, GapError, GapReason
+from dlog.errors import NotLeaderOrFollowerError, UnknownTopicIdError
 from dlog.wire.apis import ApiKey
 from tests.fakes.batches import batch
 from tests.fakes.log_nodes import LogNodes
@@ -244,3 +246,41 @@ def test_gaps_and_retries_leave_one_line_each(caplog: pytest.LogCaptureFixture) 
         run(work)
     lines = [line for line in caplog.messages if line.startswith("Met a gap")]
     assert lines == ["Met a gap partition=t-0 reason=retention offset=0 resume_offset=6"]
+
+
+def test_a_leader_of_a_life_that_is_over_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its epoch is greater than any of the topic that was made anew: nobody would be believed."""
+
+    async def work(servers: LogNodes) -> None:
+        look = servers._look
+
+        def behind(*request: Any) -> Any:
+            """Answer like a node that has not heard of the topic's end, only of its last leader."""
+            answers, found = look(*request)
+            for _, rows in answers:
+                for at, row in enumerate(rows):
+                    if row.error_code == UnknownTopicIdError.code:
+                        code = NotLeaderOrFollowerError.code
+                        rows[at] = row._replace(error_code=code, current_leader=(0, 8))
+            return answers, found
+
+        monkeypatch.setattr(servers, "_look", behind)
+        async with consumer(servers) as reader:
+            await read(reader, 9)
+            servers.open_fetches.clear()
+            servers.recreate()
+            servers.logs[0].append(batch(0))
+            await reader._reading.cluster.refresh(["t"])  # by the other node, as for any other call
+            servers.open_fetches.set()
+            with pytest.raises(GapError) as raised:
+                await reader.poll(timeout_ms=None)
+            assert raised.value.gap.reason is GapReason.RECREATED
+            await reader.seek(raised.value.gap.topic_partition, 0)
+            assert offsets(await read(reader, 3)) == [0, 1, 2]
+            log = servers.logs[0]
+            log.leader, log.leader_epoch = 1, 1
+            log.append(batch(3, leader_epoch=1))
+            servers.notify()
+            assert offsets(await read(reader, 3)) == [3, 4, 5]
+
+    run(work, nodes=2)
