@@ -7,7 +7,6 @@ consumers, which have many under way, use `leader_of`, `metadata`, `connection` 
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -152,10 +151,7 @@ class Cluster:
             if node.address not in self._connections.suspects:
                 return node
         return await ask_first(
-            self._loop,
-            self.candidates(),
-            self._connections.get,
-            self.policy.patience_s,
+            self._loop, self.candidates(), self._connections.get, self.policy.patience_s
         )
 
     async def controller(self) -> NodeClient:
@@ -164,9 +160,11 @@ class Cluster:
             await self._lookup.share()
         view = self._cache.nodes.get(self._cache.controller_id)
         if view is not None:
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(self.policy.patience_s):
                     return await self._connections.get(view.address)
+            except (TimeoutError, TransportError):
+                self._cache.nodes_are_stale = True  # it may be another one by now
         return await self.any_node()
 
     async def node(self, node_id: int) -> NodeClient:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,7 @@ from dlog.errors import (
 )
 from dlog.wire.apis import ApiKey
 from tests.fakes.harmed_cluster import OPTIONS, World, ask_versions, check, serve
+from tests.fakes.proxy import Proxy
 
 # Knowing leaders
 
@@ -263,13 +265,18 @@ def test_a_host_that_vanished_is_not_waited_for_when_another_one_leads(
     check(work)
 
 
-def test_a_controller_that_does_not_connect_is_not_waited_for() -> None:
+@pytest.mark.parametrize("harm", [Proxy.swallow, Proxy.refuse])
+def test_a_controller_that_does_not_connect_is_gone_around(harm: Callable[[Proxy], None]) -> None:
+    """And asked for again: by the next call it may be another one."""
+
     async def work(world: World) -> None:
         cluster = world.client(world.proxies[2].address, policy=ENDLESS, connect_timeout_s=1000.0)
         try:
             await cluster.metadata("t")
-            world.proxies[1].swallow()
-            assert (await cluster.controller()).address == world.proxies[2].address
+            harm(world.proxies[1])
+            for look_ups in (1, 2):
+                assert (await cluster.controller()).address == world.proxies[2].address
+                assert cluster.counters.metadata_requests >= look_ups
         finally:
             await cluster.close()
 
