@@ -213,7 +213,7 @@ class Outcomes:
             error=None if batch.last_error is None else error_name(batch.last_error),
         )
         self._accumulator.release(batch)
-        return [line, *batch.result.settle(error=error)]
+        return [*batch.result.settle(error=error), line]
 
 
 def _too_late(batch: Batch) -> str:

@@ -166,9 +166,9 @@ class Sender:
 
     def _tell(self, tell: Tell) -> None:
         """Tell those who wait, without the lock: they may send the next record."""
+        self._on_released()  # before the log, which may take its time
         for callback in tell:
             callback()
-        self._on_released()
 
     # What
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -87,6 +88,35 @@ def test_no_line_is_logged_while_others_cannot_send(error: type[WireError], line
         assert all(is_free for _, is_free in seen)
 
     check(work)
+
+
+def test_who_waits_for_an_outcome_does_not_wait_for_the_log() -> None:
+    class Slow(logging.Handler):
+        was_told: bool | None = None
+
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("Gave a batch up"):
+                self.was_told = told.wait(1.0)
+
+    told, handler = threading.Event(), Slow()
+
+    async def work(world: World) -> None:
+        answer_with(world, InvalidRecordError)
+
+        def send(address: str) -> None:
+            with blocking.Producer(address, linger_ms=1e6, **OPTIONS) as producer:
+                with pytest.raises(DeliveryError):
+                    producer.write("t", b"v", partition=0)
+                told.set()
+
+        await asyncio.to_thread(send, str(world.proxies[1].address))
+
+    LOGGER.addHandler(handler)
+    try:
+        check(work)
+    finally:
+        LOGGER.removeHandler(handler)
+    assert handler.was_told
 
 
 def test_a_bug_on_the_way_to_one_node_ends_no_batch_for_another(
