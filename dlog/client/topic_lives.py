@@ -11,8 +11,9 @@ from uuid import UUID
 from dlog.transport import Address
 from dlog.types import ZERO_TOPIC_ID
 
-FORMER_S = 60.0
-"""Nodes that lag for longer have lost their leases long ago."""
+FORMER_S = 10.0
+"""Nodes that lag for longer have lost their leases (3 s as configured by itself). No longer than
+that, because it may be the present id that a node which died since was alone to tell."""
 
 
 class _Life:
