@@ -81,13 +81,18 @@ class AppendMemory:
         """Call `callback` once when `take_block` may succeed; each log waits at most once."""
         self._block_waiters.append(callback)
 
-    def take_chunks(self, need: int, *, large: bool) -> list[Chunk] | None:
-        """Take chunks of `need` bytes or more in all, or nothing and None."""
+    def may_take(self, need: int, own_bytes: int = 0) -> bool:
+        """Return whether the share has room for `need` bytes; `own_bytes` as `PoolShare` has it."""
         share = self._share
-        if share is not None and not share.may_take(need):
-            self._release_clean(len(self._clean))
-            if not share.may_take(need):
-                return None
+        if share is None or share.may_take(need, own_bytes):
+            return True
+        self._release_clean(len(self._clean))
+        return share.may_take(need, own_bytes)
+
+    def take_chunks(self, need: int, *, large: bool, own_bytes: int = 0) -> list[Chunk] | None:
+        """Take chunks of `need` bytes or more in all, or nothing and None."""
+        if not self.may_take(need, own_bytes):
+            return None
         chunks: list[Chunk] = []
         small_bytes = self.pool.small_bytes
         while need > 0:

@@ -286,7 +286,7 @@ class PartitionLog(LogState):
                 f"A batch of {size} bytes needs more than half of append.memory.bytes={pool_bytes}"
             )
         self._metrics.append_waits_total += 1
-        self._refused_bytes = size
+        self._refused_bytes = size + self.active.tail.kept_bytes
 
     def _first_append(self, segment: Segment, position: int, timestamp_ms: int) -> None:
         """A segment is appended to for the first time since it was made or opened."""

@@ -27,13 +27,17 @@ class PoolShare:
         self._pool = pool
         self._line = WaitingLine(lambda _, need: self._has_room(need), pool.call_soon)
 
-    def may_take(self, need: int) -> bool:
-        """Return whether chunks of `need` bytes are within the share; those who wait go first."""
-        line = self._line
-        return (line.calling or not line.waiting) and self._has_room(need)
+    def may_take(self, need: int, own_bytes: int = 0) -> bool:
+        """Return whether chunks of `need` bytes are within the share; those who wait go first.
 
-    def _has_room(self, need: int) -> bool:
-        return not self.taken_bytes or self.taken_bytes + need <= self.share_bytes
+        `own_bytes`: of what is taken, so much is who asks', and flushed. It makes nobody wait for
+        himself.
+        """
+        line = self._line
+        return (line.calling or not line.waiting) and self._has_room(need, own_bytes)
+
+    def _has_room(self, need: int, own_bytes: int = 0) -> bool:
+        return self.taken_bytes <= own_bytes or self.taken_bytes + need <= self.share_bytes
 
     def take(self, size_class: int) -> Chunk | None:
         """Take a chunk of the pool; ask `may_take` before."""

@@ -109,6 +109,12 @@ class Tail:
         """Chunk memory that this tail holds, evictable or not."""
         return sum(span.chunk.size for span in self._spans)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Size of the last chunk when all is flushed: the next append needs it, too."""
+        span = self._evictable or (self._taken[-1] if self._clean else None)
+        return 0 if span is None else span.chunk.size
+
     # -- appending
 
     def append(
@@ -136,6 +142,8 @@ class Tail:
         end = self.end
         stop = end + batch_bytes
         if self._evictable is not None:
+            if not self._memory.may_take(batch_bytes):
+                return False
             self._retain()
             if stop <= self._limit:
                 return self.append(batch, batch_bytes, base_offset, leader_epoch)
@@ -145,7 +153,8 @@ class Tail:
             self._memory.note_used(self)
         start = self._limit or end & _BLOCK_MASK
         is_busy = stop - self._flushed > self._memory.pool.small_bytes // 2
-        chunks = self._memory.take_chunks(stop - start, large=is_busy)
+        own = self._taken[-1].chunk.size if self._taken and self._flushed == end else 0
+        chunks = self._memory.take_chunks(stop - start, large=is_busy, own_bytes=own)
         if chunks is None:
             self._maybe_clean()
             return False

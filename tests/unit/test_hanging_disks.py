@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage.append_memory import AppendMemory
-from dlogd.storage.buffers import BufferPool
 from dlogd.storage.disk_engine import DiskEngine
 from dlogd.storage.engine import Engine
 from dlogd.storage.engines import open_engine
@@ -19,12 +17,11 @@ from dlogd.storage.files import File
 from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.patience import LOOKS, Patience
 from dlogd.storage.posix import open_directory
-from dlogd.storage.tail import Tail
 from tests.fakes.device import Disk
 from tests.fakes.logs import append, append_waiting, run
 from tests.fakes.manager import SETTINGS, TOPIC_ID, ManagerHost, partition, until
 
-SMALL, LARGE = 4096, 16384
+LARGE = 16384
 TIMEOUT_MS = 800
 
 # -- when a look counts
@@ -47,58 +44,6 @@ def test_what_has_ended_and_begins_again_is_counted_anew() -> None:
         assert not patience.look(["a"])
     assert not patience.look([])
     assert not patience.look(["a"])
-
-
-# -- memory
-
-
-def put(tail: Tail, size: int) -> bool:
-    return tail.append(memoryview(b"x" * size), size, 0, 0)
-
-
-def fill(memory: AppendMemory) -> int:
-    """Append what is never flushed until there is no memory; return how much that was."""
-    tail, count = Tail(memory), 0
-    while put(tail, 1000):
-        count += 1000
-    return count
-
-
-def shared(slabs: int = 16) -> AppendMemory:
-    return AppendMemory(BufferPool(slabs * LARGE, small_bytes=SMALL, large_bytes=LARGE), 1 << 20)
-
-
-def test_a_directory_has_its_share_of_append_memory_and_no_more() -> None:
-    first, second = shared().shares(2)
-    assert 0 < fill(first) <= 9 * LARGE  # the last chunk may go beyond
-    assert fill(second) > 5 * LARGE
-
-
-def test_the_only_directory_has_all_of_it() -> None:
-    memory = shared()
-    assert memory.shares(1) == (memory,)
-    assert fill(memory) > 15 * LARGE
-
-
-def test_a_large_batch_fits_beside_a_share_that_is_smaller() -> None:
-    first, *_ = shared().shares(8)
-    tail = Tail(first)
-    assert put(tail, 6 * LARGE) and not put(tail, LARGE)
-    tail.on_flushed(tail.end)
-    assert put(tail, LARGE)
-
-
-def test_who_waits_for_a_share_is_called_when_something_was_flushed() -> None:
-    first, second = shared().shares(2)
-    tail = Tail(first)
-    while put(tail, 4000):
-        pass
-    called: list[str] = []
-    first.when_available(lambda: called.append("first"), 4000)
-    second.when_available(lambda: called.append("second"), 4000)
-    assert called == ["second"]
-    tail.on_flushed(tail.end)
-    assert called == ["second", "first"] and put(tail, 4000)
 
 
 # -- engines
