@@ -143,6 +143,11 @@ class AppendMemory:
         else:
             self.pool.when_available(on_available, SMALL, min(need, self.pool.total_bytes))
 
+    def give_up(self) -> None:
+        """Let nobody wait for the share of a disk that hangs: its logs have failed and say so."""
+        if self._share is not None:
+            self._share.open_up()
+
     def note_clean(self, tail: CleanTail) -> None:
         """All bytes of `tail` are flushed."""
         if self._parked:

@@ -151,10 +151,11 @@ class Home:
         self.promised_offsets.pop(name, None)
 
     def give_up(self) -> None:
-        """Let nobody wait any more for a disk that hangs, and has failed by that."""
+        """Let nobody wait any more for a disk that hangs; the directory has failed."""
         for opened in self.logs.values():
             opened.give_up()
         self.disk.give_up()
+        self.services.memory.give_up()
 
     # -- space
 

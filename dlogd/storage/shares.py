@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dlogd.storage.buffers import SMALL, BufferPool, Chunk
 from dlogd.storage.waiting import WaitingLine
 
+_UNBOUNDED = 1 << 62
+
 
 class PoolShare:
     """The chunks of one directory, out of a pool that it shares with others.
@@ -66,6 +68,11 @@ class PoolShare:
         self.taken_bytes -= chunk.size
         if self._line.waiting:
             self._line.wake()
+
+    def open_up(self) -> None:
+        """Call all who wait: the disk hangs, so nothing comes back, and no log of it takes more."""
+        self.share_bytes = _UNBOUNDED
+        self._line.wake()
 
     def when_within(self, callback: Callable[[], None], need: int) -> None:
         """Call `callback` once, in its turn, when `need` bytes are within the share."""

@@ -81,11 +81,12 @@ class Upkeep:
     # -- disks that hang
 
     async def _watch_often(self) -> None:
-        homes = [(home, Patience()) for home in self._working()]
+        # One that has failed may hang as well, and is waited for by those who end its logs.
+        homes = [(home, Patience()) for home in self._owner.homes]
         while True:
             await asyncio.sleep(self._owner.settings.disk_timeout_ms / 1000 / LOOKS)
             for home, patience in homes:
-                if home.failure is None and patience.look(home.disk.in_flight()):
+                if not home.disk.given_up and patience.look(home.disk.in_flight()):
                     timeout_ms = self._owner.settings.disk_timeout_ms
                     text = f"No answer for disk.timeout={timeout_ms}ms"
                     self._owner.on_home_error(home, OSError(errno.ETIMEDOUT, text, home.path))

@@ -15,11 +15,12 @@ from dlogd.storage.engine import Engine
 from dlogd.storage.engines import open_engine
 from dlogd.storage.files import File
 from dlogd.storage.homes import Home, StorageSettings
+from dlogd.storage.log_config import LogConfig
 from dlogd.storage.patience import LOOKS, Patience
 from dlogd.storage.posix import open_directory
 from tests.fakes.device import Disk
 from tests.fakes.logs import append, append_waiting, run
-from tests.fakes.manager import SETTINGS, TOPIC_ID, ManagerHost, partition, until
+from tests.fakes.manager import CONFIG, SETTINGS, TOPIC_ID, ManagerHost, partition, until
 
 LARGE = 16384
 TIMEOUT_MS = 800
@@ -158,12 +159,13 @@ def test_an_error_of_the_work_itself_is_told_as_it_is() -> None:
 # -- directories
 
 
-async def hanging_host() -> tuple[ManagerHost, Home, Disk, int]:
+async def hanging_host(config: LogConfig = CONFIG) -> tuple[ManagerHost, Home, Disk, int]:
     """Return a host, a directory with log 0, its disk, and the number of a log elsewhere."""
     settings = StorageSettings(
         reserve=SETTINGS.reserve, retention_check_interval_ms=50, disk_timeout_ms=TIMEOUT_MS
     )
     host = ManagerHost(2, settings=settings)
+    host.config = config
     await host.start()
     for number in range(4):
         await host.create_with(number, b"%d" % number)
@@ -216,6 +218,44 @@ def test_a_log_that_hangs_is_deleted_once_its_disk_is_given_up() -> None:
         await host.manager.delete(partition(0), TOPIC_ID)
         with pytest.raises(OSError, match="The disk hangs"):
             await asyncio.wait_for(making, 1)
+        disk.unstick()
+        await host.stop()
+
+    run(scenario)
+
+
+def test_who_waits_for_the_memory_of_a_disk_that_hangs_hears_of_its_failure() -> None:
+    """Also where all of the share is in flight, and stays so."""
+
+    async def scenario() -> None:
+        config = LogConfig(segment_bytes=1 << 20, preallocate_bytes=0)
+        host, home, disk, _ = await hanging_host(config)
+        hanging = host.manager.logs[TOPIC_ID, partition(0).partition]
+        disk.stick()
+        while append(hanging, b"x" * 5000) is not None:
+            pass
+        waiting = [asyncio.ensure_future(append_waiting(hanging, b"x" * 5000)) for _ in range(3)]
+        await until(lambda: home.disk.given_up)
+        for each in waiting:
+            with pytest.raises(KafkaStorageError):
+                await asyncio.wait_for(each, 1)
+        disk.unstick()
+        await host.stop()
+
+    run(scenario)
+
+
+def test_a_directory_that_fails_and_then_hangs_is_given_up_too() -> None:
+    async def scenario() -> None:
+        host, home, disk, _ = await hanging_host()
+        hanging = host.manager.logs[TOPIC_ID, partition(0).partition]
+        disk.stick()
+        append(hanging, b"x" * 5000)
+        await asyncio.sleep(0.01)
+        host.manager.on_home_error(home, OSError(errno.EIO, "another file"))
+        with pytest.raises(OSError, match="The disk hangs"):
+            await asyncio.wait_for(host.manager.delete(partition(0), TOPIC_ID), 3)
+        assert len(host.failed) == 1
         disk.unstick()
         await host.stop()
 
