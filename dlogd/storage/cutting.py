@@ -88,9 +88,9 @@ class Cutter:
     async def _with_frozen_flushes(self, work: Coroutine[Any, Any, None]) -> None:
         state = self._state
         await self._flusher.freeze()
-        if self._flusher.in_flight and state.failed is not None:
+        if self._flusher.in_flight:  # it has been given up, and may look at its memory yet
             work.close()
-            raise state.failed.with_traceback(None)
+            raise state.failed or KafkaStorageError(f"{state.topic_partition} is closed")
         try:
             await work
         except (OSError, WireError) as error:

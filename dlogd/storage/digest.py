@@ -153,7 +153,7 @@ class DigestWalk:
         engine = state.services.engine
         future = state.services.loop.create_future()
         engine.read(file, position, min(length, engine.read_length_max), partial(_settle, future))
-        return bytes(await guarded(state, future, segment))
+        return bytes(await guarded(state, state.answer(future), segment))
 
 
 def _settle(future: "asyncio.Future[bytes]", result: ReadBuffer | OSError) -> None:

@@ -47,7 +47,6 @@ class Flusher:
         "_end",
         "_engine",
         "_frozen",
-        "_given_up",
         "_memory",
         "_metrics",
         "_offset",
@@ -85,7 +84,6 @@ class Flusher:
         self.busy = False
         self.in_flight = False
         self._frozen = False
-        self._given_up = False
         self._quiet: asyncio.Future[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._block: memoryview | None = None
@@ -201,13 +199,13 @@ class Flusher:
         if self._block is not None:
             self._memory.give_block_back(self._block)
             self._block = None
-        segment = self.pending[0]
+        state, segment = self._state, self.pending[0]
         if error is not None:
             self._on_error(error)
-        elif self._state.failed is None:
+        elif state.failed is None and not state.given_up:
             self._advance(segment)
-        if self._state.failed is not None:
-            self._state.give_memory_back()
+        if state.failed is not None or state.given_up:
+            state.give_memory_back()
         if self._quiet is not None and not self.in_flight:
             quiet, self._quiet = self._quiet, None
             if not quiet.done():
@@ -297,14 +295,14 @@ class Flusher:
     async def freeze(self) -> None:
         """Start no write until `thaw`; return when none is in flight, or it has been given up."""
         self._frozen = True
-        while self.in_flight and not self._given_up:
+        while self.in_flight and not self._state.given_up:
             if self._quiet is None:
                 self._quiet = self._state.services.loop.create_future()
             await asyncio.shield(self._quiet)
 
     def give_up(self) -> None:
         """Let nobody wait for what is in flight: it may never end, and the log has failed."""
-        self._given_up = True
+        self._state.end_unanswered()
         if self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
 

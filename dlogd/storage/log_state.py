@@ -5,11 +5,12 @@ reading each get it as their first argument.
 """
 
 import asyncio
+import errno
 import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError, WireError
 from dlog.types import LeaderEpoch, Offset, PartitionId, TopicId, TopicPartition
@@ -28,6 +29,8 @@ from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import StorageMetrics
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,7 @@ class LogState:
 
     __slots__ = (
         "_holds",
+        "_unanswered",
         "active",
         "bases",
         "blocked",
@@ -65,6 +69,7 @@ class LogState:
         "failed",
         "flush_waiters",
         "flushed_offset",
+        "given_up",
         "last_epoch",
         "lock",
         "log_end_offset",
@@ -112,6 +117,9 @@ class LogState:
         self._holds: dict[str, WireError] = {}
         self.refusal: WireError | None = None
         self.closed = False
+        # The disk hangs: what it was given may end at any time, or never, and nobody waits for it.
+        self.given_up = False
+        self._unanswered: dict[asyncio.Future[Any], None] = {}
         self.on_promised: Callable[[Any], None] = _ignore
         self.on_failure: Callable[[Any, OSError], None] = _ignore_failure
         # Awaited before the end is cut back, while `cut_ceiling` says how far: nothing on disk may
@@ -257,6 +265,29 @@ class LogState:
         if error.errno not in OF_THE_PROCESS:
             self.fail(error)
         return KafkaStorageError(f"{self.topic_partition}: {error}")
+
+    async def answer(self, future: "asyncio.Future[T]") -> T:
+        """Wait for a read or a write, unless the disk hangs: raise OSError (ETIMEDOUT) then.
+
+        Who sets the future looks whether it is done.
+        """
+        if self.given_up:
+            raise self._hanging()
+        self._unanswered[future] = None
+        try:
+            return await future
+        finally:
+            del self._unanswered[future]
+
+    def end_unanswered(self) -> None:
+        """The disk has been given up: tell who waits for its answers."""
+        self.given_up = True
+        for future in self._unanswered:
+            if not future.done():
+                future.set_exception(self._hanging())
+
+    def _hanging(self) -> OSError:
+        return OSError(errno.ETIMEDOUT, "The disk hangs", self.directory.path)
 
     def give_memory_back(self) -> None:
         """Drop all tails: what is only in memory is lost. For a log that has ended or failed."""

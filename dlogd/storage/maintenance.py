@@ -259,11 +259,16 @@ class Maintenance:
         stop = min(start + min(max(end, ZERO_BYTES_MIN), ZERO_BYTES_MAX), segment.allocated_end)
         if stop <= start:
             return
-        future = self._state.services.loop.create_future()
+        future: asyncio.Future[OSError | None] = self._state.services.loop.create_future()
+
+        def done(error: OSError | None) -> None:
+            if not future.done():
+                future.set_result(error)
+
         segment.wait_position = start
         try:
-            zero_ahead(self._state.services.engine, file, start, stop - start, future.set_result)
-            error = await asyncio.shield(future)
+            zero_ahead(self._state.services.engine, file, start, stop - start, done)
+            error = await self._state.answer(future)
         finally:
             segment.wait_position = _NEVER
             self._kick()

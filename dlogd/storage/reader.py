@@ -383,7 +383,7 @@ class LogReader:
                 future.set_result(data)
 
         services.engine.read(segment.file, position, length, on_read)
-        return await self.guard(future)
+        return await self.guard(self._state.answer(future))
 
     def _changed(self, segment: Segment, position: int) -> KafkaStorageError:
         """Say why there is no batch: dropped or cut while it was read, or else damaged."""

@@ -39,8 +39,8 @@ class UnusedFiles:
         if segment in self._ended:
             self._ended.discard(segment)
             files += segment.detach_files()
-        if not files:
-            return
+        if not files or self._state.given_up:
+            return  # what was given up may be at work with its file, and must not find another
         if self._state.is_working:
             # Not here: giving back the space of an unlinked file can take long.
             services = self._state.services

@@ -5,6 +5,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ from dlogd.storage.engines import open_engine
 from dlogd.storage.files import File
 from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.log_config import LogConfig
-from dlogd.storage.patience import LOOKS, Patience
 from dlogd.storage.posix import open_directory
 from tests.fakes.device import Disk
 from tests.fakes.logs import append, append_waiting, run
@@ -24,28 +24,6 @@ from tests.fakes.manager import CONFIG, SETTINGS, TOPIC_ID, ManagerHost, partiti
 
 LARGE = 16384
 TIMEOUT_MS = 800
-
-# -- when a look counts
-
-
-def test_what_was_there_at_all_looks_of_a_timeout_hangs() -> None:
-    patience = Patience()
-    assert [patience.look(["a", "b"]) for _ in range(LOOKS + 1)] == [False] * LOOKS + [True]
-
-
-def test_what_comes_and_goes_does_not_hang() -> None:
-    patience = Patience()
-    for number in range(10 * LOOKS):
-        assert not patience.look([number, number + 1])
-
-
-def test_what_has_ended_and_begins_again_is_counted_anew() -> None:
-    patience = Patience()
-    for _ in range(LOOKS):
-        assert not patience.look(["a"])
-    assert not patience.look([])
-    assert not patience.look(["a"])
-
 
 # -- engines
 
@@ -256,6 +234,116 @@ def test_a_directory_that_fails_and_then_hangs_is_given_up_too() -> None:
         with pytest.raises(OSError, match="The disk hangs"):
             await asyncio.wait_for(host.manager.delete(partition(0), TOPIC_ID), 3)
         assert len(host.failed) == 1
+        disk.unstick()
+        await host.stop()
+
+    run(scenario)
+
+
+def test_a_log_that_was_deleted_on_a_disk_that_hung_leaves_no_memory_behind() -> None:
+    async def scenario() -> None:
+        wrong: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: wrong.append(what))
+        host, _, disk, _ = await hanging_host()
+        hanging = host.manager.logs[TOPIC_ID, partition(0).partition]
+        disk.stick()
+        append(hanging, b"x" * 1000)
+        await asyncio.sleep(0.01)
+        append(hanging, b"x" * 1000)
+        with pytest.raises(OSError, match="The disk hangs"):
+            await asyncio.wait_for(host.manager.delete(partition(0), TOPIC_ID), 3)
+        disk.unstick()
+        await until(lambda: not hanging._flusher.in_flight)
+        await asyncio.sleep(0.01)
+        assert not hanging.active.tail.memory_bytes and not wrong, wrong
+        await host.stop()
+
+    run(scenario)
+
+
+def test_a_cut_that_waits_for_a_disk_frees_nothing_that_is_in_flight() -> None:
+    """Nor when the log was closed before its disk was given up, so that it has not failed."""
+
+    async def scenario() -> None:
+        host, _, disk, _ = await hanging_host()
+        hanging = host.manager.logs[TOPIC_ID, partition(0).partition]
+        disk.stick()
+        append(hanging, b"x" * 1000)
+        await asyncio.sleep(0.01)
+        cut = asyncio.ensure_future(hanging.start_at(0))
+        await asyncio.sleep(0.01)
+        written = hanging._flusher.pending[0]
+        deletion = asyncio.ensure_future(host.manager.delete(partition(0), TOPIC_ID))
+        with pytest.raises(KafkaStorageError):
+            await asyncio.wait_for(cut, 3)
+        assert hanging._flusher.in_flight and written.tail.memory_bytes
+        with pytest.raises(OSError, match="The disk hangs"):
+            await deletion
+        disk.unstick()
+        await host.stop()
+
+    run(scenario)
+
+
+def test_a_log_whose_zeros_hang_is_deleted_once_its_disk_is_given_up() -> None:
+    async def scenario() -> None:
+        config = LogConfig(segment_bytes=1 << 20, preallocate_bytes=1 << 20)
+        host, home, disk, _ = await hanging_host(config)
+        hanging = host.manager.logs[TOPIC_ID, partition(0).partition]
+        await until(lambda: hanging.active.zeroed_end and not hanging.lock.locked())
+        disk.stick()
+        hanging._maintenance._zero_soon(hanging.active)
+        await until(home.disk.in_flight)
+        assert hanging.lock.locked()
+        with pytest.raises(OSError, match="The disk hangs"):
+            await asyncio.wait_for(host.manager.delete(partition(0), TOPIC_ID), 3)
+        disk.unstick()
+        await host.stop()
+
+    run(scenario)
+
+
+def test_a_read_that_hangs_ends_when_its_disk_is_given_up() -> None:
+    async def scenario() -> None:
+        host, _, disk, _ = await hanging_host()
+        await host.create_with(0, b"x" * 5000, b"x" * 5000)
+        await host.stop()
+        await host.start(0, 1, 2, 3)
+        home = host.home_of(0)
+        hanging = host.manager.logs[TOPIC_ID, partition(0).partition]
+        append(hanging, b"x")
+        await hanging.flush()
+        await until(lambda: hanging.active.index.is_open and not hanging.lock.locked())
+        disk.stick()
+        append(hanging, b"x")
+        located = asyncio.ensure_future(hanging.locate(1))
+        await until(lambda: home.disk.given_up)
+        for each in (located, hanging.locate(1)):
+            with pytest.raises(KafkaStorageError):
+                await asyncio.wait_for(each, 1)
+        disk.unstick()
+        await host.stop()
+
+    run(scenario)
+
+
+def test_a_file_that_is_in_flight_stays_open_when_its_last_reader_goes() -> None:
+    """Its number must not become that of another file before the write looks at it."""
+
+    async def scenario() -> None:
+        host, _, disk, _ = await hanging_host()
+        hanging = host.manager.logs[TOPIC_ID, partition(0).partition]
+        segment = hanging.active
+        segment.acquire()
+        disk.stick()
+        append(hanging, b"x" * 1000)
+        await asyncio.sleep(0.01)
+        file = segment.file
+        with suppress(OSError):
+            await asyncio.wait_for(host.manager.delete(partition(0), TOPIC_ID), 3)
+        assert hanging.closed and hanging._flusher.in_flight
+        segment.release()
+        assert file in host.process.open_files
         disk.unstick()
         await host.stop()
 
