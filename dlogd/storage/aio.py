@@ -34,6 +34,12 @@ log = logging.getLogger(__name__)
 EVENTS_MAX = 512
 """Operations in flight; fs.aio-max-nr (65,536) is shared by all programs of the host."""
 
+DIRECTORY_EVENTS_MAX = 48
+"""In each of several directories: io_submit waits for a disk that hangs when its queue is full."""
+
+SILENT_S = 0.1
+"""From a disk that answers nothing for so long io_submit is kept away (docs/decisions/0008)."""
+
 _RETRY_SECONDS = 0.001
 
 
@@ -154,6 +160,7 @@ class AioEngine:
         self._deferred: deque[Callable[[], None]] = deque()
         self._scheduled = False
         self._writing = 0
+        self._heard_at = 0.0  # while something is in flight: when the kernel last answered
         self._reads = reads or ReadPool(read_memory_bytes, loop.call_soon, loop.time)
         self._threads = ThreadEngine(loop, reads=self._reads, work_threads=work_threads)
         self._directories: dict[str, AioEngine | ThreadEngine] = {}
@@ -187,7 +194,7 @@ class AioEngine:
     ) -> None:
         """Write `buffers` one after the other from `position`."""
         self._reads.write_count += 1
-        if file.direct and len(buffers) <= IOVECS_MAX:
+        if file.direct and len(buffers) <= IOVECS_MAX and not self._is_silent:
             write = _Write(file, position, buffers, durable, done)
             if _is_within(write.end, file):
                 self._queue.append(write)
@@ -211,11 +218,16 @@ class AioEngine:
             if read.file.path.startswith(path):
                 engine.submit_read(read)
                 return
-        if not read.file.direct:
+        if not read.file.direct or self._is_silent:
             self._threads.submit_read(read)
             return
         self._queue.append(_Read(read, self._threads.submit_read))
         self._schedule()
+
+    @property
+    def _is_silent(self) -> bool:
+        is_idle = len(self._free_slots) == self._events
+        return not is_idle and self._loop.time() - self._heard_at > SILENT_S
 
     def give_way(self) -> None:
         """Let the kernel's workers finish writes that are in flight.
@@ -244,7 +256,7 @@ class AioEngine:
         try:
             engine = AioEngine(
                 self._loop,
-                events=self._events,
+                events=min(self._events, DIRECTORY_EVENTS_MAX),
                 work_threads=DIRECTORY_WORK_THREADS,
                 reads=self._reads,
             )
@@ -281,6 +293,8 @@ class AioEngine:
         queue, free, operations = self._queue, self._free_slots, self._operations
         context = self._context
         slots: list[int] = []
+        if len(free) == self._events:
+            self._heard_at = self._loop.time()
         while queue and free:
             operation = queue.popleft()
             slot = free.pop()
@@ -334,6 +348,7 @@ class AioEngine:
             os.eventfd_read(self._eventfd)
         except BlockingIOError:
             return
+        self._heard_at = self._loop.time()
         for slot, result in self._context.completions():
             self._end(slot, result)
         # What the callbacks write goes out together at once, not with the loop's next iteration.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dlogd.storage import linux_aio
-from dlogd.storage.aio import AioEngine
+from dlogd.storage.aio import SILENT_S, AioEngine
 from dlogd.storage.linux_aio import PWRITE, AioContext, address_of
 from dlogd.storage.posix import PosixDirectory, PosixFile
 from tests.unit.test_engines import BLOCK, blocks, read_bytes, write
@@ -110,6 +110,28 @@ def test_a_full_queue_is_tried_again(run: Callable[..., None], refusals: list[in
         assert await write_many(engine, file, 10) == [None] * 10
         assert sum(context.sent) == 10
         assert first_bytes(file, 10) == list(range(1, 11))
+
+    run(scenario)
+
+
+def test_what_goes_to_a_disk_that_is_silent_goes_by_threads(run: Callable[..., None]) -> None:
+    """There io_submit would wait for the disk, and the loop with it."""
+
+    async def scenario(engine: AioEngine, file: PosixFile, context: ScriptedContext) -> None:
+        loop = asyncio.get_running_loop()
+        assert await write_many(engine, file, 2) == [None] * 2
+        loop.remove_reader(engine._eventfd)
+        hanging = asyncio.ensure_future(write(engine, file, 0, blocks(1, 7)))
+        beside = asyncio.ensure_future(write(engine, file, BLOCK, blocks(1, 8)))
+        await asyncio.sleep(1.5 * SILENT_S)
+        assert context.sent == [2, 2] and not hanging.done()
+        assert await write(engine, file, 2 * BLOCK, blocks(1, 9)) is None
+        assert await read_bytes(engine, file, 2 * BLOCK, 1) == b"\x09"
+        assert context.sent == [2, 2]
+        loop.add_reader(engine._eventfd, engine._on_completions)
+        assert await asyncio.gather(hanging, beside) == [None, None]
+        assert await write(engine, file, 0, blocks(1, 3)) is None
+        assert context.sent == [2, 2, 1]
 
     run(scenario)
 
