@@ -15,16 +15,20 @@ from dlog.types import NodeId, Offset
 from dlogd.clock import Clock
 from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter, divergence
+from dlogd.replication.data_cursor import DataCursor
 from dlogd.replication.follower_append import append_as_follower
 from dlogd.replication.following import NO_HANDLE, Following
 from dlogd.replication.link import Link
 from dlogd.replication.quota import RateLimiter
 from dlogd.replication.stream import Refusal
+from dlogd.storage.append_memory import AppendMemory
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
 TRIM_AGAIN_S = 1.0
+HOLD_S_MAX = 1.0
+"""So long all partitions of a leader wait for the append memory of one of several directories."""
 
 
 @dataclass(slots=True)
@@ -36,26 +40,6 @@ class FetchCounters:
     failures_total: int = 0
     refusals_total: int = 0
     truncations_total: int = 0
-
-
-class _Cursor:
-    """How far a DATA frame is taken; `row_end` is where the present row's records end."""
-
-    __slots__ = ("buffer", "index", "position", "row_end", "rows", "size", "start")
-
-    def __init__(
-        self, buffer: bytearray, start: int, end: int, rows: list[tuple[int, ...]], position: int
-    ) -> None:
-        self.buffer, self.start, self.size = buffer, start, end - start
-        self.rows, self.index = rows, 0
-        self.position = self.row_end = position
-
-    def move(self, buffer: bytearray, start: int) -> None:
-        """The frame lies elsewhere now."""
-        shift = start - self.start
-        self.buffer, self.start = buffer, start
-        self.position += shift
-        self.row_end += shift
 
 
 class Taking:
@@ -91,6 +75,7 @@ class Taking:
         self._on_taken = on_taken
         self._on_cut = on_cut
         self._link: Link | None = None
+        self._hanging: set[AppendMemory] = set()  # of which nothing came back for HOLD_S_MAX
 
     def begin(self, link: Link) -> None:
         """A connection is ready."""
@@ -111,7 +96,7 @@ class Taking:
         kind, count, position = stream.parse_kind(view, start, end)
         if kind == stream.DATA:
             rows, records = stream.parse_data(view, position, end, count)
-            return self._take_rows(_Cursor(buffer, start, end, rows, records))
+            return self._take_rows(DataCursor(buffer, start, end, rows, records))
         if kind != stream.REFUSED:
             raise ProtocolError(f"a leader sent a frame of kind {kind}")
         for refusal in stream.parse_refused(view, position, end, count):
@@ -123,7 +108,7 @@ class Taking:
 
     # -- records
 
-    def _take_rows(self, cursor: _Cursor) -> bool:
+    def _take_rows(self, cursor: DataCursor) -> bool:
         rows = cursor.rows
         while cursor.index < len(rows):
             row = rows[cursor.index]
@@ -141,7 +126,7 @@ class Taking:
         self._on_taken(cursor.size)
         return True
 
-    def _take_row(self, following: Following, row: tuple[int, ...], cursor: _Cursor) -> bool:
+    def _take_row(self, following: Following, row: tuple[int, ...], cursor: DataCursor) -> bool:
         _, high_watermark, log_start, base_offset, size, flags = row
         partition = following.partition
         plog = partition.log
@@ -164,12 +149,7 @@ class Taking:
             self._counters.bytes_total += reached - cursor.position
             cursor.position = reached
             if reached < cursor.row_end:
-                if flags & stream.MORE:
-                    # The leader would send on from within what is still to be taken.
-                    following.ceiling = base_offset
-                self._hold(cursor)
-                plog.when_writable(self._resumption(cursor))
-                return False
+                return self._wait_for_memory(following, row, cursor)
             following.ceiling = None
             following.rest_s = 0.0
         partition.on_leader_watermark(high_watermark)
@@ -220,18 +200,52 @@ class Taking:
         self._loop.call_later(wait_us / 1e6, go_on)
         return True
 
-    def _hold(self, cursor: _Cursor) -> None:
-        assert self._link is not None
-        cursor.move(*self._link.hold())
+    def _wait_for_memory(
+        self, following: Following, row: tuple[int, ...], cursor: DataCursor
+    ) -> bool:
+        """Go on when there is append memory; but let nobody wait long for another's disk.
 
-    def _resumption(self, cursor: _Cursor) -> Callable[[], None]:
-        """Return what goes on with a held frame, unless its connection has ended by then."""
+        What one of several directories may have is given back by its disk alone: when that hangs,
+        its partitions give up their turn, and the others go on.
+        """
+        plog, link = following.partition.log, self._link
+        memory = plog.services.memory
+        if memory in self._hanging:
+            self._leave(following)
+            return True
+        if row[5] & stream.MORE:
+            # The leader would send on from within what is still to be taken.
+            following.ceiling = row[3]
+        resume = self._hold(cursor)
+
+        def go_on() -> None:
+            self._hanging.discard(memory)
+            if timer is not None:
+                timer.cancel()
+            resume()
+
+        def give_up() -> None:
+            if link is self._link:
+                self._hanging.add(memory)
+                self._leave(following)
+                resume()
+
+        timer = self._loop.call_later(HOLD_S_MAX, give_up) if memory.is_share else None
+        plog.when_writable(go_on)
+        return False
+
+    def _hold(self, cursor: DataCursor) -> Callable[[], None]:
+        """Hold a frame; return what goes on with it once, unless its connection has ended."""
         link = self._link
         assert link is not None
+        cursor.move(*link.hold())
+        is_done = False
 
         def resume() -> None:
-            if link is not self._link:
+            nonlocal is_done
+            if is_done or link is not self._link:
                 return
+            is_done = True
             try:
                 is_taken = self._take_rows(cursor)
             except ProtocolError as error:
@@ -242,9 +256,8 @@ class Taking:
 
         return resume
 
-    def _begin_log(self, following: Following, offset: Offset, cursor: _Cursor) -> None:
-        self._hold(cursor)
-        resume = self._resumption(cursor)
+    def _begin_log(self, following: Following, offset: Offset, cursor: DataCursor) -> None:
+        resume = self._hold(cursor)
         partition = following.partition
         partition.is_cutting = True
 
@@ -379,7 +392,9 @@ class Taking:
 
         def go_on() -> None:
             following.timer = None
-            if following.is_current:
+            if following.partition.log.services.memory in self._hanging:
+                self._rest(following)  # it could not take anything
+            elif following.is_current:
                 self._subscribe(following)
 
         following.timer = self._loop.call_later(following.next_rest_s(), go_on)

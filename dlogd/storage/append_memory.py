@@ -64,6 +64,11 @@ class AppendMemory:
             each._sharers = sharers
         return sharers
 
+    @property
+    def is_share(self) -> bool:
+        """Whether it is one of several: others have memory when this has none."""
+        return self._share is not None
+
     def take_block(self) -> memoryview | None:
         """Return an aligned block for a last block in flight; None when all are in use."""
         if self._free_blocks:

@@ -1,10 +1,13 @@
 """A data directory fails under replicas: its own go away or move, the others are replicated on."""
 
+import asyncio
 import errno
 
 import pytest
 
+from dlog.client.partitions import ACKS_LEADER, produce
 from tests.fakes.faults import DiskFault
+from tests.fakes.logs import batch_of
 from tests.fakes.small_fleet import SmallFleet, tell
 
 TOPICS = [f"t{number}" for number in range(6)]
@@ -45,3 +48,36 @@ def test_the_other_directories_go_on(role: str) -> None:
         assert any(mount in each for each in fleet.broker(victim).report.status()["problems"])
 
     tell(story, mounts=2)
+
+
+def test_a_disk_that_hangs_under_a_follower_holds_up_no_partition_of_another_one() -> None:
+    async def story(fleet: SmallFleet) -> None:
+        for topic in TOPICS:
+            await fleet.create(topic, min_insync_replicas="2")
+        leader, victim = fleet.leader("t0"), fleet.followers("t0")[0]
+        mount = _mount_of(fleet, victim, "t0")
+        (other, *_) = (
+            topic
+            for topic in TOPICS
+            if fleet.leader(topic) == leader and _mount_of(fleet, victim, topic) != mount
+        )
+        disk = fleet.host(victim).machine.disks[mount]
+        disk.stick()
+        node = await fleet.cluster.leader("t0", 0)
+        large = bytes(batch_of(b"x" * 60_000, timestamp_ms=fleet.clock.timestamp_ms()))
+        for _ in range(60):  # more than the follower's directory may keep in memory
+            await produce(node, "t0", 0, large, acks=ACKS_LEADER)
+        began = asyncio.get_running_loop().time()
+        await fleet.produce(other, b"first")
+        assert asyncio.get_running_loop().time() - began < 2
+        for _ in range(20):
+            began = asyncio.get_running_loop().time()
+            await fleet.produce(other, b"then")
+            assert asyncio.get_running_loop().time() - began < 0.2
+            await fleet.sleep(0.6)
+        assert victim in fleet.state(other).isr
+        assert victim not in fleet.state("t0").isr, "it lags there"
+        disk.unstick()
+        await fleet.until_in_sync("t0")
+
+    tell(story, mounts=2, config={"disk.timeout": "60s"})
