@@ -23,7 +23,7 @@ class Finding:
 
 
 def common_range(heads: Mapping[int, Answer]) -> tuple[int, int]:
-    """Return the offsets that all replicas must have: [largest log start, least watermark)."""
+    """Return the offsets that all of these must have: [largest log start, least watermark)."""
     if not heads:
         return 0, 0
     first = max(int(each["log_start_offset"]) for each in heads.values())
@@ -37,6 +37,23 @@ def findings_of_heads(heads: Mapping[int, Answer]) -> list[Finding]:
         Finding(node=node, what="failed", reason=str(each["error"]))
         for node, each in sorted(heads.items())
         if each["error"] is not None
+    ]
+
+
+def lags_of_heads(
+    heads: Mapping[int, Answer], members: Mapping[int, Answer], high: int
+) -> list[Finding]:
+    """Return the replicas besides the members of the ISR that lack something below `high`."""
+    return [
+        Finding(
+            node=node,
+            what="behind",
+            first_offset=int(each["high_watermark"]),
+            next_offset=high,
+            reason="not in sync",
+        )
+        for node, each in sorted(heads.items())
+        if node not in members and int(each["high_watermark"]) < high
     ]
 
 

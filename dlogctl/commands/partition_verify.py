@@ -4,21 +4,22 @@ Each node reads its own disk and tells checksums of ranges of offsets, over HTTP
 `/status` is); they are compared here. Nothing is changed, and nothing is read fast.
 """
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 import click
 
 from dlog.client.blocking import BlockingClient
-from dlog.client.views import ClusterView
-from dlog.errors import DlogError
+from dlog.client.views import ClusterView, PartitionView
+from dlog.errors import NONE, DlogError
 from dlog.transport import Address
 from dlogctl import exit_codes
+from dlogctl.comparing import Comparison
 from dlogctl.completing import complete_topics
-from dlogctl.digests import Answer, Finding, common_range, compare, findings_of_heads
+from dlogctl.digests import Answer, Finding
 from dlogctl.groups import ExampleCommand
 from dlogctl.http_status import get_json, http_address
 from dlogctl.output import Column, Output, format_count
@@ -57,9 +58,9 @@ def verify(
 ) -> int:
     """Compare the replicas of partitions on their disks, by checksums of ranges of offsets.
 
-    Only what all replicas must have is compared: from the last log start to the least high
-    watermark. The exit code is 10 when a replica differs, is damaged or out of service, 2 when a
-    node could not be asked.
+    Only what all replicas in sync must have is compared: from the last log start to the least high
+    watermark. The exit code is 10 when a replica differs, is damaged, behind or out of service, 2
+    when a node could not be asked.
     """
     if first is not None and end is not None and first >= end:
         raise click.UsageError(f"there is nothing from {first} up to {end}, exclusive", context)
@@ -94,54 +95,30 @@ class _Checker:
         self._client = client
         self._settings = settings
         self._view = view
+        self._nodes = view.nodes
         self._addresses: dict[int, Address] = {}
 
     async def check(
         self, key: Partition, first: int | None, end: int | None
     ) -> tuple[list[Finding], int]:
         """Return what is wrong with a partition, and how many offsets were compared."""
-        state = self._view.topics[key[0]].partitions[key[1]]
-        heads, found = await self._ask_all(key, list(state.replicas), {})
-        found += findings_of_heads(heads)
-        working = [node for node, head in heads.items() if head["error"] is None]
-        low, high = common_range({node: heads[node] for node in working})
-        low = max(low, first or 0)
-        high = high if end is None else min(high, end)
-        if len(working) < 2 or low >= high:
-            return found, 0
-        leader = state.leader if state.leader in working else working[0]
-        offset = low
-        while offset < high:
-            following, pieces = await self._piece(key, leader, working, offset, high)
-            found += pieces
-            if following is None or following <= offset:
-                break
-            offset = following
-            if offset < high and Output(self._settings).for_people:
-                click.echo(f"{name_of(key)}: {offset - low} of {high - low} offsets", err=True)
-        return found, offset - low
 
-    async def _piece(
-        self, key: Partition, leader: int, working: list[int], offset: int, end: int
-    ) -> tuple[int | None, list[Finding]]:
-        """Compare one piece, as long as the leader's node likes to read at once."""
-        answers, found = await self._ask_all(key, [leader], {"from": offset, "to": end})
-        if leader not in answers or answers[leader].get("error") is not None:
-            return None, found + compare(answers, leader)
-        following = int(answers[leader]["next"])
-        others = [node for node in working if node != leader]
-        # Exactly so much, though they may have to read a little more to get there.
-        query = {"from": offset, "to": following, "whole": 1}
-        more, missing = await self._ask_all(key, others, query)
-        return following, found + missing + compare(answers | more, leader)
+        topic_id = self._view.topics[key[0]].topic_id
 
-    async def _ask_all(
-        self, key: Partition, nodes: list[int], query: Mapping[str, Any]
-    ) -> tuple[dict[int, Answer], list[Finding]]:
-        asked = await asyncio.gather(*(self._ask(key, node, query) for node in nodes))
-        answers = {node: each for node, each in zip(nodes, asked, strict=True)
-                   if not isinstance(each, Finding)}  # fmt: skip
-        return answers, [each for each in asked if isinstance(each, Finding)]
+        async def state() -> PartitionView | None:
+            view = await self._client.admin.describe_topics([key[0]])
+            self._nodes = view.nodes
+            topic = view.topics.get(key[0])
+            # One made anew meanwhile is another topic.
+            is_there = topic is not None and topic.error_code == NONE and topic.topic_id == topic_id
+            return topic.partitions[key[1]] if topic is not None and is_there else None
+
+        comparison = Comparison(partial(self._ask, key), state, partial(self._tell, key))
+        return await comparison.run(first, end), comparison.compared
+
+    def _tell(self, key: Partition, done: int, count: int) -> None:
+        if Output(self._settings).for_people:
+            click.echo(f"{name_of(key)}: {done} of {count} offsets", err=True)
 
     async def _ask(self, key: Partition, node: int, query: Mapping[str, Any]) -> Answer | Finding:
         words = {"topic": key[0], "partition": key[1], **query}
@@ -153,7 +130,7 @@ class _Checker:
 
     async def _address(self, node: int) -> Address:
         if node not in self._addresses:
-            known = self._view.nodes.get(node)
+            known = self._nodes.get(node)
             if known is None:
                 raise DlogError(f"node {node} is down")
             self._addresses[node] = await http_address(self._client, known)
