@@ -16,6 +16,7 @@ from dlog.client.views import PartitionView
 from dlogctl import exit_codes
 from dlogctl.completing import complete_nodes, complete_topics
 from dlogctl.groups import ExampleCommand
+from dlogctl.moves import sizes_of
 from dlogctl.partition_names import Partition, name_of, one
 from dlogctl.session import connected
 from dlogctl.settings import common_options, settings_of
@@ -96,6 +97,7 @@ def repair(context: click.Context, name: str, node: int, yes: bool, dry_run: boo
         )
         _assign(client, key, [each for each in state.replicas if each != node])
         _until(client, key, lambda state: node not in state.replicas)
+        _until_deleted(client, key, node)
         click.echo(
             f"{name_of(key)}: the replica on node {node} is gone; fetching it anew", err=True
         )
@@ -140,5 +142,17 @@ def _until(client: BlockingClient, key: Partition, is_so: Callable[[PartitionVie
         view = client.run(client.admin.describe_topics)
         topic, number = one(view, name_of(key))
         if is_so(view.topics[topic].partitions[number]):
+            return
+        time.sleep(LOOK_AGAIN_S)
+
+
+def _until_deleted(client: BlockingClient, key: Partition, node: int) -> None:
+    """Return when the node has deleted its log.
+
+    One that gets its place back before that keeps its log, as it is, and nothing is repaired.
+    """
+    while True:
+        held = client.run(lambda: sizes_of(client.admin, [node]))[node]
+        if held is not None and key not in held:
             return
         time.sleep(LOOK_AGAIN_S)

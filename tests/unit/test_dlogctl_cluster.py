@@ -5,10 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from dlog.errors import InvalidRequestError
+from dlog.types import PartitionId, TopicPartition
 from dlog.wire.apis import ApiKey
+from dlogctl.commands import partition_repair
 from dlogd.metadata.image import Refused
 from dlogd.metadata.raft.membership import Operation
+from dlogd.server.context import LogDir
 from tests.fakes.commanded_node import Ctl, World, ctl, world
 from tests.fakes.server import replica_state
 
@@ -266,6 +271,28 @@ def test_moving_and_electing(ctl: Ctl, world: World, tmp_path: Path) -> None:
     code = ctl("partition elect single --unclean --yes")
     assert code.code == 1
     assert "ELIGIBLE_LEADERS_NOT_AVAILABLE" in code.err
+
+
+def test_a_repair_waits_until_the_old_log_is_deleted(
+    ctl: Ctl, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the node, which has other things to do, would keep it, as it is."""
+    replicas_seen: list[tuple[int, ...]] = []
+    held = LogDir(path="/d", online=True, partitions=[(TopicPartition("t", PartitionId(0)), 7)])
+    world.node.log_dirs = [held]
+
+    def look_again(_: float) -> None:
+        state = world.node.image.topics["t"].partitions[0]
+        replicas_seen.append(tuple(state.replicas))
+        if len(replicas_seen) == 4:
+            world.node.log_dirs = [replace(held, partitions=[])]
+        if 3 in state.replicas:
+            world.lead_by_first("t", 0, [1, 2, 3])
+
+    monkeypatch.setattr(partition_repair.time, "sleep", look_again)
+    done = ctl("partition repair t-0 --node 3 --yes")
+    assert (done.code, done.out) == (0, "t-0: the replica on node 3 is in sync\n"), done.err
+    assert replicas_seen == [(1, 2)] * 4 + [(1, 2, 3)]
 
 
 def test_a_topic_is_created_on_chosen_nodes(ctl: Ctl, world: World) -> None:
