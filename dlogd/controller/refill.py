@@ -82,4 +82,9 @@ def _target(
         taker = next_replica(others, chosen, loads)
         chosen.append(taker)
         target[place] = taker.node_id
-    return tuple(target) if tuple(target) != present else None
+    if tuple(target) == present:
+        return None
+    # The machine refuses to give up the only ones in sync, and the other moves of the plan with it.
+    holders = partition.isr or partition.elr
+    kept = {*target, *(n for n in partition.replicas if n not in partition.adding)}
+    return tuple(target) if not holders or any(n in kept for n in holders) else None

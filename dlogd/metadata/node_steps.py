@@ -272,7 +272,10 @@ def _leave_isrs(image: ClusterImage, nodes: set[NodeId]) -> Step:
 
 
 def unfence_node(image: ClusterImage, command: UnfenceNode) -> Step:
-    """Let a node lead: what waits for a leader gets one (hole L2)."""
+    """Let a node lead: what waits for a leader gets one (hole L2).
+
+    A reassignment ends as well that waits for a new replica that can lead.
+    """
     node = node_of(image, command.node_id, command.node_epoch)
     if node.shutting_down:
         raise InvalidRequestError(f"Node {node.node_id} is shutting down")
@@ -280,8 +283,8 @@ def unfence_node(image: ClusterImage, command: UnfenceNode) -> Step:
         return image, 0
 
     def decide(_: TopicImage, __: int, partition: PartitionImage) -> Change | None:
-        waits = not partition.has_leader and node.node_id in partition.replicas
-        return NO_CHANGE if waits else None
+        waits = not partition.has_leader or partition.removing
+        return NO_CHANGE if waits and node.node_id in partition.replicas else None
 
     changes = Changes(with_node(image, replace(node, fenced=False, returning=False)))
     changes.add_all(image.topics.values(), decide)

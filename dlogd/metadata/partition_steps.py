@@ -169,9 +169,9 @@ def _reassigned(
     adding = tuple(n for n in target if n not in settled)
     removing = tuple(n for n in settled if n not in target)
     replicas = target + removing
-    if (partition.isr or partition.elr) and not any(
-        n in replicas for n in (*partition.isr, *partition.elr)
-    ):
+    # Of those in sync, if there are any: who was eligible may be down, and for good.
+    holders = partition.isr or partition.elr
+    if holders and not any(n in replicas for n in holders):
         raise InvalidReplicaAssignmentError(f"No replica of {where} that is in sync would be left")
     return Change(
         replicas=replicas,

@@ -95,7 +95,7 @@ class Model(Rules):
         node.update(fenced=False, returning=False)
         count = 0
         for topic, _, p in self.each():
-            if p.leader == -1 and command.node_id in p.replicas:
+            if (p.leader == -1 or p.removing) and command.node_id in p.replicas:
                 before = p.partition_epoch
                 self.settle(topic, p)
                 count += p.partition_epoch != before
@@ -243,7 +243,7 @@ class Model(Rules):
                 wrong = not target or len(set(target)) < len(target)
                 wrong = wrong or any(n not in self.nodes for n in target)
                 refuse_if(wrong, "INVALID_REPLICA_ASSIGNMENT")
-            holders = p.isr | p.elr
+            holders = p.isr or p.elr
             left = holders & {*target, *settled}
             refuse_if(holders and not left, "INVALID_REPLICA_ASSIGNMENT")
             plans.append((topic, p, target))

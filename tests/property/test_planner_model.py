@@ -187,6 +187,9 @@ class Model:
             wanted = partition.adding if moving else present
             may = partition.has_leader and bool(gone.intersection(wanted))
             if target is None:
+                # Not the only ones in sync, while they are new: they would go at once.
+                stay = (set(present) - gone) | (set(partition.replicas) - set(partition.adding))
+                may = may and bool(stay.intersection(partition.isr or partition.elr))
                 if may and fit - gone - set(present):
                     assert not partition.adding and len(moves) >= room, "somebody could take it"
                 continue

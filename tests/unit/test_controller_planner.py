@@ -12,10 +12,17 @@ from dlogd.controller.planner import (
     Planner,
     PlannerSettings,
 )
-from dlogd.metadata.commands import ClaimController, DrainNode, Proof
+from dlogd.controller.refill import plan_refill
+from dlogd.metadata.commands import (
+    AlterAssignments,
+    ClaimController,
+    DrainNode,
+    Proof,
+    Reassignment,
+)
 from dlogd.metadata.image import ClusterImage, Drain
 from dlogd.metadata.placement import Loads, LoadTracker, place
-from tests.fakes.metadata_cluster import FakeCluster
+from tests.fakes.metadata_cluster import FakeCluster, leader_isr_elr
 
 LEASE_MS = 1_000
 SETTINGS = PlannerSettings(
@@ -218,6 +225,31 @@ def test_an_emptied_node_can_be_removed() -> None:
         assert busy <= 2
         cluster.catch_up()
     assert Loads.of(cluster.image).replicas[NodeId(4)] == 0
+
+
+def test_what_would_be_refused_keeps_no_other_replica_where_it_is() -> None:
+    """The only one in sync is being added, and its node is emptied: it has to wait for another."""
+    cluster = FakeCluster(5)
+    cluster.create("t", (1, 2), min_insync_replicas="2")
+    cluster.create("u", (3, 5))
+    moves = [
+        Reassignment(
+            topic_id=cluster.image.topics["t"].topic_id,
+            partition=0,
+            replicas=(NodeId(3), NodeId(4)),
+        )
+    ]
+    cluster.apply(AlterAssignments(command_id=cluster.new_id(), reassignments=tuple(moves)))
+    cluster.fence(2)
+    cluster.apply(cluster.isr_change("t", 0, [1, 3]))
+    cluster.fence(1)
+    assert leader_isr_elr(cluster) == (3, (3,), (1,))
+    moves = plan_refill(
+        cluster.image, frozenset(), frozenset({NodeId(3)}), 20, Loads.of(cluster.image)
+    )
+    cluster.apply(AlterAssignments(command_id=cluster.new_id(), reassignments=tuple(moves)))
+    assert cluster.partition("t").adding == (3, 4)
+    assert cluster.partition("u").adding == (4,)
 
 
 @pytest.mark.parametrize("seed", range(12))

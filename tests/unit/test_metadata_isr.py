@@ -22,6 +22,7 @@ from dlogd.metadata.commands import (
     ConfigChange,
     DrainNode,
     ElectionKind,
+    Proof,
     Reassignment,
 )
 from dlogd.metadata.delta import between
@@ -211,3 +212,34 @@ def test_a_reassignment_never_leaves_out_all_that_are_in_sync() -> None:
     cluster.unfence(1)
     cluster.apply(cluster.isr_change("t", 0, [1, 3]))
     assert cluster.partition().replicas == (3,)
+
+
+def test_a_cancelled_reassignment_never_leaves_out_all_that_serve() -> None:
+    """Who was eligible and is down would be waited for, and the good copy deleted meanwhile."""
+    cluster = FakeCluster(4)
+    cluster.create("t", (1, 2), min_insync_replicas="2")
+    cluster.apply(reassign(cluster, (3, 4)))
+    cluster.fence(2)
+    cluster.apply(cluster.isr_change("t", 0, [1, 3]))
+    cluster.fence(1)
+    assert leader_isr_elr(cluster) == (3, (3,), (1,))
+    cluster.refused(reassign(cluster, None), InvalidReplicaAssignmentError)
+    cluster.refused(reassign(cluster, (1, 4)), InvalidReplicaAssignmentError)
+    cluster.apply(reassign(cluster, (3, 1)))
+    assert leader_isr_elr(cluster) == (3, (3,), (1,))
+    cluster.fence(3)
+    cluster.apply(reassign(cluster, None))
+    assert leader_isr_elr(cluster) == (NO_NODE, (), (1,)), "nobody serves: who was eligible will"
+
+
+def test_a_reassignment_to_a_node_that_restarts_ends_when_it_is_back() -> None:
+    cluster = FakeCluster(3)
+    cluster.create("t", (1, 2, 3))
+    cluster.fence(3)
+    epoch = cluster.epoch(2)
+    cluster.register(2, proof=Proof.CLEAN, previous_epoch=epoch)
+    assert leader_isr_elr(cluster) == (1, (1, 2), ())
+    cluster.apply(reassign(cluster, (3, 2)))
+    assert cluster.partition().removing == (1,), "nobody could lead"
+    cluster.unfence(2)
+    assert (cluster.partition().replicas, cluster.partition().leader) == ((3, 2), 2)
