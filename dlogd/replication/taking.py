@@ -205,8 +205,7 @@ class Taking:
     ) -> bool:
         """Go on when there is append memory; but let nobody wait long for another's disk.
 
-        What one of several directories may have is given back by its disk alone: when that hangs,
-        its partitions give up their turn, and the others go on.
+        A directory's share is given back by its own: when that hangs, who is on it has to wait.
         """
         plog, link = following.partition.log, self._link
         memory = plog.services.memory
@@ -392,8 +391,9 @@ class Taking:
 
         def go_on() -> None:
             following.timer = None
-            if following.partition.log.services.memory in self._hanging:
-                self._rest(following)  # it could not take anything
+            hangs = following.partition.log.services.memory in self._hanging
+            if hangs and following.can_follow:  # it could not take anything
+                self._rest(following)
             elif following.is_current:
                 self._subscribe(following)
 

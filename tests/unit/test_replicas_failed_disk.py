@@ -50,7 +50,10 @@ def test_the_other_directories_go_on(role: str) -> None:
     tell(story, mounts=2)
 
 
-def test_a_disk_that_hangs_under_a_follower_holds_up_no_partition_of_another_one() -> None:
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_disk_that_hangs_under_a_follower_holds_up_no_partition_of_another_one(
+    is_back: bool,
+) -> None:
     async def story(fleet: SmallFleet) -> None:
         for topic in TOPICS:
             await fleet.create(topic, min_insync_replicas="2")
@@ -77,7 +80,16 @@ def test_a_disk_that_hangs_under_a_follower_holds_up_no_partition_of_another_one
             await fleet.sleep(0.6)
         assert victim in fleet.state(other).isr
         assert victim not in fleet.state("t0").isr, "it lags there"
-        disk.unstick()
-        await fleet.until_in_sync("t0")
+        if is_back:
+            disk.unstick()
+            await fleet.until_in_sync("t0")
+            return
+        await fleet.until(lambda: victim in fleet.state("t0").offline)
+        following = fleet.broker(victim).replicating.fetching.current(  # type: ignore[union-attr]
+            (fleet.image.topics["t0"].topic_id, 0)
+        )
+        assert following is not None
+        await fleet.sleep(2)
+        assert following.timer is None, "nobody looks again and again at what has failed"
 
-    tell(story, mounts=2, config={"disk.timeout": "60s"})
+    tell(story, mounts=2, config={"disk.timeout": "40s"})
