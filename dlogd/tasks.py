@@ -6,7 +6,7 @@ handed to the owner's `on_failure`; a cancelled one is not a failure. Bounded by
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -66,3 +66,11 @@ class Tasks:
             task.cancel()
         if pending:
             await asyncio.gather(*pending, return_exceptions=True)
+
+
+async def in_groups(
+    count_max: int, work: Callable[..., Coroutine[Any, Any, None]], whom: Sequence[tuple[Any, ...]]
+) -> None:
+    """Do `work` for all of them, so many at a time."""
+    for first in range(0, len(whom), count_max):
+        await asyncio.gather(*(work(*each) for each in whom[first : first + count_max]))

@@ -38,7 +38,7 @@ from dlogd.replication.topic_settings import log_config_of, settings_of
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.manager import LogManager
-from dlogd.tasks import Tasks
+from dlogd.tasks import Tasks, in_groups
 
 log = logging.getLogger(__name__)
 
@@ -236,16 +236,13 @@ class ReplicaManager:
         )
         # What came back is not to be deleted any more, now or later.
         self._undeleted = {key: gone[key] for key in self._undeleted if key in gone}
-        for key, topic in gone.items():
-            if not has_place(self._image, key, node_id):  # by now
-                await self._delete(topic, key[1])
+        doomed = [(topic, key[1]) for key, topic in gone.items()]
+        await in_groups(OPENING_COUNT_MAX, self._delete_unless_back, doomed)
         await self._retry_failed(image, changed)
         missing = []
         for topic in changed:
             missing += await self._apply_topic(topic, known.get(topic.topic_id))
-        for first in range(0, len(missing), OPENING_COUNT_MAX):
-            batch = missing[first : first + OPENING_COUNT_MAX]
-            await asyncio.gather(*(self._open(*each) for each in batch))
+        await in_groups(OPENING_COUNT_MAX, self._open, missing)
         self._topics = now
         self._cluster_configs = image.configs
         self._applied_config = config
@@ -346,6 +343,10 @@ class ReplicaManager:
         self.by_name[(topic.name, index)] = partition
         self.by_id[key] = partition
         self.roles.assign(partition, index)
+
+    async def _delete_unless_back(self, topic: TopicImage, index: int) -> None:
+        if not has_place(self._image, (topic.topic_id, index), self._place.node_id):  # by now
+            await self._delete(topic, index)
 
     async def _delete(self, topic: TopicImage, index: int) -> None:
         key, name = (topic.topic_id, index), topic.topic_partition(index)

@@ -1,6 +1,7 @@
 """The partitions of a node follow the image: opened, changed, deleted, found again."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from dlogd.reload import plan_reload
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import SNAPSHOT
+from dlogd.storage.directories import DataDirectory
 from tests.fakes.front import until
 from tests.fakes.logs import values_of
 from tests.fakes.replica_host import Host, append, check
@@ -54,6 +56,32 @@ def test_partitions_come_and_go_with_the_image(tmp_path: Path) -> None:
             with pytest.raises(UnknownTopicIdError):
                 manager.partition_by_id(topic_id, 0)
             assert len(manager.by_id) == len(manager.by_name) == 1
+
+    check(scenario, tmp_path)
+
+
+def test_a_large_topic_goes_with_a_few_flushes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is made in its place waits for them."""
+    marked: list[int] = []
+    mark_deleted = DataDirectory.mark_deleted
+
+    def count(self: DataDirectory, names: Sequence[str]) -> None:
+        marked.append(len(names))
+        mark_deleted(self, names)
+
+    monkeypatch.setattr(DataDirectory, "mark_deleted", count)
+
+    async def scenario(host: Host) -> None:
+        async with host.running() as manager:
+            topic_id = host.create("t", partitions=40)
+            await host.follow()
+            host.delete(topic_id)
+            host.create("t", partitions=2)
+            await host.follow()
+            assert len(manager.by_id) == 2
+            assert sum(marked) == 40 and len(marked) <= 8
 
     check(scenario, tmp_path)
 
@@ -295,8 +323,11 @@ def test_a_deleted_topic_takes_nothing_from_the_moment_that_the_image_says_so(
     asyncio.run(scenario())
 
 
-def test_what_gets_its_place_back_before_its_turn_comes_keeps_its_log(tmp_path: Path) -> None:
+def test_what_gets_its_place_back_before_its_turn_comes_keeps_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its leader may have heard by then what it holds, and count on it (seed 61588)."""
+    monkeypatch.setattr("dlogd.replication.manager.OPENING_COUNT_MAX", 1)
 
     async def scenario(host: Host) -> None:
         async with host.running() as manager:
