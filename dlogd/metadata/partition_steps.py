@@ -26,7 +26,13 @@ from dlogd.metadata.commands import (
     ElectLeaders,
     Reassignment,
 )
-from dlogd.metadata.election import Change, candidates, preferred_leader, rules_of
+from dlogd.metadata.election import (
+    Change,
+    can_lead,
+    candidates,
+    preferred_leader,
+    rules_of,
+)
 from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.metadata.limits import REPLICAS_MAX
 from dlogd.metadata.node_steps import node_of
@@ -129,14 +135,22 @@ def why_no_election(
             return None
         if partition.leader == partition.replicas[0]:
             return ElectionNotNeededError("The preferred replica leads already")
-        return PreferredLeaderNotAvailableError(
-            "The preferred replica is not in sync or not active"
-        )
+        return PreferredLeaderNotAvailableError(_why_not_preferred(image, partition))
     if partition.has_leader:
         return ElectionNotNeededError("The partition has a leader")
     if not candidates(image.nodes, partition.replicas, partition.offline):
         return EligibleLeadersNotAvailableError("No replica of the partition is active")
     return None
+
+
+def _why_not_preferred(image: ClusterImage, partition: PartitionImage) -> str:
+    """Say what keeps the first replica from leading, and how that ends."""
+    first = partition.replicas[0]
+    if not can_lead(image.nodes, partition.offline, first):
+        return f"Node {first}, which should lead, is not active, or the replica's disk has failed"
+    if first not in partition.isr:
+        return f"Node {first}, which should lead, is not in sync"
+    return f"Node {first}, which should lead, is drained: it leads again when it is no longer"
 
 
 def alter_assignments(image: ClusterImage, command: AlterAssignments) -> Step:

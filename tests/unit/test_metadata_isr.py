@@ -112,6 +112,26 @@ def test_preferred_leaders_and_drained_nodes() -> None:
     assert cluster.partition().leader == 1, "rather a drained leader than none"
 
 
+def test_what_keeps_the_preferred_replica_from_leading_is_said() -> None:
+    cluster = FakeCluster(2)
+    cluster.create("t", (1, 2))
+
+    def why() -> str:
+        topic = cluster.image.topics["t"]
+        error = why_no_election(cluster.image, topic, 0, ElectionKind.PREFERRED)
+        assert isinstance(error, PreferredLeaderNotAvailableError)
+        return str(error)
+
+    cluster.fence(1)
+    assert "Node 1, which should lead, is not active" in why()
+    cluster.unfence(1)
+    assert "Node 1, which should lead, is not in sync" in why()
+    cluster.catch_up()
+    drain = DrainNode(command_id=cluster.new_id(), node_id=NodeId(1), drain=Drain.LEADERS)
+    cluster.apply(drain)
+    assert "Node 1, which should lead, is drained" in why()
+
+
 def test_why_there_is_no_election() -> None:
     cluster = FakeCluster(2)
     cluster.create("t", (1, 2))
