@@ -26,10 +26,13 @@ COLUMNS = (Column("NODE", "node"), Column("RESULT", "result"), Column("LEFT", "l
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What a drain has not moved yet, and what of it nobody else can take."""
+    """What a drain has not moved yet, and what of it cannot move."""
 
     movable: list[str]
     stuck: list[str]
+    """Nobody else can take it."""
+    headless: list[str]
+    """Nobody leads it, so there is nobody to copy from."""
 
 
 def _homeless(cluster: Cluster, node_id: int, drained: Sequence[int]) -> frozenset[str]:
@@ -49,18 +52,20 @@ def _homeless(cluster: Cluster, node_id: int, drained: Sequence[int]) -> frozens
 def _left(
     cluster: Cluster, node_id: int, drain: Drain, homeless: Container[str] = frozenset()
 ) -> _Left:
-    movable: list[str] = []
-    stuck: list[str] = []
+    left = _Left([], [], [])
     for topic, each in cluster.held_by(node_id):
         if drain is Drain.LEADERS and each.leader != node_id:
             continue
         name = f"{topic}-{each.partition}"
+        if each.leader < 0:
+            left.headless.append(name)
+            continue
         if drain is Drain.REPLICAS:
             can_move = name not in homeless
         else:
             can_move = cluster.can_lead_instead(each, node_id)
-        (movable if can_move else stuck).append(name)
-    return _Left(movable, stuck)
+        (left.movable if can_move else left.stuck).append(name)
+    return left
 
 
 def _names(names: Sequence[str]) -> str:
@@ -107,29 +112,36 @@ async def _wait(
         await asyncio.sleep(LOOK_AGAIN_S)
 
 
-def _report(node_id: int, drain: Drain, left: _Left, patience_s: float) -> str | None:
-    """Return why a drain is not complete, None when it is."""
+def _report(node_id: int, drain: Drain, left: _Left, patience_s: float) -> list[str]:
+    """Return why a drain is not complete, nothing when it is."""
+    found = []
     if left.movable:
-        return (
+        found.append(
             f"node {node_id}: nothing has moved for {patience_s:g} s, {len(left.movable)} left:"
             f" {_names(left.movable)}; see: dlogctl node describe {node_id}, or end it:"
             f" dlogctl node undrain {node_id}"
         )
+    if left.headless:
+        found.append(
+            f"node {node_id} keeps {format_count(len(left.headless), 'replica')} of which there is"
+            f" nobody to copy from, for nobody leads: {_names(left.headless)}; bring a node back"
+            " that was in sync, see: dlogctl partition list --leaderless"
+        )
     if left.stuck and drain is Drain.REPLICAS:
-        return (
+        found.append(
             f"node {node_id} keeps {format_count(len(left.stuck), 'replica')} that no other node"
             " can take, for all that are up and not drained have one already:"
             f" {_names(left.stuck)}; they move when there is another node, or go with: dlogctl"
             " topic alter TOPIC --replication-factor N"
         )
-    if left.stuck:
-        return (
+    elif left.stuck:
+        found.append(
             f"node {node_id} still leads {format_count(len(left.stuck), 'partition')} that no other"
             " node in sync can lead:"
             f" {_names(left.stuck)}; they go offline with it. Wait until others are in sync, or"
             " give them more replicas: dlogctl partition reassign --help"
         )
-    return None
+    return found
 
 
 @click.command(
@@ -163,7 +175,7 @@ def drain(
     """Take leaders off nodes, and with --replicas everything; also the office of the controller.
 
     Remembered until `undrain`, over restarts of the nodes. Exit code 10 when something is left:
-    partitions that no other node in sync can lead.
+    partitions that no other node in sync can lead, replicas that cannot be copied or taken.
     """
     settings = settings_of(context)
     kind = Drain.REPLICAS if replicas else Drain.LEADERS
@@ -223,7 +235,10 @@ def _rehearse(
             )
             if left.stuck:
                 click.echo(f"node {node_id}: nobody else can {verb} {_names(left.stuck)}")
-        rows.append({"node": node_id, "result": "would be drained", "left": left.stuck})
+            if left.headless:
+                click.echo(f"node {node_id}: nobody leads {_names(left.headless)}")
+        remains = left.headless + left.stuck
+        rows.append({"node": node_id, "result": "would be drained", "left": remains})
     if not output.for_people:
         output.rows(rows, COLUMNS)
     settings.suggest(f"dlogctl node drain {next(iter(homeless))}")
@@ -241,15 +256,15 @@ def _conclude(
     rows = []
     for node_id in node_ids:
         left = lefts.get(node_id)
-        problem = None if left is None else _report(node_id, kind, left, patience_s)
-        result = "draining" if left is None else "drained" if problem is None else "not drained"
-        if problem is not None:
+        problems = [] if left is None else _report(node_id, kind, left, patience_s)
+        result = "draining" if left is None else "not drained" if problems else "drained"
+        for problem in problems:
             code = exit_codes.UNHEALTHY
             click.echo(problem, err=True)
-        elif output.for_people:
+        if output.for_people and not problems:
             holds = "leads nothing" if kind is Drain.LEADERS else "holds nothing"
             click.echo(f"node {node_id} {'is draining' if left is None else holds}")
-        names = [] if left is None else left.movable + left.stuck
+        names = [] if left is None else left.movable + left.headless + left.stuck
         rows.append({"node": node_id, "result": result, "left": names})
     if not output.for_people:
         output.rows(rows, COLUMNS)

@@ -81,6 +81,31 @@ def test_replicas_that_nobody_can_take_are_told_at_once(ctl: Ctl) -> None:
     assert "nothing has moved for 0.1 s, 1 left: single-0" in moving.err
 
 
+def test_replicas_that_nobody_can_copy_are_told_at_once_beside_the_others(
+    ctl: Ctl, world: World
+) -> None:
+    """The only copy is on the node, which is down: the cluster waits for it, nobody else should."""
+    world.node.fence(2)
+    assert ctl("node drain 4 --no-wait").code == 0
+    dry = ctl("node drain 2 --replicas --dry-run").out.splitlines()
+    assert dry[1:] == [
+        "node 2: nobody else can take t-0, t-1, t-2",
+        "node 2: nobody leads single-0",
+    ]
+    headless, stuck = ctl("node drain 2 --replicas").err.splitlines()
+    assert headless == (
+        "node 2 keeps 1 replica of which there is nobody to copy from, for nobody leads: single-0;"
+        " bring a node back that was in sync, see: dlogctl partition list --leaderless"
+    )
+    assert stuck.startswith("node 2 keeps 3 replicas that no other node can take")
+    assert ctl("node drain 2").out == "node 2 leads nothing\n"
+    # What is told too when something could move, and does not.
+    assert ctl("node undrain 4").code == 0
+    told = ctl("node drain 2 --replicas --patience 100ms")
+    assert "nothing has moved for 0.1 s, 3 left: t-0, t-1, t-2;" in told.err
+    assert "nobody leads: single-0" in told.err
+
+
 async def elect_all(world: World) -> None:
     await world.node.ask(
         ApiKey.ELECT_LEADERS, 2, election_type=0, topic_partitions=None, timeout=1000
