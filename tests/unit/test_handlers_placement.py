@@ -180,6 +180,27 @@ def test_reassignments_that_cannot_be(
     run(test())
 
 
+def test_a_partition_that_is_named_twice_is_moved_by_neither() -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        await create(node, new_topic("t", assignments=[(0, [1, 2]), (1, [1, 2])]))
+        named = [(0, [1, 3]), (1, [2, 3]), (0, [2, 3])]
+        partitions = [{"partition_index": n, "replicas": nodes} for n, nodes in named]
+        response = await node.ask(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            1,
+            topics=[{"name": "t", "partitions": partitions}],
+            timeout=1000,
+        )
+        (topic,) = response.responses
+        found = [(each.partition_index, int(each.error_code)) for each in topic.partitions]
+        code = InvalidRequestError.code
+        assert found == [(0, code), (1, 0), (0, code)]
+        assert list(await under_way(node)) == [("t", 1)]
+
+    run(test())
+
+
 def test_the_number_of_replicas_can_be_held() -> None:
     async def test() -> None:
         node, _ = cluster()
