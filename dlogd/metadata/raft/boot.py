@@ -7,6 +7,7 @@ is the newer one. What no crash can make (a gap, a missing file, damage) is refu
 import random
 from uuid import UUID
 
+from dlogd.metadata.raft.levels import expect_known
 from dlogd.metadata.raft.log import LogCorruptError, RaftLog
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
 from dlogd.metadata.raft.voters import Voters
@@ -33,7 +34,10 @@ class Disk:
 
 
 def open_disk(directory: Directory, node_id: int, bootstrap: Voters, rng: random.Random) -> Disk:
-    """Read the directory, or begin one; raise LogCorruptError, LogFailedError or OSError."""
+    """Read the directory, or begin one.
+
+    Raises LogCorruptError, LogFailedError, UnknownLevelError and OSError.
+    """
     try:
         lock = directory.lock(LOCK_NAME)
     except BlockingIOError:
@@ -42,6 +46,8 @@ def open_disk(directory: Directory, node_id: int, bootstrap: Voters, rng: random
     try:
         files = SnapshotFiles(directory)
         taken = files.load()
+        if taken is not None:
+            expect_known(taken.image)
         raft_log = _open_log(directory, node_id, bootstrap, rng, taken)
         disk = Disk(lock, raft_log, files, taken)
         opened = True

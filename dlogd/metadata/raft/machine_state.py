@@ -15,6 +15,7 @@ from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage, Outcome
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft import snapshots
 from dlogd.metadata.raft.entries import What
+from dlogd.metadata.raft.levels import expect_known
 from dlogd.metadata.raft.log import LogFailedError, RaftLog
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
 
@@ -64,7 +65,10 @@ class MachineState:
         self._subscribers.pop(number, None)
 
     def apply(self, index: int, term: int, entry: bytes) -> None:
-        """Apply a committed entry. Total: what is malformed changes nothing, on all nodes alike."""
+        """Apply a committed entry. What is malformed changes nothing, on all nodes alike.
+
+        Raises nothing but UnknownLevelError, before the image is one that others do not have.
+        """
         self.applied_term = term
         try:
             if entry[0] == wire.COMMANDS:
@@ -83,7 +87,9 @@ class MachineState:
     def _apply_items(self, entry: bytes) -> None:
         for item in wire.decode_items(entry):
             if item.what is What.COMMAND:
-                self.image, outcome = machine.apply(self.image, item.data)
+                image, outcome = machine.apply(self.image, item.data)
+                expect_known(image)
+                self.image = image
                 self._outcomes.append((item.key, outcome))
             else:
                 self._outcomes.append((item.key, Applied(version=self.image.version)))
@@ -147,8 +153,12 @@ class MachineState:
         self._log.rebase(base_index, term, self._log.voters_at(base_index))
 
     def install(self, data: bytes) -> Snapshot:
-        """Take over a leader's snapshot, durably. Raises MalformedError, LogFailedError."""
+        """Take over a leader's snapshot, durably.
+
+        Raises MalformedError, LogFailedError and UnknownLevelError.
+        """
         taken = snapshots.decode(data)
+        expect_known(taken.image)
         try:
             self._files.store(taken.index, data)
             self._log.rebase(taken.index, taken.term, taken.voters)

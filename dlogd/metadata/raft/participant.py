@@ -20,6 +20,7 @@ from dlogd.metadata.raft.administration import Administration
 from dlogd.metadata.raft.boot import Disk
 from dlogd.metadata.raft.consensus import RaftCore
 from dlogd.metadata.raft.handshake import NONCE_BYTES, Hello
+from dlogd.metadata.raft.levels import UnknownLevelError
 from dlogd.metadata.raft.log import LogFailedError
 from dlogd.metadata.raft.machine_state import MachineState
 from dlogd.metadata.raft.membership import Membership
@@ -152,8 +153,9 @@ class Participant:
             self._wake.clear()
             try:
                 self._step()
-            except LogFailedError as error:
-                # A full or broken disk is no defect of the program: one line says it.
+            except (LogFailedError, UnknownLevelError) as error:
+                # A full or broken disk is no defect of the program, nor is an old program: one line
+                # says it.
                 self._on_task_failed("raft", error)
                 break
             due_s = loop.time() + self._pause_s()

@@ -65,7 +65,8 @@ class RaftStore(Participant):
     ) -> "RaftStore":
         """Read what the directory holds, listen, and take part.
 
-        Raises PinnedError, LogCorruptError, LogFailedError and OSError. `on_failed` is called once.
+        Raises PinnedError, LogCorruptError, LogFailedError, UnknownLevelError and OSError.
+        `on_failed` is called once.
         """
         pinned.check()
         disk = open_disk(directory, config.node_id, config.controllers, rng)
