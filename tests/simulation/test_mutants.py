@@ -15,8 +15,9 @@ from dlogd import start_proof
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.own_lease import OwnLease
 from dlogd.metadata import journal
-from dlogd.metadata.raft import appends
+from dlogd.metadata.raft import appends, machine_state, pinned
 from dlogd.metadata.raft.appends import Append
+from dlogd.metadata.raft.consensus import RaftCore
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.replication import Replication
@@ -77,6 +78,10 @@ def _believe(_: Any) -> Any:
     return lambda *_: True
 
 
+def _as_pysyncobj_has_it(original: Any) -> Any:
+    return getattr(pinned.SyncObj, original.__name__)
+
+
 def _do_nothing(_: Any) -> Any:
     return lambda *_: None
 
@@ -103,6 +108,10 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         ((RaftLog, "_rewrite", raft_mutants.rewrite_in_place),),
         (f"{HOLES}::test_no_crash_in_a_compaction_loses_an_entry_or_the_vote",),
     ),
+    "1.2.3 a child of the process takes snapshots": (
+        ((RaftCore, "_SyncObj__tryLogCompaction", _as_pysyncobj_has_it),),
+        (f"{HOLES}::test_snapshots_of_pysyncobj_are_out_of_reach",),
+    ),
     "1.3 sums are not checked": (
         ((journal, "_frame_at", raft_mutants.accept_torn_frames),),
         (f"{HOLES}::test_no_crash_in_an_append_makes_entries_up",),
@@ -126,6 +135,10 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "1.5.8 what is larger than a message is left behind": (
         ((Replication, "_take", raft_mutants.take_small_ones),),
         (f"{HOLES}::test_commands_larger_than_a_message_arrive_whole",),
+    ),
+    "3.1 software that is too old goes on": (
+        ((machine_state, "expect_known", _do_nothing),),
+        ("tests/unit/test_raft_levels.py::test_a_snapshot_of_the_level_is_not_installed",),
     ),
     "H11 a lease counts for any life and controller": (
         ((OwnLease, "on_grant", take_any_grant),),
@@ -201,7 +214,19 @@ def test_every_hole_of_the_analysis_has_a_mutant() -> None:
         *(*test_metadata_mutants.MUTANTS, *test_leases.HOLES),
     ]
     wanted = [
-        *("1.2.1", "1.2.2", "1.3", "1.5.1", "1.5.2", "1.5.3", "1.5.4", "1.5.5", "1.5.6", "1.5.7"),
+        *(
+            "1.2.1",
+            "1.2.2",
+            "1.2.3",
+            "1.3",
+            "1.5.1",
+            "1.5.2",
+            "1.5.3",
+            "1.5.4",
+            "1.5.5",
+            "1.5.6",
+            "1.5.7",
+        ),
         *("1.5.8", *(f"H{number}" for number in range(1, 21)), "L2", "L10", "L13"),
     ]
     missing = [each for each in wanted if not any(re.search(rf"\b{each}\b", n) for n in names)]
