@@ -26,6 +26,7 @@ from dlogd.broker import Broker
 from dlogd.clock import SystemClock
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
+from dlogd.lookups import share_lookups
 from dlogd.notify import Notifier, watchdog_interval_ms
 from dlogd.service import EX_FAILURE, Service, Surroundings, exit_code_of, problems_of
 from dlogd.storage.engine import Engine
@@ -84,6 +85,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
     except ImportError:
         loop = asyncio.new_event_loop()
+    share_lookups(loop)
     return loop
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.cluster.chaos import Plan, run_chaos
 
-SECONDS = float(os.environ.get("DLOG_CHAOS_SECONDS", "45"))
+SECONDS = float(os.environ.get("DLOG_CHAOS_SECONDS", "60"))
 
 
 def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:

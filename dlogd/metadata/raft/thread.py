@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from dlog.errors import BrokerNotAvailableError
 from dlogd.clock import Clock
+from dlogd.lookups import share_lookups
 from dlogd.metadata.commands import Command
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import ClusterImage, Outcome, Refused, Unknown
@@ -60,6 +61,7 @@ class ThreadedRaftStore:
     def __init__(self, on_failed: Callable[[Exception], None] | None) -> None:
         self._home = asyncio.get_running_loop()
         self._away = asyncio.new_event_loop()
+        share_lookups(self._away)
         self._thread = threading.Thread(target=self._main, name="metadata-raft", daemon=True)
         self._to_home = _Mailbox(self._home)
         self._to_thread = _Mailbox(self._away)
