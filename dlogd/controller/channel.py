@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 
 from dlog import transport
-from dlog.errors import ProtocolError
+from dlog.errors import ProtocolError, error_for
 from dlog.transport import Address, Connection, ConnectionOptions
 from dlogd.controller import heartbeats
 from dlogd.controller.heartbeats import Replicate
@@ -120,7 +120,7 @@ class Dialler:
         answer = bytes(await connection.call(hello))
         code = heartbeats.decode_hello_answer(memoryview(answer))
         if code != heartbeats.NONE:
-            raise ProtocolError(f"it is of another cluster (error {code})")
+            raise ProtocolError(f"it is of another cluster ({error_for(code).name})")
         return Seals(secret, sent[_LENGTH_BYTES:], answer, dialled=True)
 
 
@@ -146,11 +146,11 @@ class StreamIntroduction:
         if self._seals is None:
             code = heartbeats.decode_hello_answer(payload)
             if code != heartbeats.NONE:
-                raise ProtocolError(f"it is of another cluster (error {code})")
+                raise ProtocolError(f"it is of another cluster ({error_for(code).name})")
             sent = self.hello()[_LENGTH_BYTES:]
             self._seals = Seals(self._secret, sent, bytes(payload), dialled=True)
             return self._seals.seal(heartbeats.encode_replicate(self._request, 1))
         code = heartbeats.decode_replicate_answer(self._seals.unseal(payload))
         if code != heartbeats.NONE:
-            raise ProtocolError(f"it does not serve this node (error {code})")
+            raise ProtocolError(f"it does not serve this node ({error_for(code).name})")
         return None

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dlog.errors import ProtocolError, TransportError
+from dlog.errors import ProtocolError, TransportError, error_for
 from dlog.transport import Address, ConnectionOptions
 from dlogd.clock import Clock
 from dlogd.controller import heartbeats
@@ -199,10 +199,9 @@ class LeaseKeeper:
                 )
             )
         else:
-            why = (
-                f" (error {answer.error_code})" if answer.error_code != heartbeats.NONE else " yet"
-            )
-            self._problem = f"the controller grants no lease{why}"
+            code = answer.error_code
+            why = "yet" if code == heartbeats.NONE else f"({error_for(code).name})"
+            self._problem = f"the controller grants no lease {why}"
             lease.on_refusal(answer.sequence, answer.controller_epoch, fenced=answer.fenced)
         self._look()
 
