@@ -4,6 +4,7 @@ import asyncio
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 from tests.cluster.nodes import Cluster, Node, cluster_of
 from tests.cluster.running import make_topics, run
@@ -24,6 +25,12 @@ def proofs(node: Node) -> list[tuple[str, bool, int]]:
     ]
 
 
+def replicas_open(status: dict[str, Any]) -> int:
+    """Return how many replicas a node leads or follows."""
+    followed = sum(each["partitions"] for each in status["replication"]["leaders"])
+    return int(status["partitions"]["led"] + followed)
+
+
 def apart(cluster: Cluster, node: Node) -> Path:
     """Let a node keep its metadata outside of its data directory; return where."""
     path = node.layout.folder / "meta"
@@ -36,6 +43,8 @@ def test_orderly_stops_and_kills(tmp_path: Path) -> None:
         async with cluster_of(tmp_path) as cluster:
             await make_topics(cluster, "t")
             node = cluster.node(2)
+            # A log that is being made when the node stops is in no marker, and proves nothing.
+            await cluster.until(lambda found: replicas_open(found[0]) == 3, [node])
             assert await node.stop() == 0
             await cluster.start([node])
             await node.kill()
