@@ -37,6 +37,27 @@ def test_a_torn_end_is_cut_wherever_it_is_torn() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_starts_that_cannot_flush_make_no_damage_of_a_torn_end(seed: int) -> None:
+    """The frame that seals what was read is not on its way to the disk together with that."""
+
+    async def scenario() -> None:
+        host = Host(seed)
+        store = await filled(host, 2)
+        before = set(store.image.topics)
+        host.machine.disks["/data"].faults.append(DiskFault(("sync",), path_part="journal"))
+        several = (propose(store, create(number)) for number in range(10, 90))
+        await asyncio.gather(*several)  # one frame over several blocks
+        for _ in range(2):  # the system still has what it could not write
+            with pytest.raises(OSError):
+                await host.reopen()
+        host.machine.power_cut()
+        host.machine.heal()
+        assert before <= set((await host.open()).image.topics)
+
+    run(scenario)
+
+
 def test_damage_in_the_middle_is_refused_wherever_it_is() -> None:
     async def scenario() -> None:
         host = Host()

@@ -28,8 +28,8 @@ def _entry(number: int) -> bytes:
 class _Host:
     """A machine that is started again and again."""
 
-    def __init__(self) -> None:
-        self.machine = Machine(random.Random(3))
+    def __init__(self, seed: int = 3) -> None:
+        self.machine = Machine(random.Random(seed))
 
     def directory(self) -> MemoryDirectory:
         return self.machine.boot().open_directory("/data/meta")
@@ -78,6 +78,27 @@ def test_a_torn_end_is_cut_and_the_log_goes_on(keep: float) -> None:
     last = again.last_index
     host.machine.crash()
     assert host.log().last_index == last
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_start_that_cannot_flush_makes_no_damage_of_a_torn_end(seed: int) -> None:
+    """The frame that seals what was read is not on its way to the disk together with that."""
+    host = _Host(seed)
+    log = host.log()
+    log.add(_entry(2), 2, 1)
+    log.flush()
+    fault = DiskFault(("sync",))
+    host.machine.disks["/data"].faults.append(fault)
+    log.add(_entry(3) + bytes(9_000), 3, 1)
+    with pytest.raises(LogFailedError):
+        log.flush()
+    for _ in range(2):  # the system still has what it could not write
+        host.machine.crash()
+        with pytest.raises((LogFailedError, OSError)):
+            host.log()
+    host.machine.power_cut()
+    host.machine.heal()
+    assert host.log().last_index in (2, 3)
 
 
 def test_damage_before_a_good_frame_is_refused() -> None:

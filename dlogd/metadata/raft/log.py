@@ -102,7 +102,11 @@ class RaftLog:
         return opened
 
     def _adopt(self, file: File, data: bytes, found: Journal) -> None:
-        """Cut a torn end, and write again what was read: a flush may have failed before."""
+        """Cut a torn end, and write again what was read: a flush may have failed before.
+
+        That is flushed before the frame that seals it is written: if the power fails, that one
+        must not be found behind one that is torn.
+        """
         self._file = file
         self._end_position = found.end_position
         self._record_next = found.end_version + 1
@@ -110,6 +114,7 @@ class RaftLog:
             log.warning("Cut torn end of Raft log path=%s bytes=%d", file.path, found.torn_bytes)
             file.truncate(found.end_position)
         file.pwrite(data[: found.end_position], 0)
+        file.sync()
         self._write(())
 
     # -- what pysyncobj calls
