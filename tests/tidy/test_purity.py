@@ -55,6 +55,8 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
         frozenset(
             {
                 "dlogd.__main__",
+                # Gives asyncio's own lookups of names to asyncio's own threads.
+                "dlogd.lookups",
                 "dlogd.metadata.raft.thread",
                 "dlogd.storage.threads",
                 "dlog.client.loop_thread",

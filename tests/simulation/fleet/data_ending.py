@@ -6,8 +6,10 @@ from its leader, consumers reach the ends, and all replicas hold the same bytes.
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from dlog.batch.header import iter_headers, verify_crc
 from dlog.batch.records import decode
@@ -18,6 +20,8 @@ from dlog.offset_specs import EARLIEST, LATEST
 from tests.histories.history import FinalLog, LogKey, Outcome, Seen, Send
 from tests.simulation.clients import make_value, number_of
 from tests.simulation.fleet.data_clients import DataClients, DataConsumer
+
+T = TypeVar("T")
 
 READ_BYTES = 1 << 16
 
@@ -86,26 +90,33 @@ class DataEnding:
         """Read all of a log from its leader."""
         while True:
             try:
-                final: FinalLog = await cluster.run(
-                    lambda: cluster.leader(key.topic, key.partition),
-                    lambda node: self._read_whole(node, key),
-                    topic=key.topic,
-                )
+                return await self._read_whole(cluster, key)
             except OffsetOutOfRangeError:
                 continue  # retention was faster
-            return final
 
-    async def _read_whole(self, node: Any, key: LogKey) -> FinalLog:
+    async def _read_whole(self, cluster: Any, key: LogKey) -> FinalLog:
+        def ask(operation: Callable[[Any], Awaitable[T]]) -> Awaitable[T]:
+            # Each request has a deadline of its own: a long log of small segments takes many.
+            leader = partial(cluster.leader, key.topic, key.partition)
+            answer: Awaitable[T] = cluster.run(leader, operation, topic=key.topic)
+            return answer
+
         ends = []
         for timestamp in (EARLIEST, LATEST):
-            found = await list_offsets(node, key.topic, {key.partition: timestamp})
+            wanted = {key.partition: timestamp}
+            found = await ask(partial(list_offsets, topic=key.topic, timestamps_ms=wanted))
             ends.append(found[key.partition][0])
         records: list[Seen] = []
         offset = ends[0]
         while offset < ends[1]:
-            got = await fetch(
-                node, key.topic, key.partition, offset, partition_max_bytes=READ_BYTES
+            piece = partial(
+                fetch,
+                topic=key.topic,
+                partition=key.partition,
+                offset=offset,
+                partition_max_bytes=READ_BYTES,
             )
+            got = await ask(piece)
             data = got.records
             for position, _ in iter_headers(data, 0, len(data)):
                 for record in decode(data, position):
