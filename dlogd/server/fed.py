@@ -1,8 +1,7 @@
 """One partition as it is fed to one follower: what was sent, what the follower has said.
 
-Made by `dlogd.server.feeds` for a `Feed`. Reads are told apart from what is in memory only by what
-they cost; what may be sent is everything appended, flushed here or not: it counts when the follower
-has promised it.
+Made by `dlogd.server.feeds` for a `Feed`. What may be sent is everything appended, flushed here or
+not: it counts when the follower has promised it.
 """
 
 from typing import NamedTuple, Protocol
@@ -19,6 +18,8 @@ from dlogd.storage.segment import Segment, SegmentRange
 
 COPY_BYTES_MAX = 16 << 10
 """So little is copied into its frame: that costs less than a piece of its own."""
+LOAD_BYTES_MAX = 2 << 20
+"""So much is read before it is sent; of a larger batch the rest is read as it leaves."""
 LOCATE_ROUNDS_MAX = 20
 """How often in a row the disk is searched for one offset; once is enough, unless it is damaged."""
 
@@ -238,6 +239,33 @@ class Fed:
         log_start = self.log_start_sent = self.partition.log.log_start_offset
         flags = MORE if self.awaits_word and taken.bytes else 0
         return self.handle, watermark, log_start, taken.base_offset, taken.bytes, flags
+
+    @property
+    def disk(self) -> object:
+        """What stands for the directory that its log is in."""
+        return self.partition.log.services.engine
+
+    async def load(self, taken: Taken) -> list[Piece] | WireError:
+        """Read what was taken; return what is to be sent, or what went wrong."""
+        (found,) = taken.ranges
+        segment, cut_count = found.segment, found.segment.cut_count
+        length = min(found.length, LOAD_BYTES_MAX)
+        segment.acquire()  # so that its file stays open
+        try:
+            parts = await self.partition.log.reader.parts_of(segment, found.position, length)
+            if sum(map(len, parts)) < length or segment.cut_count != cut_count:
+                return KafkaStorageError(f"{segment.path} has changed at {found.position}")
+            pieces: list[Piece] = [memoryview(each) for each in parts]
+            if length < found.length:
+                segment.acquire()
+                left = RangePiece(segment, found.position + length, found.length - length)
+                pieces.append(left)
+            return pieces
+        except WireError as error:
+            return error
+        finally:
+            self.is_resting = False
+            segment.release()
 
     async def locate(self) -> WireError | None:
         """Search the disk for what is sent next; return what went wrong."""

@@ -1,8 +1,8 @@
 """The leader's side of a replication stream: one connection of one follower.
 
 What is appended leaves at once, at the same time as it goes to this node's disk, as ranges of
-segments from tail memory; what is older is read from the disk, a little at a time, so that it does
-not hold up what is new. A follower has at most WINDOW_BYTES that it has not taken yet.
+segments from tail memory. What is older is read from its disk and leaves when it is there: nobody
+else waits. A follower has at most WINDOW_BYTES that it has not taken, and one frame of each disk.
 Owner: the event loop's thread; made by `dlogd.server.feeds`.
 """
 
@@ -17,11 +17,12 @@ from dlogd.clock import Clock
 from dlogd.intake import FrameMemory, Intake
 from dlogd.replication import stream
 from dlogd.replication.stream import Refusal, Subscription
+from dlogd.server.disk_turns import DiskTurns
 from dlogd.server.fed import Fed, Taken
 from dlogd.server.loading import HeldReads
 from dlogd.server.outlet import Outlet, outlet_of
 from dlogd.server.replies import Replies
-from dlogd.server.slots import Piece
+from dlogd.server.slots import Piece, release_pieces
 from dlogd.server.window import Window
 from dlogd.storage.engine import Engine
 from dlogd.tasks import Tasks
@@ -85,7 +86,7 @@ class Feed(asyncio.BufferedProtocol):
         self._marked: dict[Fed, None] = {}
         self._stale: dict[Fed, None] = {}  # they do not know the newest watermark
         self._stale_timer: asyncio.TimerHandle | None = None
-        self._on_disk: dict[Fed, None] = {}  # they wait until a frame that was read is taken
+        self._turns = DiskTurns()  # they wait until a frame that was read is taken
         self._is_scheduled = False
         self._window = Window()
 
@@ -125,7 +126,7 @@ class Feed(asyncio.BufferedProtocol):
             self._stale_timer.cancel()
         for fed in list(self._fed.values()):
             fed.leave()
-        for each in (self._fed, self._marked, self._stale, self._on_disk):
+        for each in (self._fed, self._marked, self._stale, self._turns):
             each.clear()
         self._owner.on_close(self)
 
@@ -179,7 +180,7 @@ class Feed(asyncio.BufferedProtocol):
         if kind == stream.PROGRESS:
             taken, rows = stream.parse_progress(view, position, end, count)
             self._window.on_taken(taken)
-            if self._marked or self._on_disk:
+            if self._marked or self._turns.waiting:
                 self._schedule()
             if not count:
                 self._send_data([], [], 0, is_disk=False)  # to a sign of life, one of ours
@@ -259,7 +260,7 @@ class Feed(asyncio.BufferedProtocol):
         fed.is_marked = False
         self._marked.pop(fed, None)
         self._stale.pop(fed, None)
-        self._on_disk.pop(fed, None)
+        self._turns.leave(fed)
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -270,26 +271,23 @@ class Feed(asyncio.BufferedProtocol):
         self._is_scheduled = False
         try:
             while self._transport and self._window.is_open and self._is_any_marked():
-                if not self._send_frame():
-                    return
+                self._send_frame()
         except Exception as error:
             log.exception("A replication stream failed unexpectedly")
             self.abort(repr(error))
 
     def _is_any_marked(self) -> bool:
-        """Let the next one read from its disk when it may; return whether any is marked.
-
-        One at a time: there may be thousands, and each that looks in vain costs time.
-        """
-        if self._on_disk and self._window.may_read:
-            self.mark(next(iter(self._on_disk)))
+        """Let the next of each disk be read, when it may be; return whether any is marked."""
+        if self._turns.waiting and self._window.may_read:
+            for fed in self._turns.next_ones():
+                self.mark(fed)
         return bool(self._marked)
 
-    def _send_frame(self) -> bool:
-        """Send one frame about what is marked; False when there is nothing to send now."""
+    def _send_frame(self) -> None:
+        """Send one frame about what is marked, as far as there is something to send now."""
         rows: list[stream.DataRow] = []
         pieces: list[Piece] = []
-        size, is_disk = 0, False
+        size = 0
         for fed in list(self._marked):
             if size >= FRAME_BYTES or len(rows) >= ROWS_MAX:
                 break
@@ -306,43 +304,54 @@ class Feed(asyncio.BufferedProtocol):
             del self._marked[fed]
             fed.is_marked = False
             if taken is None:
-                self._on_disk.pop(fed, None)
+                self._turns.leave(fed)
                 self._owner.tasks.spawn("locate for follower", self._locate(fed))
                 continue
-            if self._puts_off(fed, taken, is_disk=is_disk):
-                fed.put_back(taken)
+            if self._comes_later(fed, taken):
                 continue
-            is_disk = is_disk or taken.is_disk
             rows.append(fed.row(taken))
             size += taken.bytes
             pieces += taken.pieces()
             if fed.has_more:
-                self._go_behind(fed, taken)
+                self.mark(fed)
         if rows:
-            self._send_data(rows, pieces, size, is_disk=is_disk)
-        return bool(rows)
+            self._send_data(rows, pieces, size, is_disk=False)
 
-    def _go_behind(self, fed: Fed, taken: Taken) -> None:
-        """Let others go first who wait for the same."""
-        if taken.is_disk:
-            self._on_disk[fed] = None
-        else:
-            self.mark(fed)
-
-    def _puts_off(self, fed: Fed, taken: Taken, *, is_disk: bool) -> bool:
-        """Whether what was taken has to wait for its turn, which is arranged then."""
+    def _comes_later(self, fed: Fed, taken: Taken) -> bool:
+        """Whether what was taken is not sent now; what becomes of it is arranged then."""
         if not (taken.bytes or fed.has_more or fed.has_news):
-            self._on_disk.pop(fed, None)
+            self._turns.leave(fed)
+            fed.put_back(taken)
             return True  # what was announced was not appended after all
-        if taken.is_disk and (is_disk or not self._window.may_read):
-            self._on_disk[fed] = None  # in its old place, when it has one
+        if taken.is_disk and not (self._window.may_read and self._turns.may_read(fed)):
+            self._turns.wait(fed)
+            fed.put_back(taken)
             return True
-        self._on_disk.pop(fed, None)
+        if self._turns.waiting:
+            self._turns.leave(fed)
         wait_us = self._owner.wait_us(fed, taken.bytes) if taken.bytes else 0
         if wait_us:
             fed.is_resting = True
             self._loop.call_later(wait_us / 1e6, self._go_on, fed)
-        return wait_us > 0
+            fed.put_back(taken)
+        elif taken.is_disk:
+            self._turns.begin(fed)
+            self._owner.tasks.spawn("read for follower", self._read(fed, taken))
+        return wait_us > 0 or taken.is_disk
+
+    async def _read(self, fed: Fed, taken: Taken) -> None:
+        """Read what was taken, and send it in a frame of its own."""
+        found = await fed.load(taken)
+        self._turns.end(fed)
+        if isinstance(found, WireError):
+            self.refuse(fed, found)
+        elif self._fed.get(fed.handle) is fed:
+            self._send_data([fed.row(taken)], found, taken.bytes, is_disk=True)
+            if fed.has_more:
+                self.mark(fed)
+        else:
+            release_pieces(found)
+        self._schedule()
 
     def _go_on(self, fed: Fed) -> None:
         """A follower has waited for its share of what may be sent."""

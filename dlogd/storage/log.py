@@ -56,11 +56,11 @@ class PartitionLog(LogState):
         "_interval_bytes",
         "_maintenance",
         "_metrics",
-        "_reader",
         "_refused_bytes",
         "_run_flusher",
         "_segment_bytes",
         "_timestamps",
+        "reader",
     )
 
     def __init__(
@@ -81,9 +81,9 @@ class PartitionLog(LogState):
             on_progress=self._maintenance.on_progress,
         )
         self._run_flusher = self._flusher.run
-        self._reader = LogReader(self, self._maintenance)
-        self._timestamps = TimestampSearch(self, self._reader)
-        self._cutter = Cutter(self, self._flusher, self._maintenance, self._reader)
+        self.reader = LogReader(self, self._maintenance)
+        self._timestamps = TimestampSearch(self, self.reader)
+        self._cutter = Cutter(self, self._flusher, self._maintenance, self.reader)
         self._segment_bytes = config.segment_bytes
         self._interval_bytes = config.index_interval_bytes
         self._refused_bytes = 0
@@ -344,11 +344,11 @@ class PartitionLog(LogState):
         segment. None: a disk has to be asked first, `await locate(offset)`. Raises
         OffsetOutOfRangeError, KafkaStorageError.
         """
-        return self._reader.read(offset, max_bytes, end_offset, minimum_one=minimum_one)
+        return self.reader.read(offset, max_bytes, end_offset, minimum_one=minimum_one)
 
     async def locate(self, offset: int) -> tuple[Segment, int, int] | None:
         """Find segment, base offset, position of a batch: the next `read` there need not wait."""
-        return await self._reader.locate(offset)
+        return await self.reader.locate(offset)
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """Return the first record with this timestamp or a later one, anywhere in the log."""
@@ -378,7 +378,7 @@ class PartitionLog(LogState):
             )
         # Memory may hold the only copy of what stays.
         await self.flush()
-        await self._reader.locate(offset)
+        await self.reader.locate(offset)
         await self._cutter.truncate_to(offset)
 
     async def start_at(self, offset: int) -> None:

@@ -348,14 +348,16 @@ class LogReader:
 
     async def bytes_of(self, segment: Segment, position: int, length: int) -> bytes:
         """Return bytes of a segment from memory or from the file; shorter only at its end."""
+        return b"".join(await self.parts_of(segment, position, length))
+
+    async def parts_of(self, segment: Segment, position: int, length: int) -> list[bytes]:
+        """Do as `bytes_of`, without a copy that makes one of many."""
         parts = []
         segment.acquire()
         try:
             while length > 0:
                 view = segment.memory_view(position, length)
-                part = bytes(view) if view is not None else b""
-                if view is None:
-                    part = await self._from_file(segment, position, length)
+                part = bytes(view or b"") or await self._from_file(segment, position, length)
                 if not part:
                     break
                 parts.append(part)
@@ -363,11 +365,11 @@ class LogReader:
                 length -= len(part)
         finally:
             segment.release()
-        return b"".join(parts)
+        return parts
 
     async def _from_file(self, segment: Segment, position: int, length: int) -> bytes:
         services = self._state.services
-        length = min(length, segment.written_position - position, services.engine.read_length_max)
+        length = min(length, segment.written_position - position, services.engine.read_length_best)
         if length <= 0 or segment.file is None:
             return b""
         future = services.loop.create_future()

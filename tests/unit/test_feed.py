@@ -13,20 +13,28 @@ from dlogd.replication import stream
 from dlogd.server.fed import Taken
 from dlogd.server.feed import FRAME_BYTES, Feed
 from dlogd.server.replies import Replies
-from dlogd.server.slots import RangePiece
+from dlogd.server.slots import Piece, RangePiece
 from dlogd.server.window import DISK_FRAMES_MAX, FRAMES_MAX, WINDOW_BYTES, Window
 
 
 class Source:
     """A partition with batches of one size, for ever."""
 
-    def __init__(self, handle: int, batch_bytes: int, *, is_disk: bool) -> None:
+    def __init__(
+        self, handle: int, batch_bytes: int, *, is_disk: bool, disk: str = "/data"
+    ) -> None:
         self.handle = handle
         self.batch_bytes = batch_bytes
         self.is_disk = is_disk
+        self.disk = disk
         self.is_marked = self.is_resting = False
-        self.has_more = True
         self.taken = self.looks = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    @property
+    def has_more(self) -> bool:
+        return not self.is_resting
 
     def take(self, bytes_max: int, *, is_first: bool) -> Taken:
         self.looks += 1
@@ -34,6 +42,11 @@ class Source:
         self.taken += fits
         size = self.batch_bytes if fits else 0
         return Taken(0, size, [], self.is_disk and fits, (0, False, None))
+
+    async def load(self, taken: Taken) -> list[Piece]:
+        await self.answers.wait()
+        self.is_resting = False
+        return [memoryview(b"")]
 
     def put_back(self, taken: Taken) -> None:
         self.taken -= 1
@@ -46,13 +59,17 @@ class Owner:
     """What a feed needs of the node."""
 
     def __init__(self) -> None:
-        self.engine = self.clock = self
+        self.engine = self.clock = self.tasks = self
+        self.reads: list[Any] = []
         self.frames = FrameMemory(1 << 20)
         self.receive = bytearray(1024)
         self.held: Any = None
 
     def defer(self, work: Any) -> None:
         pass
+
+    def spawn(self, name: str, work: Any) -> None:
+        self.reads.append(work)
 
     def now_ms(self) -> int:
         return 0
@@ -64,12 +81,28 @@ class Owner:
 def feed_of(sources: list[Source], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[int]]:
     monkeypatch.setattr("dlogd.server.feed.Replies", lambda *_: None)
     feed: Any = Feed(Owner(), asyncio.new_event_loop(), NodeId(2), 1, "peer")  # type: ignore[arg-type]
+    feed.tasks = []
     sent: list[int] = []
     feed._transport = feed
     feed._send = lambda pieces: sent.append(len(pieces))
     for each in sources:
+        feed._fed[each.handle] = each
         feed.mark(each)
     return feed, sent
+
+
+def go_on(feed: Any) -> None:
+    """Let frames be sent and read until nothing happens any more."""
+
+    async def work() -> None:
+        feed._run()
+        while feed._owner.reads:
+            feed.tasks += [asyncio.ensure_future(each) for each in feed._owner.reads]
+            feed._owner.reads.clear()
+            await asyncio.sleep(0)
+            feed._run()
+
+    feed._loop.run_until_complete(work())
 
 
 def test_a_frame_from_a_disk_does_not_cost_a_look_at_all_that_are_behind(
@@ -77,16 +110,36 @@ def test_a_frame_from_a_disk_does_not_cost_a_look_at_all_that_are_behind(
 ) -> None:
     sources = [Source(number, FRAME_BYTES, is_disk=True) for number in range(1000)]
     feed, sent = feed_of(sources, monkeypatch)
-    feed._run()
+    go_on(feed)
     assert len(sent) == DISK_FRAMES_MAX
     looks = sum(each.looks for each in sources)
     for taken in range(1, 101):
         frame = stream.encode_progress(taken, [(9999, 0, 0, 0)])
         feed._take(memoryview(frame), 4, len(frame))
-        feed._run()
+        go_on(feed)
     assert len(sent) == DISK_FRAMES_MAX + 100
     assert sum(each.looks for each in sources) - looks <= 300
     assert max(each.taken for each in sources) <= 2, "each has its turn"
+
+
+def test_what_is_read_takes_its_place_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = [Source(number, FRAME_BYTES, is_disk=True, disk="/bad") for number in range(3)]
+    others = [Source(10 + number, FRAME_BYTES, is_disk=True, disk="/good") for number in range(3)]
+    for each in hanging:
+        each.answers.clear()
+    feed, sent = feed_of([*hanging, *others], monkeypatch)
+    go_on(feed)
+    assert len(sent) == DISK_FRAMES_MAX
+    for taken in range(1, 10):
+        frame = stream.encode_progress(taken, [(9999, 0, 0, 0)])
+        feed._take(memoryview(frame), 4, len(frame))
+        go_on(feed)
+        assert len(sent) == DISK_FRAMES_MAX + taken
+    assert sum(each.taken for each in hanging) == 1, "one read, and nothing behind it"
+    assert [each.taken for each in others] == [4, 4, 3], "each has its turn"
+    hanging[0].answers.set()
+    feed._loop.run_until_complete(asyncio.sleep(0))
+    assert len(sent) == DISK_FRAMES_MAX + 10
 
 
 def test_a_large_batch_has_its_turn_beside_a_partition_that_never_ends(

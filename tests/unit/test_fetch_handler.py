@@ -39,16 +39,16 @@ def forget_what_is_in_memory(partition: Partition) -> None:
     partition.log.services.memory._release_clean(1000)
     while pool._evict_oldest():
         pass
-    partition.log._reader.forget()
+    partition.log.reader.forget()
 
 
 class ReaderStandIn:
     """The reader of a log with some of its methods replaced."""
 
     def __init__(self, partition: Partition, **methods: Any) -> None:
-        self.real = partition.log._reader
+        self.real = partition.log.reader
         self.__dict__.update(methods)
-        partition.log._reader = self  # type: ignore[assignment]
+        partition.log.reader = self  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)

@@ -41,7 +41,7 @@ async def poll(plog: PartitionLog, offset: int) -> bytes:
         found = plog.read(offset, 1000, COUNT)
     assert found is not None, "one or two searches are enough"
     piece = found.ranges[0]
-    return await plog._reader.bytes_of(piece.segment, piece.position, piece.length)
+    return await plog.reader.bytes_of(piece.segment, piece.position, piece.length)
 
 
 @pytest.mark.parametrize("number", [3, 6, 10, 12])
