@@ -252,14 +252,14 @@ class AioEngine:
 
     def for_directory(self, path: str) -> "AioEngine | ThreadEngine":
         """Return an engine for the files below `path`; of threads when there is no context left."""
-        engine: AioEngine | ThreadEngine
         try:
-            engine = AioEngine(
+            engine: AioEngine | ThreadEngine = AioEngine(
                 self._loop,
                 events=min(self._events, DIRECTORY_EVENTS_MAX),
                 work_threads=DIRECTORY_WORK_THREADS,
                 reads=self._reads,
             )
+            self._reads.add_directory()
         except OSError as error:
             log.warning("No Linux AIO for a directory path=%s error=%s", path, error.strerror)
             engine = self._threads.for_directory(path)

@@ -4,7 +4,8 @@ Holds no system call and no thread: `dlogd.storage.aio` and `dlogd.storage.threa
 out. Memory is bounded; a read that finds none waits its turn. A disk serves what it was given in
 about that order, so a durable write waits for the reads before it: its 99th percentile was 0.4 ms
 alone, 3.0 ms behind 4 MiB of reads, 0.65 ms behind 512 KiB (docs/decisions/0011). So each disk has
-a lane with bounded bytes in flight, fewer while there are writes.
+a lane with bounded bytes in flight, fewer while there are writes. Of several disks each may have so
+much of the memory in flight that one that hangs leaves the others theirs.
 Owner: the event loop's thread.
 """
 
@@ -95,11 +96,13 @@ class PooledRead:
         """Count as one of the reads that `lane` has in flight, until it has ended."""
         self._lane = lane
         lane.in_flight_bytes += self.span
+        lane.memory_bytes += self.memory_bytes
 
     def _leave(self) -> None:
         lane, self._lane = self._lane, None
         if lane is not None:
             lane.in_flight_bytes -= self.span
+            lane.memory_bytes -= self.memory_bytes
             if lane.waiting:
                 lane.advance()
 
@@ -122,18 +125,33 @@ class PooledRead:
         """The pool's class that the span fits into."""
         return SMALL if self.span <= self._pool.small_bytes else LARGE
 
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes of the pool."""
+        pool = self._pool
+        return pool.small_bytes if self.size_class == SMALL else pool.large_bytes
+
 
 class Lane:
-    """The reads of one disk, in their order.
+    """The reads of one disk, in their order; its peeks have one of their own.
 
     Invariant: the first of `waiting` waits for one in flight to end, or (`starved`) for memory.
     """
 
-    __slots__ = ("_pool", "in_flight_bytes", "starved", "waiting")
+    __slots__ = (
+        "_is_of_peeks",
+        "_pool",
+        "in_flight_bytes",
+        "memory_bytes",
+        "starved",
+        "waiting",
+    )
 
-    def __init__(self, pool: "ReadPool") -> None:
+    def __init__(self, pool: "ReadPool", *, is_of_peeks: bool) -> None:
         self._pool = pool
+        self._is_of_peeks = is_of_peeks
         self.in_flight_bytes = 0
+        self.memory_bytes = 0
         self.starved = False
         self.waiting: deque[tuple[PooledRead, Callable[[PooledRead], None]]] = deque()
 
@@ -142,9 +160,7 @@ class Lane:
         waiting = self.waiting
         while waiting and not self.starved:
             read, submit = waiting[0]
-            if self.in_flight_bytes and (
-                self.in_flight_bytes + read.span > self._pool.in_flight_bytes_max
-            ):
+            if self.in_flight_bytes and self._is_full(read):
                 return
             if not read.take_memory():
                 self.starved = True
@@ -153,6 +169,12 @@ class Lane:
             waiting.popleft()
             read.enter(self)
             submit(read)
+
+    def _is_full(self, read: PooledRead) -> bool:
+        pool = self._pool
+        if self.memory_bytes + read.memory_bytes > pool.share_bytes:
+            return True
+        return not self._is_of_peeks and self.in_flight_bytes + read.span > pool.in_flight_bytes_max
 
     def _on_memory(self) -> None:
         self.starved = False
@@ -182,6 +204,10 @@ class ReadPool:
         self._now = now
         # By data directory, each of which has a disk of its own: as many as there are of them.
         self._lanes: dict[str, Lane] = {}
+        self._peeks: dict[str, Lane] = {}  # only when there are several
+        self._directory_count = 0
+        self.share_bytes = 1 << 62
+        """How much of the memory one lane may have in flight."""
         self._write_count_seen = 0
         self._calm_at = 0.0
         self.when_available = self._pool.when_available
@@ -190,6 +216,11 @@ class ReadPool:
         # An unaligned read of this length still fits into one large buffer.
         self.length_max = large_bytes - ALIGNMENT
         self._length_beside_writes = min(large_bytes, BESIDE_WRITES_BYTES) - ALIGNMENT
+
+    def add_directory(self) -> None:
+        """Count one of several directories; half of what each may have in flight is for peeks."""
+        self._directory_count += 1
+        self.share_bytes = self._pool.total_bytes // (2 * self._directory_count)
 
     @property
     def taken_bytes(self) -> int:
@@ -226,13 +257,16 @@ class ReadPool:
         if position < 0 or not 0 < length <= self.length_max:
             raise ValueError(f"Cannot read {length} bytes at {position} of {file.path}")
         read = PooledRead(self._pool, file, position, length, done)
-        if length <= PEEK_BYTES:
-            self._try(read, submit)
-            return
+        is_peek, lanes = length <= PEEK_BYTES, self._lanes
+        if is_peek:
+            if not self._directory_count:
+                self._try(read, submit)
+                return
+            lanes = self._peeks
         disk = file.path.rsplit("/", 2)[0]
-        lane = self._lanes.get(disk)
+        lane = lanes.get(disk)
         if lane is None:
-            lane = self._lanes[disk] = Lane(self)
+            lane = lanes[disk] = Lane(self, is_of_peeks=is_peek)
         lane.waiting.append((read, submit))
         lane.advance()
 
@@ -244,6 +278,6 @@ class ReadPool:
 
     def close(self) -> None:
         """Forget the waiting reads and the memory."""
-        for lane in self._lanes.values():
+        for lane in (*self._lanes.values(), *self._peeks.values()):
             lane.waiting.clear()
         self._pool.close()

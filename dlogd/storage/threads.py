@@ -345,6 +345,7 @@ class ThreadEngine:
     def for_directory(self, path: str) -> "ThreadEngine":
         """Return an engine for the files below `path`, with threads of its own."""
         engine = ThreadEngine(self._loop, work_threads=DIRECTORY_WORK_THREADS, reads=self._reads)
+        self._reads.add_directory()
         self._directories[path.rstrip("/") + "/"] = engine
         return engine
 

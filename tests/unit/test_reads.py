@@ -90,3 +90,36 @@ def test_a_failed_read_makes_room_too() -> None:
         disk.read("/data/t-0/0.log", disk.pool.length_best)
     disk.submitted.pop(0).fail(OSError(5, "broken"))
     assert len(disk.submitted) == 4 and isinstance(disk.done[0], OSError)
+
+
+def test_a_disk_that_hangs_leaves_the_others_their_share_of_the_memory() -> None:
+    disk = Disk()
+    for _ in range(3):
+        disk.pool.add_directory()
+    for _ in range(1000):
+        disk.read("/bad/topics/t-0/0.log", reads.PEEK_BYTES)
+        disk.read("/bad/topics/t-0/0.log", 100 * KIB)
+        disk.read("/worse/topics/t-0/0.log", reads.PEEK_BYTES)
+    stuck = len(disk.submitted)
+    assert stuck > 10
+    for _ in range(4):
+        disk.read("/good/topics/t-1/0.log", reads.PEEK_BYTES)
+        disk.read("/good/topics/t-1/0.log", disk.pool.length_best)
+        assert len(disk.submitted) == stuck + 2
+        disk.end(stuck)
+        disk.end(stuck)
+    while disk.submitted:
+        disk.end()
+    assert len(disk.done) == 3008 and disk.pool.taken_bytes == 0
+
+
+def test_each_directory_may_read_however_small_its_share_is() -> None:
+    disk = Disk(512 * KIB)
+    for _ in range(4):
+        disk.pool.add_directory()
+    for number in range(4):
+        disk.read(f"/data{number}/topics/t-0/0.log", reads.PEEK_BYTES)
+        disk.read(f"/data{number}/topics/t-0/0.log", disk.pool.length_best)
+    while disk.submitted:
+        disk.end()
+    assert len(disk.done) == 8 and disk.pool.taken_bytes == 0
