@@ -15,6 +15,8 @@ from dlogd.replication.stream import Progress, Subscription
 NO_HANDLE = -1
 REST_S_MIN = 0.01
 REST_S_MAX = 1.0
+HOLD_S = 1.0
+"""So long all partitions of a leader wait for one that is on one of several directories."""
 
 
 class Follows(Protocol):
@@ -37,6 +39,7 @@ class Following:
         "ceiling",
         "fetcher",
         "handle",
+        "hold_s",
         "is_ended",
         "key",
         "leader_epoch",
@@ -72,6 +75,8 @@ class Following:
         self.said = 0
         """What the leader was told last to be promised here."""
         self.rest_s = 0.0
+        self.hold_s = HOLD_S
+        """So long it may hold up the others; more when it takes what it was not in time for."""
         self.timer: asyncio.TimerHandle | None = None
 
     @property

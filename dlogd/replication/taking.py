@@ -27,8 +27,6 @@ from dlogd.tasks import Tasks
 log = logging.getLogger(__name__)
 
 TRIM_AGAIN_S = 1.0
-HOLD_S_MAX = 1.0
-"""So long all partitions of a leader wait for the append memory of one of several directories."""
 
 
 @dataclass(slots=True)
@@ -75,7 +73,7 @@ class Taking:
         self._on_taken = on_taken
         self._on_cut = on_cut
         self._link: Link | None = None
-        self._hanging: set[AppendMemory] = set()  # of which nothing came back for HOLD_S_MAX
+        self._hanging: set[AppendMemory] = set()  # of which nothing came back for long
 
     def begin(self, link: Link) -> None:
         """A connection is ready."""
@@ -133,8 +131,7 @@ class Taking:
         if size:
             if base_offset < plog.log_end_offset == plog.log_start_offset:
                 # The leader's log begins within a batch; this one has to begin with all of it.
-                self._begin_log(following, Offset(base_offset), cursor)
-                return False
+                return self._begin_log(following, Offset(base_offset), cursor)
             try:
                 reached = append_as_follower(
                     partition,
@@ -149,7 +146,7 @@ class Taking:
             self._counters.bytes_total += reached - cursor.position
             cursor.position = reached
             if reached < cursor.row_end:
-                return self._wait_for_memory(following, row, cursor)
+                return self._await_memory(following, row, cursor)
             following.ceiling = None
             following.rest_s = 0.0
         partition.on_leader_watermark(high_watermark)
@@ -200,42 +197,24 @@ class Taking:
         self._loop.call_later(wait_us / 1e6, go_on)
         return True
 
-    def _wait_for_memory(
-        self, following: Following, row: tuple[int, ...], cursor: DataCursor
-    ) -> bool:
-        """Go on when there is append memory; but let nobody wait long for another's disk.
-
-        A directory's share is given back by its own: when that hangs, who is on it has to wait.
-        """
-        plog, link = following.partition.log, self._link
-        memory = plog.services.memory
-        if memory in self._hanging:
+    def _await_memory(self, following: Following, row: tuple[int, ...], cursor: DataCursor) -> bool:
+        """Go on when there is append memory, which the directory's own disk gives back."""
+        plog = following.partition.log
+        if plog.services.memory in self._hanging:
             self._leave(following)
             return True
         if row[5] & stream.MORE:
             # The leader would send on from within what is still to be taken.
             following.ceiling = row[3]
-        resume = self._hold(cursor)
-
-        def go_on() -> None:
-            self._hanging.discard(memory)
-            if timer is not None:
-                timer.cancel()
-            resume()
-
-        def give_up() -> None:
-            if link is self._link:
-                self._hanging.add(memory)
-                self._leave(following)
-                resume()
-
-        timer = self._loop.call_later(HOLD_S_MAX, give_up) if memory.is_share else None
-        plog.when_writable(go_on)
+        plog.when_writable(self._hold(cursor, following))
         return False
 
-    def _hold(self, cursor: DataCursor) -> Callable[[], None]:
-        """Hold a frame; return what goes on with it once, unless its connection has ended."""
-        link = self._link
+    def _hold(self, cursor: DataCursor, following: Following) -> Callable[[], None]:
+        """Hold a frame; return what goes on with it once, unless its connection has ended.
+
+        Of several directories one may hang: its partition gives up its turn after a while.
+        """
+        link, memory = self._link, following.partition.log.services.memory
         assert link is not None
         cursor.move(*link.hold())
         is_done = False
@@ -253,22 +232,42 @@ class Taking:
             if is_taken:
                 link.go_on()
 
-        return resume
+        def go_on() -> None:
+            self._hanging.discard(memory)
+            if timer is not None:
+                timer.cancel()
+            resume()
 
-    def _begin_log(self, following: Following, offset: Offset, cursor: DataCursor) -> None:
-        resume = self._hold(cursor)
+        def give_up() -> None:
+            if link is self._link:
+                self._hanging.add(memory)
+                self._leave(following)
+                resume()
+
+        timer = self._loop.call_later(following.hold_s, give_up) if memory.is_share else None
+        return go_on
+
+    def _begin_log(self, following: Following, offset: Offset, cursor: DataCursor) -> bool:
+        """Begin the log with the batch at hand; False when that is held until then."""
         partition = following.partition
+        if partition.log.services.memory in self._hanging:
+            self._leave(following)
+            return True
+        go_on = self._hold(cursor, following)
         partition.is_cutting = True
 
         async def begin() -> None:
             done = await self._cut(following, self._cutter.start_at(partition, offset))
             if following.handle == NO_HANDLE and following.is_current:
-                self._subscribe(following)  # the connection is another one by now
+                # Too late, or on another connection: all of this begins anew with the batch.
+                following.hold_s *= 2
+                self._subscribe(following)
             elif not done and following.handle != NO_HANDLE:
                 self._leave(following)
-            resume()
+            go_on()
 
         self._tasks.spawn("begin follower's log", begin())
+        return False
 
     def _on_append_error(self, following: Following, error: WireError) -> None:
         log.warning(

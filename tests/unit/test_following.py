@@ -87,7 +87,7 @@ def test_a_log_that_begins_anew_goes_on_over_the_next_connection() -> None:
 
         def begin() -> None:
             cutter.start_at = slow
-            fetcher._taking._hold = lambda cursor: None
+            fetcher._taking._hold = lambda *_: lambda: None
             fetcher._taking._begin_log(following, 0, None)
 
         await on_node(fleet, fetcher, begin)

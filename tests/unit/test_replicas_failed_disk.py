@@ -2,10 +2,15 @@
 
 import asyncio
 import errno
+from unittest import mock
 
 import pytest
 
-from dlog.client.partitions import ACKS_LEADER, produce
+from dlog.client.partitions import ACKS_LEADER, delete_records, produce
+from dlog.types import Offset
+from dlogd.replication.cuts import Cutter
+from dlogd.replication.following import HOLD_S
+from dlogd.replication.partition import Partition
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import batch_of
 from tests.fakes.small_fleet import SmallFleet, tell
@@ -93,3 +98,77 @@ def test_a_disk_that_hangs_under_a_follower_holds_up_no_partition_of_another_one
         assert following.timer is None, "nobody looks again and again at what has failed"
 
     tell(story, mounts=2, config={"disk.timeout": "40s"})
+
+
+def test_a_log_that_cannot_begin_anew_holds_up_no_partition_of_another_disk() -> None:
+    """Where its leader's log begins within a batch, a follower's has to begin with that batch."""
+
+    async def story(fleet: SmallFleet) -> None:
+        for topic in TOPICS:
+            await fleet.create(topic, min_insync_replicas="2")
+        leader, victim = fleet.leader("t0"), fleet.followers("t0")[0]
+        mount = _mount_of(fleet, victim, "t0")
+        led = [topic for topic in TOPICS if fleet.leader(topic) == leader]
+        (other, *_) = (topic for topic in led if _mount_of(fleet, victim, topic) != mount)
+        fleet.host(victim).is_held_down = True
+        fleet.host(victim).crash()
+        await fleet.until(lambda: victim not in fleet.state("t0").isr)
+        await fleet.produce("t0", *[b"%d" % number for number in range(10)], each=10)
+        node = await fleet.cluster.leader("t0", 0)
+        assert await delete_records(node, "t0", {0: 4}) == {0: 4}
+        disk = fleet.host(victim).machine.disks[mount]
+        real = Cutter.start_at
+        begun: list[Offset] = []
+
+        async def start_at(self: Cutter, partition: Partition, offset: Offset) -> None:
+            if not offset and not begun:
+                disk.stick()
+                begun.append(offset)
+            await real(self, partition, offset)
+
+        with mock.patch.object(Cutter, "start_at", start_at):
+            fleet.host(victim).is_held_down = False
+            fleet.host(victim).boot()
+            await fleet.until(lambda: begun)
+            await fleet.sleep(HOLD_S * 1.5)
+            await fleet.until_in_sync(other, seconds=1)
+            for _ in range(20):
+                began = asyncio.get_running_loop().time()
+                await fleet.produce(other, b"then")
+                assert asyncio.get_running_loop().time() - began < 0.2
+                await fleet.sleep(0.6)
+            assert victim in fleet.state(other).isr and victim not in fleet.state("t0").isr
+            disk.unstick()
+            await fleet.until_in_sync("t0")
+        log = fleet.replica(victim, "t0").log
+        assert (log.log_start_offset, log.log_end_offset) == (4, 10)
+
+    tell(story, mounts=2, config={"disk.timeout": "60s"})
+
+
+def test_a_log_that_takes_long_to_begin_anew_does_so_in_the_end() -> None:
+    async def story(fleet: SmallFleet) -> None:
+        for topic in TOPICS:
+            await fleet.create(topic, min_insync_replicas="2")
+        victim = fleet.followers("t0")[0]
+        fleet.host(victim).is_held_down = True
+        fleet.host(victim).crash()
+        await fleet.until(lambda: victim not in fleet.state("t0").isr)
+        await fleet.produce("t0", *[b"%d" % number for number in range(10)], each=10)
+        node = await fleet.cluster.leader("t0", 0)
+        assert await delete_records(node, "t0", {0: 4}) == {0: 4}
+        real = Cutter.start_at
+        begun: list[Offset] = []
+
+        async def start_at(self: Cutter, partition: Partition, offset: Offset) -> None:
+            begun.append(offset)
+            await asyncio.sleep(HOLD_S * 3)
+            await real(self, partition, offset)
+
+        with mock.patch.object(Cutter, "start_at", start_at):
+            fleet.host(victim).is_held_down = False
+            fleet.host(victim).boot()
+            await fleet.until_in_sync("t0")
+        assert begun.count(Offset(0)) == 3, "others wait for 1, 2, then 4 s"
+
+    tell(story, mounts=2, config={"disk.timeout": "60s"})
