@@ -1,11 +1,15 @@
 """What followers are sent from the disks of a leader; one that hangs holds up only its own."""
 
 import asyncio
+import random
 
-from dlog.client.partitions import ACKS_LEADER, produce
+from dlog.client.cluster import Cluster
+from dlog.client.partitions import ACKS_LEADER, fetch, produce
+from dlog.transport import Address
 from dlogd.server.fed import LOAD_BYTES_MAX
 from tests.fakes.logs import batch_of
 from tests.fakes.small_fleet import SmallFleet, tell
+from tests.simulation.fleet.plan import CLIENT_PORT, address_of
 
 TOPICS = [f"t{number}" for number in range(6)]
 PATIENT = {"disk.timeout": "60s"}
@@ -101,3 +105,28 @@ def test_batches_that_are_larger_than_a_read_come_whole() -> None:
         assert await fleet.values("t") == values
 
     tell(story, config={"append.memory.bytes": "12MiB"})
+
+
+def test_consumers_that_wait_for_a_disk_that_hangs_hold_up_no_others() -> None:
+    async def story(fleet: SmallFleet) -> None:
+        leader, _, mount, other = await make_topics(fleet)
+        for topic in ("t0", other):
+            await fill(fleet, topic, 120)
+            await fleet.until_in_sync(topic)
+        disk = fleet.host(leader).machine.disks[mount]
+        disk.stick()
+        waiting = []
+        for number in range(4):
+            addresses = [Address(address_of(each), CLIENT_PORT) for each in (1, 2, 3)]
+            client = Cluster(addresses, loop=fleet.loop, rng=random.Random(number))
+            node = await client.leader("t0", 0)
+            waiting.append(asyncio.ensure_future(fetch(node, "t0", 0, 0, max_wait_ms=0)))
+        await fleet.sleep(0.1)
+        began = asyncio.get_running_loop().time()
+        assert len(await fleet.values(other)) == 120
+        assert asyncio.get_running_loop().time() - began < 2
+        assert not any(each.done() for each in waiting)
+        disk.unstick()
+        await asyncio.gather(*waiting)
+
+    tell(story, mounts=2, config=PATIENT)
