@@ -24,7 +24,9 @@ from dlogd.storage.threads import (
     WORK_THREADS,
     ThreadEngine,
     check_alignment,
+    prefix_of,
     short_write_error,
+    submitted_below,
 )
 
 T = TypeVar("T")
@@ -214,10 +216,8 @@ class AioEngine:
 
     def submit_read(self, read: PooledRead) -> None:
         """Carry out a read that has its memory."""
-        for path, engine in self._directories.items():
-            if read.file.path.startswith(path):
-                engine.submit_read(read)
-                return
+        if submitted_below(self._directories, read):
+            return
         if not read.file.direct or self._is_silent:
             self._threads.submit_read(read)
             return
@@ -263,7 +263,7 @@ class AioEngine:
         except OSError as error:
             log.warning("No Linux AIO for a directory path=%s error=%s", path, error.strerror)
             engine = self._threads.for_directory(path)
-        self._directories[path.rstrip("/") + "/"] = engine
+        self._directories[prefix_of(path)] = engine
         return engine
 
     def in_flight(self) -> list[tuple[object, str]]:

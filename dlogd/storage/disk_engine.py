@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from dlogd.storage.engine import Engine
+from dlogd.storage.threads import prefix_of
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class DiskEngine:
 
     def in_flight(self) -> list[tuple[object, str]]:
         """Return what the disk has been given and has not answered, and of which file."""
-        below = self._path.rstrip("/") + "/"
+        below = prefix_of(self._path)
         own = [each for each in self._engine.in_flight() if each[1].startswith(below)]
         return own + [(each, self._path) for each in list(self._asking)]
 

@@ -13,7 +13,7 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
@@ -267,6 +267,27 @@ class Workers:
         self._threads.clear()
 
 
+class TakesReads(Protocol):
+    """An engine, of one data directory or of all."""
+
+    def submit_read(self, read: PooledRead) -> None:
+        """Carry out a read that has its memory."""
+
+
+def prefix_of(directory: str) -> str:
+    """Return what the paths of all files below a directory begin with."""
+    return directory.rstrip("/") + "/"
+
+
+def submitted_below(directories: Mapping[str, TakesReads], read: PooledRead) -> bool:
+    """Hand a read to the engine of its directory (by `prefix_of`), if that is one of several."""
+    for prefix, engine in directories.items():
+        if read.file.path.startswith(prefix):
+            engine.submit_read(read)
+            return True
+    return False
+
+
 class ThreadEngine:
     """The engine of threads (`dlogd.storage.engine.Engine`)."""
 
@@ -329,11 +350,8 @@ class ThreadEngine:
 
     def submit_read(self, read: PooledRead) -> None:
         """Carry out a read that has its memory."""
-        for path, engine in self._directories.items():
-            if read.file.path.startswith(path):
-                engine.submit_read(read)
-                return
-        self._io.submit(ReadJob(read))
+        if not submitted_below(self._directories, read):
+            self._io.submit(ReadJob(read))
 
     def give_way(self) -> None:
         """Nothing: the threads may run on any CPU."""
@@ -346,7 +364,7 @@ class ThreadEngine:
         """Return an engine for the files below `path`, with threads of its own."""
         engine = ThreadEngine(self._loop, work_threads=DIRECTORY_WORK_THREADS, reads=self._reads)
         self._reads.add_directory()
-        self._directories[path.rstrip("/") + "/"] = engine
+        self._directories[prefix_of(path)] = engine
         return engine
 
     def in_flight(self) -> list[tuple[object, str]]:

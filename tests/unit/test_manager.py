@@ -11,6 +11,7 @@ from dlog.errors import ConfigError, KafkaStorageError
 from dlog.types import NodeId, Offset
 from dlogd.config.choices import FlushPolicy
 from dlogd.service import exit_code_of
+from dlogd.storage.homes import Home
 from dlogd.storage.replaced import REPLACES
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import append, run, values_of
@@ -292,18 +293,25 @@ def test_an_empty_second_copy_is_set_aside_but_two_with_records_stop_the_start()
     run(scenario)
 
 
+async def two_copies() -> tuple[ManagerHost, Home, Home]:
+    """Leave a log in two directories; return the one that failed before and the one in use."""
+    host = ManagerHost(2)
+    await host.start()
+    await host.create_with(0, b"old", b"older")
+    failed = host.home_of(0)
+    host.manager.on_home_error(failed, OSError(errno.EIO, "Input/output error"))
+    # The replica is taken from this node, and given to it again.
+    await host.manager.delete(partition(0), TOPIC_ID)
+    await host.create_with(0, b"new")
+    newer = host.home_of(0)
+    assert newer is not failed
+    return host, failed, newer
+
+
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_a_directory_that_comes_back_has_the_older_copy(power_cut: bool) -> None:
     async def scenario() -> None:
-        host = ManagerHost(2)
-        await host.start()
-        await host.create_with(0, b"old", b"older")
-        failed = host.home_of(0)
-        host.manager.on_home_error(failed, OSError(errno.EIO, "Input/output error"))
-        # The replica is taken from this node, and given to it again.
-        await host.manager.delete(partition(0), TOPIC_ID)
-        await host.create_with(0, b"new")
-        assert host.home_of(0) is not failed
+        host, failed, _ = await two_copies()
         await host.crash(power_cut=power_cut)
         manager = await host.start(0)
         assert await values_of(manager.logs[key(0)]) == [(0, b"new")]
@@ -318,14 +326,7 @@ def test_a_directory_that_comes_back_has_the_older_copy(power_cut: bool) -> None
 @pytest.mark.parametrize("broken", ["older", "newer", "newer at its records"])
 def test_a_disk_that_fails_while_two_copies_are_compared_stops_no_start(broken: str) -> None:
     async def scenario() -> None:
-        host = ManagerHost(2)
-        await host.start()
-        await host.create_with(0, b"old", b"older")
-        failed = host.home_of(0)
-        host.manager.on_home_error(failed, OSError(errno.EIO, "Input/output error"))
-        await host.manager.delete(partition(0), TOPIC_ID)
-        await host.create_with(0, b"new")
-        newer = host.home_of(0)
+        host, failed, newer = await two_copies()
         await host.crash()
         home = failed if broken == "older" else newer
         if broken == "newer at its records":
