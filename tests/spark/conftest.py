@@ -6,6 +6,7 @@ All tests of this folder run in one worker (`tests/conftest.py`). Each makes top
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from dlog.client.blocking import Admin
 from dlog.spark.registration import register
+from dlog.spark.task import close_idle
 from tests.daemon.process import DaemonProcess, daemon
 from tests.spark.log import Log
 
@@ -53,6 +55,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_readers_left() -> Iterator[None]:
+    """End what tasks that ran in this process keep for the next one: tests of threads follow."""
+    yield
+    close_idle()
+    assert "dlog-spark-reader" not in [each.name for each in threading.enumerate()]
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ another one cannot be told from offsets. `DLOG_SPARK_SEEDS=200` runs more.
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -17,7 +17,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from dlog.client.blocking import Admin
 from dlog.spark.source import DlogDataSource
 from dlog.spark.stream_reader import DlogStreamReader
-from dlog.spark.task import close_idle
 from tests.spark.log import Log
 
 SEEDS = int(os.environ.get("DLOG_SPARK_SEEDS", "6"))
@@ -137,13 +136,6 @@ class World:
         self.log.create(self.partition_count)
         for _ in range(self.rng.randrange(3)):
             self.write()
-
-
-@pytest.fixture(autouse=True)
-def no_threads_left() -> Iterator[None]:
-    """End what tasks keep for the next one: they ran in this process."""
-    yield
-    close_idle()
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
