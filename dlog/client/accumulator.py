@@ -17,13 +17,13 @@ from dlog.batch.records import Header, decode
 from dlog.checksum import Buffer
 from dlog.client.futures import BatchResult, Delivery, Owner
 from dlog.client.partitioner import next_sticky
+from dlog.client.producer_identity import ProducerIdentity
 from dlog.client.queues import (
     ACKS_ALL,
     ACKS_NONE,
     SEQUENCE_MASK,
     Batch,
     PartitionQueue,
-    ProducerIdentity,
 )
 from dlog.client.topic_queues import TopicQueues
 from dlog.compression import Codec

@@ -15,7 +15,8 @@ from dlog.client.cluster import Cluster
 from dlog.client.log_lines import error_name, log_event
 from dlog.client.node import NodeClient
 from dlog.client.producer_id import init_producer_id
-from dlog.client.queues import PartitionQueue, ProducerIdentity
+from dlog.client.producer_identity import ProducerIdentity
+from dlog.client.queues import PartitionQueue
 from dlog.client.retry import is_retriable
 from dlog.client.views import TopicView
 from dlog.errors import (

@@ -186,7 +186,9 @@ class Outcomes:
 
     def _give_up(self, batch: Batch, reason: str) -> Tell:
         """End a batch that is neither on the wire nor waits any more."""
-        if not batch.may_be_written:
+        if batch.may_be_written:
+            batch.queue.pass_by(batch)
+        else:
             batch.queue.give_back_number(batch)
         self._accumulator.served(batch.queue)
         return self._settle(batch, reason, is_unknown=batch.may_be_written)

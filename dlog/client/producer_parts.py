@@ -11,7 +11,7 @@ from dlog.client.cluster import Cluster
 from dlog.client.futures import Delivery
 from dlog.client.outcomes import ProducerCounters
 from dlog.client.produce_options import ACKS, Acks, ProducerOptions
-from dlog.client.queues import ProducerIdentity
+from dlog.client.producer_identity import ProducerIdentity
 from dlog.client.sender import Sender, Sending
 from dlog.errors import ConfigError
 

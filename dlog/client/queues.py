@@ -14,38 +14,20 @@ compare them per partition too.
 import math
 from collections import deque
 from collections.abc import Iterator
+from itertools import takewhile
 from uuid import UUID
 
 from dlog.batch.build import BatchBuilder, restamp
 from dlog.client.futures import BatchResult
+from dlog.client.produce_window import INFLIGHT_MAX, ProduceWindow
+from dlog.client.producer_identity import NO_SEQUENCE, ProducerIdentity
 from dlog.types import ZERO_TOPIC_ID
-
-INFLIGHT_MAX = 5
-"""As many batches of a producer as a leader remembers per partition."""
 
 SEQUENCE_MASK = 0x7FFF_FFFF
 EPOCH_MAX = 0x7FFF
-NO_SEQUENCE = -1
 NO_LEADER = (-1, -1)
 ACKS_ALL = -1
 ACKS_NONE = 0
-
-
-class ProducerIdentity:
-    """The producer id of a producer; `producer_id` is -1 until one was given out."""
-
-    __slots__ = ("epoch", "is_wanted", "producer_id")
-
-    def __init__(self) -> None:
-        self.producer_id = -1
-        self.epoch = -1
-        self.is_wanted = False
-
-    def renew(self, producer_id: int, epoch: int) -> None:
-        """Use this id for whatever is numbered from now on."""
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.is_wanted = False
 
 
 class Batch:
@@ -154,6 +136,7 @@ class PartitionQueue:
         "topic",
         "topic_id",
         "waiting",
+        "window",
     )
 
     def __init__(
@@ -179,6 +162,7 @@ class PartitionQueue:
         self.open: Batch | None = None
         self.waiting: deque[Batch] = deque()
         self.inflight: list[Batch] = []
+        self.window = ProduceWindow()
         self.is_settling = False  # something failed: wait for the answers to the others
         self.needs_epoch = False
         self.needs_id = False
@@ -252,7 +236,22 @@ class PartitionQueue:
     @property
     def has_room(self) -> bool:
         """Whether one more may be on the wire."""
-        return not self.inflight or (self.is_known and len(self.inflight) < INFLIGHT_MAX)
+        if not self.inflight:
+            return True
+        if not self.is_known or len(self.inflight) >= INFLIGHT_MAX:
+            return False
+        return not (self.window or self.waiting) or self._is_in_reach()
+
+    def _is_in_reach(self) -> bool:
+        """Return whether a leader that has the next batch too knows the oldest on the wire."""
+        oldest = min(batch.order for batch in self.inflight)
+        if self.waiting:
+            batch = self.waiting[0]
+            if batch.may_be_written or batch.order < oldest:
+                return True  # it lies there already, or is itself the oldest
+        numbered = takewhile(lambda each: each.base_sequence >= 0, self.waiting)
+        doubtful = sum(each.may_be_written for each in numbered)
+        return self.window.has_room(oldest, len(self.inflight) + doubtful)
 
     def due_s(self, now_s: float, linger_s: float, rush: bool) -> float:
         """Return from when on something may be sent, if nothing happens until then.
@@ -323,6 +322,7 @@ class PartitionQueue:
             self.producer_id, self.epoch = identity.producer_id, identity.epoch
             self.next_sequence = 0
             self.is_known = False
+            self.window.clear()
         batch.number(self.producer_id, self.epoch, self.next_sequence)
         self._advance(batch)
         return True
@@ -343,6 +343,7 @@ class PartitionQueue:
         else:
             self.epoch += 1
         self.needs_epoch = self.needs_id = self.is_known = False
+        self.window.clear()
         self.next_sequence = 0
         for batch in self.waiting:
             if batch.base_sequence >= 0:
@@ -354,11 +355,9 @@ class PartitionQueue:
 
     def is_oldest(self, batch: Batch) -> bool:
         """Return whether no batch before `batch` is still under way."""
-        return not any(
-            other.order < batch.order
-            for others in (self.inflight, self.waiting)
-            for other in others
-        )
+        if self.waiting and self.waiting[0].order < batch.order:
+            return False
+        return not any(other.order < batch.order for other in self.inflight)
 
     def written(self, batch: Batch) -> None:
         """Take a batch off the wire that is in the log."""
@@ -368,8 +367,14 @@ class PartitionQueue:
     def remove(self, batch: Batch) -> None:
         """Take a batch off the wire that is done."""
         self.inflight.remove(batch)
+        self.pass_by(batch)
         if not self.inflight:
             self.is_settling = False
+
+    def pass_by(self, batch: Batch) -> None:
+        """Note a batch that is done, and may be in the log, where an older one is not done yet."""
+        if self.identity is not None and not self.is_oldest(batch):
+            self.window.add(batch.order)
 
     def retry(self, batch: Batch, not_before_s: float) -> None:
         """Put a batch that failed back at its place."""

@@ -25,7 +25,8 @@ from dlog.client.futures import NO_OFFSET
 from dlog.client.log_lines import log_event
 from dlog.client.node import NodeClient
 from dlog.client.outcomes import Outcomes, ProducerCounters, Tell
-from dlog.client.queues import ACKS_NONE, Batch, PartitionQueue, ProducerIdentity
+from dlog.client.producer_identity import ProducerIdentity
+from dlog.client.queues import ACKS_NONE, Batch, PartitionQueue
 from dlog.client.views import PartitionLeader, TopicView
 from dlog.errors import NONE, ProtocolError, WireError, error_for
 from dlog.types import ZERO_TOPIC_ID

@@ -14,7 +14,8 @@ from dlog.client.accumulator import Accumulator, Batching
 from dlog.client.bulk import bulk_append
 from dlog.client.bulk_steps import Step
 from dlog.client.futures import BatchDelivery, Delivery, Written
-from dlog.client.queues import Batch, ProducerIdentity
+from dlog.client.producer_identity import ProducerIdentity
+from dlog.client.queues import Batch
 from dlog.compression import Codec
 from dlog.errors import RecordTooLargeError
 

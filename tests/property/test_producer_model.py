@@ -20,7 +20,8 @@ from dlog.client import queues
 from dlog.client.accumulator import Accumulator, Batching
 from dlog.client.futures import Delivery, RefusedError, UnknownOutcomeError, Written
 from dlog.client.outcomes import Outcomes, ProducerCounters
-from dlog.client.queues import Batch, ProducerIdentity
+from dlog.client.producer_identity import ProducerIdentity
+from dlog.client.queues import Batch
 from dlog.client.retry import RetryPolicy
 from dlog.compression import Codec
 from dlog.errors import (
@@ -28,6 +29,7 @@ from dlog.errors import (
     InvalidRecordError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
+    OutOfOrderSequenceNumberError,
     RecordTooLargeError,
     RequestTimedOutError,
     WireError,
@@ -165,6 +167,11 @@ class ProducerMachine(RuleBasedStateMachine):
         """Let the leader that a request was sent to append it, or refuse it."""
         try:
             attempt.answer = attempt.leader.append(attempt.data)
+        except OutOfOrderSequenceNumberError as error:
+            # It would be numbered anew then, and there twice.
+            numbers = [int(record.value or b"") for record in decode(attempt.data)]
+            assert not set(numbers) & set(attempt.leader.log), "a repetition comes too late"
+            attempt.answer = error
         except WireError as error:
             attempt.answer = error
 
@@ -184,10 +191,8 @@ class ProducerMachine(RuleBasedStateMachine):
         for attempt in self.wire:
             if attempt.answer is None:
                 if kind is RequestTimedOutError:
-                    try:
-                        self.leader.append(attempt.data)
-                    except WireError as error:
-                        attempt.answer = error
+                    self.see(attempt)
+                    if not isinstance(attempt.answer, int):
                         return
                 attempt.answer = kind("refused by the test")
                 return

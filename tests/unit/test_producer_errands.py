@@ -13,7 +13,8 @@ from dlog.client import blocking
 from dlog.client.futures import DeliveryError, RefusedError
 from dlog.client.log_lines import LOGGER
 from dlog.client.producer import Producer
-from dlog.client.queues import PartitionQueue, ProducerIdentity
+from dlog.client.producer_identity import ProducerIdentity
+from dlog.client.queues import PartitionQueue
 from dlog.errors import InvalidRecordError, NotLeaderOrFollowerError, WireError
 from dlog.wire import produce
 from dlog.wire.apis import ApiKey
