@@ -7,7 +7,7 @@ What is read is checked to the last byte and becomes a `Poll`. Nothing here judg
 import asyncio
 import itertools
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -369,17 +369,21 @@ class DataConsumer:
 
     # -- the end of the run
 
-    async def catch_up(self, ends: dict[LogKey, int]) -> None:
-        """Read on up to where the logs end, as far as they stay."""
+    async def catch_up(
+        self, ends: dict[LogKey, int], on_progress: Callable[[LogKey, int], None]
+    ) -> None:
+        """Read on up to where the logs end, as far as they stay; tell how far each has come."""
         while ends and not await self._begin(ends):
             await self._around.sleep_ms(50)
         left = dict(ends)
         while left:
             await self._turn()
             assert self._consumer is not None
-            for key, end in ends.items():
+            for key, end in list(left.items()):
                 at = TopicPartition(key.topic, PartitionId(key.partition))
-                if key in left and self._consumer.position(at) >= end:
+                position = self._consumer.position(at)
+                on_progress(key, position)
+                if position >= end:
                     del left[key]
                     self._note_follower(key)
         await self._end()

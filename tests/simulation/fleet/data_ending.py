@@ -37,6 +37,16 @@ class DataEnding:
         self._around = clients.around
         self._consumers = consumers
         self._rng = random.Random(f"{clients.plan.seed}/ending")
+        self._furthest: dict[tuple[str, LogKey], int] = {}
+
+    @property
+    def progress(self) -> int:
+        """How much is done; it grows as long as nothing is stuck, and never for ever."""
+        return sum(self._furthest.values())
+
+    def _reach(self, work: str, key: LogKey, place: int = 1) -> None:
+        """Note how far some work on a log is. To do a part of it again is no progress."""
+        self._furthest[work, key] = max(place, self._furthest.get((work, key), 0))
 
     async def run(self) -> None:
         """Write, read, follow, compare."""
@@ -48,7 +58,7 @@ class DataEnding:
             finals[key] = await self._read(cluster, key)
         ends = {key: final.high_watermark for key, final in finals.items()}
         for consumer in self._consumers:
-            await consumer.catch_up(ends)
+            await consumer.catch_up(ends, partial(self._reach, consumer.plan.name))
         for key in logs:
             finals[key] = await self._as_left(cluster, finals[key])
         await cluster.close()
@@ -84,6 +94,7 @@ class DataEnding:
                 continue
             send.completed_ns, send.base_offset = self._clients.now_ns(), written.offset
             send.outcome = Outcome.OK
+            self._reach("written", key)
         await producer.close()
 
     async def _read(self, cluster: Any, key: LogKey) -> FinalLog:
@@ -129,6 +140,7 @@ class DataEnding:
                 self._around.violate(f"liveness: nothing at {offset} of {ends[1]} log={key}")
                 break
             offset = records[-1].offset + 1
+            self._reach("read", key, offset)
         return FinalLog(key, ends[0], ends[1], tuple(records))
 
     async def _as_left(self, cluster: Any, final: FinalLog) -> FinalLog:
@@ -155,6 +167,7 @@ class DataEnding:
     async def _compare(self, key: LogKey) -> None:
         """Compare the bytes of all replicas, from where all of them begin."""
         await self._until_level(key)
+        self._reach("level", key)
         found: dict[str, dict[int, bytes]] = {}
         for host in self._around.hosts:
             partition = host.broker.replicas.by_id.get((key.topic_id, key.partition))
@@ -164,6 +177,7 @@ class DataEnding:
                 while not task.done():
                     await self._around.sleep_ms(1)
                 found[host.name] = task.result()
+                self._reach(f"compared on {host.name}", key)
         for name, batches in found.items():
             for other, others in found.items():
                 if name >= other:

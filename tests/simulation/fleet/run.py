@@ -38,6 +38,8 @@ from tests.simulation.transport import NetworkConfig
 
 MS = 1_000_000
 ENDING_NS = 60 * NS
+"""What has not healed by then, or comes no further for so long at the end of the data, is stuck."""
+
 LOOK_NS = 5 * MS
 
 
@@ -193,8 +195,15 @@ class _FleetRun:
         """Write, read and compare everything, and judge what clients of the data heard."""
         if self.registry.violations:
             return
-        task = self.loop.create_task(DataEnding(self.data, self.consumers).run(), name="ending")
-        if self._go(task.done, ENDING_NS) is None:
+        ending = DataEnding(self.data, self.consumers)
+        task = self.loop.create_task(ending.run(), name="ending")
+        seen, ended = -1, None
+        # A bound of the whole would be one of the work: a long log whose batches are read one by
+        # one, each found by many small reads of a slow disk, takes minutes (seed 104428).
+        while ended is None and seen < ending.progress:
+            seen = ending.progress
+            ended = self._go(task.done, ENDING_NS)
+        if ended is None:
             self.violate("liveness: the data cannot be written or read to the end")
         elif not self.registry.violations and task.exception() is not None:
             error = task.exception()
