@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dlog.client.queues import PartitionQueue
 from dlogd import start_proof
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.own_lease import OwnLease
@@ -185,6 +186,13 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "1 producers grow old when the clock is set": (
         ((ProducerStates, "shift", _do_nothing),),
         ("tests/unit/test_producers.py::test_a_clock_that_is_set_forward_lets_nobody_expire",),
+    ),
+    "1 a producer runs further ahead than a leader remembers": (
+        ((PartitionQueue, "_is_in_reach", _believe),),
+        (
+            "tests/unit/test_producer_window.py"
+            "::test_no_more_goes_than_lets_the_oldest_be_known_again",
+        ),
     ),
 }
 
