@@ -27,12 +27,16 @@ print(pkg.module.VALUE)
 
 
 def make_archive(path: Path, value: int = 1) -> bytes:
+    files = {
+        "pkg/__init__.py": "A = 1\n",
+        "pkg/module.py": f"VALUE = {value}\ndef function(): pass\n",
+        "pkg/template.py": "this is {no} module\n",
+        "pkg/tests/test_module.py": "A = 1\n",
+        "pkg/data.json": "{}",
+    }
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("pkg/__init__.py", "A = 1\n")
-        archive.writestr("pkg/module.py", f"VALUE = {value}\ndef function(): pass\n")
-        archive.writestr("pkg/template.py", "this is {no} module\n")
-        archive.writestr("pkg/tests/test_module.py", "A = 1\n")
-        archive.writestr("pkg/data.json", "{}")
+        for name, text in files.items():  # long ago, or the date of the test would be right
+            archive.writestr(zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), text)
     return path.read_bytes()
 
 
