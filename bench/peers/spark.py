@@ -49,7 +49,25 @@ def install() -> None:
         (JARS / ".complete").touch()
 
 
-def environment() -> dict[str, str]:
+def compiled_home() -> Path:
+    """Return a home of the same Spark whose archives have compiled modules, as our guide advises.
+
+    Everything but the archives is shared with the one that was installed.
+    """
+    home, installed = HOME / "compiled", SITE / "pyspark"
+    if not (home / ".complete").exists():
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.copytree(installed / "python", home / "python")
+        for folder in installed.iterdir():
+            if folder.is_dir() and folder.name != "python":
+                (home / folder.name).symlink_to(folder)
+        archives = [str(path) for path in (home / "python" / "lib").glob("*.zip")]
+        _run([sys.executable, "-m", "dlog.spark.compile_pyspark", *archives], ROOT)
+        (home / ".complete").touch()
+    return home
+
+
+def environment(home: Path | None = None) -> dict[str, str]:
     """Return the variables under which Spark of this version runs, in all its processes."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("SPARK_")}
     return {
@@ -58,6 +76,7 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": HOST,
+        **({} if home is None else {"SPARK_HOME": str(home)}),
     }
 
 

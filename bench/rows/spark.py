@@ -17,7 +17,9 @@ from bench.rows.row import Numbers, Row, Target
 
 PARTITIONS = 4
 OURS, JAR, ON_KAFKA = "spark-dlog", "spark-jar", "spark-jar-on-kafka"
-SOURCES = {OURS: "dlog", JAR: "kafka", ON_KAFKA: "kafka"}
+COMPILED = "spark-dlog-compiled"
+"""Ours, where `python -m dlog.spark.compile_pyspark` was run."""
+SOURCES = {OURS: "dlog", COMPILED: "dlog", JAR: "kafka", ON_KAFKA: "kafka"}
 WARM_RUNS = 2
 ANSWER_TIMEOUT_S = 300
 
@@ -25,20 +27,22 @@ ANSWER_TIMEOUT_S = 300
 class Session:
     """A Spark session as a process of its own. Life: until `close`."""
 
-    def __init__(self, server: Server, source: str) -> None:
+    def __init__(self, server: Server, contender: str) -> None:
         spark.install()
+        source = SOURCES[contender]
+        home = spark.compiled_home() if contender == COMPILED else None
+        self._log = server.folder / f"{contender}.log"
         jars = ("--jars", spark.jars()) if source == "kafka" else ()
         where = ("--bootstrap", server.bootstrap, "--source", source)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.load.spark_job", *where, *jars],
             cwd=server.folder,  # Spark leaves folders where it runs
-            env={**spark.environment(), "PYTHONUNBUFFERED": "1"},
+            env={**spark.environment(home), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=(server.folder / f"spark-{source}.log").open("wb"),
+            stderr=self._log.open("wb"),
             text=True,
         )
-        self._log = server.folder / f"spark-{source}.log"
         self._answer()
 
     def ask(self, do: str, **request: Any) -> Numbers:
@@ -89,7 +93,7 @@ class SparkRow(Row):
         server = self.server(arena, contender)
         if server.bootstrap not in self._topics:
             self._topics[server.bootstrap] = self.prepare(arena, server)
-        session = Session(server, SOURCES[contender])
+        session = Session(server, contender)
         arena.ends.callback(session.close)
         self._sessions[contender] = session
         for _ in range(self.warm_runs):
@@ -306,6 +310,7 @@ def _stream_rows() -> list[Row]:
             {"do": "stream", "sink": sink},
             value_bytes=value_bytes,
             at_least=at_least,
+            contenders=(OURS, COMPILED, JAR),
         )
         for sink, at_least in (("noop", 1.5), ("parquet", 1.2))
         for suffix, (value_bytes, words) in SIZES.items()
