@@ -159,6 +159,8 @@ class FleetHost(Host):
         assert isinstance(loop, SimLoop)
         disk = self.machine.disk_of(path)
         loop.stall_ns += int(disk.latency.draw(self.machine.rng) * NS)
+        if disk.latency.factor > 1:  # a few flushes may take longer than a stop may (seed 111629)
+            self.unstuck_ns = max(self.unstuck_ns, self.world.now_ns + loop.stall_ns)
         if disk.stuck:
             loop.stall_ns += 1
             loop.stuck = disk.when_unstuck
