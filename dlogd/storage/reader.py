@@ -19,7 +19,8 @@ from dlogd.storage.opener import Opener, guarded
 from dlogd.storage.segment import Segment, SegmentRange, SegmentState
 
 CURSORS_MAX = 32
-"""Places remembered per log: a consumer that reads on finds its next batch without a search."""
+"""Places remembered per log: found by a search, or the end of a segment or of its file. A read that
+ended between two index entries, and not in memory, goes on by a search of the disk."""
 
 _PEEK_BYTES = 8 * 1024
 
