@@ -275,8 +275,9 @@ class ShutdownConfig:
         "shutdown.timeout",
         keys.DURATION,
         "30s",
-        "After SIGTERM: how long answers may still go out before connections are cut. Logs are "
-        "flushed and closed in any case; give systemd's TimeoutStopSec more than this.",
+        "After SIGTERM: how long the whole stop may take. Connections are cut when half of it is "
+        "over and answers are still due; what is not flushed and closed in the end is recovered "
+        "by the next start. Give systemd's TimeoutStopSec more than this.",
         low=100,
         reloadable=True,
     )

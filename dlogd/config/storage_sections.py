@@ -81,7 +81,8 @@ class IndexConfig:
         "index.interval.bytes",
         keys.BYTES,
         "4KiB",
-        "One index entry per so many bytes of log: denser finds offsets faster, takes more memory. "
+        "One index entry per so many bytes of log, 4 MiB at most: denser finds offsets with less "
+        "reading, takes more space on the disk. "
         "Default of the topic config `index.interval.bytes`.",
         low=256,
         high=INT32_MAX,
