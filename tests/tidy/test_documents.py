@@ -12,6 +12,9 @@ DOCS = sources.ROOT / "docs"
 FORMATS = DOCS / "formats"
 METRIC = re.compile(r"""["'](dlog_[a-z0-9_]+)["']""")
 DECISION = re.compile(r"decisions/(\d{4}[\w-]*)")
+NAMED_FILE = re.compile(r"(?<![\w./])((?:tests|docs|bench|scripts|deploy)/[\w./-]*\w)")
+# Not `dlog.tls`, which are options of the Spark source, and files that begin like a module.
+NAMED_MODULE = re.compile(r"^(dlog(?:d|ctl)?(?!\.(?:tls|yaml|zip|1)\b)(?:\.\w+)+)")
 FORMAT_NAME = re.compile(r"docs/formats/([\w-]+)\.md")
 
 
@@ -125,3 +128,51 @@ def test_every_config_key_is_documented() -> None:
     topics = (DOCS / "operating" / "topic-configs.md").read_text(encoding="utf-8")
     missing = [name for name in TOPIC_CONFIGS if f"| `{name}` |" not in topics]
     assert not missing, f"not in docs/operating/topic-configs.md: {missing}"
+
+
+def _anchors(text: str) -> set[str]:
+    """Return what a link may name behind `#`: headings as GitHub spells them."""
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", each).lower() for each in heads]
+    return {re.sub(r"[^\w\- ]", "", each).strip().replace(" ", "-") for each in plain}
+
+
+def test_every_link_leads_somewhere() -> None:
+    documents = [*sorted(sources.ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+    lost = []
+    for path in documents:
+        for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+            name, _, anchor = target.partition("#")
+            found = (path.parent / name).resolve() if name else path
+            if target.startswith("https://"):
+                continue
+            if not found.exists() or (
+                anchor and anchor not in _anchors(found.read_text(encoding="utf-8"))
+            ):
+                lost.append(f"{path.name}: {target}")
+    assert not lost, "\n".join(lost)
+
+
+def test_every_module_and_file_that_a_document_names_is_there() -> None:
+    modules = {source.module: source.text for source in sources.python()}
+    lost = []
+    for path in [*sorted(sources.ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]:
+        for code in re.findall(r"`([^`\n]+)`", path.read_text(encoding="utf-8")):
+            lost += [f"{path.name}: {name}" for name in NAMED_FILE.findall(code) if _is_lost(name)]
+            for name in NAMED_MODULE.findall(code):
+                module = next((m for m in _prefixes(name) if m in modules), "")
+                rest = name[len(module) + 1 :].partition(".")[0]
+                if "." not in module or not re.search(rf"\b{rest}\b", modules[module]):
+                    lost.append(f"{path.name}: {name}")
+    assert not lost, "\n".join(lost)
+
+
+def _is_lost(name: str) -> bool:
+    found = [sources.ROOT / name, sources.ROOT / f"{name}.py"]
+    return "NNNN" not in name and not any(each.exists() for each in found)
+
+
+def _prefixes(name: str) -> list[str]:
+    """Return `a.b.c`, `a.b`, `a`."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
