@@ -190,7 +190,7 @@ class Archive:
         self._expect_noted(image.version, name)
         self._cut_torn(content)
         # After a failed fsync the system may hold bytes that count as flushed and are not on the
-        # disk (rule 2.15): what was read is written again, and flushed before the next frame, which
+        # disk: what was read is written again, and flushed before the next frame, which
         # must not be found behind one that is torn.
         file.pwrite(data[: content.end_position], 0)
         file.sync()

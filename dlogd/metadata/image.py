@@ -5,7 +5,7 @@ Pure. Only `dlogd.metadata.machine` makes new images; everybody else reads them 
 large ones share with their predecessors what did not change (`dlogd.metadata.chunks`).
 
 What is *not* here: leases and who is heard of at the moment (`dlogd.controller`), the progress of
-replicas (rule 3.3: it would enter the log with each fetch).
+replicas (it would enter the log with each fetch).
 """
 
 from collections.abc import Mapping
@@ -76,7 +76,7 @@ class NodeRegistration:
     version: str  # of the software
     fenced: bool  # a fenced node leads nothing and gets no new replicas' leadership
     # Fenced since it registered, and has proved that its replicas are whole: it keeps its places in
-    # ISRs until it is unfenced, or fenced once more because it is not heard of (rule 2.9).
+    # ISRs until it is unfenced, or fenced once more because it is not heard of.
     returning: bool = False
     shutting_down: bool = False  # leads nothing and joins no ISR until it registers again
     drain: Drain = Drain.NONE

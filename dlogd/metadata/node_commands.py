@@ -25,7 +25,7 @@ E = TypeVar("E", bound=IntEnum)
 
 
 class Proof(IntEnum):
-    """What a node knows about its replicas when it starts (rule 2.9)."""
+    """What a node knows about its replicas when it starts."""
 
     NONE = 0  # they may have lost what they promised
     CLEAN = 1  # the clean-shutdown marker of its last life was there

@@ -1,7 +1,7 @@
 """Who waits for a partition's records to be safe: in this log, or in all that are in sync.
 
 Owner: the event loop's thread; part of `dlogd.replication.partition`. The time at which the lease
-of this node ends is looked at with each acknowledgement (rule 2.10).
+of this node ends is looked at with each acknowledgement.
 """
 
 import asyncio

@@ -114,8 +114,8 @@ def check_replicated(
 ) -> Fields:
     """Return the head of the batch at `start`, which a leader sent; it may end before `end`.
 
-    Raises CorruptMessageError when it is not whole and unharmed (rule 2.13), InvalidRecordError
-    when it does not follow on (rule 2.1).
+    Raises CorruptMessageError when it is not whole and unharmed, InvalidRecordError
+    when it does not follow on.
     """
     if end - start < HEADER_BYTES:
         raise CorruptMessageError(f"{end - start} bytes are no record batch")

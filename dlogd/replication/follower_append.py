@@ -1,7 +1,7 @@
 """Appends what a leader sent to a follower's log, verbatim.
 
 A follower never gives out an offset and skips nothing: a batch is whole, unharmed and follows on,
-or it is refused (rules 2.1, 2.13). What producers sent is remembered as the leader remembers it,
+or it is refused. What producers sent is remembered as the leader remembers it,
 because this node may lead next.
 """
 

@@ -1,9 +1,9 @@
 """What a leader knows of its followers, and what follows from it: the high watermark, who lags.
 
 Pure: no clock, no I/O. A follower is credited only with what it has said that it *promised* (its
-flushed offset under `flush.policy: always`), in this leader epoch (rules 2.3, 2.4). The watermark
+flushed offset under `flush.policy: always`), in this leader epoch. The watermark
 is the least promised offset of the *maximal* ISR: the members that the metadata have committed and
-the expansions that are still proposed, because each of them may be elected (rules 2.5, 2.6).
+the expansions that are still proposed, because each of them may be elected.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class FollowerProgress:
     """How far one follower is, as the leader knows; changed in place.
 
     `caught_up_ms`: when it last held all that the leader had at that time (Kafka's
-    `lastCaughtUpTimeMs`): how long it lags is a time, never a count (rule 2.7, KIP-16).
+    `lastCaughtUpTimeMs`): how long it lags is a time, never a count (KIP-16).
     """
 
     __slots__ = (
@@ -239,7 +239,7 @@ class LeaderState:
     def may_join(
         self, progress: FollowerProgress, high_watermark: int, log_start_offset: int
     ) -> bool:
-        """Return whether a follower may be proposed for the ISR (rule 2.6).
+        """Return whether a follower may be proposed for the ISR.
 
         What was deleted must be gone from its log as well: it may lead at once.
         """

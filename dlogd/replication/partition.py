@@ -160,7 +160,7 @@ class Partition:
         assert not self.is_ended and not self.is_cutting
         leader = self.leader
         if leader is None or self.closed is not None or leader_epoch != leader.leader_epoch:
-            # What was appended in an earlier epoch may be gone in this one (rule 2.11).
+            # What was appended in an earlier epoch may be gone in this one.
             self._end_epoch(NotLeaderOrFollowerError("The leader epoch has changed"))
             if leader_epoch == self._led.leader_epoch:
                 self._led.begin_again(self.log.log_end_offset)
@@ -348,7 +348,7 @@ class Partition:
         self.wake_fetches()
 
     def propose_isr(self, joining: Iterable[NodeId]) -> None:
-        """Let the watermark wait for members that are about to be proposed (rule 2.5)."""
+        """Let the watermark wait for members that are about to be proposed."""
         assert self.leader is not None
         self.leader.propose(joining)
 

@@ -1,8 +1,8 @@
 """What a leader says, taken into the logs: records, watermarks, log starts, and refusals.
 
 Part of `dlogd.replication.fetcher`. A batch is appended when its checksum fits and it follows on;
-what does not is asked for again after a rest, never skipped (rules 2.1, 2.13). Where the histories
-differ the log is cut and the leader asked again, until they agree (rule 2.2).
+what does not is asked for again after a rest, never skipped. Where the histories
+differ the log is cut and the leader asked again, until they agree.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 All replicas hold the same batches at the same offsets, byte for byte, so what another one has for
 the offsets of a damaged place fits into it exactly. Nothing before or behind is touched: no cut, no
-new ISR, no election (rule 2.13). A batch is written only when its checksum fits, it follows on, its
+new ISR, no election. A batch is written only when its checksum fits, it follows on, its
 leader epoch is the one that this log knows, and it stays within the place. A crash in the middle
 leaves a damaged place, as before. Owner: the event loop's thread; who fetches the batches is
 `dlogd.replication.mender`.

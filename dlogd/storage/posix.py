@@ -77,7 +77,7 @@ class PosixLock:
 
 class PosixFile:
     """One open file. After a failed `sync` every later one fails too: the kernel has dropped the
-    dirty pages and would report success (fsyncgate; correctness rule 2.15).
+    dirty pages and would report success (fsyncgate).
     """
 
     __slots__ = ("_buffered_fd", "_fd", "_read_only", "_sync_error", "direct", "path")

@@ -339,7 +339,7 @@ class _Recovery:
     def _write_again(self, file: File, start: int, end: int) -> None:
         """Make pages dirty that may count as clean without being on the disk.
 
-        A failed fsync leaves such pages, and a later one does not write them (rule 2.15). The bytes
+        A failed fsync leaves such pages, and a later one does not write them. The bytes
         stay the same, so that a torn write does no harm.
         """
         while start < end:

@@ -90,3 +90,13 @@ def test_module_names_say_what_is_inside(source: Source) -> None:
         assert source.module in MANAGERS
     if "." in source.module and name != "__main__" and source.module not in STDLIB_NAMES_ALLOWED:
         assert name not in sys.stdlib_module_names, f"{source.name} hides a stdlib module's name"
+
+
+def test_nothing_cites_numbers_of_a_list_that_is_not_here() -> None:
+    cited = re.compile(r"\b(?:rules?|requirements?|sections?) \d+\.\d+\b")
+    found = [
+        f"{path.relative_to(sources.ROOT)}: {each}"
+        for path in sources.texts()
+        for each in cited.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)

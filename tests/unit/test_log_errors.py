@@ -16,7 +16,7 @@ from tests.fakes.logs import LogHost, append, append_waiting, run_virtual, settl
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
 def test_h14_an_error_of_a_flush_ends_the_log(code: int) -> None:
-    """H14 and rule 2.15: no retry on the same file, and everybody who waits is told."""
+    """H14: no retry on the same file, and everybody who waits is told."""
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)

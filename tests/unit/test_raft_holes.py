@@ -1,4 +1,4 @@
-"""Holes of other Raft implementations (sections 1.2 to 1.5 of the analysis), each in the small.
+"""Holes of other Raft implementations, each in the small.
 
 The simulation finds most of them too, some only after many seeds: here they are looked for.
 """

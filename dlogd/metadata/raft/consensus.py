@@ -3,7 +3,7 @@
 pysyncobj keeps term, vote, commit index and role. Ours: the log (`log`), which entries an append
 may change and what its reply claims (`appends`), replication with bounded pipelining, snapshots,
 pre-vote, who is a voter. `dlogd.metadata.raft.store` calls `tick`, `receive`, `peer_up`,
-`peer_down` from one task; whatever they raise ends the node (rule 3.2 of the promise: better no
+`peer_down` from one task; whatever they raise ends the node (better no
 answer than a wrong one). Nothing here reads a clock, a file or the network by itself.
 
 Owner: the Raft loop.
