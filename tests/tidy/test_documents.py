@@ -172,6 +172,15 @@ def _is_lost(name: str) -> bool:
     return "NNNN" not in name and not any(each.exists() for each in found)
 
 
+def test_every_name_of_the_glossary_is_in_the_code() -> None:
+    text = (DOCS / "GLOSSARY.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\|.*\| ([^|]*) \|$", text, re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    words = {word for each in sources.production() for word in re.findall(r"\w+", each.text)}
+    assert len(named) > 25
+    assert not sorted(named - words)
+
+
 def _prefixes(name: str) -> list[str]:
     """Return `a.b.c`, `a.b`, `a`."""
     parts = name.split(".")
