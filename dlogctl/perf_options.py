@@ -40,7 +40,7 @@ _SENDING = (
     click.option("--keys", type=click.IntRange(min=1), metavar="NUMBER",
                  help="Give records one of so many keys, in turn; otherwise none."),
     click.option("--acks", type=click.Choice(("none", "leader", "all")),
-                 help="Who confirms; by default what the cluster says."),
+                 help="Who confirms; by default the topic's ack.default."),
     click.option("-z", "--compression", default="none", show_default=True,
                  type=click.Choice(("none", "gzip", "snappy", "lz4", "zstd")),
                  help="Compress batches. Values are random letters: half of their size is left."),
