@@ -60,6 +60,7 @@ class Outcomes:
     def written(self, batch: Batch, base_offset: int, append_time_ms: int) -> Tell:
         """Take a batch off the wire that is in the log."""
         batch.queue.written(batch)
+        batch.queue.window.on_written(batch.order)
         self._accumulator.served(batch.queue)
         if batch.result.is_done:  # too late: its time was over before
             return []
@@ -84,6 +85,7 @@ class Outcomes:
             is_idempotent=batch.base_sequence >= 0,
             is_oldest=queue.is_oldest(batch),
             may_be_written=batch.may_be_written,
+            has_lost=queue.window.has_lost,
             record_count=batch.record_count,
         )
         if verdict is Verdict.WRITTEN_BEFORE:
@@ -197,6 +199,7 @@ class Outcomes:
         message = f"{batch.queue}: {reason}"
         error: DeliveryError
         if is_unknown:
+            batch.queue.window.lose(batch.order)
             error = UnknownOutcomeError(message)
             self._counters.records_unknown += batch.record_count
         else:

@@ -92,10 +92,12 @@ def judge(
     is_oldest: bool,
     record_count: int,
     may_be_written: bool = False,
+    has_lost: bool = False,
 ) -> Verdict:
     """Decide about a batch that failed; `is_oldest`: no batch before it is still under way.
 
-    `may_be_written`: by an earlier attempt, or by this one.
+    `may_be_written`: by an earlier attempt, or by this one. `has_lost`: one before it was given up
+    and may arrive yet.
     """
     if isinstance(error, DuplicateSequenceNumberError):
         return Verdict.WRITTEN_BEFORE
@@ -106,7 +108,10 @@ def judge(
     if is_idempotent and isinstance(error, WireError):
         if isinstance(error, OutOfOrderSequenceNumberError):
             # Those behind a batch that failed are out of order until that one is repeated.
-            return Verdict.NEW_EPOCH if is_oldest else Verdict.RETRY
+            if not is_oldest:
+                return Verdict.RETRY
+            # Where one that was given up still comes, an earlier copy of this one fits behind it.
+            return Verdict.GIVE_UP if may_be_written and has_lost else Verdict.NEW_EPOCH
         if isinstance(error, UnknownProducerIdError):
             return Verdict.NEW_EPOCH
         if isinstance(error, InvalidProducerEpochError | InvalidProducerIdMappingError):
