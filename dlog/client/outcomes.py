@@ -74,6 +74,7 @@ class Outcomes:
         batch.last_error = error
         if clears_doubt(error):
             batch.in_doubt = False
+            queue.is_known = queue.identity is not None  # who does not know it takes anything
         elif leaves_doubt(error):
             batch.in_doubt = batch.may_be_written = True
         if batch.result.is_done:

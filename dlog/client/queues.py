@@ -298,7 +298,8 @@ class PartitionQueue:
         if self.needs_epoch:
             doubtful = next((each for each in self.waiting if each.in_doubt), None)
             if doubtful is not None:
-                return doubtful
+                # Who does not know the producer would take it before the ones that wait before it.
+                return doubtful if self.is_known else self.waiting[0]
             if self.inflight or not self._begin_epoch():
                 return None
         if not self.waiting:

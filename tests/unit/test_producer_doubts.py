@@ -4,7 +4,12 @@ import pytest
 
 from dlog.client.futures import UnknownOutcomeError, Written
 from dlog.client.queues import Batch
-from dlog.errors import DisconnectedError, OutOfOrderSequenceNumberError, WireError
+from dlog.errors import (
+    DisconnectedError,
+    InvalidRecordError,
+    OutOfOrderSequenceNumberError,
+    WireError,
+)
 from tests.property.test_producer_model import Leader
 from tests.unit.test_producer_topics import Scene
 
@@ -72,3 +77,21 @@ def test_what_may_arrive_behind_one_that_was_given_up_is_not_numbered_anew() -> 
     assert isinstance(second.result.error, UnknownOutcomeError)
     assert third.result.base_offset == 3
     assert isinstance(unsent.outcome(), Written)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_what_is_in_doubt_does_not_overtake_at_a_leader_that_does_not_know_the_producer(
+    is_known: bool,
+) -> None:
+    """It takes any sequence; what is to be numbered anew comes first, so it goes first there."""
+    story = Story()
+    refused, second, third = story.take(b"1", b"2", b"3")
+    story.scene.outcomes.failed(refused, InvalidRecordError("by the test"), 0.0)
+    story.go(second)
+    assert story.queue.needs_epoch
+    story.lose(third)
+    if not is_known:
+        story.leader = Leader()
+    assert story.queue.follow((2, 2))
+    story.go_on()
+    assert story.leader.log == ([0, 2, 3] if is_known else [2, 3])
