@@ -150,10 +150,13 @@ class ProducerStates:
         return entry
 
     def _evict(self) -> None:
-        """Forget the longest silent, so many that there is room again."""
+        """Forget the longest silent, so many that there is room again.
+
+        By offsets: times are equal after a replay, and clocks are set.
+        """
         surplus = len(self._producers) + 1 - self.producers_max
         count = max(surplus, len(self._producers) // EVICTED_SHARE)
-        by_silence = sorted((entry.seen_ms, each) for each, entry in self._producers.items())
+        by_silence = sorted((entry.batches[-1][2], each) for each, entry in self._producers.items())
         for _, producer_id in by_silence[:count]:
             del self._producers[producer_id]
 

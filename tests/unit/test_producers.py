@@ -12,6 +12,7 @@ from dlogd.replication.producers import (
 
 LAST = 2**31 - 1
 PID = 1000
+PID_LOWEST = 1
 
 
 def states(expiry_ms: int = 1000, producers_max: int = 10) -> ProducerStates:
@@ -202,6 +203,15 @@ def test_replay_leaves_out_what_is_not_idempotent_and_never_lowers_an_epoch() ->
     assert producers.check(PID, 2, 10, 10) == (20, 29, 7)
     # Seen at the time of the rebuild, however old the records are.
     assert producers.expire(1000) == 0
+
+
+def test_replay_makes_room_by_the_order_of_the_log() -> None:
+    """All of it is seen at once: the id says nothing of who was silent for longest."""
+    producers = states(producers_max=10)
+    for number, producer_id in enumerate((*range(20, 29), PID_LOWEST, 30)):
+        producers.replay(header(0, number * 10, producer_id=producer_id), 42)
+    known = [each.producer_id for each in producers.describe()]
+    assert known == [PID_LOWEST, *range(21, 29), 30]
 
 
 def test_snapshots_read_back() -> None:
