@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from dlog.errors import ConnectFailedError, DlogError, RequestTimedOutError, TransportError
+from dlog.errors import DlogError, RequestTimedOutError, TransportError
 from dlogctl import exit_codes
 from dlogctl.groups import LazyGroup
 from dlogctl.settings import Settings, common_options, settings_of
@@ -84,7 +84,8 @@ def _complain(text: str) -> None:
 
 
 def _exit_code_of(error: Exception) -> int:
-    unreachable = isinstance(error, ConnectFailedError | TransportError)
+    # Those of pipelines say so themselves: their module is not loaded for other commands.
+    unreachable = isinstance(error, TransportError) or getattr(error, "is_unreachable", False)
     if isinstance(error, RequestTimedOutError) and error.is_answer:
         unreachable = False
     return exit_codes.UNREACHABLE if unreachable else exit_codes.FAILURE
@@ -96,7 +97,7 @@ def _described(error: DlogError | OSError, settings: Settings) -> str:
             f"{error}: the node can be reached, but whether it was done is not known. Most of the"
             " controllers may be away, see: dlogctl status; or it takes longer: --timeout"
         )
-    if _exit_code_of(error) == exit_codes.UNREACHABLE:
+    if isinstance(error, TransportError) and _exit_code_of(error) == exit_codes.UNREACHABLE:
         return f"{error}; is dlogd running there? {_whose_address(settings)}"
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from dlog.errors import DlogError
 
+UNREACHABLE = "DLOG_CLUSTER_UNREACHABLE"
+"""The class of errors that say that no node answers."""
+
 
 class SparkSourceError(DlogError):
     """Something that a job asked for, or that happened to its records.
@@ -20,6 +23,11 @@ class SparkSourceError(DlogError):
         super().__init__(f"[{error_class}] {message} {cure}".rstrip())
         self.error_class = error_class
         self.cure = cure
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether no node answers."""
+        return self.error_class == UNREACHABLE
 
     def __reduce__(self) -> tuple[Callable[..., "SparkSourceError"], tuple[object, ...]]:
         """Pickle by the text: errors travel between Spark's Python processes."""

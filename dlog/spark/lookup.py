@@ -26,7 +26,7 @@ from dlog.errors import (
     error_for,
 )
 from dlog.offset_specs import EARLIEST, LATEST
-from dlog.spark.errors import SparkSourceError
+from dlog.spark.errors import UNREACHABLE, SparkSourceError
 from dlog.spark.offsets import PartitionOffsets
 from dlog.spark.settings import ClientSettings
 from dlog.spark.subscription import Assign, Subscription, partitions_of
@@ -47,6 +47,20 @@ class Assigned:
     topic_ids: Mapping[str, UUID]
     missing: tuple[TopicPartition | str, ...]
     """What does not exist of what was named or expected: topics, or partitions."""
+
+
+def lookup_failed(settings: ClientSettings, what: str, error: DlogError) -> SparkSourceError:
+    """Return what is told when a cluster was asked for something in vain; it is named."""
+    is_away = isinstance(error, TransportError)
+    name = f"{error.name}: " if isinstance(error, WireError) else ""
+    return SparkSourceError(
+        UNREACHABLE if is_away else "DLOG_LOOKUP_FAILED",
+        f"Asked {settings.bootstrap} for {what}: {name}{error}.",
+        "Check kafka.bootstrap.servers, the network, the nodes, and whether both sides"
+        " speak TLS, or none (dlog.tls)."
+        if is_away
+        else "See what the cluster says of itself.",
+    )
 
 
 class Lookup:
@@ -83,16 +97,7 @@ class Lookup:
         except SparkSourceError:
             raise
         except DlogError as error:
-            is_away = isinstance(error, TransportError)
-            name = f"{error.name}: " if isinstance(error, WireError) else ""
-            raise SparkSourceError(
-                "DLOG_CLUSTER_UNREACHABLE" if is_away else "DLOG_LOOKUP_FAILED",
-                f"Asked {self._settings.bootstrap} for {what}: {name}{error}.",
-                "Check kafka.bootstrap.servers, the network, the nodes, and whether both sides"
-                " speak TLS, or none (dlog.tls)."
-                if is_away
-                else "See what the cluster says of itself.",
-            ) from error
+            raise lookup_failed(self._settings, what, error) from error
 
     # Which partitions
 

@@ -17,7 +17,7 @@ from dlog.client.futures import BatchDelivery, BufferFullError, DeliveryError, W
 from dlog.client.produce_options import ABANDON_MS
 from dlog.errors import DlogError
 from dlog.spark import producers
-from dlog.spark.errors import SparkSourceError
+from dlog.spark.errors import UNREACHABLE, SparkSourceError
 from dlog.spark.settings import ClientSettings
 from dlog.spark.sink_errors import FailedRows, unsendable, write_failed
 from dlog.spark.sink_rows import TopicRows, rows_by_topic
@@ -50,7 +50,7 @@ def write_task(
         raise
     except (DlogError, ValueError, OSError) as error:
         raise SparkSourceError(
-            "DLOG_CLUSTER_UNREACHABLE",
+            UNREACHABLE,
             f"No producer for {settings.bootstrap}: {type(error).__name__}: {error}.",
             "See that the executors reach these addresses, what the nodes advertise, and whether"
             " both sides speak TLS, or none (dlog.tls).",

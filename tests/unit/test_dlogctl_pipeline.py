@@ -148,6 +148,27 @@ def test_an_error_of_the_jvm_is_told_in_a_line_too(monkeypatch: pytest.MonkeyPat
         jobs.run(jobs.JobFrame(pipeline="audit", job="a"), lambda _session, _tell: None)
 
 
+@pytest.mark.parametrize(
+    ("error_class", "code"),
+    [
+        ("DLOG_CLUSTER_UNREACHABLE", exit_codes.UNREACHABLE),
+        ("DLOG_LOOKUP_FAILED", exit_codes.FAILURE),
+    ],
+)
+def test_a_cluster_that_a_task_does_not_reach_is_named(
+    error_class: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And no other one: an audit has two."""
+    told = f"[{error_class}] Asked other:1 for topics: cannot connect. Check it."
+
+    def failing(*_arguments: Any, **_more: Any) -> Any:
+        raise PySparkException(f"{told}\nTraceback")
+
+    monkeypatch.setattr(module("jobs"), "running_session", failing)
+    assert main(["--bootstrap", "here:1", "pipeline", "audit", "t", "t@other:1"]) == code
+    assert capsys.readouterr().err == f"dlogctl: {told}\n"
+
+
 def test_no_java_is_told_as_such() -> None:
     words = ["--bootstrap", "127.0.0.1:1", "pipeline", "archive", "t", "--to", "/no/where"]
     done = subprocess.run(

@@ -10,10 +10,10 @@ from dlog.errors import InvalidTopicError, UnknownTopicOrPartitionError
 from dlog.spark.errors import SparkSourceError
 from dlog.spark.pipelines.audit import AuditRules, _Run
 from dlog.spark.pipelines.comparison import Finding, Span
-from dlog.spark.pipelines.origins import _checked
+from dlog.spark.pipelines.origins import _checked, find_bounds, find_origin
 from dlog.spark.pipelines.sides import Extent
 from dlog.spark.settings import ClientSettings
-from dlog.types import ZERO_TOPIC_ID
+from dlog.types import ZERO_TOPIC_ID, PartitionId, TopicPartition
 
 
 class Bounds:
@@ -80,3 +80,13 @@ def test_what_the_cluster_says_of_a_topic(error: Any, said: str) -> None:
     )
     with pytest.raises(SparkSourceError, match=said):
         _checked(view, "a b", ClientSettings(bootstrap="h:1"))
+
+
+def test_a_cluster_that_cannot_be_reached_is_named() -> None:
+    settings = ClientSettings(bootstrap="127.0.0.1:1", deadline_s=0.1)
+    with pytest.raises(SparkSourceError, match=r"Asked 127\.0\.0\.1:1 for topics: ") as error:
+        find_origin(settings, ["t"])
+    assert error.value.is_unreachable
+    with pytest.raises(SparkSourceError, match=r"Asked 127\.0\.0\.1:1 for offsets: ") as error:
+        find_bounds(settings, [TopicPartition("t", PartitionId(0))])
+    assert error.value.is_unreachable

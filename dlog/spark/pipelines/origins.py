@@ -3,13 +3,15 @@
 On the driver, with the blocking clients; each call opens its own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from dlog.client.blocking import Admin, Consumer
 from dlog.client.retry import RetryPolicy
 from dlog.client.views import ClusterView, TopicView
-from dlog.errors import NONE, UnknownTopicOrPartitionError, error_for
+from dlog.errors import NONE, DlogError, UnknownTopicOrPartitionError, error_for
 from dlog.spark.errors import SparkSourceError
+from dlog.spark.lookup import lookup_failed
 from dlog.spark.pipelines.resumption import Origin, PartitionBounds
 from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
@@ -19,10 +21,21 @@ def _policy(settings: ClientSettings) -> RetryPolicy:
     return RetryPolicy(deadline_s=settings.deadline_s)
 
 
+@contextmanager
+def _asking(settings: ClientSettings, what: str) -> Iterator[None]:
+    """Raise SparkSourceError, which names the cluster, for what its clients raise."""
+    try:
+        yield
+    except SparkSourceError:
+        raise
+    except DlogError as error:
+        raise lookup_failed(settings, what, error) from error
+
+
 def find_origin(settings: ClientSettings, topics: Sequence[str]) -> Origin:
     """Return what the cluster has of these topics now.
 
-    Raises SparkSourceError when there is no such topic.
+    Raises SparkSourceError when there is no such topic, or the cluster does not say.
     """
     view = _described(settings, topics)
     found = [_checked(view.topics.get(name), name, settings) for name in topics]
@@ -47,11 +60,12 @@ def find_again(settings: ClientSettings, origin: Origin) -> Origin:
 
 
 def _described(settings: ClientSettings, topics: Iterable[str]) -> ClusterView:
-    with Admin(
-        settings.bootstrap,
-        connection=settings.connection(),
-        policy=_policy(settings),
-    ) as admin:
+    with (
+        _asking(settings, "topics"),
+        Admin(
+            settings.bootstrap, connection=settings.connection(), policy=_policy(settings)
+        ) as admin,
+    ):
         return admin.describe_topics(list(topics))
 
 
@@ -76,12 +90,15 @@ def find_bounds(
     settings: ClientSettings, wanted: Sequence[TopicPartition]
 ) -> tuple[PartitionBounds, ...]:
     """Return where partitions begin and end now."""
-    with Consumer(
-        settings.bootstrap,
-        isolation=settings.isolation,
-        connection=settings.connection(),
-        policy=_policy(settings),
-    ) as consumer:
+    with (
+        _asking(settings, "offsets"),
+        Consumer(
+            settings.bootstrap,
+            isolation=settings.isolation,
+            connection=settings.connection(),
+            policy=_policy(settings),
+        ) as consumer,
+    ):
         ends = consumer.end_offsets(wanted)
         # After the ends: a start that moves meanwhile is not passed over.
         starts = consumer.start_offsets(wanted)
