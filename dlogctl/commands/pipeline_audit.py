@@ -118,12 +118,13 @@ def _report(done: Any, settings: Settings) -> int:
     output = Output(settings)
     rows = [asdict(each) for each in done.findings]
     output.rows(rows, COLUMNS)
+    # In every format: the exit code is because of these, or says nothing of those.
+    for each in done.problems:
+        click.echo(each, err=True)
+    for each in done.not_compared:
+        place = f"partition {each.partition}, offsets {each.start_offset} to {each.end_offset}"
+        click.echo(f"not compared: {place}: {each.kind}", err=True)
     if output.for_people:
-        for each in done.problems:
-            click.echo(each, err=True)
-        for each in done.not_compared:
-            place = f"partition {each.partition}, offsets {each.start_offset} to {each.end_offset}"
-            click.echo(f"not compared: {place}: {each.kind}", err=True)
         found = len(rows) + len(done.problems)
         said = "no differences" if not found else format_count(found, "finding")
         click.echo(f"{done.offsets:,} offsets, {done.records:,} records: {said}", err=True)
