@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from dlog.client.blocking import Admin
+from dlog.client.blocking import Admin, Producer
 from dlog.client.loop_thread import LoopThread
 from dlog.spark.connection_options import client_settings
 from dlog.spark.errors import SparkSourceError
@@ -18,6 +18,8 @@ from dlog.spark.source import DlogDataSource
 from dlog.spark.tokens import Token
 from dlog.spark.write_options import parse_write_options
 from dlog.transport import Address
+from dlogctl import exit_codes
+from dlogctl.__main__ import main
 from tests.daemon.process import daemon
 from tests.fakes.proxy import Proxy
 from tests.spark.log import rows_of
@@ -82,6 +84,30 @@ def test_jobs_read_write_and_stream(spark: SparkSession, site: Site, tmp_path: P
     assert query.awaitTermination(60)
     found = spark.read.format("dlog").options(**site.options(subscribe="second")).load()
     assert sorted(int(value) for _, _, value in rows_of(found)) == [*range(500)]
+
+
+def test_pipelines_take_the_options_of_security(
+    spark: SparkSession, site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An archive needs none of them; two clusters have them in common."""
+    settings = client_settings(site.options())
+    with Producer(settings.bootstrap, connection=settings.connection()) as producer:
+        producer.send_many("first", [b"%d" % number for number in range(9)])
+
+    def dlogctl(*words: str, **more: str) -> tuple[int, str]:
+        capsys.readouterr()
+        options = {**site.keys.options(), **more}.items()
+        given = [word for pair in options for word in ("--option", "=".join(pair))]
+        code = main(["--bootstrap", site.encrypted, "pipeline", *words, "-o", "json", "-q", *given])
+        return code, capsys.readouterr().err
+
+    assert dlogctl("archive", "first", "--to", str(tmp_path)) == (exit_codes.OK, "")
+    assert dlogctl("audit", f"archive:{tmp_path}", "first") == (exit_codes.OK, "")
+    patience = {"kafkaConsumer.pollTimeoutMs": "2000"}
+    code, told = dlogctl("audit", "first", f"first@{site.plain}", **patience)
+    assert code == exit_codes.UNREACHABLE
+    assert told.startswith(f"dlogctl: [DLOG_CLUSTER_UNREACHABLE] Asked {site.plain} for topics: ")
+    assert "whether both sides speak TLS, or none (dlog.tls)" in told
 
 
 def plan(options: dict[str, str]) -> str:
