@@ -5,6 +5,7 @@ All tests of this folder run in one worker (`tests/conftest.py`). Each makes top
 
 import itertools
 import os
+import random
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,7 +18,11 @@ from dlog.client.blocking import Admin
 from dlog.spark.registration import register
 from dlog.spark.task import close_idle
 from tests.daemon.process import DaemonProcess, daemon
+from tests.spark.bare import bare_python
+from tests.spark.executor_kills import RECORDS, SETTINGS
+from tests.spark.job_process import PROGRAM, ClusterRun, Job
 from tests.spark.log import Log
+from tests.spark.reading import Topics
 
 ROOT = Path(__file__).resolve().parents[2]
 _numbers = itertools.count(1)
@@ -84,6 +89,36 @@ def admin(bootstrap: str) -> Iterator[Admin]:
     """Give a client that administers the node."""
     with Admin(bootstrap) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Give a Python that has pyarrow and numpy alone; pyspark comes from Spark itself."""
+    return bare_python(tmp_path_factory.mktemp("bare"), "pyarrow", "numpy")
+
+
+@pytest.fixture(scope="session")
+def local_cluster(
+    bootstrap: str, admin: Admin, bare: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterRun]:
+    """Give what a job told that ran on a cluster of two executors, which takes long to start."""
+    folder = tmp_path_factory.mktemp("local-cluster")
+    log = Log(bootstrap, admin, "local-cluster-killed")
+    log.create(2)
+    rng = random.Random(7)
+    for partition, _ in itertools.product(range(2), range(10)):
+        log.write(partition, [rng.randbytes(1000) for _ in range(RECORDS // 10)])
+    with Topics(bootstrap) as topics:
+        job = Job(topics, folder, "local-cluster")
+        done = job.run(
+            [sys.executable, "-c", PROGRAM],
+            bare,
+            "local-cluster[2,1,1024]",
+            folder=str(folder / "archive"),
+            killed=log.topic,
+            conf=SETTINGS,
+        )
+        yield ClusterRun(job, job.check(done), log)
 
 
 @pytest.fixture

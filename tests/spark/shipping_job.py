@@ -5,13 +5,9 @@ Run as a program, so that neither the environment nor the session of the tests i
 
 import json
 import logging
-import os
-import signal
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,43 +62,7 @@ def run_pipelines(spark: SparkSession, bootstrap: str, topic: str, folder: str) 
     replayed = replay(
         spark, ReplayJob(folder=folder, topic=topic, target=target, settings=settings)
     )
-    return {"archived": archived.records, "replayed": replayed.written}
-
-
-def lose_executor(spark: SparkSession, bootstrap: str, topic: str) -> dict[str, Any]:
-    """Write numbers while an executor is killed that has written some of them."""
-    marks = Path(tempfile.mkdtemp())
-    with Admin(bootstrap) as admin:
-        admin.create_topic(topic, partitions=2)
-
-    def slowly(batches: Iterator[Any]) -> Iterator[Any]:
-        yield from batches
-        (marks / str(os.getpid())).touch()
-        time.sleep(0.5)
-
-    def kill() -> None:
-        while not (there := sorted(marks.iterdir())):
-            time.sleep(0.02)  # another process: there is no event to wait for
-        os.kill(_executor_of(int(there[0].name)), signal.SIGKILL)
-
-    killing = threading.Thread(target=kill, daemon=True)
-    killing.start()
-    spark.sparkContext.setJobGroup("lost", "an executor is killed")
-    rows = spark.range(0, 4000, 1, 8).selectExpr("cast(id as string) as value")
-    rows.mapInArrow(slowly, "value string").write.format("dlog").options(
-        **{"kafka.bootstrap.servers": bootstrap, "topic": topic}
-    ).mode("append").save()
-    tracker = spark.sparkContext.statusTracker()
-    jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup("lost")]
-    stages = [tracker.getStageInfo(each) for job in jobs if job for each in job.stageIds]
-    return {"lost": sum(stage.numFailedTasks for stage in stages if stage)}
-
-
-def _executor_of(process: int) -> int:
-    """Return the JVM that a Python worker belongs to."""
-    while "java" not in Path(f"/proc/{process}/comm").read_text():
-        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    return process
+    return {"archived": archived.records, "replayed": replayed.written, "folder": folder}
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -121,7 +81,11 @@ def main(settings: dict[str, Any]) -> None:
     if "folder" in settings:
         bootstrap, topic = settings["bootstrap"], settings["topics"][0]
         told |= run_pipelines(spark, bootstrap, topic, settings["folder"])
-        told |= lose_executor(spark, bootstrap, f"{topic}-lost")
+        folder = Path(settings["folder"]).with_name("kills")
+        # Not where this is submitted alone: there is nothing of the tests there.
+        from tests.spark.executor_kills import Kills
+
+        told["kills"] = Kills(spark, bootstrap, settings["killed"], folder).run()
     told["register_s"] = registered_s
     spark.stop()
     print(json.dumps(told))
