@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 HERE = Path(__file__).resolve().parent
@@ -16,6 +17,10 @@ ONE_WORKER_PER_SERVER = ("behaviour",)
 
 # One session of Spark for all of them.
 ONE_WORKER_PER_FOLDER = ("spark",)
+
+# Properties are tested, not speed: other work may have the cores.
+settings.register_profile("no-deadline", parent=settings(), deadline=None)
+settings.load_profile("no-deadline")
 
 _skipped: list[tuple[str, str]] = []
 
