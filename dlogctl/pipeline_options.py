@@ -7,7 +7,7 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,6 +96,21 @@ class Job:
         """Return the options of the data source, with the cluster's address."""
         bootstrap = ",".join(map(str, settings.bootstrap))
         return {"kafka.bootstrap.servers": bootstrap, **self.source}
+
+    def reach(self, settings: Settings, options: Mapping[str, str]) -> None:
+        """Raise SparkSourceError where no node answers in `--timeout`.
+
+        Before Spark starts, which takes seconds, and whose own patience is that of a job that runs.
+        """
+        seconds = settings.timeout_s
+        hurried = replace(
+            client_settings(options),
+            connect_timeout_s=seconds,
+            request_timeout_s=seconds,
+            lookup_deadline_s=seconds,
+        )
+        with importlib.import_module("dlog.spark.lookup").Lookup(hurried) as lookup:
+            lookup.reach()
 
     def observer(self) -> Callable[[Any], None]:
         """Return what tells people how it goes, on standard error."""

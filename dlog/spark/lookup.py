@@ -99,6 +99,10 @@ class Lookup:
         except DlogError as error:
             raise lookup_failed(self._settings, what, error) from error
 
+    def reach(self) -> None:
+        """Ask for nothing but an answer; raise SparkSourceError where no node gives one."""
+        self._run("its nodes", lambda: self._refresh(()))
+
     # Which partitions
 
     def assigned(

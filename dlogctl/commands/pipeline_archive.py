@@ -78,6 +78,7 @@ def archive(
     )
     frame = job.frame("archive", "+".join(topics))
     observe = job.observer()
+    job.reach(settings, options)
     if interval_s is not None:
         jobs.run_every(
             frame, lambda spark, tell: archives.archive(spark, wanted, tell), interval_s, observe

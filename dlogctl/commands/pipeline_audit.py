@@ -100,6 +100,9 @@ def audit(
         sides = [_side(spark, each, job, settings) for each in places]
         return audits.audit(sides[0], sides[1] if right is not None else None, rules, tell)
 
+    for each in places:
+        if not each.folder:
+            job.reach(settings, _options(each, job, settings))
     frame = job.frame("audit", left if right is None else f"{left} {right}")
     return _report(jobs.run(frame, work, job.observer()), settings)
 
@@ -108,10 +111,15 @@ def _side(spark: Any, place: Place, job: Job, settings: Settings) -> Any:
     sides = module("sides")
     if place.folder:
         return sides.ArchiveSide(spark, place.folder, place.topic)
+    options = _options(place, job, settings)
+    return sides.TopicSide(spark, client_settings(options), place.topic, options)
+
+
+def _options(place: Place, job: Job, settings: Settings) -> dict[str, str]:
     options = job.options(settings)
     if place.bootstrap:
         options["kafka.bootstrap.servers"] = place.bootstrap
-    return sides.TopicSide(spark, client_settings(options), place.topic, options)
+    return options
 
 
 def _report(done: Any, settings: Settings) -> int:

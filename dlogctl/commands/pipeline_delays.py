@@ -58,6 +58,7 @@ def delays(
         rows: list[Any] = found.toArrow().to_pylist()
         return rows
 
+    job.reach(settings, options)
     rows = jobs.run(job.frame("delays", topic), work, job.observer())
     shown = [
         {

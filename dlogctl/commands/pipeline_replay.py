@@ -56,16 +56,18 @@ def replay(
     settings = settings_of(context)
     job = Job(**common)  # type: ignore[arg-type]
     replays, jobs = module("replay"), module("jobs")
+    options = job.options(settings)
     wanted = replays.ReplayJob(
         folder=folder,
         topic=topic,
         target=target,
-        settings=client_settings(job.options(settings)),
+        settings=client_settings(options),
         placing=placing,
         name=name,
         compression=compression,
     )
     frame = job.frame("replay", name or f"{topic}-to-{target}")
+    job.reach(settings, options)
     done = jobs.run(frame, lambda spark, tell: replays.replay(spark, wanted, tell), job.observer())
     there = f", {done.passed_over:,} were there already" if done.passed_over else ""
     Output(settings).done(

@@ -61,9 +61,11 @@ class Said(NamedTuple):
 def dlogctl(spark: SparkSession, log: Log, capsys: pytest.CaptureFixture[str]) -> Any:
     """Give what runs `dlogctl pipeline` on the first cluster, in the session of the tests."""
 
+    options = ("--bootstrap", log.bootstrap, "-o", "json", "--timeout", str(DEADLINE_S))
+
     def shell(*words: str) -> Said:
         capsys.readouterr()
-        code = main(["--bootstrap", log.bootstrap, "-o", "json", "pipeline", *words, "-q"])
+        code = main([*options, "pipeline", *words, "-q"])
         out, told = capsys.readouterr()
         return Said(code, json.loads(out) if out.strip() else None, told)
 

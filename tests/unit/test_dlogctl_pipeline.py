@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from dlogctl.commands.pipeline_audit import Place, parse_place
 from dlogctl.pipeline_options import Job, _tell, module, take_address, take_pairs
 from dlogctl.settings import Settings
 from tests.daemon.process import environment
+from tests.unit.test_blocking_consumer import Nodes
 
 CONTEXT: Any = None
 
@@ -165,12 +167,44 @@ def test_a_cluster_that_a_task_does_not_reach_is_named(
         raise PySparkException(f"{told}\nTraceback")
 
     monkeypatch.setattr(module("jobs"), "running_session", failing)
+    monkeypatch.setattr(Job, "reach", lambda *_: None)
     assert main(["--bootstrap", "here:1", "pipeline", "audit", "t", "t@other:1"]) == code
     assert capsys.readouterr().err == f"dlogctl: {told}\n"
 
 
-def test_no_java_is_told_as_such() -> None:
-    words = ["--bootstrap", "127.0.0.1:1", "pipeline", "archive", "t", "--to", "/no/where"]
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("archive", "t", "--to", "/no/where"),
+        ("archive", "t", "--to", "/no/where", "--every", "1s"),
+        ("replay", "/no/where", "--topic", "t", "--to", "t"),
+        ("audit", "t@127.0.0.1:2", "t"),
+        ("audit", "archive:/no/where", "t"),
+        ("delays", "t"),
+    ],
+)
+def test_a_cluster_that_is_away_is_told_before_spark_starts(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module("jobs"), "running_session", None)
+    options = ["--bootstrap", "127.0.0.1:1", "--timeout", "0.2"]
+    assert main([*options, "pipeline", *words]) == exit_codes.UNREACHABLE
+    told = capsys.readouterr().err
+    asked = "127.0.0.1:2" if words[1].endswith(":2") else "127.0.0.1:1"
+    assert told.startswith(f"dlogctl: [DLOG_CLUSTER_UNREACHABLE] Asked {asked} for its nodes: ")
+    assert len(told.splitlines()) == 1
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    made = Nodes()
+    yield made
+    made.close()
+
+
+def test_no_java_is_told_as_such(nodes: Nodes) -> None:
+    address = str(nodes.servers.bootstrap[0])
+    words = ["--bootstrap", address, "pipeline", "archive", "t", "--to", "/no/where"]
     done = subprocess.run(
         [sys.executable, "-m", "dlogctl", *words],
         env=environment({"JAVA_HOME": "/no/java"}),
