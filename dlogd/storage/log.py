@@ -321,13 +321,13 @@ class PartitionLog(LogState):
         """Return when all appended so far is on stable storage; raise WireError if not now."""
         if self._flusher.waits_for_space:
             raise self.blocked or KafkaStorageError(f"{self.topic_partition} cannot be written")
-        future = self.flushed_to(self.log_end_offset)
-        if not future.done():
+        end = self.log_end_offset
+        if self.failed is None and self.flushed_offset < end:
             self._flusher.kick()
             if not self.active.durable or not self.segment_of(self.flushed_offset).durable:
                 self.check_shortage()  # it would wait for the same lock
                 self._maintenance.sync_soon()
-        await future
+        await self.flushed_to(end)
 
     def check_shortage(self) -> None:
         """Raise KafkaStorageError while a job of the log waits, for space or descriptors."""

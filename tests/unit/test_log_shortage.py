@@ -201,3 +201,27 @@ def test_a_log_that_waits_for_space_can_be_closed(monkeypatch: pytest.MonkeyPatc
         assert len(await values_of(plog)) >= taken
 
     run(scenario)
+
+
+def test_a_flush_that_is_refused_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its future would get the error of the close, and nobody would ever ask for that."""
+
+    def short(_: PartitionLog) -> None:
+        raise KafkaStorageError("t-0 waits: the node is short of space on the disk")
+
+    async def scenario() -> None:
+        host = LogHost(config=replace(CONFIG, flush_policy=FlushPolicy.NEVER))
+        plog = await host.open()
+        append(plog, b"x" * 100)
+        await settle()
+        assert plog.flushed_offset < plog.log_end_offset and not plog.active.durable
+        with monkeypatch.context() as patched:
+            patched.setattr(PartitionLog, "check_shortage", short)
+            with pytest.raises(KafkaStorageError, match="short of"):
+                await plog.flush()
+        assert plog.flush_waiters == []
+        await plog.flush()
+        assert plog.flushed_offset == plog.log_end_offset
+        await plog.close()
+
+    run(scenario)
