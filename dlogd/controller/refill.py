@@ -85,6 +85,6 @@ def _target(
     if tuple(target) == present:
         return None
     # The machine refuses to give up the only ones in sync, and the other moves of the plan with it.
-    holders = partition.isr or partition.elr
+    holders = partition.holders
     kept = {*target, *(n for n in partition.replicas if n not in partition.adding)}
     return tuple(target) if not holders or any(n in kept for n in holders) else None

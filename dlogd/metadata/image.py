@@ -121,6 +121,16 @@ class PartitionImage:
         """Whether somebody leads it."""
         return self.leader != NO_NODE
 
+    @property
+    def holders(self) -> tuple[NodeId, ...]:
+        """Who has what was acknowledged, as far as can be known: one of them at least has to stay.
+
+        Those in sync, if there are any: who was eligible may be down, and for good. In the end who
+        led last. Empty: nobody is known to have anything.
+        """
+        last = () if self.last_leader == NO_NODE else (self.last_leader,)
+        return self.isr or self.elr or last
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicImage:

@@ -17,7 +17,7 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
     WireError,
 )
-from dlog.types import NodeId
+from dlog.types import NodeId, TopicPartition
 from dlogd.metadata.commands import (
     AlterAssignments,
     AlterPartition,
@@ -167,6 +167,15 @@ def alter_assignments(image: ClusterImage, command: AlterAssignments) -> Step:
     return changes.done(), changes.count
 
 
+def _why_it_is_kept(where: TopicPartition, partition: PartitionImage) -> str:
+    if partition.isr or partition.elr:
+        return f"No replica of {where} that is in sync would be left"
+    return (
+        f"Node {partition.last_leader} led {where} last, and its replica, which was being added,"
+        " has the newest records: bring it back, or elect another one by an unclean election first"
+    )
+
+
 def _reassigned(
     image: ClusterImage, topic: TopicImage, partition: PartitionImage, wanted: Reassignment
 ) -> Change:
@@ -183,10 +192,8 @@ def _reassigned(
     adding = tuple(n for n in target if n not in settled)
     removing = tuple(n for n in settled if n not in target)
     replicas = target + removing
-    # Of those in sync, if there are any: who was eligible may be down, and for good.
-    holders = partition.isr or partition.elr
-    if holders and not any(n in replicas for n in holders):
-        raise InvalidReplicaAssignmentError(f"No replica of {where} that is in sync would be left")
+    if partition.holders and not any(n in replicas for n in partition.holders):
+        raise InvalidReplicaAssignmentError(_why_it_is_kept(where, partition))
     return Change(
         replicas=replicas,
         adding=adding,

@@ -243,7 +243,7 @@ class Model(Rules):
                 wrong = not target or len(set(target)) < len(target)
                 wrong = wrong or any(n not in self.nodes for n in target)
                 refuse_if(wrong, "INVALID_REPLICA_ASSIGNMENT")
-            holders = p.isr or p.elr
+            holders = p.isr or p.elr or {p.last} - {-1}
             left = holders & {*target, *settled}
             refuse_if(holders and not left, "INVALID_REPLICA_ASSIGNMENT")
             plans.append((topic, p, target))

@@ -189,7 +189,7 @@ class Model:
             if target is None:
                 # Not the only ones in sync, while they are new: they would go at once.
                 stay = (set(present) - gone) | (set(partition.replicas) - set(partition.adding))
-                may = may and bool(stay.intersection(partition.isr or partition.elr))
+                may = may and bool(stay.intersection(partition.holders))
                 if may and fit - gone - set(present):
                     assert not partition.adding and len(moves) >= room, "somebody could take it"
                 continue

@@ -24,6 +24,7 @@ from dlogd.metadata.commands import (
     ElectionKind,
     Proof,
     Reassignment,
+    ReportReplicas,
 )
 from dlogd.metadata.delta import between
 from dlogd.metadata.image import Drain
@@ -250,6 +251,37 @@ def test_a_cancelled_reassignment_never_leaves_out_all_that_serve() -> None:
     cluster.fence(3)
     cluster.apply(reassign(cluster, None))
     assert leader_isr_elr(cluster) == (NO_NODE, (), (1,)), "nobody serves: who was eligible will"
+
+
+def test_a_new_replica_that_led_last_is_kept_until_another_one_is_elected() -> None:
+    """It was elected uncleanly, and its disk has failed: what it took is nowhere else."""
+    cluster = FakeCluster(3)
+    cluster.create("t", (3,))
+    cluster.fence(3)
+    cluster.apply(reassign(cluster, (2,)))
+    elect(cluster, ElectionKind.UNCLEAN, 0)
+    assert leader_isr_elr(cluster) == (2, (2,), ())
+    failed = ReportReplicas(
+        command_id=cluster.new_id(),
+        node_id=NodeId(2),
+        node_epoch=cluster.epoch(2),
+        failed_directory_ids=(),
+        offline=((cluster.image.topics["t"].topic_id, (0,)),),
+        online=(),
+    )
+    cluster.apply(failed)
+    assert leader_isr_elr(cluster) == (NO_NODE, (), ())
+    assert cluster.partition().last_leader == 2
+    for wanted in ((1,), None):
+        told = cluster.refused(reassign(cluster, wanted), InvalidReplicaAssignmentError)
+        assert "Node 2 led t-0 last" in told and "unclean election" in told
+    cluster.apply(reassign(cluster, (1, 2)))
+    assert (cluster.partition().last_leader, cluster.partition().adding) == (2, (1, 2))
+    # Who gives it up says so.
+    elect(cluster, ElectionKind.UNCLEAN, 0)
+    assert leader_isr_elr(cluster) == (1, (1,), ())
+    cluster.apply(reassign(cluster, (1,)))
+    assert cluster.partition().replicas == (1,)
 
 
 def test_a_reassignment_to_a_node_that_restarts_ends_when_it_is_back() -> None:
