@@ -47,3 +47,16 @@ def test_a_disk_that_is_as_fast_as_ever_is_none(run: Any) -> None:
     host = run.hosts[0]
     assert flush_in_thread(run, host, 1.0) < host.config.shutdown.timeout_ms / 1000
     assert not host._may_hang()
+
+
+def test_a_stop_that_was_paused_is_one_too(run: Any) -> None:
+    host = run.hosts[0]
+    loop = host.loop = SimLoop(run.world, "paused")
+    host.state = "stopping"
+    length_ns = 2 * host.config.shutdown.timeout_ms * 1_000_000
+    host.pause(length_ns)
+    ends_ns = run.world.now_ns + length_ns
+    run.world.run(lambda: loop.parked is None, limit_ns=ends_ns + NS)
+    assert run.world.now_ns == ends_ns
+    assert host._may_hang()
+    host.loop = None

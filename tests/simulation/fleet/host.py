@@ -55,7 +55,7 @@ class FleetHost(Host):
         self.is_wiped = False  # a voter whose directory is not replaced yet
         self.wipes = 0
         self._knew: frozenset[int] = frozenset()  # when it went down
-        self.unstuck_ns = -NS * 1_000  # when a disk that had hung went on
+        self.unstuck_ns = -NS * 1_000  # when a disk or process that had hung went on
 
     # -- life
 
@@ -94,6 +94,11 @@ class FleetHost(Host):
         just_before_ns = self.config.shutdown.timeout_ms * NS // 1_000 // 10
         stuck = any(disk.stuck for disk in self.machine.disks.values())
         return stuck or self.world.now_ns - self.unstuck_ns < just_before_ns
+
+    def _continue(self, loop: SimLoop, pause_number: int) -> None:
+        super()._continue(loop, pause_number)
+        if loop is self.loop and not self.is_paused:
+            self.unstuck_ns = self.world.now_ns  # the time of a stop has run on (seed 130399)
 
     def known_voters(self) -> frozenset[int]:
         """Return the voters whose present disks it knows, up or down: no other disk votes there."""
