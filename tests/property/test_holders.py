@@ -27,6 +27,8 @@ from dlogd.metadata.commands import (
 )
 from dlogd.metadata.image import Applied, PartitionImage
 from tests.fakes.metadata_cluster import FakeCluster
+from tests.property.test_planner_model import QUICK
+from tests.unit.test_controller_planner import Controlled
 
 NODES = (1, 2, 3, 4)
 WALKS, STEPS = 300, 80
@@ -35,9 +37,9 @@ WALKS, STEPS = 300, 80
 class Life:
     """One partition, what is done to it, and who has its records."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, cluster: FakeCluster | None = None) -> None:
         self.rng = random.Random(seed)
-        self.cluster = FakeCluster(len(NODES))
+        self.cluster = cluster or FakeCluster(len(NODES))
         replicas = self.rng.sample(NODES, self.rng.randint(1, 3))
         self.min_isr = self.rng.randint(1, 3)
         self.cluster.create("t", replicas, min_insync_replicas=str(self.min_isr))
@@ -141,9 +143,31 @@ class Life:
         )
 
 
+class Governed(Life):
+    """The same with a controller: its plans are carried out, too."""
+
+    def __init__(self, seed: int) -> None:
+        self.governed = Controlled(len(NODES), QUICK)
+        super().__init__(seed, self.governed)
+        # What the planner proposes is looked at like everything else.
+        self.governed.apply = self.apply  # type: ignore[method-assign, assignment]
+
+    def step(self) -> None:
+        if self.rng.random() < 0.5:
+            self.governed.up = {n for n in self.governed.up if self.rng.random() < 0.95}
+            self.governed.tick(self.rng.choice((500, 500, 5_000, 61_000)))
+        else:
+            super().step()
+
+    def come_back(self) -> None:
+        super().come_back()
+        self.governed.up |= {n for n, each in self.cluster.image.nodes.items() if each.active}
+
+
+@pytest.mark.parametrize("kind", [Life, Governed])
 @pytest.mark.parametrize("start", range(0, WALKS, 50))
-def test_who_has_what_was_acknowledged_is_never_given_up(start: int) -> None:
+def test_who_has_what_was_acknowledged_is_never_given_up(start: int, kind: type[Life]) -> None:
     for seed in range(start, start + 50):
-        life = Life(seed)
+        life = kind(seed)
         for _ in range(STEPS):
             life.step()
