@@ -21,6 +21,8 @@ import sys
 import tempfile
 import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _ORIGINAL = ".orig"
@@ -40,19 +42,16 @@ def compile_archive(path: Path) -> int:
     """
     original = _original_of(path)
     if not _is_compiled(path):  # perhaps of a newer Spark than the one that was kept
-        _replace_by_copy(path, original)
+        with _replacing(original, path):
+            pass
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(original) as sources:
-        compiled = list(_compiled(sources, path, Path(folder)))
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as made:
-            new = Path(made.name)
-        try:
-            shutil.copy2(original, new)
-            with zipfile.ZipFile(new, "a", zipfile.ZIP_DEFLATED) as archive:
-                for name, code in compiled:
-                    archive.write(code, name)
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
+        compiled = _compiled(sources, path, Path(folder))
+        with (
+            _replacing(path, original) as new,
+            zipfile.ZipFile(new, "a", zipfile.ZIP_DEFLATED) as archive,
+        ):
+            for name, code in compiled:
+                archive.write(code, name)
     return len(compiled)
 
 
@@ -77,14 +76,17 @@ def _is_compiled(path: Path) -> bool:
         return any(name.endswith(".pyc") for name in archive.namelist())
 
 
-def _replace_by_copy(source: Path, target: Path) -> None:
+@contextmanager
+def _replacing(target: Path, source: Path) -> Iterator[Path]:
+    """Give a copy of `source` that takes the place of `target` in the end, as a whole or not."""
     with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as made:
-        copy = Path(made.name)
+        new = Path(made.name)
     try:
-        shutil.copy2(source, copy)
-        copy.replace(target)
+        shutil.copy2(source, new)
+        yield new
+        new.replace(target)
     finally:
-        copy.unlink(missing_ok=True)
+        new.unlink(missing_ok=True)
 
 
 def _compiled(sources: zipfile.ZipFile, path: Path, folder: Path) -> list[tuple[str, Path]]:

@@ -157,3 +157,11 @@ def daemon(folder: Path, config: str = "") -> Iterator[DaemonProcess]:
         yield process
     finally:
         process.close()
+
+
+@contextlib.contextmanager
+def running_daemon(folder: Path, config: str = "") -> Iterator[DaemonProcess]:
+    """Give a started one."""
+    with daemon(folder, config) as process:
+        process.start()
+        yield process

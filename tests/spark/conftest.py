@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from dlog.client.blocking import Admin
 from dlog.spark.registration import register
 from dlog.spark.task import close_idle
-from tests.daemon.process import DaemonProcess, daemon
+from tests.daemon.process import DaemonProcess, running_daemon
 from tests.spark.bare import bare_python
 from tests.spark.executor_kills import RECORDS, SETTINGS
 from tests.spark.job_process import PROGRAM, ClusterRun, Job
@@ -73,8 +73,7 @@ def no_readers_left() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """Give one node that runs during all tests."""
-    with daemon(tmp_path_factory.mktemp("node")) as process:
-        process.start()
+    with running_daemon(tmp_path_factory.mktemp("node")) as process:
         yield process
 
 

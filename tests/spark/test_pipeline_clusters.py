@@ -20,7 +20,7 @@ from dlog.spark.pipelines.jobs import JobFrame, run
 from dlog.spark.pipelines.sides import TopicSide
 from dlogctl import exit_codes
 from dlogctl.__main__ import main
-from tests.daemon.process import DaemonProcess, daemon
+from tests.daemon.process import DaemonProcess, running_daemon
 from tests.spark.archives import Watch, fill, make_topic
 from tests.spark.log import Log
 
@@ -32,8 +32,7 @@ COUNT = 100
 
 @pytest.fixture(scope="module")
 def other_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    with daemon(tmp_path_factory.mktemp("other-node")) as process:
-        process.start()
+    with running_daemon(tmp_path_factory.mktemp("other-node")) as process:
         yield process
 
 
