@@ -271,31 +271,34 @@ class Host:
 
     def _stop(self, loop: SimLoop, broker: Broker, downtime_ns: int | None) -> None:
         task = loop.create_task(broker.stop(), name="stop")
-        task.add_done_callback(lambda task: self._on_stopped(loop, task, downtime_ns))
+        task.add_done_callback(lambda task: self._on_stopped(loop, broker, task, downtime_ns))
         self._graveyard.append(task)
 
     def _on_stopped(
-        self, loop: SimLoop, task: "asyncio.Task[None]", downtime_ns: int | None
+        self,
+        loop: SimLoop,
+        broker: Broker,
+        task: "asyncio.Task[None]",
+        downtime_ns: int | None,
     ) -> None:
         if loop is not self.loop or self.state != "stopping":
             return
         error = task.exception()
         if error is not None and not self.disturbed and not self._may_hang():
             self.history.violations.append(f"stop: {self.name} did not stop cleanly: {error!r}")
-        self.world.at(0, self._after_stop, loop, downtime_ns)
+        self.world.at(0, self._after_stop, loop, broker, downtime_ns)
 
     def _may_hang(self) -> bool:
         """Whether a stop may end without all that it waits for."""
         return False
 
-    def _after_stop(self, loop: SimLoop, downtime_ns: int | None) -> None:
+    def _after_stop(self, loop: SimLoop, broker: Broker, downtime_ns: int | None) -> None:
         if loop is not self.loop or self.state != "stopping":
             return
         assert self.process is not None
-        try:
+        # The daemon does the same: what hangs in the engine is left to the end of the process.
+        if not broker.hanging:
             self.process.engine.close()
-        except AssertionError:
-            pass  # noted as a misuse
         self._end("stopped")
         if downtime_ns is not None:
             self.boot_later(downtime_ns)
