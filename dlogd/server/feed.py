@@ -192,7 +192,6 @@ class Feed(asyncio.BufferedProtocol):
                 fed = self._fed.pop(handle, None)
                 if fed is not None:
                     self._forget(fed)
-                    fed.leave()
         else:
             raise ProtocolError(f"a frame of kind {kind}")
 
@@ -257,6 +256,7 @@ class Feed(asyncio.BufferedProtocol):
         self._send((stream.encode_refused((refusal,)),))
 
     def _forget(self, fed: Fed) -> None:
+        fed.leave()  # else what is appended marks it again, and it is looked at for ever
         fed.is_marked = False
         self._marked.pop(fed, None)
         self._stale.pop(fed, None)
@@ -376,7 +376,6 @@ class Feed(asyncio.BufferedProtocol):
         if self._fed.pop(fed.handle, None) is None:
             return
         self._forget(fed)
-        fed.leave()
         ends = (plog.log_start_offset, plog.log_end_offset)
         self._send((stream.encode_refused((Refusal(fed.handle, error.code, -1, -1, *ends),)),))
 

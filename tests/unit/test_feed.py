@@ -3,14 +3,16 @@
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from dlog.errors import NotLeaderOrFollowerError, ProtocolError
+from dlog.errors import CorruptMessageError, NotLeaderOrFollowerError, ProtocolError
 from dlog.types import NodeId
 from dlogd.intake import FrameMemory
 from dlogd.replication import stream
-from dlogd.server.fed import Taken
+from dlogd.replication.leader_state import FollowerProgress
+from dlogd.server.fed import Fed, Taken
 from dlogd.server.feed import FRAME_BYTES, Feed
 from dlogd.server.replies import Replies
 from dlogd.server.slots import Piece, RangePiece
@@ -50,6 +52,9 @@ class Source:
 
     def put_back(self, taken: Taken) -> None:
         self.taken -= 1
+
+    def leave(self) -> None:
+        pass
 
     def row(self, taken: Taken) -> stream.DataRow:
         return self.handle, 0, 0, 0, taken.bytes, 0
@@ -186,3 +191,34 @@ def test_a_partition_that_ends_takes_others_with_it_only_when_its_bytes_are_unde
     feed.refuse(fed, NotLeaderOrFollowerError("another leads"))
     feed._loop.run_until_complete(asyncio.sleep(0))
     assert (bool(aborted), bool(sent)) == (is_under_way, not is_under_way)
+
+
+def test_who_is_refused_for_what_cannot_be_read_is_not_told_of_what_comes_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is marked and has no handle any more would be looked at for ever, and nothing else."""
+    feed, sent = feed_of([], monkeypatch)
+    feed._replies = SimpleNamespace(is_sending_of=lambda _: False, close=print)
+    looks: list[int] = []
+
+    def read(offset: int, *_: Any, **__: Any) -> None:
+        looks.append(offset)
+        assert len(looks) < 10, "it never ends"
+        raise CorruptMessageError("no batch there")
+
+    disk = SimpleNamespace(engine="/data")
+    log = SimpleNamespace(log_end_offset=20, log_start_offset=0, read=read, services=disk)
+    log.segments = []
+    subscribers: list[Fed] = []
+    partition: Any = SimpleNamespace(log=log, high_watermark=0, unsubscribe=subscribers.remove)
+    progress = FollowerProgress(NodeId(2), 0)
+    progress.begin(node_epoch=1)
+    fed = feed._fed[1] = Fed(feed, (UUID(int=1), 0), 1, partition, progress, 5)
+    subscribers.append(fed)
+    feed.mark(fed)
+    feed._run()
+    assert (looks, len(sent), feed._fed) == ([5], 1, {})
+    for each in subscribers:
+        each.on_append()
+    feed._run()
+    assert (looks, len(sent), subscribers, progress.node_epoch) == ([5], 1, [], -1)
