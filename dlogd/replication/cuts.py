@@ -51,6 +51,8 @@ class Cutter:
         async with self._cutting(partition):
             self._lower_watermark(partition, offset)
             await plog.truncate_to(offset)
+            # The batch that holds the offset has gone as a whole.
+            self._lower_watermark(partition, plog.log_end_offset)
             await self._read_producers(partition)
         log.warning(
             "Truncated log partition=%s from=%d to=%d leader_epoch=%d",

@@ -313,6 +313,25 @@ def test_who_does_not_know_its_producers_after_a_cut_does_not_lead(
     check(scenario, tmp_path)
 
 
+def test_a_cut_within_a_batch_takes_the_watermark_with_all_of_it(tmp_path: Path) -> None:
+    """Else what is appended in its place counts as committed before it is on any disk."""
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        data = batch(count=3)
+        partition.append_as_leader(data, 0, len(data), 1)
+        await partition.log.flush()
+        assert partition.high_watermark == 3
+        partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
+        await cuts.Cutter(front.clock).truncate_to(partition, Offset(2))
+        assert (partition.high_watermark, partition.log.log_end_offset) == (0, 0)
+        partition.lead(LeaderEpoch(4))
+        data = batch()
+        partition.append_as_leader(data, 0, len(data), -1)
+        assert not partition.is_safe(1, -1)
+
+    check(scenario, tmp_path)
+
+
 def test_a_connection_that_breaks_after_its_first_frame_is_made_less_and_less_often() -> None:
     async def story(fleet: SmallFleet) -> None:
         await fleet.create("t")
