@@ -1,0 +1,277 @@
+"""The parts of replication, put together over the plainest of logs, wires and quorums.
+
+Real are the partition, its leader's state, the keeper of ISRs, who is let in and where it may
+begin, what a follower takes, cuts and asks for, roles, and the machine of the metadata. A log is a
+list of batches of which so much is flushed; a wire is two queues of frames; an image reaches each
+node when the test says so.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+from dlog.errors import NotLeaderOrFollowerError, OffsetOutOfRangeError, WireError
+from dlog.types import NodeId, Offset
+from dlogd.metadata.delta import between
+from dlogd.metadata.image import ClusterImage, Outcome
+from dlogd.replicating import Replicating
+from dlogd.replication import stream
+from dlogd.replication.partition import Partition
+from dlogd.replication.producers import ProducerStates
+from dlogd.replication.roles import Roles
+from dlogd.replication.stream import MORE, Refusal
+from dlogd.server.fed import Fed
+from dlogd.tasks import Tasks
+from tests.fakes.front import SETTINGS
+from tests.fakes.plain_log import PlainBatch, PlainLog
+
+FOREVER_US = 1 << 62
+
+
+class Ack:
+    """Who waits for one batch, and notes what was acknowledged."""
+
+    def __init__(self, acked: dict[int, bytes], base: int, end: int, data: bytes) -> None:
+        self.acked, self.base, self.end, self.data = acked, base, end, data
+
+    def on_acked(self, index: int, error: WireError | None, now_us: int) -> None:
+        if error is None:
+            self.acked.update(dict.fromkeys(range(self.base, self.end), self.data))
+
+
+class Spawning:
+    """Tasks, without those that would open connections."""
+
+    def __init__(self) -> None:
+        self.real = Tasks()
+
+    def spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> Any:
+        if name.startswith("follow node"):
+            work.close()
+            return None
+        return self.real.spawn(name, work)
+
+
+class PlainNode:
+    """One life of a node, with one replica of one partition."""
+
+    def __init__(
+        self, world: Any, node_id: NodeId, node_epoch: int, log: PlainLog, high_watermark: int
+    ) -> None:
+        self.world, self.node_id, self.node_epoch, self.log = world, node_id, node_epoch, log
+        self.image: ClusterImage = world.image
+        self.key = (log.topic_id, 0)
+        self.lease = SimpleNamespace(valid_until_us=0)
+        loop = asyncio.get_running_loop()
+        plain: Any = log
+        self.partition = Partition(
+            plain,
+            loop=loop,
+            clock=world.clock,
+            producers=ProducerStates(expiry_ms=1 << 40, producers_max=10),
+            settings=SETTINGS,
+            lease=self.lease,
+            high_watermark=Offset(high_watermark),
+        )
+        self.partition.closed = NotLeaderOrFollowerError("being opened")
+        self.partition.leader = None
+        self.by_id = {self.key: self.partition}
+        self.tasks = Spawning()
+        self.roles = Roles(self.by_id, node_id, self.lease, world.clock)
+        replicas: Any = SimpleNamespace(by_id=self.by_id, roles=self.roles, on_closed=None)
+        clustering: Any = SimpleNamespace(
+            node_id=node_id,
+            store=self,
+            new_id=world.new_id,
+            own_epoch=lambda: node_epoch,
+            address_of=None,
+            introduce=None,
+            server=SimpleNamespace(),
+        )
+        engine: Any = SimpleNamespace(defer=loop.call_soon)
+        self.replicating = Replicating(
+            clustering,
+            replicas,
+            loop=loop,
+            engine=engine,
+            clock=world.clock,
+            rng=world.rng,
+            tasks=self.tasks,  # type: ignore[arg-type]
+        )
+        self.roles.begin(self.image)
+        self.replicating.feeds.image = self.image
+        self.roles.assign(self.partition, 0)
+
+    async def propose(self, command: Any, deadline_ms: int) -> Outcome:
+        """Stand in for the store of this node."""
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.world.proposals.append((command, outcome))
+        return await outcome
+
+    @property
+    def leads(self) -> bool:
+        return self.partition.leader is not None
+
+    def see(self, image: ClusterImage) -> None:
+        """Hear of a newer image."""
+        delta = between(self.image, image)
+        self.image = image
+        self.roles.on_image(image, delta)
+        self.replicating.on_image(image, delta)
+
+    def set_lease(self, *, valid: bool) -> None:
+        self.lease.valid_until_us = FOREVER_US if valid else 0
+        self.roles.on_lease()
+
+
+class Wire:
+    """A connection of a follower to a leader: the follower's link, and the leader's feed."""
+
+    def __init__(self, follower: PlainNode, leader: PlainNode, rng: random.Random) -> None:
+        self.follower, self.leader, self.rng = follower, leader, rng
+        self.to_leader: deque[bytes] = deque()
+        self.to_follower: deque[bytes] = deque()
+        self.is_open, self.is_held = True, False
+        # As the follower's `Link`.
+        self.may_send = True
+        self.ready = SimpleNamespace(done=lambda: False)
+        self.frame: tuple[bytearray, int] = (bytearray(), 0)
+        # As the leader's `Feed`.
+        self.node_id, self.node_epoch = follower.node_id, follower.node_epoch
+        self.feds: dict[int, Fed] = {}
+        self.marked: dict[Fed, None] = {}
+        self.feeds = leader.replicating.feeds
+        feed: Any = self
+        for each in [each for each in self.feeds.feeds if each.node_id == self.node_id]:
+            each.abort("")
+        self.feeds.feeds[feed] = None
+        fetcher: Any = follower.replicating.fetching.fetchers[leader.node_id]
+        self.fetcher = fetcher
+        fetcher._begin(self)
+        self.ready = SimpleNamespace(done=lambda: True, cancelled=lambda: True)
+        self.fetcher._schedule()
+
+    # -- the follower's end
+
+    def send(self, frame: bytes) -> None:
+        if self.is_open:
+            self.to_leader.append(frame)
+
+    def hold(self) -> tuple[bytearray, int]:
+        self.is_held = True
+        return self.frame
+
+    def go_on(self) -> None:
+        self.is_held = False
+
+    def close(self, error: Any = None) -> None:
+        if self.is_open:
+            self.abort("")
+
+    def work(self) -> None:
+        """Bring everybody what is under way."""
+        while self.to_leader:
+            self.deliver_to_leader()
+        while self.marked and self.is_open:
+            self.send_data()
+        while self.to_follower and self.is_open and not self.is_held:
+            self.deliver_to_follower()
+
+    def deliver_to_follower(self) -> None:
+        buffer = bytearray(self.to_follower.popleft())
+        self.frame = buffer, 4
+        is_taken = self.fetcher._taking.take(buffer, 4, len(buffer))
+        assert is_taken or self.is_held
+
+    # -- the leader's end
+
+    def abort(self, reason: str) -> None:
+        """Break."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        for fed in list(self.feds.values()):
+            fed.leave()
+        self.feds.clear()
+        self.marked.clear()
+        feed: Any = self
+        self.feeds.feeds.pop(feed, None)
+        if self.fetcher._link is self:
+            self.fetcher._end(self)
+
+    def mark(self, fed: Fed) -> None:
+        fed.is_marked = True
+        self.marked[fed] = None
+
+    def mark_watermark(self, fed: Fed) -> None:
+        self.mark(fed)
+
+    def _forget(self, fed: Fed) -> None:
+        fed.leave()
+        fed.is_marked = False
+        self.marked.pop(fed, None)
+
+    def refuse(self, fed: Fed, error: Any, start: int = -1, end: int = -1) -> None:
+        if self.feds.pop(fed.handle, None) is not None:
+            self._forget(fed)
+            refusal = Refusal(fed.handle, error.code, -1, -1, start, end)
+            self.to_follower.append(stream.encode_refused((refusal,)))
+
+    def deliver_to_leader(self) -> None:
+        view = memoryview(self.to_leader.popleft())
+        kind, count, position = stream.parse_kind(view, 4, len(view))
+        if kind == stream.PROGRESS:
+            _, rows = stream.parse_progress(view, position, len(view), count)
+            for handle, promised, end, start in rows:
+                fed = self.feds.get(handle)
+                if fed is not None:
+                    fed.on_progress(promised, end, start, self.leader.world.clock.now_ms())
+                    self.feeds.on_progress(fed)
+                    if fed.has_more:
+                        self.mark(fed)
+        elif kind == stream.SUBSCRIBE:
+            for each in stream.parse_subscribe(view, position, len(view), count):
+                assert each.handle not in self.feds
+                feed: Any = self
+                found = self.feeds.accept(feed, each)
+                if isinstance(found, Refusal):
+                    self.to_follower.append(stream.encode_refused((found,)))
+                else:
+                    self.feds[each.handle] = found
+                    self.mark(found)
+                    self.feeds.on_progress(found)
+        else:
+            for handle in stream.parse_unsubscribe(view, position, len(view), count):
+                fed = self.feds.pop(handle, None)
+                if fed is not None:
+                    self._forget(fed)
+
+    def send_data(self) -> None:
+        """Send a frame about what is marked."""
+        fed = next(iter(self.marked))
+        del self.marked[fed]
+        fed.is_marked = False
+        plog: Any = fed.partition.log
+        offset = fed.sent_offset
+        if not plog.log_start_offset <= offset <= plog.log_end_offset:
+            ends = plog.log_start_offset, plog.log_end_offset
+            self.refuse(fed, OffsetOutOfRangeError("trimmed"), *ends)
+            return
+        some: list[PlainBatch] = []
+        if fed.has_more:
+            some = [each for each in plog.batches if each.end > offset]
+            some = some[: self.rng.randint(1, 3)]
+            fed.awaits_word = self.rng.random() < 0.3
+            if not fed.awaits_word:
+                fed.sent_offset = Offset(some[-1].end)
+        data = b"".join(each.data for each in some)
+        base = some[0].base if some else offset
+        taken: Any = SimpleNamespace(base_offset=base, bytes=len(data))
+        row = fed.row(taken)
+        assert (row[5] == MORE) == (fed.awaits_word and bool(data))
+        self.to_follower.append(stream.encode_data([row], len(data)) + data)
+        if fed.has_more:
+            self.mark(fed)
