@@ -288,11 +288,11 @@ class Taking:
         self._rest(following)
 
     async def _trim(self, following: Following) -> None:
-        """Follow the leader's log start, as far as this log goes: it is not told again."""
+        """Follow the leader's log start, as far as this log is committed: it is not told again."""
         plog = following.partition.log
         try:
             while following.is_current:
-                target = Offset(min(following.leader_start, plog.log_end_offset))
+                target = Offset(min(following.leader_start, following.partition.high_watermark))
                 if target <= plog.log_start_offset:
                     break
                 try:

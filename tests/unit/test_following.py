@@ -4,10 +4,12 @@ import asyncio
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import NotLeaderOrFollowerError, TransportError
 from dlog.types import LeaderEpoch, NodeId, Offset
 from dlogd.replication import cuts, stream, taking
@@ -328,6 +330,28 @@ def test_a_cut_within_a_batch_takes_the_watermark_with_all_of_it(tmp_path: Path)
         data = batch()
         partition.append_as_leader(data, 0, len(data), -1)
         assert not partition.is_safe(1, -1)
+
+    check(scenario, tmp_path)
+
+
+def test_a_log_does_not_begin_behind_the_watermark_while_a_frame_is_held(tmp_path: Path) -> None:
+    """Of what is taken in part the watermark comes last, and the log's start came before."""
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        plog, data = partition.log, batch()
+        partition.append_as_leader(data, 0, len(data), 1)
+        await plog.flush()
+        partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
+        fetcher: Any = SimpleNamespace(report=print)
+        following = Following((plog.topic_id, 0), partition, NodeId(2), LeaderEpoch(3), fetcher)
+        following.leader_start = 2  # as its first row said, and a watermark not below it
+        plog.append(memoryview(data), BATCH_STRUCT.unpack_from(data), leader_epoch=LeaderEpoch(3))
+        taker: Any = SimpleNamespace(_report=print)
+        await Taking._trim(taker, following)
+        assert (plog.log_start_offset, partition.high_watermark) == (1, 1)
+        partition.on_leader_watermark(2)
+        await Taking._trim(taker, following)
+        assert (plog.log_start_offset, partition.high_watermark) == (2, 2)
 
     check(scenario, tmp_path)
 
