@@ -107,6 +107,12 @@ class Outcomes:
         self._accumulator.served(queue)
         return tell
 
+    def not_encoded(self, batch: Batch, error: Exception) -> Tell:
+        """End a batch whose bytes cannot be made: no attempt of it was ever sent."""
+        batch.last_error = error
+        batch.queue.remove(batch)
+        return self._give_up(batch, f"it could not be encoded: {error!r}")
+
     def _retry(self, batch: Batch, verdict: Verdict, error: Exception, now_s: float) -> Tell:
         queue = batch.queue
         tell: Tell = []

@@ -148,6 +148,7 @@ class Sender:
             for (node_id, acks), queues in ready.items():
                 requests += self._take(self.errands.link(node_id), acks, queues)
         for request in requests:
+            tell += self._encode(request)
             self._send(request)
         self._tell(tell)
         self._set_timer(next_s)
@@ -241,8 +242,24 @@ class Sender:
             self.errands.want_identity()
         return requests
 
+    def _encode(self, request: _Request) -> Tell:
+        """Make the bytes of a request's batches; those that cannot be made end, the others go."""
+        tell: Tell = []
+        for batch in list(request.batches):
+            try:
+                batch.encoded()
+            except Exception as error:  # noqa: BLE001 - a codec's own, or of memory
+                request.batches.remove(batch)
+                with self._lock:
+                    tell += self._outcomes.not_encoded(batch, error)
+        return tell
+
     def _send(self, request: _Request) -> None:
         """Write one request; its answer comes by callback."""
+        if not request.batches:
+            request.link.inflight_count -= 1
+            self.wake()
+            return
         topics: dict[TopicKey, list[tuple[int, bytearray]]] = {}
         for batch in request.batches:
             data = batch.encoded()

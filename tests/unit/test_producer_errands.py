@@ -14,7 +14,7 @@ from dlog.client.futures import DeliveryError, RefusedError
 from dlog.client.log_lines import LOGGER
 from dlog.client.producer import Producer
 from dlog.client.producer_identity import ProducerIdentity
-from dlog.client.queues import PartitionQueue
+from dlog.client.queues import Batch, PartitionQueue
 from dlog.errors import InvalidRecordError, NotLeaderOrFollowerError, WireError
 from dlog.wire import produce
 from dlog.wire.apis import ApiKey
@@ -178,5 +178,30 @@ def test_a_bug_in_a_look_up_or_for_an_id_ends_what_needs_it(
                 ("producer id: KeyError: 'a bug'", ["numbered"]),
                 ("topic u: KeyError: 'a bug'", ["u"]),
             ]
+
+    check(work)
+
+
+def test_a_batch_whose_bytes_cannot_be_made_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded = Batch.encoded
+
+    def fails(batch: Batch) -> bytearray:
+        if batch.queue.partition == 0 and batch.order == (0,):
+            raise MemoryError("no memory to compress")
+        return encoded(batch)
+
+    async def work(world: World) -> None:
+        answer_with(world)
+        addresses = [world.proxies[1].address]
+        async with Producer(addresses, linger_ms=1e6, **OPTIONS) as producer:
+            await producer.send_many("t", [])  # knows the topic now
+            monkeypatch.setattr(Batch, "encoded", fails)
+            other = await producer.send("t", b"1", partition=1)
+            with pytest.raises(RefusedError, match="not be encoded: MemoryError"):
+                await producer.write("t", b"0", partition=0)
+            # The partition goes on.
+            assert (await producer.write("t", b"2", partition=0)).offset == 7
+            await producer.flush()
+            assert (await other).offset == 7
 
     check(work)
