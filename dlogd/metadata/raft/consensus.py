@@ -57,6 +57,7 @@ class RaftCore(Elections):
         self._seats: dict[int, Peer] = {}
         self._directories: dict[int, UUID] = {}
         self._pre_votes: dict[int, None] = {}
+        self._pre_votes_asked_s = NEVER_S
         self._pre_vote_won = False
         self._votes: dict[int, None] = {}
         self._leader_heard_s = NEVER_S

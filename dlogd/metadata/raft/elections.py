@@ -27,6 +27,7 @@ class Elections(pinned.SyncObj):  # type: ignore[misc]
     _send: Send
     _seats: dict[int, Peer]
     _pre_votes: dict[int, None]
+    _pre_votes_asked_s: float
     _pre_vote_won: bool
     _votes: dict[int, None]
     _leader_heard_s: float
@@ -67,6 +68,7 @@ class Elections(pinned.SyncObj):  # type: ignore[misc]
             return True
         self._push_deadline()
         self._pre_votes = {self._log.node_id: None}
+        self._pre_votes_asked_s = self.now_s()
         self._to_voters("pre_vote", self.term + 1)
         return False
 
@@ -114,9 +116,32 @@ class Elections(pinned.SyncObj):  # type: ignore[misc]
             return
         heard = self.now_s() - self._leader_heard_s < self._timings.election_min_s
         candidate = (message["last_log_term"], message["last_log_index"])
-        if heard or self.is_leader or candidate < (self._log.last_term, self._log.last_index):
+        own = (self._log.last_term, self._log.last_index)
+        if heard or self.is_leader or candidate < own:
             return
+        if candidate == own and self._goes_first(peer.node_id):
+            return
+        self._let_pass()
         self._send(peer.node_id, {"type": "pre_vote_reply", "term": message["term"]})
+
+    def _goes_first(self, node_id: int) -> bool:
+        """Whether this node asks at the same time, and is the one of the two to go on.
+
+        All lose a leader that dies in the same moment. Two that agreed with each other would each
+        vote for itself, and nobody would be elected for a whole time-out. Only for a moment: what
+        this one has asked may never have arrived.
+        """
+        asked_ago_s = self.now_s() - self._pre_votes_asked_s
+        is_asking = self._pre_vote_won or bool(self._pre_votes)
+        is_recent = asked_ago_s < self._timings.election_min_s / 4
+        return is_asking and is_recent and self._log.node_id < node_id
+
+    def _let_pass(self) -> None:
+        """Ask for no votes of its own while the one that was agreed with asks for them."""
+        self._pre_votes, self._pre_vote_won = {}, False
+        pause_s = self._timings.election_min_s * self._rng.uniform(0.25, 0.5)
+        deadline_s: float = getattr(self, "_SyncObj__raftElectionDeadline")  # noqa: B009 (mypy)
+        self._SyncObj__raftElectionDeadline = max(deadline_s, self.now_s() + pause_s)
 
     def _on_pre_vote_reply(self, peer: Peer, message: Message) -> None:
         if self.is_leader or message["term"] != self.term + 1 or peer.id < 0:
