@@ -82,6 +82,20 @@ def test_what_was_given_up_and_is_proposed_again_may_be_in_the_log() -> None:
     assert outbox.due(term=4, applied_term=4, now_s=4.1) == [_item(1)]
 
 
+def test_what_a_snapshot_may_hide_and_is_proposed_again_may_be_in_the_log() -> None:
+    """The snapshot may end before it: then its copy comes yet."""
+    outbox, told = _outbox()
+    assert outbox.due(term=3, applied_term=3, now_s=1.0) == [_item(1)]
+    outbox.give_up_sent()
+    outbox.add(_item(1), 1_000, told.append)
+    assert outbox.due(term=4, applied_term=3, now_s=2.0) == []
+    outbox.expire(1_000)
+    # Never: it was not and will not be applied.
+    assert [type(each) for each in told] == [Unknown, Unknown]
+    outbox.add(_item(1), 1_000_000, told.append)
+    assert outbox.due(term=4, applied_term=4, now_s=2.1) == [_item(1)]
+
+
 def test_within_a_term_what_was_given_up_is_taken_once() -> None:
     outbox, told = _outbox(deadline_ms=100)
     outbox.due(term=3, applied_term=3, now_s=1.0)

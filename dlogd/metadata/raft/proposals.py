@@ -109,12 +109,16 @@ class Outbox:
                 else:
                     on_settled(Unknown(message="The deadline passed"))
             if not pending.waiters:
-                del self.pending[key]
-                self._fresh.pop(key, None)
-                if 0 <= pending.term < _NEVER_AGAIN:
-                    self._given_up[key] = pending.term, pending.sent_s
-                    if len(self._given_up) > KEYS_REMEMBERED:
-                        del self._given_up[next(iter(self._given_up))]
+                self._give_up(key, pending)
+
+    def _give_up(self, key: bytes, pending: Pending) -> None:
+        """Send something no more; remember it as long as a copy may be in the log."""
+        self.pending.pop(key, None)
+        self._fresh.pop(key, None)
+        if 0 <= pending.term < _NEVER_AGAIN:
+            self._given_up[key] = pending.term, pending.sent_s
+            if len(self._given_up) > KEYS_REMEMBERED:
+                del self._given_up[next(iter(self._given_up))]
 
     def due(self, term: int, applied_term: int, now_s: float) -> list[Item]:
         """Return what is to be sent to the leader of `term` now, and note it as sent."""
@@ -150,8 +154,10 @@ class Outbox:
 
     def give_up_sent(self) -> None:
         """Settle as unknown what may have been applied unseen, within a snapshot."""
-        for key in [key for key, pending in self.pending.items() if pending.term >= 0]:
+        for key, pending in [each for each in self.pending.items() if each[1].term >= 0]:
             self.settle(key, Unknown(message="A snapshot replaced the log meanwhile"))
+            # Or it is behind the snapshot, and is applied yet.
+            self._give_up(key, pending)
 
 
 def _due(pending: Pending, term: int, applied_term: int, now_s: float) -> bool:
