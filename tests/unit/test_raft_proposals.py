@@ -96,6 +96,41 @@ def test_what_a_snapshot_may_hide_and_is_proposed_again_may_be_in_the_log() -> N
     assert outbox.due(term=4, applied_term=4, now_s=2.1) == [_item(1)]
 
 
+def test_what_nobody_waits_for_is_withdrawn() -> None:
+    outbox, told = _outbox()
+    also: list[Outcome] = []
+    outbox.add(_item(1), 1_000_000, also.append)
+    outbox.due(term=3, applied_term=3, now_s=1.0)
+    outbox.withdraw(_item(1).key, told.append)
+    assert outbox.due(term=4, applied_term=4, now_s=2.0) == [_item(1)]
+    outbox.withdraw(_item(1).key, also.append)
+    assert not outbox.pending
+    # In no later term, and not before the copy that was sent is dead.
+    assert outbox.due(term=5, applied_term=5, now_s=3.0) == []
+    outbox.settle(_item(1).key, Applied(version=1))
+    outbox.withdraw(_item(1).key, also.append)
+    assert (told, also) == ([], [])
+
+
+def test_what_was_withdrawn_and_is_proposed_again_may_be_in_the_log() -> None:
+    outbox, told = _outbox()
+    outbox.due(term=3, applied_term=3, now_s=1.0)
+    outbox.withdraw(_item(1).key, told.append)
+    outbox.add(_item(1), 1_000, told.append)
+    assert outbox.due(term=4, applied_term=3, now_s=2.0) == []
+    outbox.expire(1_000)
+    assert [type(each) for each in told] == [Unknown]
+
+
+def test_what_is_withdrawn_before_it_was_sent_is_never_sent() -> None:
+    outbox, told = _outbox()
+    outbox.withdraw(_item(1).key, told.append)
+    assert outbox.due(term=3, applied_term=3, now_s=1.0) == []
+    outbox.add(_item(1), 100, told.append)
+    outbox.expire(100)
+    assert [type(each) for each in told] == [Refused]
+
+
 def test_within_a_term_what_was_given_up_is_taken_once() -> None:
     outbox, told = _outbox(deadline_ms=100)
     outbox.due(term=3, applied_term=3, now_s=1.0)

@@ -200,6 +200,27 @@ def test_everything_is_there_after_all_were_stopped(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_what_nobody_waits_for_any_more_is_not_carried_out_late(tmp_path: Path) -> None:
+    """Its proposer may have asked elsewhere since, and may want something else by now."""
+
+    async def scenario() -> None:
+        ports = {n: free_port() for n in (1, 2)}
+        stores = [await _open(tmp_path, _config(1, ports, (1, 2)))]
+        try:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await stores[0].propose(_register(1), _soon(60))
+            stores.append(await _open(tmp_path, _config(2, ports, (1, 2))))
+            for store in stores:
+                assert isinstance(await store.barrier(_soon(30)), Applied)
+                assert store.image.version == 0
+        finally:
+            for store in stores:
+                await store.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with _cluster(tmp_path, voters=(1,)) as stores:

@@ -111,6 +111,17 @@ class Outbox:
             if not pending.waiters:
                 self._give_up(key, pending)
 
+    def withdraw(self, key: bytes, on_settled: OnSettled) -> None:
+        """Somebody waits no longer and is told nothing; what nobody waits for is not sent again.
+
+        Nothing is undone: a copy that was sent may be applied yet.
+        """
+        pending = self.pending.get(key)
+        if pending is not None:
+            pending.waiters = [each for each in pending.waiters if each[1] != on_settled]
+            if not pending.waiters:
+                self._give_up(key, pending)
+
     def _give_up(self, key: bytes, pending: Pending) -> None:
         """Send something no more; remember it as long as a copy may be in the log."""
         self.pending.pop(key, None)

@@ -168,17 +168,17 @@ class RaftStore(Participant):
         """Get a command into the log; wait at most until `deadline_ms` (`Clock.now_ms`).
 
         Refused: it was not and will not be applied. Unknown: it may be; the same command again is
-        harmless.
+        harmless. Who is cancelled withdraws it: it may be applied, but no later leader is asked.
         """
         settled = _Settled()
-        self.submit(command, deadline_ms, settled.on_settled)
-        return await settled.outcome
+        key = self.submit(command, deadline_ms, settled.on_settled)
+        return await self._outcome(key, settled)
 
     async def barrier(self, deadline_ms: int) -> Outcome:
         """Return when the image is at least as new as all that was acknowledged before the call."""
         settled = _Settled()
-        self.submit_barrier(deadline_ms, settled.on_settled)
-        return await settled.outcome
+        key = self.submit_barrier(deadline_ms, settled.on_settled)
+        return await self._outcome(key, settled)
 
     async def contact(self, deadline_ms: int) -> Outcome:
         """Return when this node surely led at some moment since the call; Applied if it did.
@@ -189,23 +189,33 @@ class RaftStore(Participant):
         self.submit_contact(deadline_ms, settled.on_settled)
         return await settled.outcome
 
-    def submit(self, command: Command, deadline_ms: int, on_settled: OnSettled) -> None:
-        """Propose a command; its outcome is told once, perhaps at once, by `on_settled`."""
+    async def _outcome(self, key: bytes | None, settled: _Settled) -> Outcome:
+        try:
+            return await settled.outcome
+        except asyncio.CancelledError:
+            self.withdraw(key, settled.on_settled)
+            raise
+
+    def submit(self, command: Command, deadline_ms: int, on_settled: OnSettled) -> bytes | None:
+        """Propose a command; its outcome is told once, perhaps at once, by `on_settled`.
+
+        Returns the key by which it can be withdrawn, None when there is nothing to withdraw.
+        """
         # The leader takes each id once in its term: it would not answer a second time.
         known = self.image.outcomes.get(command.command_id) or admit(command)
         if known is not None:
             on_settled(known)
-            return
+            return None
         try:
             data = encode(command)
         except MalformedCommandError as error:
             on_settled(Refused.of(InvalidRequestError(f"Malformed command: {error}")))
-            return
-        self._send(Item(What.COMMAND, data), deadline_ms, on_settled)
+            return None
+        return self._send(Item(What.COMMAND, data), deadline_ms, on_settled)
 
-    def submit_barrier(self, deadline_ms: int, on_settled: OnSettled) -> None:
+    def submit_barrier(self, deadline_ms: int, on_settled: OnSettled) -> bytes | None:
         """Do what `barrier` does, with the outcome told by `on_settled`."""
-        self._send(Item(What.BARRIER, self._new_id().bytes), deadline_ms, on_settled)
+        return self._send(Item(What.BARRIER, self._new_id().bytes), deadline_ms, on_settled)
 
     def submit_contact(self, deadline_ms: int, on_settled: OnSettled) -> None:
         """Do what `contact` does, with the outcome told by `on_settled`."""
@@ -217,13 +227,19 @@ class RaftStore(Participant):
         self.core.hasten()
         self._wake.set()
 
-    def _send(self, item: Item, deadline_ms: int, on_settled: OnSettled) -> None:
+    def _send(self, item: Item, deadline_ms: int, on_settled: OnSettled) -> bytes | None:
         refusal = self._refusal()
         if refusal is not None:
             on_settled(refusal)
-            return
+            return None
         self._outbox.add(item, deadline_ms, on_settled)
         self._wake.set()
+        return item.key
+
+    def withdraw(self, key: bytes | None, on_settled: OnSettled) -> None:
+        """Wait no longer for what `submit` or `submit_barrier` returned the key of."""
+        if key is not None:
+            self._outbox.withdraw(key, on_settled)
 
     def _refusal(self) -> Refused | None:
         if self.failed is not None:
@@ -255,7 +271,7 @@ class RaftStore(Participant):
         settled = _Settled()
         self._outbox.expect(request.request_id.bytes, deadline_ms, settled.on_settled)
         self._post(self._administration.ask, request)
-        return await settled.outcome
+        return await self._outcome(request.request_id.bytes, settled)
 
     async def transfer(self, node_id: int, deadline_ms: int) -> Outcome:
         """Ask the leader to let another voter lead."""

@@ -202,11 +202,12 @@ class ThreadedRaftStore:
         """Return when this node surely led at some moment since the call; Applied if it did."""
         return await self._settled(self._opened.submit_contact, deadline_ms)
 
-    async def _settled(self, submit: Callable[..., None], *arguments: object) -> Outcome:
+    async def _settled(self, submit: Callable[..., bytes | None], *arguments: object) -> Outcome:
         """Have the thread submit something and wait for its outcome: no task for each of many."""
         if self._closed:
             return Refused.of(_closed())
         outcome: asyncio.Future[Outcome] = self._home.create_future()
+        key: bytes | None = None
 
         def settle(found: Outcome) -> None:
             if not outcome.done():
@@ -217,16 +218,22 @@ class ThreadedRaftStore:
             self._away.call_soon(self._to_home.post, settle, found)
 
         def begin() -> None:
+            nonlocal key
             submitted = False
             try:
-                submit(*arguments, on_settled)
+                key = submit(*arguments, on_settled)
                 submitted = True
             finally:
                 if not submitted:
                     on_settled(Unknown(message="A defect: see the log"))
 
         self._to_thread.post(begin)
-        return await outcome
+        try:
+            return await outcome
+        except asyncio.CancelledError:
+            if not self._closed:
+                self._to_thread.post(lambda: self._opened.withdraw(key, on_settled))
+            raise
 
     async def quorum(self) -> QuorumState:
         """Return who votes, who follows and how far they are; raise BrokerNotAvailableError."""
