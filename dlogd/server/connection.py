@@ -125,6 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         self._quiet = False
         self._idle: asyncio.Future[None] | None = None
         self._charged = 0
+        self._vain: dict[asyncio.Task[None], None] = {}
         self.replies = Replies(owner.engine, limits.held, self._on_send_error, self._on_progress)
         self.peer = "?"
         self.peer_host = "?"
@@ -167,6 +168,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
         self.replies.close()
+        for task in list(self._vain):
+            task.cancel()
         self._uncharge()
         self._frames.forget(self._on_frame_memory)
         self._intake.close()
@@ -257,6 +260,11 @@ class Connection(asyncio.BufferedProtocol):
         self._charged += size
         self._frames.charged_bytes += size
         self._metrics.inflight_bytes += size
+
+    def end_with(self, task: asyncio.Task[None]) -> None:
+        """Cancel a task when the connection ends before it: it is in vain then."""
+        self._vain[task] = None
+        task.add_done_callback(lambda task: self._vain.pop(task, None))
 
     def _uncharge(self) -> None:
         size, self._charged = self._charged, 0

@@ -20,6 +20,15 @@ _PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
 _PRODUCE_MIN, _PRODUCE_MAX = VERSIONS[ApiKey.PRODUCE]
 _FETCH_MIN, _FETCH_MAX = VERSIONS[ApiKey.FETCH]
+# Changes of the metadata, and nothing else: they can be left off anywhere. Who has lost the
+# connection may ask another node, and must not meet the first attempt long after that.
+_WITHDRAWN = frozenset(
+    (
+        *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS),
+        *(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
+        *(ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.ELECT_LEADERS),
+    )
+)
 
 
 class RequestRouter:
@@ -74,7 +83,9 @@ class RequestRouter:
             slot = connection.replies.open()
             connection.charge(end - header.body_position)
             work = self._respond(connection, slot, answer, api, started_us)
-            self._tasks.spawn(f"request {name}", work)
+            task = self._tasks.spawn(f"request {name}", work)
+            if header.api_key in _WITHDRAWN:
+                connection.end_with(task)
 
     async def _respond(
         self,

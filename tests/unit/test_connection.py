@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from dlog.wire.apis import ApiKey
 from dlogd.server import listener as listener_module
 from dlogd.server.replies import WAITING_BYTES_MAX
 from tests.fakes.front import (
@@ -133,6 +134,44 @@ def test_a_closed_connection_gives_everything_back_at_once(run: Run, tmp_path: P
         run(scenario)
     finally:
         gc.enable()
+
+
+def test_what_a_lost_client_wanted_changed_is_not_gone_on_with(run: Run, tmp_path: Path) -> None:
+    """It may have asked another node since. What only reads, or deletes records, goes on."""
+
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            ended: dict[int, str] = {}
+            release = asyncio.Event()
+
+            async def later(header: Any) -> bytes:
+                try:
+                    await release.wait()
+                    ended[header.api_key] = "answered"
+                except asyncio.CancelledError:
+                    ended[header.api_key] = "cancelled"
+                    raise
+                return response_of(header, b"")
+
+            front.dispatcher.answer = later
+            lost, kept = await front.connect(), await front.connect()
+            keys = (ApiKey.CREATE_TOPICS, ApiKey.ALTER_CONFIGS, ApiKey.DELETE_RECORDS)
+            await lost.send(*(request_frame(1, api_key=key) for key in keys))
+            await kept.send(request_frame(1, api_key=ApiKey.DELETE_TOPICS))
+            await until(lambda: len(front.dispatcher.requests) == 4)
+            lost.close()
+            await until(lambda: len(ended) == 2)
+            release.set()
+            await kept.receive()
+            await until(lambda: len(ended) == 4)
+            assert ended == {
+                ApiKey.CREATE_TOPICS: "cancelled",
+                ApiKey.ALTER_CONFIGS: "cancelled",
+                ApiKey.DELETE_RECORDS: "answered",
+                ApiKey.DELETE_TOPICS: "answered",
+            }
+
+    run(scenario)
 
 
 def test_answers_that_wait_behind_an_earlier_one_are_bounded(run: Run, tmp_path: Path) -> None:
