@@ -14,10 +14,19 @@ import pytest
 from dlog.errors import BrokerNotAvailableError, NotControllerError
 from dlog.types import NodeId
 from dlogd.clock import SystemClock
-from dlogd.metadata.commands import AllocateProducerIds, RegisterNode
-from dlogd.metadata.image import Applied, ClusterImage, Refused
+from dlogd.metadata import machine
+from dlogd.metadata.commands import (
+    AllocateProducerIds,
+    ClaimController,
+    FenceNodes,
+    Guarded,
+    RegisterNode,
+)
+from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused
 from dlogd.metadata.raft.membership import Operation
+from dlogd.metadata.raft.proposals import WAITING_MAX
 from dlogd.metadata.raft.settings import RaftConfig
+from dlogd.metadata.raft.store import RaftStore
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.metadata.raft.voters import Voter, Voters
@@ -25,6 +34,7 @@ from dlogd.storage.posix import PosixDirectory
 
 CLOCK = SystemClock()
 SECRET = b"a secret for three"
+THROTTLED = 89
 
 
 def free_port() -> int:
@@ -82,6 +92,17 @@ def _register(number: int) -> RegisterNode:
         addresses=(),
         rack=None,
         version="1",
+    )
+
+
+def _fence(number: int) -> Guarded:
+    plain = FenceNodes(command_id=UUID(int=10_000 + number), nodes=((NodeId(7), 1),))
+    return machine.guarded(ClusterImage(), plain, controller_epoch=1)
+
+
+def _claim(number: int) -> ClaimController:
+    return ClaimController(
+        command_id=UUID(int=20_000 + number), node_id=NodeId(7), node_epoch=1, controller_epoch=0
     )
 
 
@@ -217,6 +238,32 @@ def test_what_nobody_waits_for_any_more_is_not_carried_out_late(tmp_path: Path) 
         finally:
             for store in stores:
                 await store.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_however_many_changes_wait_the_controller_goes_on(tmp_path: Path) -> None:
+    """Leases rest on its proof that it leads: who asks for much must not take them from all nodes.
+
+    Nor does a dead node stay a leader because of that.
+    """
+
+    async def scenario() -> None:
+        config = _config(1, {1: free_port()}, (1,))
+        directory = PosixDirectory(str(tmp_path))
+        store = await RaftStore.open(directory, config, clock=CLOCK, rng=random.Random(1))
+        try:
+            assert isinstance(await store.barrier(_soon()), Applied)
+            outcomes: list[Outcome] = []
+            for number in range(WAITING_MAX + 1):
+                store.submit(_register(number), _soon(), outcomes.append)
+            assert [each.code for each in outcomes if isinstance(each, Refused)] == [THROTTLED]
+            for command in (_fence(1), _claim(2)):
+                store.submit(command, _soon(), outcomes.append)
+            assert len(outcomes) == 1
+            assert isinstance(await store.contact(_soon()), Applied)
+        finally:
+            await store.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

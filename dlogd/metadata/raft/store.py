@@ -19,7 +19,13 @@ from dlog.errors import (
 )
 from dlogd.clock import Clock
 from dlogd.metadata.admission import admit
-from dlogd.metadata.commands import Command, MalformedCommandError, encode
+from dlogd.metadata.commands import (
+    ClaimController,
+    Command,
+    Guarded,
+    MalformedCommandError,
+    encode,
+)
 from dlogd.metadata.image import Outcome, Refused, Unknown
 from dlogd.metadata.raft import pinned, proposals
 from dlogd.metadata.raft.boot import open_disk
@@ -211,7 +217,9 @@ class RaftStore(Participant):
         except MalformedCommandError as error:
             on_settled(Refused.of(InvalidRequestError(f"Malformed command: {error}")))
             return None
-        return self._send(Item(What.COMMAND, data), deadline_ms, on_settled)
+        # Of what the controller does there is one at a time, and all wait for it.
+        bounded = not isinstance(command, Guarded | ClaimController)
+        return self._send(Item(What.COMMAND, data), deadline_ms, on_settled, bounded=bounded)
 
     def submit_barrier(self, deadline_ms: int, on_settled: OnSettled) -> bytes | None:
         """Do what `barrier` does, with the outcome told by `on_settled`."""
@@ -219,7 +227,7 @@ class RaftStore(Participant):
 
     def submit_contact(self, deadline_ms: int, on_settled: OnSettled) -> None:
         """Do what `contact` does, with the outcome told by `on_settled`."""
-        refusal = self._refusal()
+        refusal = self._refusal(bounded=False)
         if refusal is not None:
             on_settled(refusal)
             return
@@ -227,8 +235,10 @@ class RaftStore(Participant):
         self.core.hasten()
         self._wake.set()
 
-    def _send(self, item: Item, deadline_ms: int, on_settled: OnSettled) -> bytes | None:
-        refusal = self._refusal()
+    def _send(
+        self, item: Item, deadline_ms: int, on_settled: OnSettled, *, bounded: bool = True
+    ) -> bytes | None:
+        refusal = self._refusal(bounded=bounded)
         if refusal is not None:
             on_settled(refusal)
             return None
@@ -241,12 +251,12 @@ class RaftStore(Participant):
         if key is not None:
             self._outbox.withdraw(key, on_settled)
 
-    def _refusal(self) -> Refused | None:
+    def _refusal(self, *, bounded: bool = True) -> Refused | None:
         if self.failed is not None:
             return Refused.of(KafkaStorageError(f"The metadata store has failed: {self.failed}"))
         if self._closed:
             return Refused.of(BrokerNotAvailableError("The metadata store is closed"))
-        if len(self._outbox) >= proposals.WAITING_MAX:
+        if bounded and len(self._outbox) >= proposals.WAITING_MAX:
             return Refused(code=_THROTTLED, message="Too many changes of metadata wait")
         return None
 
