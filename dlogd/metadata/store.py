@@ -209,10 +209,10 @@ class MetadataStore:
             except OSError as error:
                 log.error("Could not write metadata error=%s commands=%d", error, len(accepted))
                 refused = Refused.of(KafkaStorageError(f"Metadata could not be written: {error}"))
-                _settle(batch, [refused] * len(batch))
+                self._settle_unwritten(batch, outcomes, refused)
                 return
             except JournalUncertainError as error:
-                _settle(batch, [Unknown(message=str(error))] * len(batch))
+                self._settle_unwritten(batch, outcomes, Unknown(message=str(error)))
                 raise
             self._install(image)
             if self._note_timer is None:
@@ -220,6 +220,17 @@ class MetadataStore:
                     NOTE_INTERVAL_S, self._note_soon
                 )
         _settle(batch, outcomes)
+
+    def _settle_unwritten(
+        self, batch: list[_Proposal], outcomes: list[Outcome], instead: Outcome
+    ) -> None:
+        """Tell of a batch that is not on the disk; what was applied before stays so."""
+        version = self._image.version
+        was_applied = [isinstance(each, Applied) and each.version <= version for each in outcomes]
+        told = [
+            each if known else instead for each, known in zip(outcomes, was_applied, strict=True)
+        ]
+        _settle(batch, told)
 
     def _install(self, image: ClusterImage) -> None:
         old, self._image = self._image, image

@@ -195,6 +195,26 @@ def test_a_full_disk_refuses_and_recovers() -> None:
     run(scenario)
 
 
+def test_a_repetition_of_what_was_applied_is_told_so_whatever_the_disk_refuses_beside_it() -> None:
+    async def scenario() -> None:
+        host = Host()
+        store = await filled(host)
+        applied = await propose(store, create(7))
+        disk = host.machine.disks["/data"]
+        for fault in (
+            DiskFault(("write",), errno=errno.ENOSPC, path_part="journal"),
+            DiskFault(("sync",), path_part="journal"),
+        ):
+            disk.faults[:] = [fault]
+            again, refused = await asyncio.gather(
+                propose(store, create(7)), propose(store, create(8))
+            )
+            assert again == applied
+            assert isinstance(refused, Refused | Unknown)
+
+    run(scenario)
+
+
 def test_a_failed_flush_ends_the_store() -> None:
     async def scenario() -> None:
         host = Host()
