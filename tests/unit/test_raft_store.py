@@ -242,6 +242,28 @@ def test_what_nobody_waits_for_any_more_is_not_carried_out_late(tmp_path: Path) 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
+def test_what_was_submitted_is_withdrawn_whoever_is_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        config = _config(1, {1: free_port(), 2: free_port()}, (1, 2))
+        directory = PosixDirectory(str(tmp_path))
+        store = await RaftStore.open(directory, config, clock=CLOCK, rng=random.Random(1))
+        told: list[Outcome] = []
+        try:
+            for withdraw in (
+                store.submit(_register(1), _soon(), lambda outcome: told.append(outcome)),
+                store.submit_barrier(_soon(), lambda outcome: told.append(outcome)),
+            ):
+                assert len(store._outbox)
+                withdraw()
+                withdraw()
+            assert not len(store._outbox)
+        finally:
+            await store.close()
+        assert not told
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
 def test_however_many_changes_wait_the_controller_goes_on(tmp_path: Path) -> None:
     """Leases rest on its proof that it leads: who asks for much must not take them from all nodes.
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 
 from dlog.errors import (
     BrokerNotAvailableError,
@@ -43,6 +44,13 @@ log = logging.getLogger(__name__)
 
 _THROTTLED = 89  # THROTTLING_QUOTA_EXCEEDED: try again later
 
+Withdraw = Callable[[], None]
+"""Says that nobody waits any more for what was submitted."""
+
+
+def nothing() -> None:
+    """Withdraw what is settled, or cannot be withdrawn."""
+
 
 class _Settled:
     """Waits for one outcome."""
@@ -54,6 +62,14 @@ class _Settled:
         """Take it; whoever waited may have gone."""
         if not self.outcome.done():
             self.outcome.set_result(outcome)
+
+    async def wait(self, withdraw: Withdraw) -> Outcome:
+        """Return it; who is cancelled withdraws what he proposed."""
+        try:
+            return await self.outcome
+        except asyncio.CancelledError:
+            withdraw()
+            raise
 
 
 class RaftStore(Participant):
@@ -177,14 +193,14 @@ class RaftStore(Participant):
         harmless. Who is cancelled withdraws it: it may be applied, but no later leader is asked.
         """
         settled = _Settled()
-        key = self.submit(command, deadline_ms, settled.on_settled)
-        return await self._outcome(key, settled)
+        withdraw = self.submit(command, deadline_ms, settled.on_settled)
+        return await settled.wait(withdraw)
 
     async def barrier(self, deadline_ms: int) -> Outcome:
         """Return when the image is at least as new as all that was acknowledged before the call."""
         settled = _Settled()
-        key = self.submit_barrier(deadline_ms, settled.on_settled)
-        return await self._outcome(key, settled)
+        withdraw = self.submit_barrier(deadline_ms, settled.on_settled)
+        return await settled.wait(withdraw)
 
     async def contact(self, deadline_ms: int) -> Outcome:
         """Return when this node surely led at some moment since the call; Applied if it did.
@@ -195,61 +211,50 @@ class RaftStore(Participant):
         self.submit_contact(deadline_ms, settled.on_settled)
         return await settled.outcome
 
-    async def _outcome(self, key: bytes | None, settled: _Settled) -> Outcome:
-        try:
-            return await settled.outcome
-        except asyncio.CancelledError:
-            self.withdraw(key, settled.on_settled)
-            raise
-
-    def submit(self, command: Command, deadline_ms: int, on_settled: OnSettled) -> bytes | None:
+    def submit(self, command: Command, deadline_ms: int, on_settled: OnSettled) -> Withdraw:
         """Propose a command; its outcome is told once, perhaps at once, by `on_settled`.
 
-        Returns the key by which it can be withdrawn, None when there is nothing to withdraw.
+        Who waits no longer calls what is returned.
         """
         # The leader takes each id once in its term: it would not answer a second time.
         known = self.image.outcomes.get(command.command_id) or admit(command)
         if known is not None:
             on_settled(known)
-            return None
+            return nothing
         try:
             data = encode(command)
         except MalformedCommandError as error:
             on_settled(Refused.of(InvalidRequestError(f"Malformed command: {error}")))
-            return None
+            return nothing
         # Of what the controller does there is one at a time, and all wait for it.
         bounded = not isinstance(command, Guarded | ClaimController)
         return self._send(Item(What.COMMAND, data), deadline_ms, on_settled, bounded=bounded)
 
-    def submit_barrier(self, deadline_ms: int, on_settled: OnSettled) -> bytes | None:
+    def submit_barrier(self, deadline_ms: int, on_settled: OnSettled) -> Withdraw:
         """Do what `barrier` does, with the outcome told by `on_settled`."""
         return self._send(Item(What.BARRIER, self._new_id().bytes), deadline_ms, on_settled)
 
-    def submit_contact(self, deadline_ms: int, on_settled: OnSettled) -> None:
-        """Do what `contact` does, with the outcome told by `on_settled`."""
+    def submit_contact(self, deadline_ms: int, on_settled: OnSettled) -> Withdraw:
+        """Do what `contact` does, with the outcome told by `on_settled`; nothing is withdrawn."""
         refusal = self._refusal(bounded=False)
         if refusal is not None:
             on_settled(refusal)
-            return
+            return nothing
         self._contacts.add(self.core.now_s(), deadline_ms, on_settled)
         self.core.hasten()
         self._wake.set()
+        return nothing
 
     def _send(
         self, item: Item, deadline_ms: int, on_settled: OnSettled, *, bounded: bool = True
-    ) -> bytes | None:
+    ) -> Withdraw:
         refusal = self._refusal(bounded=bounded)
         if refusal is not None:
             on_settled(refusal)
-            return None
+            return nothing
         self._outbox.add(item, deadline_ms, on_settled)
         self._wake.set()
-        return item.key
-
-    def withdraw(self, key: bytes | None, on_settled: OnSettled) -> None:
-        """Wait no longer for what `submit` or `submit_barrier` returned the key of."""
-        if key is not None:
-            self._outbox.withdraw(key, on_settled)
+        return partial(self._outbox.withdraw, item.key, on_settled)
 
     def _refusal(self, *, bounded: bool = True) -> Refused | None:
         if self.failed is not None:
@@ -279,9 +284,10 @@ class RaftStore(Participant):
             request_id=self._new_id(), operation=operation, node_id=node_id, host=host, port=port
         )
         settled = _Settled()
-        self._outbox.expect(request.request_id.bytes, deadline_ms, settled.on_settled)
+        key = request.request_id.bytes
+        self._outbox.expect(key, deadline_ms, settled.on_settled)
         self._post(self._administration.ask, request)
-        return await self._outcome(request.request_id.bytes, settled)
+        return await settled.wait(partial(self._outbox.withdraw, key, settled.on_settled))
 
     async def transfer(self, node_id: int, deadline_ms: int) -> Outcome:
         """Ask the leader to let another voter lead."""

@@ -24,7 +24,7 @@ from dlogd.metadata.raft.membership import Operation, QuorumState
 from dlogd.metadata.raft.participant import OnLeadership
 from dlogd.metadata.raft.progress import RaftProgress
 from dlogd.metadata.raft.settings import RaftConfig
-from dlogd.metadata.raft.store import RaftStore
+from dlogd.metadata.raft.store import RaftStore, Withdraw, nothing
 from dlogd.storage.files import Directory
 
 T = TypeVar("T")
@@ -202,12 +202,12 @@ class ThreadedRaftStore:
         """Return when this node surely led at some moment since the call; Applied if it did."""
         return await self._settled(self._opened.submit_contact, deadline_ms)
 
-    async def _settled(self, submit: Callable[..., bytes | None], *arguments: object) -> Outcome:
+    async def _settled(self, submit: Callable[..., Withdraw], *arguments: object) -> Outcome:
         """Have the thread submit something and wait for its outcome: no task for each of many."""
         if self._closed:
             return Refused.of(_closed())
         outcome: asyncio.Future[Outcome] = self._home.create_future()
-        key: bytes | None = None
+        withdraw: Withdraw = nothing
 
         def settle(found: Outcome) -> None:
             if not outcome.done():
@@ -218,10 +218,10 @@ class ThreadedRaftStore:
             self._away.call_soon(self._to_home.post, settle, found)
 
         def begin() -> None:
-            nonlocal key
+            nonlocal withdraw
             submitted = False
             try:
-                key = submit(*arguments, on_settled)
+                withdraw = submit(*arguments, on_settled)
                 submitted = True
             finally:
                 if not submitted:
@@ -232,7 +232,7 @@ class ThreadedRaftStore:
             return await outcome
         except asyncio.CancelledError:
             if not self._closed:
-                self._to_thread.post(lambda: self._opened.withdraw(key, on_settled))
+                self._to_thread.post(lambda: withdraw())
             raise
 
     async def quorum(self) -> QuorumState:

@@ -71,11 +71,11 @@ class FleetRegistry(Registry):
             registry._on_opened(store)
             return store
 
-        def watched_submit(store: Any, command: Any, deadline_ms: int, told: OnSettled) -> None:
-            submit(store, command, deadline_ms, registry._proposed(store, command, told))
+        def watched_submit(store: Any, command: Any, deadline_ms: int, told: OnSettled) -> Any:
+            return submit(store, command, deadline_ms, registry._proposed(store, command, told))
 
-        def watched_barrier(store: Any, deadline_ms: int, told: OnSettled) -> None:
-            barrier(store, deadline_ms, registry._barrier(store, told))
+        def watched_barrier(store: Any, deadline_ms: int, told: OnSettled) -> Any:
+            return barrier(store, deadline_ms, registry._barrier(store, told))
 
         def watched_beat(table: LeaseTable, *arguments: Any) -> Any:
             found = beat(table, *arguments)
