@@ -108,6 +108,9 @@ class StreamPlanner:
         options = self._options
         if options.min_offsets_per_trigger is not None and not self._is_frozen:
             count = sum(max(end - start.get(key, 0), 0) for key, end in ends.items())
+            if any(end < start.get(key, end) for key, end in ends.items()):
+                # A new life of a topic is told once: the next batch must begin where it does.
+                count = options.min_offsets_per_trigger
             if not self._gate.is_open(count, self._now_s()):
                 return dict(start)
         if options.max_offsets_per_trigger is None and options.max_bytes_per_trigger is None:

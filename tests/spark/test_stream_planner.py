@@ -216,6 +216,25 @@ def test_a_new_life_of_a_topic_is_read_whole_and_nothing_twice(
     assert lax.latestOffset(last, ALL) == last
 
 
+def test_a_new_life_of_a_topic_does_not_wait_for_more_records(
+    log: Log, readers: list[DlogStreamReader], admin: Admin
+) -> None:
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    lax = reader_of(log, readers, **LAX, minOffsetsPerTrigger="100")
+    limit = lax.getDefaultReadLimit()
+    end = lax.latestOffset(lax.initialOffset(), limit)
+    assert end == {log.topic: {"0": 10}}
+    admin.delete_topic(log.topic)
+    log.create(1)
+    log.write(0, [b"y"] * 20)
+    anew = lax.latestOffset(end, limit)
+    assert anew == {log.topic: {"0": 0}}
+    assert lax.latestOffset(anew, limit) == anew  # 20 are too few: they wait
+    log.write(0, [b"y"] * 80)
+    assert lax.latestOffset(anew, limit) == {log.topic: {"0": 100}}
+
+
 def test_a_topic_made_anew_behind_the_plan_of_a_batch_is_not_read_as_the_old_one(
     log: Log, readers: list[DlogStreamReader], admin: Admin
 ) -> None:
