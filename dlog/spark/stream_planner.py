@@ -36,6 +36,8 @@ class StreamPlanner:
         self._now_s = now_s
         self._lose = on_loss(options.fail_on_data_loss)
         self._initial: Beginning | None = None
+        self._first: Offsets | None = None
+        """Where the first batch of a new query ends, once that was asked for."""
         self._has_planned = False
         self._is_frozen = False
         self._target: Offsets | None = None
@@ -64,6 +66,13 @@ class StreamPlanner:
 
     def _is_initial(self, start: PartitionOffsets) -> bool:
         return self._initial is not None and start == self._initial.offsets
+
+    def _is_first(self, start: PartitionOffsets, end: PartitionOffsets) -> bool:
+        """Return whether that is the first batch; the next begins there, too, if it is empty.
+
+        Before any end was asked for here, it is one that was planned before a restart.
+        """
+        return self._is_initial(start) and (self.latest is None or end == self._first)
 
     def _first_end(self, start: PartitionOffsets, ends: Offsets) -> Offsets:
         """Return where the first batch ends, so that its beginning need not be known to repeat it.
@@ -100,11 +109,18 @@ class StreamPlanner:
         Partitions that are gone are left out, added ones are in it, but for the first batch.
         """
         ends = self._available(start)
-        if not self._has_planned and self._is_initial(start):
+        is_first = not self._has_planned and self._is_initial(start)
+        if is_first:
             ends = self._first_end(start, ends)
         self._has_planned = True
-        if not is_limited:
-            return ends
+        if is_limited:
+            ends = self._limited(start, ends)
+        if is_first:
+            self._first = ends
+        return ends
+
+    def _limited(self, start: PartitionOffsets, ends: Offsets) -> Offsets:
+        """Return how much of that the options let a batch have."""
         options = self._options
         if options.min_offsets_per_trigger is not None and not self._is_frozen:
             count = sum(max(end - start.get(key, 0), 0) for key, end in ends.items())
@@ -192,7 +208,7 @@ class StreamPlanner:
         """Return the tasks of a batch; raises DataLossError where something is gone."""
         wanted = [key for key in end if start.get(key, -1) < end[key]]
         earliest = self._lookup.earliest(wanted)
-        if self._is_initial(start):
+        if self._is_first(start, end):
             start = self._first_start(start, end, earliest)
         # Of a batch that the checkpoint has: then the next one is not the first.
         self._has_planned = True

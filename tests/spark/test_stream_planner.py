@@ -338,6 +338,26 @@ def test_what_retention_takes_before_the_first_batch_is_no_loss(
         restarted.partitions(start, end)
 
 
+def test_what_retention_takes_behind_a_first_batch_without_records_is_a_loss(
+    log: Log, readers: list[DlogStreamReader]
+) -> None:
+    log.create(1)
+    strict, lax = reader_of(log, readers), reader_of(log, readers, **LAX)
+    start = {log.topic: {"0": 0}}
+    for each in (strict, lax):
+        assert each.latestOffset(each.initialOffset(), ALL) == start
+        assert each.partitions(start, start) == []
+    for _ in range(2):
+        log.write(0, [b"x"] * 10)
+    log.trim(0, 10)
+    for each in (strict, lax):
+        assert each.latestOffset(start, ALL) == {log.topic: {"0": 20}}
+    with pytest.raises(DataLossError, match=r"COULD_NOT_READ_OFFSET_RANGE.*\[0, 10\)"):
+        strict.partitions(start, {log.topic: {"0": 20}})
+    wanted = [f"{log.topic}-0 [10, 20)"]
+    assert spans(lax.partitions(start, {log.topic: {"0": 20}})) == wanted  # type: ignore[arg-type]
+
+
 def test_an_end_that_goes_back_is_a_loss(log: Log, readers: list[DlogStreamReader]) -> None:
     log.create(1)
     log.write(0, [b"x"] * 10)
