@@ -114,6 +114,7 @@ class BlockingProducer:
         block_ms: int = defaults.BLOCK_MS,
         abandon_ms: int = defaults.ABANDON_MS,
         idempotent: bool | None = None,
+        gapless: bool = False,
         connection: ConnectionOptions | None = None,
         policy: RetryPolicy | None = None,
         rng: random.Random | None = None,
@@ -132,6 +133,7 @@ class BlockingProducer:
             block_ms=block_ms,
             abandon_ms=abandon_ms,
             idempotent=idempotent,
+            gapless=gapless,
         )
         self._addresses = parse_bootstrap(bootstrap)
         self._connection = connection

@@ -50,9 +50,15 @@ class Outcomes:
     """Settles batches. Owner: the sender."""
 
     def __init__(
-        self, accumulator: Accumulator, counters: ProducerCounters, rng: random.Random
+        self,
+        accumulator: Accumulator,
+        counters: ProducerCounters,
+        rng: random.Random,
+        *,
+        gapless: bool = False,
     ) -> None:
         self.policy = RetryPolicy()
+        self._gapless = gapless
         self._accumulator = accumulator
         self._counters = counters
         self._rng = rng
@@ -203,6 +209,7 @@ class Outcomes:
         return self._settle(batch, reason, is_unknown=batch.may_be_written)
 
     def _settle(self, batch: Batch, reason: str, *, is_unknown: bool) -> Tell:
+        batch.queue.is_retired = batch.queue.is_retired or self._gapless
         message = f"{batch.queue}: {reason}"
         error: DeliveryError
         if is_unknown:

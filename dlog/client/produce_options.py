@@ -41,6 +41,7 @@ class ProducerOptions:
     block_ms: int
     abandon_ms: int
     idempotent: bool | None
+    gapless: bool
 
     def __post_init__(self) -> None:
         if self.acks is not None and self.acks not in ACKS:

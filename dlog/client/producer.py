@@ -46,7 +46,8 @@ class Producer:
     snappy, lz4, zstd. `linger_ms`: how long a record may wait for company while nobody awaits it.
     `batch_bytes`: size of a full batch before compression. `memory_bytes`: all batches together.
     `block_ms`: how long `send` may wait for memory or for a topic to be known. `abandon_ms`: how
-    long leaving the block by an exception may take. All options: docs/client.md.
+    long leaving the block by an exception may take. `gapless`: a partition takes nothing more once
+    something that was sent to it ended unwritten. All options: docs/client.md.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Producer:
         block_ms: int = defaults.BLOCK_MS,
         abandon_ms: int = defaults.ABANDON_MS,
         idempotent: bool | None = None,
+        gapless: bool = False,
         connection: ConnectionOptions | None = None,
         policy: RetryPolicy | None = None,
         rng: random.Random | None = None,
@@ -82,6 +84,7 @@ class Producer:
             block_ms=block_ms,
             abandon_ms=abandon_ms,
             idempotent=idempotent,
+            gapless=gapless,
         )
         # A cluster that was given stays open: it may have other users.
         self._given = bootstrap if isinstance(bootstrap, Cluster) else None

@@ -56,6 +56,7 @@ class ProducerParts:
                 linger_s=options.linger_ms / 1000,
                 request_bytes=options.request_bytes,
                 request_timeout_s=options.request_timeout_ms / 1000,
+                gapless=options.gapless,
             ),
             identity=identity,
             acks_of=self._acks_of,

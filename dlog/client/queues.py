@@ -152,7 +152,7 @@ class PartitionQueue:
         self.partition = partition
         self.identity = identity  # None: not idempotent
         self.acks = acks  # as on the wire
-        # The topic was made anew: what is on the wire is the last of it.
+        # The topic was made anew, or would get a gap: what is on the wire is the last of it.
         self.is_retired = False
         # Whether `leader` knows this producer and epoch. One that does not takes any sequence, so
         # that the second batch could overtake the first: one goes at a time until then. Without

@@ -46,6 +46,7 @@ class Sending:
     linger_s: float
     request_bytes: int
     request_timeout_s: float
+    gapless: bool
 
 
 class _Request:
@@ -98,7 +99,7 @@ class Sender:
             on_topic=self._on_topic,
             on_refused=self._on_refused,
         )
-        self._outcomes = Outcomes(accumulator, counters, rng)
+        self._outcomes = Outcomes(accumulator, counters, rng, gapless=sending.gapless)
         self._outcomes.policy = cluster.policy
         self._cluster = cluster
         self._accumulator = accumulator
@@ -181,6 +182,8 @@ class Sender:
         accumulator = self._accumulator
         linger_s = self._sending.linger_s
         for queue in list(accumulator.active):
+            if queue.is_retired:
+                tell += self._outcomes.refuse([queue], "what was sent before it was not written")
             if queue.deadline_s() <= now_s:
                 trouble = self.errands.trouble(queue.topic)
                 tell += self._outcomes.expire(queue, now_s, trouble)

@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
+from dlog.client.admin_views import Resource
 from dlog.client.blocking import Consumer
 from dlog.client.partitioner import partition_for_key
 from dlog.spark.errors import OptionError, SparkSourceError
@@ -22,6 +23,7 @@ from dlog.spark.pipelines.replay import ReplayJob, replay
 from dlog.spark.pipelines.replay_state import DisturbedReplayError
 from dlog.spark.pipelines.storing import Archive
 from dlog.spark.settings import ClientSettings
+from dlog.types import PartitionId, TopicPartition
 from tests.spark.archives import Row, Watch, fill, job_of, make_topic, rows_of_topic, rows_to_replay
 from tests.spark.log import Log
 
@@ -164,6 +166,27 @@ def test_a_task_opens_one_consumer_and_only_where_there_is_something_to_look_at(
     (result,) = task([rows_to_replay({0: [b"a", b"b", b"c"], 1: [b"a", b"b", b"c"]})])
     assert result.column("written").to_pylist() == ([1, 1] if has_records else [3, 3])
     assert len(opened) == (1 if has_records else 0)
+
+
+def test_nothing_is_written_behind_a_record_that_is_refused(target: Log) -> None:
+    """What a partition has is the beginning of what it shall have: the next run counts on it."""
+    values = [b"same", b"large" * 1000, b"same", b"same"]
+    rows = rows_to_replay({0: values})
+    keys = pyarrow.nulls(len(values), pyarrow.binary())
+    rows = rows.set_column(rows.schema.get_field_index("key"), "key", keys)
+    settings = ClientSettings(bootstrap=target.bootstrap)
+    task = replay_task.ReplayTask(settings=settings, topic=target.topic, bases={0: 0, 1: 0})
+    alter = target.admin.alter_configs
+    alter(Resource.TOPIC, target.topic, set_values={"max.message.bytes": "1000"})
+    with pytest.raises(SparkSourceError, match=r"DLOG_WRITE_FAILED.*MESSAGE_TOO_LARGE"):
+        list(task([rows]))
+    alter(Resource.TOPIC, target.topic, set_values={"max.message.bytes": "100000"})
+    (result,) = task([rows])
+    assert result.column("written").to_pylist() == [3]
+    with Consumer(target.bootstrap) as consumer:
+        consumer.assign([TopicPartition(target.topic, PartitionId(0))], 0)
+        found = [each.value for each in consumer.poll(max_records=4, timeout_ms=10_000)]
+    assert found == values
 
 
 def test_records_go_where_their_keys_belong(spark: SparkSession, log: Log, tmp_path: Path) -> None:

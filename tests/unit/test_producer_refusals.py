@@ -49,6 +49,26 @@ def test_a_batch_that_can_be_neither_written_nor_split_is_refused() -> None:
     check(work)
 
 
+def test_a_partition_without_gaps_takes_nothing_behind_what_was_refused() -> None:
+    async def work(world: World) -> None:
+        refuse_with(world, RecordTooLargeError)
+        async with Producer(
+            [world.proxies[1].address], acks="leader", idempotent=False, gapless=True, policy=POLICY
+        ) as producer:
+            sent = [await producer.send("t", value, partition=0) for value in (b"a", b"b")]
+            for each in sent:
+                with pytest.raises(RefusedError):
+                    await asyncio.wait_for(each, 10)
+            before = world.seen(ApiKey.PRODUCE)
+            later = await producer.send_many("t", [b"c", b"d"], partition=0)
+            with pytest.raises(RefusedError, match="what was sent before it was not written"):
+                await asyncio.wait_for(later, 10)
+            await asyncio.wait_for(producer.flush(), 10)
+            assert world.seen(ApiKey.PRODUCE) == before
+
+    check(work)
+
+
 def test_nodes_that_lag_are_asked_with_pauses() -> None:
     """Their answers settle nothing: the leader stays in doubt."""
     policy = RetryPolicy(base_s=0.05, cap_s=0.1, deadline_s=30.0, lookup_timeout_s=10.0)

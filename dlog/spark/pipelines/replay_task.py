@@ -150,6 +150,7 @@ class _Writer:
             settings.bootstrap,
             acks="all",
             idempotent=True,
+            gapless=True,  # the next attempt takes what is there for the beginning of the rows
             compression=self.task.compression,
             delivery_timeout_ms=self.task.delivery_timeout_ms,
             connection=settings.connection(),
