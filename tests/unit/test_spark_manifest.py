@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlog.spark.errors import DataLossError, SparkSourceError
+from dlog.spark.pipelines import archive as archiving
 from dlog.spark.pipelines.folders import Folder, LocalFolder, is_hidden, open_folder
 from dlog.spark.pipelines.manifest import (
     MANIFEST,
@@ -36,6 +37,7 @@ from dlog.spark.pipelines.resumption import (
     plan_batch,
 )
 from dlog.spark.pipelines.storing import Archive
+from dlog.spark.settings import ClientSettings
 
 TOPIC_ID = "6f9a6b2e-0f1c-4f53-9a3e-0d6c5b1f2a34"
 
@@ -247,6 +249,34 @@ def test_of_two_runs_one_publishes_a_batch(tmp_path: Path, kind: type[LocalFolde
     assert last is not None and (last.batch, last.owner) == (0, "first")
     files = {path: size for path, size in folder.sizes("").items() if not is_hidden(path)}
     assert files == {"batch=00000000/topic=t/part-0.parquet": 5}
+
+
+def test_a_run_that_loses_while_it_syncs_plans_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The winner deletes what the other one has staged, which may be at its files for long."""
+    origin = Origin(cluster_id="c1", topic_ids={"t": TOPIC_ID}, partitions=(bounds(0, 0, 4),))
+    content = Content(rows=0, record_bytes=0, checksum=0)
+    monkeypatch.setattr(archiving, "find_origin", lambda *_: origin)
+    monkeypatch.setattr(archiving, "find_again", lambda *_: origin)
+    monkeypatch.setattr(archiving, "count_rows", lambda *_: content.rows)
+    monkeypatch.setattr(archiving._Run, "_write_files", lambda *_: content)
+    sync = LocalFolder.sync
+
+    def overtaken(folder: LocalFolder, path: str) -> None:
+        monkeypatch.setattr(LocalFolder, "sync", sync)
+        assert write_batch(folder, tmp_path, 0, "other")
+        Archive(folder).clean(1)
+        sync(folder, path)
+
+    monkeypatch.setattr(LocalFolder, "sync", overtaken)
+    job = archiving.ArchiveJob(
+        topics=("t",), folder=str(tmp_path), settings=ClientSettings(bootstrap="127.0.0.1:1")
+    )
+    done = archiving.archive(None, job)  # type: ignore[arg-type]
+    assert (done.batches, done.lag) == (0, 0)
+    last = Archive(LocalFolder(tmp_path)).last()
+    assert last is not None and (last.batch, last.owner) == (0, "other")
 
 
 @pytest.mark.parametrize("kind", [LocalFolder, ObjectStore])

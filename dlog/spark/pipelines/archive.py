@@ -187,7 +187,12 @@ class _Run:
         )
         # What was read may be another topic's, that was made while the tasks ran.
         check_same_origin(manifest, find_again(self._job.settings, origin))
-        if not self._archive.publish(staged, manifest, lambda name: self._say(name, number)):
+        try:
+            is_ours = self._archive.publish(staged, manifest, lambda name: self._say(name, number))
+        except (Py4JError, OSError):
+            self._check_unpublished(staged)
+            raise
+        if not is_ours:
             raise _Lost
         self._say("published", number)
         self._archive.clean(number + 1)
@@ -230,7 +235,8 @@ class _Run:
         )
 
     def _check_unpublished(self, staged: Staged) -> None:
-        if self._archive.load(staged.batch) is not None:
+        there = self._archive.load(staged.batch)
+        if there is not None and there.owner != self._owner:
             raise _Lost from None  # whoever was first has cleaned up
 
     def _say(self, name: str, number: int) -> None:
