@@ -95,6 +95,15 @@ def test_windows_count_every_flight_once(
     assert spark.read.parquet(str(folder)).count() == 4
 
 
+def test_times_that_do_not_exist_are_left_out(spark: SparkSession) -> None:
+    (good,) = flights(1)
+    odd = [
+        {**good, name: value} for name, value in (("month", 13.0), ("day", 32.0), ("hour", 1e12))
+    ]
+    rows = spark.createDataFrame([(each,) for each in values([*odd, good])], "value binary")
+    assert as_windows(delays(rows).toArrow().to_pylist()) == by_window([good])
+
+
 def test_a_stream_of_windows_gives_each_once_it_is_whole(
     spark: SparkSession, log: Log, tmp_path: Path
 ) -> None:

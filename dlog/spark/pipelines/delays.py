@@ -22,9 +22,11 @@ def flights(records: DataFrame) -> DataFrame:
     flight = sf.from_json(sf.col("value").cast("string"), kept)
     # Not `flight.*`: the optimizer would parse the value once for each field.
     parsed = records.select(sf.inline(sf.array(flight)))
-    year, month, day, hour, minute = (sf.col(name).cast("int") for name in _WHOLE)
+    # Null where there is no such time: Spark ends a query otherwise, for one such value.
+    year, month, day, hour, minute = (sf.col(name).try_cast("int") for name in _WHOLE)
+    due = sf.try_make_timestamp(year, month, day, hour, minute, sf.lit(0), sf.lit("UTC"))
     return parsed.select(
-        sf.make_timestamp(year, month, day, hour, minute, sf.lit(0), sf.lit("UTC")).alias("due"),
+        due.alias("due"),
         hour.alias("hour"),
         "origin",
         sf.col("dep_delay").alias("delay"),
