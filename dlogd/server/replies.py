@@ -241,7 +241,8 @@ class Replies:
         for piece in self._out:
             view = self._loading.view(piece) if isinstance(piece, RangePiece) else piece
             if view is None:
-                if size < JOIN_BYTES_MAX and not self._loading.is_loaded:
+                # What was read and is not among these is of no use: its segment was cut since.
+                if not buffers or (size < JOIN_BYTES_MAX and not self._loading.is_loaded):
                     assert isinstance(piece, RangePiece)
                     self._loading.start(piece)
                     return (), 0

@@ -4,6 +4,8 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from dlogd.server.loading import AHEAD_IDLE_CALLS, HeldReads
 from dlogd.server.replies import Replies
 from tests.unit.test_server_replies import FakeSegment, LateEngine
@@ -19,12 +21,14 @@ class Consumer:
         self.taken = bytearray()
         self.errors: list[BaseException] = []
         self.position = 0
+        self.room = 1 << 20
         self.replies = Replies(engine, held, self.errors.append, lambda: None)  # type: ignore[arg-type]
         peer: Any = SimpleNamespace(send=self.send, close=lambda: None)
         self.replies.attach(peer)
 
     def send(self, buffers: Any) -> int:
-        data = b"".join(buffers)
+        data = b"".join(buffers)[: self.room]
+        self.room -= len(data)
         self.taken += data
         return len(data)
 
@@ -99,6 +103,28 @@ def test_bytes_that_were_cut_off_are_never_sent_from_memory() -> None:
     consumer.fetch(500)
     consumer.finish_reads()
     assert bytes(consumer.taken[1000:]) == other[1000:1500]
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_who_is_being_sent_to_gets_the_rest_of_a_segment_that_is_cut_behind_it(
+    is_read: bool,
+) -> None:
+    """What was read before the cut is not believed any more: it is read again."""
+    engine, _, segment, consumer = start()
+    consumer.room = 300
+    consumer.fetch(800)
+    if is_read:
+        engine.waiting.pop(0)()
+        assert len(consumer.taken) == 300  # and takes no more now
+    segment.cut_count += 1
+    if not is_read:
+        engine.waiting.pop(0)()
+    consumer.room = 20_000
+    consumer.replies.on_writable()
+    consumer.finish_reads()
+    assert bytes(consumer.taken) == DATA[:800]
+    consumer.replies.close()
+    assert (segment.acquired, engine.buffers_out) == (0, 0)
 
 
 def test_a_range_found_before_a_cut_says_nothing_about_what_follows() -> None:
