@@ -288,7 +288,8 @@ class Feed(asyncio.BufferedProtocol):
         rows: list[stream.DataRow] = []
         pieces: list[Piece] = []
         size = 0
-        for fed in list(self._marked):
+        # One by one: with one that cannot be refused, as its follower has gone, all others end.
+        for fed in filter(self._marked.__contains__, list(self._marked)):
             if size >= FRAME_BYTES or len(rows) >= ROWS_MAX:
                 break
             try:

@@ -14,9 +14,11 @@ from dlogd.replication import stream
 from dlogd.replication.leader_state import FollowerProgress
 from dlogd.server.fed import Fed, Taken
 from dlogd.server.feed import FRAME_BYTES, Feed
+from dlogd.server.loading import HeldReads
 from dlogd.server.replies import Replies
 from dlogd.server.slots import Piece, RangePiece
 from dlogd.server.window import DISK_FRAMES_MAX, FRAMES_MAX, WINDOW_BYTES, Window
+from dlogd.storage.segment import SegmentRange
 
 
 class Source:
@@ -222,3 +224,35 @@ def test_who_is_refused_for_what_cannot_be_read_is_not_told_of_what_comes_after(
         each.on_append()
     feed._run()
     assert (looks, len(sent), subscribers, progress.node_epoch) == ([5], 1, [], -1)
+
+
+def test_a_follower_that_is_lost_while_a_frame_is_made_leaves_no_segment_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It cannot be told that the second partition is refused: the third is not looked for then."""
+    held: list[str] = []
+    segment: Any = SimpleNamespace(acquire=lambda: held.append("x"), release=held.pop, cut_count=0)
+    sources: list[Any] = [Source(number, 100, is_disk=False) for number in range(3)]
+
+    def take(bytes_max: int, *, is_first: bool) -> Taken:
+        return Taken(0, 100, [SegmentRange(segment, 0, 100, 100)], False, (0, False, None))
+
+    def refuse(bytes_max: int, *, is_first: bool) -> Taken:
+        raise CorruptMessageError("no batch there")
+
+    sources[0].take, sources[1].take = take, refuse
+    sources[1].partition = SimpleNamespace(log=SimpleNamespace(segments=[]))
+    feed, _ = feed_of(sources, monkeypatch)
+    replies = feed._replies = Replies(feed._owner, HeldReads(1), feed._on_send_error, print)
+    feed._transport = SimpleNamespace(abort=print)
+    feed._owner.on_close = print
+    del feed._send
+
+    def send(buffers: object) -> int:
+        raise BrokenPipeError
+
+    replies.attach(SimpleNamespace(send=send, close=print))
+    errors: list[object] = []
+    monkeypatch.setattr("dlogd.server.feed.log.exception", errors.append)
+    feed._run()
+    assert (replies.is_closed, held, errors) == (True, [], [])
