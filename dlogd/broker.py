@@ -95,7 +95,8 @@ class Broker:
         self._engine = engine
         self._on_failure = on_failure
         self._open_quorum = open_quorum
-        self._tasks = Tasks()
+        # However many requests wait, they take no place from what the node does by itself.
+        self._tasks, self._requests = Tasks(), Tasks()
         self._context: ServerContext | None = None
         self._fetch: FetchHandler | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -236,7 +237,7 @@ class Broker:
         context = self._context = self._make_context(replicas)
         hints = LeaderHints(self.node_id, context.image)
         fetch = self._fetch = FetchHandler(
-            replicas, self._loop, self._clock, self._tasks, self.telemetry, hints
+            replicas, self._loop, self._clock, self._requests, self.telemetry, hints
         )
         if self.replicating is not None:
             fetch.read_replica = self.replicating.read_replica
@@ -246,7 +247,7 @@ class Broker:
             fetch,
             Dispatcher(context, self.telemetry),
             self._clock,
-            self._tasks,
+            self._requests,
             self.telemetry,
         )
         for address in config.listeners:
@@ -378,7 +379,7 @@ class Broker:
         if self.logs is not None:
             self.hanging += await self.logs.close(timeout_s=left_s(LOGS_SHARE))
         await self._close_store(left_s(1.0), is_last=True)
-        await self._tasks.close()
+        await asyncio.gather(self._requests.close(), self._tasks.close())
         self.phase = "stopped"
         judge_stop(self.hanging, self._unflushed(), self.config.shutdown.timeout_ms)
 
