@@ -4,17 +4,18 @@ import asyncio
 import datetime
 from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dlog.types import PartitionId, TopicPartition
 from dlog.wire.apis import ApiKey, advertised
-from dlogd.metadata.image import Refused, Unknown
+from dlogd.metadata.commands import Command
+from dlogd.metadata.image import Outcome, Refused, Unknown
 from dlogd.server import entities
 from dlogd.server.context import LogDir
 from dlogd.server.handlers import producer_ids
-from tests.fakes.server import FakeNode
+from tests.fakes.server import FakeClock, FakeNode
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -156,6 +157,24 @@ class TestInitProducerId:
             answers = await asyncio.gather(*[self.take(node) for _ in range(50)])
             assert sorted(a.producer_id for a in answers) == list(range(50))
             assert len(node.commands) == 1
+
+        run(test())
+
+    def test_who_waits_behind_others_waits_no_longer_than_they(self) -> None:
+        async def test() -> None:
+            node = FakeNode()
+            clock = cast(FakeClock, node.context.clock)
+            begin_ms = clock.time_ms
+
+            async def in_vain(_command: Command, deadline_ms: int) -> Outcome:
+                await asyncio.sleep(0)
+                clock.time_ms = max(clock.time_ms, deadline_ms)
+                return Unknown(message="no quorum")
+
+            node.context.propose_command = in_vain
+            answers = await asyncio.gather(*[self.take(node) for _ in range(20)])
+            assert {answer.error_code for answer in answers} == {14}
+            assert clock.time_ms - begin_ms == producer_ids.TIMEOUT_MS
 
         run(test())
 

@@ -59,9 +59,11 @@ class ProducerIds:
         return self._answer_filled(context)
 
     async def _answer_filled(self, context: ServerContext) -> Fields:
+        # From now on: who waits behind others in vain need not wait as long once more.
+        deadline_ms = context.deadline_ms(TIMEOUT_MS)
         async with self._filling:
             if self._next >= self._end:
-                await self._fill(context)
+                await self._fill(context, deadline_ms)
             return self._take()
 
     def _take(self) -> Fields:
@@ -69,8 +71,8 @@ class ProducerIds:
         self._next += 1
         return {"error_code": 0, "producer_id": taken, "producer_epoch": 0}
 
-    async def _fill(self, context: ServerContext) -> None:
-        first, end = await self._allocate(context, BLOCK_COUNT)
+    async def _fill(self, context: ServerContext, deadline_ms: int) -> None:
+        first, end = await self._allocate(context, BLOCK_COUNT, deadline_ms)
         # An id twice would make a new producer's records pass for repetitions of another's. The
         # metadata does not know of ids that it gave out after the backup it was restored from.
         while (used := context.producer_id_in_use(first, first + SEARCHED_COUNT)) >= first:
@@ -81,12 +83,15 @@ class ProducerIds:
                 used,
             )
             if used + 1 >= end:
-                _, end = await self._allocate(context, used + 1 - end + BLOCK_COUNT)
+                count = used + 1 - end + BLOCK_COUNT
+                _, end = await self._allocate(context, count, deadline_ms)
             first = used + 1
         self._next, self._end = first, end
         log.info("Took producer ids first=%d count=%d", first, end - first)
 
-    async def _allocate(self, context: ServerContext, count: int) -> tuple[int, int]:
+    async def _allocate(
+        self, context: ServerContext, count: int, deadline_ms: int
+    ) -> tuple[int, int]:
         """Take `count` ids from the cluster; return [first, end)."""
         registration = context.image().nodes.get(context.node_id)
         if registration is None:
@@ -97,7 +102,7 @@ class ProducerIds:
             node_epoch=registration.node_epoch,
             count=count,
         )
-        applied = await context.propose(command, context.deadline_ms(TIMEOUT_MS))
+        applied = await context.propose(command, deadline_ms)
         return applied.value, applied.value + count
 
 
