@@ -4,15 +4,16 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dlog.wire.apis import ApiKey
 from dlogd.config.schema import build
 from dlogd.metadata.commands import Command
-from dlogd.metadata.image import Outcome, Refused
-from tests.fakes.server import FakeNode
+from dlogd.metadata.image import Outcome, Refused, Unknown
+from dlogd.server.handlers import alter_configs
+from tests.fakes.server import FakeClock, FakeNode
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -267,6 +268,39 @@ def test_refused_operations_change_nothing(
             assert found == code
             assert message
         assert node.image.topics["t"].configs == {}
+
+    run(test())
+
+
+def test_many_resources_take_no_longer_than_one_where_nothing_is_decided() -> None:
+    async def test() -> None:
+        node = FakeNode()
+        clock = cast(FakeClock, node.context.clock)
+        for number in range(2, 5):
+            node.register(number)
+        names = [f"t{number}" for number in range(3)]
+        for name in names:
+            await node.create(name)
+        begin_ms = clock.time_ms
+
+        async def in_vain(_command: Command, deadline_ms: int) -> Outcome:
+            clock.time_ms = max(clock.time_ms, deadline_ms)
+            return Unknown(message="no quorum")
+
+        node.context.propose_command = in_vain
+        wanted = [(BROKER, str(number), "node.drain", "leaders") for number in range(2, 5)]
+        wanted += [(TOPIC, name, "replication.factor", "2") for name in names]
+        resources = [
+            {
+                "resource_type": kind,
+                "resource_name": name,
+                "configs": [{"name": key, "config_operation": SET, "value": value}],
+            }
+            for kind, name, key, value in wanted
+        ]
+        response = await node.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources)
+        assert {each.error_code for each in response.responses} == {7}
+        assert clock.time_ms - begin_ms == alter_configs.TIMEOUT_MS
 
     run(test())
 

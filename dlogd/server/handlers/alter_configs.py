@@ -96,10 +96,11 @@ async def _answer(context: ServerContext, request: Request, plan: Plan) -> Field
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise InvalidRequestError("Each resource must appear at most once.")
-            if plan is _plan_incremental and await _is_settled(context, request, resource):
+            incremental = plan is _plan_incremental
+            if incremental and await _is_settled(context, request, resource, deadline_ms):
                 responses.append(_response(resource, None))
                 continue
-            node_id = _throttled_node(context, resource) if plan is _plan_incremental else None
+            node_id = _throttled_node(context, resource) if incremental else None
             scope = ConfigScope.CLUSTER if node_id is not None else _scope_of(context, resource)
             planned = plan if node_id is None else partial(_plan_for_node, node_id)
             await _alter(context, request, resource, scope, planned, deadline_ms)
@@ -110,10 +111,11 @@ async def _answer(context: ServerContext, request: Request, plan: Plan) -> Field
     return {"responses": responses}
 
 
-async def _is_settled(context: ServerContext, request: Request, resource: Any) -> bool:
+async def _is_settled(
+    context: ServerContext, request: Request, resource: Any, deadline_ms: int
+) -> bool:
     """Change what is no config but a setting; return whether the resource is one."""
     if replication_factor.is_about_it(resource):
-        deadline_ms = context.deadline_ms(TIMEOUT_MS)
         await replication_factor.alter(
             context, resource, deadline_ms, validate_only=request.body.validate_only
         )
@@ -127,7 +129,6 @@ async def _is_settled(context: ServerContext, request: Request, resource: Any) -
         if refusal is not None:
             raise refusal
         return node_settings.is_nothing(context.image(), resource)
-    deadline_ms = context.deadline_ms(TIMEOUT_MS)
     await node_settings.alter(
         context, resource, deadline_ms, validate_only=request.body.validate_only
     )
