@@ -17,6 +17,8 @@ from dlogd.server.handlers import topology
 from dlogd.server.handlers.quorum import FORWARDER
 
 TIMEOUT_S = 5.0
+ASKED_MAX = 8
+"""Connections at a time: one client may ask thousandfold, and all its questions end here."""
 
 
 class NodeAsker:
@@ -28,9 +30,21 @@ class NodeAsker:
         self._options = ConnectionOptions(
             client_id=FORWARDER, connect_timeout_s=TIMEOUT_S, request_timeout_s=TIMEOUT_S
         )
+        self._turns = asyncio.Semaphore(ASKED_MAX)
 
     async def ask(self, node_id: NodeId, request: Entity) -> Entity:
         """Return the answer; raise BrokerNotAvailableError, TransportError or ProtocolError."""
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise BrokerNotAvailableError(f"Too many ask node {node_id}") from None
+        try:
+            return await self._ask(node_id, request)
+        finally:
+            self._turns.release()
+
+    async def _ask(self, node_id: NodeId, request: Entity) -> Entity:
         node = self._image().nodes.get(node_id)
         known = None if node is None else topology.address_of(node, "")
         if known is None:
