@@ -6,7 +6,7 @@ from disk while the peer takes them, so that a fetch of any size costs at most o
 """
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from dlogd.server.loading import HeldReads, Loading
 from dlogd.server.outlet import Buffers, Outlet
@@ -122,8 +122,12 @@ class Replies:
     def settle(self, slot: Slot, data: bytes) -> None:
         """Fill `slot` with an answer that may be large; it leaves now or in its turn."""
         slot.fill((data,))
-        self._waiting_bytes += len(data)
+        self.count((data,))
         self.drain()
+
+    def count(self, pieces: Iterable[Piece]) -> None:
+        """Count an answer that may be large, before `drain`, as one that waits for its turn."""
+        self._waiting_bytes += _bytes_of(pieces)
 
     def drain(self) -> None:
         """Send every reply whose turn it is. Call after filling slots."""
@@ -146,10 +150,10 @@ class Replies:
         small: list[bytes] = []
         while slots and (pieces := slots[0].pieces) is not None:
             slots.popleft()
+            if self._waiting_bytes:
+                self._waiting_bytes = max(0, self._waiting_bytes - _bytes_of(pieces))
             if len(pieces) == 1 and type(pieces[0]) is bytes:
                 small.append(pieces[0])
-                if self._waiting_bytes:
-                    self._waiting_bytes = max(0, self._waiting_bytes - len(pieces[0]))
                 continue
             if small:
                 self._out.append(b"".join(small))
@@ -310,6 +314,11 @@ class Replies:
             if slot.pieces is not None:
                 release_pieces(slot.pieces)
         self._slots.clear()
+
+
+def _bytes_of(pieces: Iterable[Piece]) -> int:
+    """Return what an answer takes in memory."""
+    return sum(len(piece) for piece in pieces if not isinstance(piece, RangePiece))
 
 
 def _ignore_error(_: BaseException) -> None:

@@ -111,11 +111,18 @@ def request_frame(correlation_id: int = 1, body: bytes = b"", api_key: int = 3) 
 
 
 def produce_frame(
-    topic: str, batch: Buffer, *, acks: int = -1, correlation_id: int = 1, timeout_ms: int = 5000
+    topic: str,
+    batch: Buffer,
+    *,
+    acks: int = -1,
+    correlation_id: int = 1,
+    timeout_ms: int = 5000,
+    partitions: Iterable[int] = (0,),
 ) -> bytes:
-    """Return a Produce request for partition 0."""
+    """Return a Produce request, of the same for each partition."""
+    topics = [(topic, [(number, batch) for number in partitions])]
     return produce_client.encode_request(
-        PRODUCE_VERSION, correlation_id, "test", acks, timeout_ms, [(topic, [(0, batch)])]
+        PRODUCE_VERSION, correlation_id, "test", acks, timeout_ms, topics
     )
 
 
@@ -151,10 +158,14 @@ def fetch_frame(
     partition_bytes: int = 1 << 20,
     correlation_id: int = 1,
     session: tuple[int, int] = (0, -1),
+    partitions: Iterable[int] = (0,),
 ) -> bytes:
-    """Return a Fetch request for partition 0 of topics, each from an offset."""
+    """Return a Fetch request for some partitions of topics, each from an offset."""
     request = fetch_request(
-        [(topic, [(0, -1, offset, -1, -1, partition_bytes)]) for topic, offset in wanted],
+        [
+            (topic, [(number, -1, offset, -1, -1, partition_bytes) for number in partitions])
+            for topic, offset in wanted
+        ],
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,

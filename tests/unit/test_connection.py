@@ -193,6 +193,33 @@ def test_answers_that_wait_behind_an_earlier_one_are_bounded(run: Run, tmp_path:
     run(scenario)
 
 
+@pytest.mark.parametrize("api", ["PRODUCE", "FETCH"])
+def test_refusals_of_many_partitions_that_wait_are_bounded_too(
+    run: Run, tmp_path: Path, api: str
+) -> None:
+    numbers = range(5000)
+    if api == "PRODUCE":
+        frame = produce_frame("gone", b"", partitions=numbers)
+    else:
+        frame = fetch_frame([("gone", 0)], partitions=numbers)
+
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            client = await front.connect()
+            await client.send(fetch_frame([("t", 0)], max_wait_ms=60_000))
+            sending = asyncio.ensure_future(client.send(*[frame] * 40))
+            await until(lambda: front.telemetry.server.paused_connections == 1)
+            assert front.telemetry.api(api).requests <= 10
+            await (await front.connect()).send(produce_frame("t", batch_of(b"x")))
+            assert (await client.fetched())["t"][0] == 0
+            for _ in range(40):
+                assert len(await client.receive()) > WAITING_BYTES_MAX // 10
+            await sending
+            await until(lambda: front.telemetry.server.paused_connections == 0)
+
+    run(scenario)
+
+
 def test_requests_that_wait_for_answers_count_against_the_bound(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Front.open(tmp_path, inflight_bytes_max=1 << 20) as front:

@@ -387,6 +387,7 @@ class FetchWork(Slot):
         """Hand the answer over; how long it took includes what the client was ready to wait."""
         handler = self._handler
         handler.api.seconds.observe((handler.clock.now_us() - self._started_us) / 1e6)
+        self._connection.replies.count(pieces)
         self.fill(pieces).drain()
 
 

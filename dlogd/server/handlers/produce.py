@@ -297,4 +297,6 @@ class ProduceWork:
             (topic, [next(results) for _ in partitions])
             for topic, partitions in self._request.topics
         ]
-        return slot.fill((self._handler.encode(self._version, self._correlation_id, topics),))
+        data = self._handler.encode(self._version, self._correlation_id, topics)
+        self._connection.replies.count((data,))
+        return slot.fill((data,))
