@@ -1,6 +1,7 @@
 """Produce requests by the wire into real logs: order, parts, lack of memory, deletion meanwhile."""
 
 import asyncio
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -151,6 +152,28 @@ def test_lack_of_memory_stops_reading_and_loses_nothing(tmp_path: Path) -> None:
                     mine = [value[1] for value in values if value[0] == number]
                     assert mine == sorted([*range(rounds)] * times)
             assert front.telemetry.server.paused_connections == 0
+
+    check(scenario)
+
+
+def test_who_waits_for_a_flush_holds_no_frame(tmp_path: Path) -> None:
+    """The records are in append memory by then; frames are bounded until they have been read."""
+
+    async def scenario() -> None:
+        async with Front.open(tmp_path, ["a", "b"], pool_bytes=32 << 20) as front:
+            await front.partition("a").log._flusher.freeze()
+            client = await front.connect()
+            frame = many_frame([("a", bytes(batch_of(bytes(400_000)))), ("b", b"")] * 6)
+            tracemalloc.start()
+            await client.send(*[frame] * 5)
+            await until(lambda: front.partition("a").waiting_count == 30)
+            await until(lambda: not front.listener.limits.frames.used_bytes)
+            held_bytes, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert held_bytes < 2 * len(frame)
+            front.partition("a").log._flusher.thaw()
+            for _ in range(5):
+                assert len(await codes(client)) == 12
 
     check(scenario)
 

@@ -34,6 +34,7 @@ Result = tuple[int, int, int, int, int, str | None]
 
 ACKS_ALLOWED = (0, 1, -1)
 WAITING_ACKS = (1, -1)
+_NO_BUFFER = bytearray()
 
 
 class ProduceHandler:
@@ -236,6 +237,7 @@ class ProduceWork:
             except WireError as error:
                 self._results.append(self._handler.refusal(index, error))
             self._cursor += 1
+        self._buffer = _NO_BUFFER  # it is not counted any more, and this may wait for long
         self._waiting -= 1
         if self._waiting == 0:
             replies = self._finish()
