@@ -91,6 +91,7 @@ class Fetcher:
             self._drop(cursor)
             cursor.lose_leader()
         self._share_room()
+        self.on_taken()
 
     def seek(self, cursor: Cursor, offset: int) -> None:
         """Let a cursor go on from `offset`."""
@@ -114,6 +115,7 @@ class Fetcher:
         """Hand out and fetch no more of a partition for now; what is at hand may stay so."""
         cursor.is_paused = True
         self.ready.pop(cursor.topic_partition, None)
+        self.on_taken()  # what is at hand of it makes room for others
 
     def on_taken(self) -> None:
         """Fetch more, now that there is room."""
