@@ -21,7 +21,13 @@ from dlog.client.offsets import OffsetFinder
 from dlog.client.positions import Cursor
 from dlog.client.retry import RetryPolicy
 from dlog.client.starts import Start
-from dlog.errors import DlogError, TransportError, UnknownTopicOrPartitionError, WireError
+from dlog.errors import (
+    DlogError,
+    ProtocolError,
+    TransportError,
+    UnknownTopicOrPartitionError,
+    WireError,
+)
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import PartitionId, TopicPartition
 
@@ -127,7 +133,7 @@ class Reading:
                     keys = await self.partitions_of(topic)
                     new = [key for key in keys if key not in self.fetcher.cursors]
                     await self.add(dict.fromkeys(new, "earliest"))
-                except (TransportError, WireError):
+                except (TransportError, WireError, ProtocolError):
                     # Logged where it happened; the next round asks again.
                     continue
 

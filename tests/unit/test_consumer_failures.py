@@ -1,6 +1,7 @@
 """The consumer when things go wrong: leaders move, nodes vanish, bits flip, errors last."""
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
@@ -294,5 +295,24 @@ def test_close_ends_a_poll_that_waits() -> None:
         await reader.close()
         with pytest.raises(DlogError, match="closed"):
             await waiting
+
+    run(work, partitions=2)
+
+
+def test_nonsense_said_of_a_new_partition_does_not_end_the_consumer() -> None:
+    async def work(servers: LogNodes) -> None:
+        policy = RetryPolicy(base_s=0.001, cap_s=0.01, deadline_s=5.0, metadata_age_s_max=0.05)
+        hidden, tell = servers.logs.pop(), servers._list_offsets
+
+        def say_nothing(request: Any, module: Any, node: int) -> Any:
+            servers._list_offsets = tell  # type: ignore[method-assign]
+            answer = tell(request, module, node)
+            return dataclasses.replace(answer, topics=())
+
+        async with consumer(servers, start="latest", policy=policy) as reader:
+            servers._list_offsets = say_nothing  # type: ignore[method-assign]
+            servers.logs.append(hidden)
+            assert offsets(await read(reader, 9), 1) == list(range(9))
+            assert reader.assignment == (FIRST, SECOND)
 
     run(work, partitions=2)
