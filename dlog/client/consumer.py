@@ -289,9 +289,9 @@ class Consumer:
         """Go on from another place. Raises as `start` does; the place is the old one then."""
         reading, key = self._reading, _key(partition)
         reading.cursor(key)
-        offset = (await reading.finder.place({key: start}))[key]
+        offset, epoch = (await reading.finder.places({key: start}))[key]
         self.stash.drop(key)
-        reading.fetcher.seek(reading.cursor(key), offset)
+        reading.fetcher.seek(reading.cursor(key), offset, epoch)
 
     def _unread(self, keys: Iterable[TopicPartition]) -> None:
         """Take back what an iteration was given and has not come to."""

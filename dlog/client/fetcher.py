@@ -17,7 +17,7 @@ from dlog.client.fetch_around import Around, report_gap
 from dlog.client.fetch_node import NodeFetcher
 from dlog.client.fetch_plan import FetchLimits
 from dlog.client.gaps import GapReason
-from dlog.client.positions import Cursor
+from dlog.client.positions import UNKNOWN, Cursor
 from dlog.client.views import TopicView
 from dlog.client.wakeup import Signal
 from dlog.errors import DlogError, LeaderNotAvailableError, TransportError, WireError
@@ -93,10 +93,10 @@ class Fetcher:
         self._share_room()
         self.on_taken()
 
-    def seek(self, cursor: Cursor, offset: int) -> None:
-        """Let a cursor go on from `offset`."""
+    def seek(self, cursor: Cursor, offset: int, epoch: int = UNKNOWN) -> None:
+        """Let a cursor go on from `offset`, which was told with a leader epoch, if it was."""
         self._drop(cursor)
-        cursor.seek(offset)
+        cursor.seek(offset, epoch)
         self.ready.pop(cursor.topic_partition, None)
         self.troubled.pop(cursor.topic_partition, None)
         self.wake(cursor)

@@ -44,6 +44,9 @@ class FoundOffset(NamedTuple):
     leader_epoch: int
 
 
+_NOTHING = FoundOffset(0, -1, -1)
+
+
 async def ask_offsets(
     node: NodeClient,
     wanted: Mapping[TopicPartition, int],
@@ -163,6 +166,16 @@ class OffsetFinder:
 
     async def place(self, starts: Mapping[TopicPartition, Start]) -> dict[TopicPartition, int]:
         """Return the offset that each start stands for now."""
+        return {key: offset for key, (offset, _) in (await self.places(starts)).items()}
+
+    async def places(
+        self, starts: Mapping[TopicPartition, Start]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the offset that each start stands for now, and the leader epoch told with it.
+
+        The epoch is -1 where nobody was asked for just that offset. Another log differs from the
+        one whose offset it is, if it has that epoch end before (KIP-320).
+        """
         queries = {key: query_timestamp(start) for key, start in starts.items()}
         wanted = {key: query for key, query in queries.items() if query is not None}
         attempts = Attempts(self._cluster, self._loop, self._rng)  # one deadline for all
@@ -173,14 +186,13 @@ class OffsetFinder:
         # No record is that young: begin with the next one that is written.
         too_young = {key: LATEST for key, each in found.items() if each.offset < 0}
         found.update(await self.find(too_young, attempts))
-        return {
-            key: place(
-                start,
-                found[key].offset if key in found else 0,
-                earliest[key].offset if key in earliest else 0,
-            )
-            for key, start in starts.items()
-        }
+        places: dict[TopicPartition, tuple[int, int]] = {}
+        for key, start in starts.items():
+            told = found.get(key, _NOTHING)
+            offset = place(start, told.offset, earliest.get(key, _NOTHING).offset)
+            is_told = key in found and offset == told.offset
+            places[key] = offset, told.leader_epoch if is_told else _NOTHING.leader_epoch
+        return places
 
     async def find(
         self, wanted: Mapping[TopicPartition, int], attempts: Attempts | None = None

@@ -74,7 +74,12 @@ class Cursor:
     )
 
     def __init__(
-        self, topic_partition: TopicPartition, position: int, end_offset: int = NO_END
+        self,
+        topic_partition: TopicPartition,
+        position: int,
+        end_offset: int = NO_END,
+        *,
+        epoch: int = UNKNOWN,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id: UUID = ZERO_TOPIC_ID
@@ -92,10 +97,10 @@ class Cursor:
         self.record_bytes = 0.0
         # Of the next record to hand out, and the epoch of the batch before it.
         self.position = position
-        self.position_epoch = UNKNOWN
+        self.position_epoch = epoch
         # Of the next record to ask for, and the epoch of the batch before it.
         self.fetch_offset = position
-        self.fetch_epoch = UNKNOWN
+        self.fetch_epoch = epoch
         # Raised by everything that makes an answer under way useless.
         self.generation = 0
         self.buffered_bytes = 0
@@ -212,10 +217,13 @@ class Cursor:
 
     # Moves
 
-    def seek(self, offset: int) -> None:
-        """Go on from `offset`, forgetting what is at hand, gaps and failures."""
+    def seek(self, offset: int, epoch: int = UNKNOWN) -> None:
+        """Go on from `offset`, forgetting what is at hand, gaps and failures.
+
+        `epoch`: of the batch before it, or a later one in which the log did not end before it.
+        """
         self.position = offset
-        self.position_epoch = UNKNOWN
+        self.position_epoch = epoch
         self.gap = None
         self.failure = None
         self.rewind()

@@ -121,8 +121,10 @@ class Reading:
             for key in starts:
                 if key.topic == topic and key not in there:
                     raise UnknownTopicOrPartitionError(f"{key} does not exist")
-        offsets = await self.finder.place(starts)
-        self.fetcher.add(Cursor(key, offset) for key, offset in offsets.items())
+        places = await self.finder.places(starts)
+        self.fetcher.add(
+            Cursor(key, offset, epoch=epoch) for key, (offset, epoch) in places.items()
+        )
 
     async def watch_topics(self, topics: Iterable[str]) -> None:
         """Read new partitions of the topics, too, from their beginnings; until cancelled."""

@@ -186,6 +186,29 @@ def test_another_history_is_found_by_the_epoch(end: int, is_told: bool) -> None:
     run(work)
 
 
+@pytest.mark.parametrize("how", ["start", "seek"])
+def test_who_began_at_the_end_is_told_of_another_history_too(how: str) -> None:
+    """It has read nothing yet: what was written in place of what it began behind is new to it."""
+
+    async def work(servers: LogNodes) -> None:
+        told: list[Gap] = []
+        log = servers.logs[0]
+        start = "latest" if how == "start" else 9
+        async with consumer(servers, start=start, on_gap=told.append) as reader:
+            assert reader.position(FIRST) == 9
+            if how == "seek":
+                await reader.seek(FIRST, "latest")
+            log.diverging = (0, 6)
+            log.cut(6)
+            for number in (6, 9, 12):
+                log.append(batch(number, leader_epoch=1))
+            servers.notify()
+            assert offsets(await read(reader, 9)) == list(range(6, 15))
+            assert told == [gap(GapReason.TRUNCATED, 9, 6)]
+
+    run(work)
+
+
 def test_a_leader_without_the_epoch_of_what_was_read_is_not_asked_for_ever() -> None:
     """It has no batch of that epoch, and nothing differs: compaction took them all, say."""
 
