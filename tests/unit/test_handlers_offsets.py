@@ -254,3 +254,20 @@ def test_records_are_deleted_up_to_the_high_watermark(
         assert partition.log.log_start_offset == max(10, expected[1])
 
     run(test())
+
+
+def test_a_partition_that_is_named_often_is_trimmed_and_waited_for_once() -> None:
+    """Else each of those who wait for replicas would be looked at for each of the others."""
+
+    async def test() -> None:
+        node, partition = await filled()
+        settled: list[int] = []
+        partition.settle_trims = lambda: settled.append(len(partition.trims))  # type: ignore[method-assign]
+        asked = [{"partition_index": 0, "offset": offset % 3} for offset in range(300)]
+        topics = [{"name": "t", "partitions": asked}] * 2
+        response = await node.ask(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout=10)
+        assert settled == [1]
+        answered = [each for topic in response.topics for each in topic.partitions]
+        assert [each.error_code for each in answered] == [7] * 600  # nobody has trimmed in time
+
+    run(test())

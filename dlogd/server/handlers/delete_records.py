@@ -25,18 +25,22 @@ async def answer(context: ServerContext, request: Request) -> Fields:
     All replicas in sync have trimmed by then: no later leader shows what was deleted.
     """
     body = request.body
-    found = iter(
-        await asyncio.gather(
-            *(
-                _result_of(context, topic.name, asked, body.timeout)
-                for topic in body.topics
-                for asked in topic.partitions
-            )
-        )
-    )
+    # Of a partition that is named often the last offset counts, as with Kafka.
+    wanted = {
+        (topic.name, asked.partition_index): asked
+        for topic in body.topics
+        for asked in topic.partitions
+    }
+    work = (_result_of(context, name, asked, body.timeout) for (name, _), asked in wanted.items())
+    found = dict(zip(wanted, await asyncio.gather(*work), strict=True))
     return {
         "topics": [
-            {"name": topic.name, "partitions": [next(found) for _ in topic.partitions]}
+            {
+                "name": topic.name,
+                "partitions": [
+                    found[topic.name, each.partition_index] for each in topic.partitions
+                ],
+            }
             for topic in body.topics
         ]
     }
