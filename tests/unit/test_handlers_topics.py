@@ -11,6 +11,7 @@ from dlog.types import ZERO_TOPIC_ID
 from dlog.wire.apis import ApiKey
 from dlogd.config.schema import build
 from dlogd.metadata.image import Refused, Unknown
+from dlogd.server.handlers import create_topics
 from tests.fakes.server import FakeNode, new_topic
 
 TIMED_OUT = 7
@@ -340,3 +341,23 @@ class TestCreatePartitions:
             assert len(node.image.topics["t"].partitions) == 2
 
         run(test())
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_many_topics_do_not_hold_up_what_else_there_is_to_do(validate_only: bool) -> None:
+    async def test() -> None:
+        node, turns = FakeNode(), 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(others())
+        topics = [new_topic(f"t{number}") for number in range(300)]
+        await create(node, *topics, validate_only=validate_only)
+        task.cancel()
+        assert turns >= 300 // create_topics.BURST_COUNT
+
+    run(test())
