@@ -78,6 +78,7 @@ class Shortage:
                     result = await attempt()
             except OSError as error:
                 if error.errno not in passing or not self._may_wait():
+                    self._stop_waiting()
                     raise
                 self._begin(error)
                 await self._sleep()
@@ -131,9 +132,13 @@ class Shortage:
 
     def _end(self) -> None:
         if self.is_on:
-            self.is_on = self.is_for_space = False
-            self._state.resume(_HOLD)
+            self._stop_waiting()
             log.info("Log goes on partition=%s", self._state.topic_partition)
+
+    def _stop_waiting(self) -> None:
+        """No step waits any more, ended well or not: nobody else would take appends again."""
+        self.is_on = self.is_for_space = False
+        self._state.resume(_HOLD)
 
     async def _sleep(self) -> None:
         loop = self._state.services.loop

@@ -183,6 +183,27 @@ def test_retention_on_a_full_disk_is_refused_and_can_be_repeated() -> None:
     run(scenario)
 
 
+def test_a_trim_that_waited_for_descriptors_and_finds_no_space_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shortage, "RETRY_S", 0.001)
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await opened(host, 50)
+        disk = host.machine.disks["/data"]
+        disk.faults.append(DiskFault(("create",), errno.EMFILE, count=1, path_part="log-start"))
+        disk.faults.append(DiskFault(("write",), errno.ENOSPC, path_part="log-start"))
+        with pytest.raises(KafkaStorageError, match="full"):
+            await plog.trim_to(30)
+        disk.heal()
+        assert plog.failed is None and plog.blocked is None, "nobody waits any more"
+        await plog.trim_to(30)
+        assert append(plog, b"accepted") == 50
+
+    run(scenario)
+
+
 def test_a_log_that_waits_for_space_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortage, "STOP_RETRY_S", 0.001)
 
