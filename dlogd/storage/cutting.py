@@ -158,6 +158,7 @@ class Cutter:
         self._flusher.pending.append(segment)
         self._flusher.stop_waiting()
         self._reader.forget()
+        state.end_flush_waits()
 
     async def _drop_behind(self, last: Segment | None) -> None:
         """Drop all segments behind one, or all; the newest first: what is left never has a gap.
@@ -199,6 +200,7 @@ class Cutter:
         self._flusher.pending.append(segment)
         self._flusher.stop_waiting()
         self._reader.forget()
+        state.end_flush_waits()
 
     # -- at the start
 

@@ -233,6 +233,13 @@ class LogState:
             if offset <= self.flushed_offset and not future.done():
                 future.set_result(None)
 
+    def end_flush_waits(self) -> None:
+        """The log was cut: all that is left of it is on stable storage, and nothing else comes."""
+        waiting, self.flush_waiters = self.flush_waiters, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_result(None)
+
     def hold(self, reason: str, error: WireError) -> None:
         """Refuse appends with `error` until `resume(reason)`."""
         # The first error of a reason stays: `resume` knows it by its identity.

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dlogd.config.choices import FlushPolicy
 from dlogd.storage.segment import SegmentState, file_name
 from tests.fakes.faults import DiskFault
 from tests.fakes.files import MemoryDirectory
@@ -48,6 +49,29 @@ def test_a_log_that_waits_for_space_and_begins_anew_takes_records_again() -> Non
         assert plog.blocked is None
         assert await append_waiting(plog, b"next") == 1000
         await plog.flush()
+
+    run_virtual(scenario)
+
+
+@pytest.mark.parametrize("offset", [5, 10, 1000])
+def test_who_waits_for_the_flush_of_what_a_log_that_begins_anew_drops_goes_on(offset: int) -> None:
+    """Retention or the end of the log, for which nothing would come any more."""
+
+    async def scenario() -> None:
+        host = LogHost(config=replace(CONFIG, flush_policy=FlushPolicy.NEVER))
+        plog = await host.open()
+        for _ in range(10):
+            await append_waiting(plog, b"x" * 100)
+        await settle()
+        assert plog.flushed_offset < plog.promised_offset == 10
+        begin = asyncio.create_task(plog.start_at(offset))
+        await asyncio.sleep(0)
+        close = asyncio.create_task(plog.close())
+        await begin
+        await asyncio.wait_for(close, 5)
+        assert plog.flushed_offset == plog.log_end_offset == offset
+        plog = await host.power_cut(keep=0.0)
+        assert plog.log_end_offset == offset
 
     run_virtual(scenario)
 
