@@ -292,24 +292,24 @@ class ReplicaManager:
         limits = self._config.producer_id
         partition.producers.expiry_ms = limits.expiry_ms
         partition.producers.producers_max = limits.per_partition_max
-        config = log_config_of(effective, self._config)
-        if partition.log.config.durable and not config.durable:
-            await self._logs.note_weak(partition.log)
-        partition.log.reconfigure(config)
+        await self._configure(partition.log, log_config_of(effective, self._config))
+
+    async def _configure(self, plog: PartitionLog, config: LogConfig) -> None:
+        if plog.config.durable and not config.durable:
+            await self._logs.note_weak(plog)
+        plog.reconfigure(config)
 
     async def _open(self, topic: TopicImage, index: int, effective: EffectiveTopicConfig) -> None:
         key = (topic.topic_id, index)
         name = topic.topic_partition(index)
         place = self._place
         try:
-            plog = await self._logs.create(
-                name,
-                topic.topic_id,
-                log_config_of(effective, self._config),
-                anew=others_have_it(topic.partitions[index], place.node_id),
-            )
+            config = log_config_of(effective, self._config)
+            anew = others_have_it(topic.partitions[index], place.node_id)
+            plog = await self._logs.create(name, topic.topic_id, config, anew=anew)
             if plog.failed is not None:
                 raise plog.failed
+            await self._configure(plog, config)  # it was recovered with those of an earlier image
             producers = ProducerStates(
                 expiry_ms=self._config.producer_id.expiry_ms,
                 producers_max=self._config.producer_id.per_partition_max,

@@ -24,7 +24,7 @@ from dlogd.reload import plan_reload
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import SNAPSHOT
-from dlogd.storage.directories import DataDirectory
+from dlogd.storage.directories import WEAK, DataDirectory
 from tests.fakes.front import until
 from tests.fakes.logs import values_of
 from tests.fakes.replica_host import Host, append, check
@@ -135,6 +135,29 @@ def test_configs_reach_open_partitions(tmp_path: Path) -> None:
             await until(lambda: u.settings.batch_bytes_max == 7000)
             assert t.settings.batch_bytes_max == 6000
             assert u.log.config.max_message_bytes == 7000
+
+    check(scenario, tmp_path)
+
+
+def test_configs_that_change_while_the_node_registers_reach_what_was_recovered(
+    tmp_path: Path,
+) -> None:
+    """Recovery may take long; retention would go on by what held before it."""
+
+    async def scenario(host: Host) -> None:
+        async with host.running():
+            topic_id = host.create("t", retention_ms="1000")
+            await host.follow()
+
+        def alter() -> None:
+            host.alter(topic_id, "retention.ms", "-1")
+            host.alter(topic_id, "flush.policy", "never")
+
+        async with host.running(registering=alter) as manager:
+            plog = manager.partition("t", 0).log
+            assert plog.config.retention_ms == -1
+            assert not plog.config.durable and not plog.active.durable
+            assert plog.directory.exists(WEAK)
 
     check(scenario, tmp_path)
 
