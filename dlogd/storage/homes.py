@@ -128,6 +128,11 @@ class Home:
         if self._refusal is not None:
             opened.refusal = self._refusal
 
+    def expect(self, key: LogKey, name: str) -> None:
+        """A log of this name is about to be made here."""
+        self.names[key] = name
+        self.forget_marks(name)
+
     async def make_log(self, key: LogKey, homes: Sequence["Home"]) -> None:
         """Make the directory of a new log, of which one of the `homes` may have an older copy."""
         await self.creations.do(self.names[key])

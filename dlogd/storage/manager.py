@@ -263,14 +263,14 @@ class LogManager:
             if not anew:
                 self._absent.check(key)
             home = self._roomiest()
-            home.names[key] = log_name(topic_partition, key[0])
-            home.forget_marks(home.names[key])
+            home.expect(key, log_name(topic_partition, key[0]))
         elif home.failure is not None:
             raise KafkaStorageError(
                 f"{home.path} is out of service: {home.failure}. Check it, then restart the node"
             )
         try:
             if is_new:
+                await self._upkeep.marks.forget(home, home.names[key])
                 await home.make_log(key, self._homes)
             opened = await self.open_log(home, key, topic_partition, config, clean=False)
         except OSError as error:

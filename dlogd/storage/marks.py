@@ -80,6 +80,17 @@ class Marks:
             if is_beyond():
                 raise KafkaStorageError(f"Cannot note in {home.path} that {name} is cut")
 
+    async def forget(self, home: Home, name: str) -> None:
+        """Let the disk say nothing of an earlier log of this name: a crash soon after a new one
+        has begun would else miss what that had. Raises OSError.
+        """
+        async with self._lock(home):
+            home.forget_marks(name)  # a save that ended just now knew it
+            for kind, known, offset_of in self._kinds(home):
+                saved = self._saved.get((home.path, kind))
+                if saved is None or name in saved:
+                    await self._replace(home, kind, known, offset_of)
+
     async def save(self, home: Home) -> None:
         """Bring the marks of a directory to its disk, unless they are there."""
         async with self._lock(home):
@@ -87,14 +98,20 @@ class Marks:
 
     async def _save(self, home: Home) -> None:
         try:
-            await self._replace(home, HIGH_WATERMARKS, home.high_watermarks, self.high_watermark)
-            await self._replace(home, PROMISED_OFFSETS, home.promised_offsets, self._promised)
+            for kind, known, offset_of in self._kinds(home):
+                await self._replace(home, kind, known, offset_of)
             self._unsaved.discard(home.path)
         except OSError as error:
             if home.path not in self._unsaved:
                 log.warning("Offsets of logs not saved path=%s error=%s", home.path, error)
                 self._unsaved.add(home.path)
             self._on_error(home, error)
+
+    def _kinds(self, home: Home) -> tuple[tuple[str, dict[str, Offset], OffsetOf], ...]:
+        return (
+            (HIGH_WATERMARKS, home.high_watermarks, self.high_watermark),
+            (PROMISED_OFFSETS, home.promised_offsets, self._promised),
+        )
 
     async def _replace(
         self, home: Home, kind: str, known: dict[str, Offset], offset_of: OffsetOf
@@ -112,4 +129,5 @@ class Marks:
             return
         await home.disk.ask(partial(home.directory.save_offsets, kind, offsets))
         self._saved[home.path, kind] = offsets
+        known.clear()  # of logs that are gone nothing is kept
         known.update(offsets)

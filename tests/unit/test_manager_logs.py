@@ -9,6 +9,7 @@ from dlog.types import Offset
 from dlogd.config.units import DiskReserve
 from dlogd.storage.homes import GROWTH_BYTES, StorageSettings
 from dlogd.storage.log_config import LogConfig
+from tests.fakes.faults import Latency
 from tests.fakes.logs import append, run, values_of
 from tests.fakes.manager import NODE, SETTINGS, TOPIC_ID, ManagerHost, key, partition, until
 
@@ -110,6 +111,41 @@ def test_an_interrupted_deletion_is_finished_by_the_next_start() -> None:
         topics = host.process.open_directory("/disk0/dlog/topics")
         await until(lambda: not topics.names())
         assert host.process.open_directory("/disk0/dlog/stray").names() == []
+        await host.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_saving", [False, True])
+def test_a_log_that_is_made_anew_is_not_measured_by_what_the_one_before_had(
+    is_saving: bool,
+) -> None:
+    """A replica that went elsewhere and came back has the same name."""
+
+    async def scenario() -> None:
+        host = ManagerHost(1)
+        manager = await host.start()
+        home, marks = manager.homes[0], manager._upkeep.marks
+        await host.create_with(0, *(b"%d" % number for number in range(10)))
+        await marks.save(home)
+        await host.create_with(1, b"other")
+        if is_saving:
+            host.machine.disks["/disk0"].latency = Latency(fixed=0.01)
+            saving = asyncio.create_task(marks.save(home))
+            await asyncio.sleep(0)
+        await manager.delete(partition(0), TOPIC_ID)
+        await host.create_with(0, b"a", b"b")
+        if is_saving:
+            await saving
+        assert home.names[key(0)] not in home.promised_offsets
+        await host.crash()
+        manager = await host.start(0, 1)
+        assert not manager.failures
+        assert await values_of(manager.logs[key(0)]) == [(0, b"a"), (1, b"b")]
+        await manager.delete(partition(1), TOPIC_ID)
+        await manager._upkeep.marks.save(manager.homes[0])
+        kept = manager.homes[0].promised_offsets, manager.homes[0].high_watermarks
+        assert [list(each) for each in kept] == [[manager.homes[0].names[key(0)]]] * 2
         await host.stop()
 
     run(scenario)
