@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, count
 from uuid import UUID
 
 from dlog.errors import ConfigError
@@ -96,6 +97,7 @@ class DataDirectory:
         self._lock: Lock | None = None
         self._topics: Directory | None = None
         self._stray: Directory | None = None
+        self._deleted: dict[str, str] = {}  # new names of logs that were marked
 
     @property
     def path(self) -> str:
@@ -260,11 +262,7 @@ class DataDirectory:
             return
         assert self._stray is not None
         for name in names:
-            new_name, number = name, 1
-            while self._stray.exists(new_name):
-                number += 1
-                new_name = f"{name}.{number}"
-            self.topics.move(name, self._stray, new_name)
+            self.topics.move(name, self._stray, _free_name(self._stray, name))
         self._stray.sync()
         self.topics.sync()
 
@@ -287,16 +285,16 @@ class DataDirectory:
             self.topics.directory(name, create=True)
         self.topics.sync()
 
-    @staticmethod
-    def deleted_name(name: str) -> str:
-        """Return the name that `mark_deleted` gives to a log's directory."""
-        return name + _DELETED
+    def deleted_name(self, name: str) -> str:
+        """Return the name that `mark_deleted` gave last to a log's directory."""
+        return self._deleted.pop(name, name + _DELETED)
 
     def mark_deleted(self, names: Sequence[str]) -> None:
         """Rename directories of logs so that no start opens them, with one flush for all."""
         for name in names:
             if self.topics.exists(name):
-                self.topics.rename(name, self.deleted_name(name))
+                self._deleted[name] = _free_name(self.topics, name, _DELETED)
+                self.topics.rename(name, self._deleted[name])
         self.topics.sync()
 
     def remove_deleted(self, name: str) -> None:
@@ -337,6 +335,12 @@ def note_weak(directory: Directory) -> None:
     """Note in a log's directory that it may promise what is not on stable storage."""
     directory.open(WEAK, create=True).close()
     directory.sync()
+
+
+def _free_name(directory: Directory, name: str, suffix: str = "") -> str:
+    """Return a name that is not there: with a number when it must be."""
+    names = chain([name + suffix], (f"{name}.{number}{suffix}" for number in count(2)))
+    return next(each for each in names if not directory.exists(each))
 
 
 # -- agreement

@@ -58,7 +58,7 @@ def adopted(path: Path) -> DataDirectory:
 @pytest.mark.parametrize("partition", [0, 10, 2_147_483_647])
 def test_names_of_logs_tell_whose_they_are(topic: str, partition: int) -> None:
     name = name_of(partition, topic)
-    assert len(DataDirectory.deleted_name(name)) <= 255
+    assert len(f"{name}.999.deleted") <= 255
     assert parse_log_name(name) == (TOPIC_ID, partition)
     assert name.startswith(topic[:190])
 
@@ -210,7 +210,7 @@ def test_deletion_is_marked_first_and_found_again(tmp_path: Path) -> None:
     directory.mark_deleted([name_of(1), name_of(5)])
     survey = directory.survey(lambda key: True)
     assert list(survey.names.values()) == [name_of(0)]
-    assert survey.deleted == [DataDirectory.deleted_name(name_of(1))] and not survey.strays
+    assert survey.deleted == [directory.deleted_name(name_of(1))] and not survey.strays
     directory.remove_deleted(survey.deleted[0])
     directory.remove_deleted(survey.deleted[0])
     with pytest.raises(ValueError, match="not marked"):

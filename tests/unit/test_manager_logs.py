@@ -1,6 +1,7 @@
 """The log manager: logs made, deleted, kept within their bounds."""
 
 import asyncio
+import errno
 
 import pytest
 
@@ -9,7 +10,7 @@ from dlog.types import Offset
 from dlogd.config.units import DiskReserve
 from dlogd.storage.homes import GROWTH_BYTES, StorageSettings
 from dlogd.storage.log_config import LogConfig
-from tests.fakes.faults import Latency
+from tests.fakes.faults import DiskFault, Latency
 from tests.fakes.logs import append, run, values_of
 from tests.fakes.manager import NODE, SETTINGS, TOPIC_ID, ManagerHost, key, partition, until
 
@@ -111,6 +112,30 @@ def test_an_interrupted_deletion_is_finished_by_the_next_start() -> None:
         topics = host.process.open_directory("/disk0/dlog/topics")
         await until(lambda: not topics.names())
         assert host.process.open_directory("/disk0/dlog/stray").names() == []
+        await host.stop()
+
+    run(scenario)
+
+
+def test_a_log_is_deleted_while_what_the_one_before_it_left_is_still_there() -> None:
+    """Its removal takes long, or waits for the next start."""
+
+    async def scenario() -> None:
+        host = ManagerHost(1)
+        manager = await host.start()
+        faults = host.machine.disks["/disk0"].faults
+        faults.append(DiskFault(("unlink",), errno.EMFILE, path_part=".deleted"))
+        for value in (b"first", b"second", b"third"):
+            await host.create_with(0, value)
+            await manager.delete(partition(0), TOPIC_ID)
+        faults.clear()
+        assert await values_of(await host.create_with(0, b"last")) == [(0, b"last")]
+        assert not host.failed
+        await host.stop()
+        manager = await host.start(0)
+        topics = host.process.open_directory("/disk0/dlog/topics")
+        await until(lambda: len(topics.names()) == 1)
+        assert await values_of(manager.logs[key(0)]) == [(0, b"last")]
         await host.stop()
 
     run(scenario)
