@@ -28,7 +28,7 @@ from dlogd.storage.cutting import Cutter
 from dlogd.storage.files import Directory
 from dlogd.storage.flusher import Flusher
 from dlogd.storage.index import RELATIVE_OFFSET_MAX
-from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log_config import FLUSH_BYTES_MAX, LogConfig
 from dlogd.storage.log_state import LogServices, LogState
 from dlogd.storage.maintenance import Maintenance
 from dlogd.storage.reader import LogReader, Read
@@ -85,7 +85,7 @@ class PartitionLog(LogState):
         self._timestamps = TimestampSearch(self, self.reader)
         self._cutter = Cutter(self, self._flusher, self._maintenance, self.reader)
         self._segment_bytes = config.segment_bytes
-        self._interval_bytes = config.index_interval_bytes
+        self._interval_bytes = min(config.index_interval_bytes, FLUSH_BYTES_MAX)
         self._refused_bytes = 0
 
     # -- life
@@ -119,7 +119,7 @@ class PartitionLog(LogState):
         """Take over new settings; a new way of writing begins with a new segment."""
         old, self.config = self.config, config
         self._segment_bytes = config.segment_bytes
-        self._interval_bytes = config.index_interval_bytes
+        self._interval_bytes = min(config.index_interval_bytes, FLUSH_BYTES_MAX)
         if not self.is_working:
             return
         if self.active.roll_at_ms < 1 << 62:

@@ -1,5 +1,6 @@
 """What recovery makes of a log that was not closed: torn or damaged, each kind by its name."""
 
+import asyncio
 import logging
 from dataclasses import replace
 
@@ -7,7 +8,9 @@ import pytest
 
 from dlog.batch.header import patch
 from dlog.errors import KafkaStorageError
+from dlogd.storage import flusher, log, recovery
 from dlogd.storage.checkpoint import replace_file
+from dlogd.storage.log_config import LogConfig
 from dlogd.storage.recovery import LOG_START, encode_log_start, recover
 from dlogd.storage.scan import WINDOW_BYTES
 from dlogd.storage.segment import IDX, TDX, file_name
@@ -23,8 +26,17 @@ from tests.fakes.damaged_logs import (
     segments_config,
     several_segments,
 )
+from tests.fakes.faults import Latency
 from tests.fakes.filled_logs import CONFIG
-from tests.fakes.logs import LogHost, append_waiting, batch_of, run_virtual, values_of
+from tests.fakes.logs import (
+    LogHost,
+    append,
+    append_waiting,
+    batch_of,
+    run_virtual,
+    settle,
+    values_of,
+)
 
 
 def raw_batch(offset: int, *values: bytes, epoch: int = 0) -> bytes:
@@ -230,6 +242,31 @@ def test_torn_region_larger_than_any_write_is_damage() -> None:
         directory = await host.kill()
         overwrite(directory, LOG_0, end + (12 << 20), raw_batch(500, b"far away"))
         assert "more than one write" in await refused(host)
+
+    run_virtual(scenario)
+
+
+def test_no_write_is_larger_than_what_recovery_expects_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also of a log whose index has hardly an entry."""
+    for module in (log, flusher, recovery):
+        monkeypatch.setattr(module, "FLUSH_BYTES_MAX", 16_384)
+
+    async def scenario() -> None:
+        for seed in range(5):
+            config = LogConfig(index_interval_bytes=1 << 30, max_message_bytes=1_200)
+            host = LogHost(seed, config)
+            plog = await host.open()
+            append(plog, b"promised")
+            await plog.flush()
+            await settle()
+            host.machine.disks["/data"].latency = Latency(fixed=0.1)
+            for _ in range(60):
+                append(plog, b"x" * 1_000)
+            await asyncio.sleep(0.05)
+            plog = await host.power_cut(keep=0.5)
+            assert (await values_of(plog))[0] == (0, b"promised")
 
     run_virtual(scenario)
 
