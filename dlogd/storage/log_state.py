@@ -158,6 +158,8 @@ class LogState:
 
     def segment_of(self, offset: int) -> Segment:
         """Return the segment that `offset` belongs to."""
+        if not self.segments:
+            return self.active  # dropped: the log begins anew
         active = self.segments[-1]
         if offset >= active.base_offset:
             return active
@@ -165,7 +167,7 @@ class LogState:
 
     def end_offset_of(self, segment: Segment) -> Offset:
         """Return the offset after the segment's last record."""
-        if segment is self.segments[-1]:
+        if not self.segments or segment is self.segments[-1]:
             return self.log_end_offset
         return Offset(segment.end_offset)
 

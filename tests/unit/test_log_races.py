@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from dlog.errors import KafkaStorageError
 from dlogd.config.choices import FlushPolicy
+from dlogd.storage.mending import Mending
 from dlogd.storage.segment import SegmentState, file_name
 from tests.fakes.faults import DiskFault
 from tests.fakes.files import MemoryDirectory
@@ -72,6 +74,34 @@ def test_who_waits_for_the_flush_of_what_a_log_that_begins_anew_drops_goes_on(of
         assert plog.flushed_offset == plog.log_end_offset == offset
         plog = await host.power_cut(keep=0.0)
         assert plog.log_end_offset == offset
+
+    run_virtual(scenario)
+
+
+def test_who_looks_at_a_log_that_begins_anew_finds_that_it_has_changed() -> None:
+    """For a moment it has no segment; when the disk is full, for long."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await filled(host, 30)
+        segment = plog.segments[0]
+        plog.damage.note(segment.path, 0, 0, 1, 100)
+        (place,) = plog.damage.places
+        Mending(plog, place)
+        disk = host.machine.disks["/data"]
+        disk.faults.append(DiskFault(("create",), errno.ENOSPC, path_part="leader-epochs"))
+        begin = asyncio.create_task(plog.start_at(1000))
+        for _ in range(20):
+            await settle()
+        assert not plog.segments
+        with pytest.raises(KafkaStorageError, match="changed meanwhile"):
+            Mending(plog, place)
+        with pytest.raises(KafkaStorageError, match="short of space"):
+            await plog.locate(20)
+        disk.faults.clear()
+        await begin
+        assert await append_waiting(plog, b"next") == 1000
+        await plog.flush()
 
     run_virtual(scenario)
 
