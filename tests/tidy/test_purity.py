@@ -78,7 +78,7 @@ CATCHES_EVERYTHING = frozenset(
         *("dlogd.tasks", "dlogd.server.dispatch", "dlogd.storage.threads", "dlogd.__main__"),
         # A buffer callback of the loop: an exception there would close the connection in silence.
         *("dlogd.server.connection", "dlogd.server.feed", "dlogd.replication.link"),
-        # A batch that a codec fails at must not stop its partition, and those sent with it, for good.
+        # A batch that a codec fails at must not stop its partition and those sent with it.
         "dlog.client.sender",
         # A line that cannot be written must not end the code that logs it.
         "dlogd.logs",
