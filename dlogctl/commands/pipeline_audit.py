@@ -82,7 +82,7 @@ def audit(
 
     A PLACE is TOPIC, TOPIC@HOST:PORT of another cluster, or archive:FOLDER. Two are compared
     where both should have records: keys, values, headers and timestamps at the same offsets. The
-    ranges that differ are named; the exit code is 10 then.
+    ranges that differ are named; the exit code is 10 then, and where two have nothing in common.
     """
     settings = settings_of(context)
     job = Job(**common)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 from dlog.client.views import TopicView
 from dlog.errors import InvalidTopicError, UnknownTopicOrPartitionError
 from dlog.spark.errors import SparkSourceError
-from dlog.spark.pipelines.audit import AuditRules, _Run
+from dlog.spark.pipelines.audit import NOTHING_COMPARED, AuditRules, _Run, audit
 from dlog.spark.pipelines.comparison import Finding, Span
 from dlog.spark.pipelines.origins import _checked, find_bounds, find_origin
 from dlog.spark.pipelines.sides import Extent
@@ -24,6 +24,12 @@ class Bounds:
 
     def extents(self) -> dict[int, Extent]:
         return self._extents
+
+    def starts(self) -> dict[int, int]:
+        return {partition: each.start for partition, each in self._extents.items()}
+
+    def problems(self) -> list[str]:
+        return []
 
 
 def planned(left: Any, right: Any, *, align: bool = False) -> tuple[list[Span], list[Finding]]:
@@ -56,6 +62,24 @@ def test_what_only_one_side_has_is_named(
     found, noted = planned(Bounds(**left), Bounds(**right))
     assert [each for each in found if each.start < each.end] == [Span(*each) for each in spans]
     assert noted == [Finding(*each) for each in rest]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "problems"),
+    [
+        ({"p0": (0, 4)}, {"p0": (8, 9)}, (NOTHING_COMPARED,)),
+        ({"p0": (0, 4)}, {"p0": (0, 0)}, (NOTHING_COMPARED,)),
+        ({"p0": (0, 4)}, {"p1": (0, 4)}, (NOTHING_COMPARED,)),
+        ({"p0": (0, 0)}, {"p0": (0, 0)}, ()),
+    ],
+)
+def test_two_that_have_nothing_in_common_are_not_called_equal(
+    left: Mapping[str, tuple[int, int]],
+    right: Mapping[str, tuple[int, int]],
+    problems: tuple[str, ...],
+) -> None:
+    done = audit(Bounds(**left), Bounds(**right), AuditRules())
+    assert done.problems == problems and done.good == (not problems)
 
 
 def test_by_place_the_rest_has_the_offsets_of_the_left() -> None:

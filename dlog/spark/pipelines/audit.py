@@ -33,6 +33,7 @@ from dlog.spark.pipelines.sides import Extent, Side
 
 Buckets = dict[tuple[int, int], Bucket]
 GONE = "deleted while it was read"
+NOTHING_COMPARED = "nothing was compared: the two have no offsets in common"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,15 +74,20 @@ def audit(left: Side, right: Side | None, rules: AuditRules, observe: Observer =
     run.cut()
     kept = [each for each in run.shown(run.still(findings)) if not run.is_excused(each)]
     problems = left.problems() + ([] if right is None else right.problems())
+    not_compared = (*run.not_compared, *run.shown(run.gone))
+    offsets = sum(each.end - each.start for each in run.spans)
+    if right is not None and not offsets and not_compared:
+        # Whoever only looks at the exit code must not take that for equal.
+        problems.append(NOTHING_COMPARED)
     for kind in sorted({each.kind for each in kept}):
         count = sum(each.end_offset - each.start_offset for each in kept if each.kind == kind)
         observe(Found(kind=kind, count=count))
     return Audited(
-        offsets=sum(each.end - each.start for each in run.spans),
+        offsets=offsets,
         records=sum(each.rows for each in buckets.values()),
         findings=tuple(kept),
         problems=tuple(problems),
-        not_compared=(*run.not_compared, *run.shown(run.gone)),
+        not_compared=not_compared,
     )
 
 
