@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from dlog.types import NodeId, TopicId
+from dlog.types import NO_NODE, NodeId, TopicId
 from dlogd.controller import refill
 from dlogd.metadata import machine
 from dlogd.metadata.commands import (
@@ -35,7 +35,7 @@ from dlogd.metadata.commands import (
 )
 from dlogd.metadata.election import preferred_leader, rules_of
 from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration, PartitionImage, TopicImage
-from dlogd.metadata.placement import Loads
+from dlogd.metadata.placement import Loads, usable_nodes
 
 Key = tuple[TopicId, int]
 
@@ -98,6 +98,8 @@ class Planner:
         self._down_since: dict[NodeId, int] = {}
         self._leaderless_since: dict[Key, int] = {}
         self._added: dict[NodeId, int] = {}  # since when nodes are there; -1: from the beginning
+        # Who takes the places of a node that is down, and since when that is down.
+        self._heirs: dict[NodeId, tuple[int, NodeId]] = {}
         self._scan_next_ms = 0
         # What the last scan saw, if it left nothing to do or to wait for.
         self._calm: _Sight | None = None
@@ -162,8 +164,24 @@ class Planner:
         settings, since = self._settings, self._down_since
         dead = {n for n, begun in since.items() if now_ms - begun >= settings.refill_after_ms}
         down = {n for n, begun in since.items() if now_ms - begun >= settings.settled_ms} - dead
-        added = [self._added.get(n, -1) for n in refill.empty_nodes(image)] if down else []
-        return frozenset(dead | {n for n in down if since[n] < max(added, default=-1)})
+        return frozenset(dead | self._inherited(image, down))
+
+    def _inherited(self, image: ClusterImage, down: set[NodeId]) -> set[NodeId]:
+        """Return who of `down` has an heir that can take replicas: also when it has got some."""
+        since, fit = self._down_since, {node.node_id for node in usable_nodes(image)}
+        self._heirs = {
+            node_id: (begun, heir)
+            for node_id, (begun, heir) in self._heirs.items()
+            if since.get(node_id) == begun and heir in image.nodes
+        }
+        found = {n for n in down if n in self._heirs and self._heirs[n][1] in fit}
+        if found != down:
+            empty = [(self._added.get(n, -1), n) for n in refill.empty_nodes(image)]
+            newest_ms, heir = max(empty, default=(-1, NO_NODE))
+            new = {n for n in down - found if since[n] < newest_ms}
+            self._heirs |= {node_id: (since[node_id], heir) for node_id in new}
+            found |= new
+        return found
 
     def _elect(self, kind: ElectionKind, keys: list[Key]) -> ElectLeaders:
         return ElectLeaders(command_id=self._new_id(), election=kind, partitions=grouped(keys))

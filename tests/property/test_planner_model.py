@@ -86,6 +86,8 @@ class Model:
 
     def __init__(self) -> None:
         self.looks: list[Look] = []
+        # Those added since the beginning that began to take the places of one that is down.
+        self.heirs: dict[NodeId, set[NodeId]] = {}
 
     def for_ms(self, what: Any, looks: list[Look], now_ms: int) -> int:
         """Return for how long something holds; -1: it does not."""
@@ -102,27 +104,36 @@ class Model:
 
     def is_dead(self, image: ClusterImage, node_id: NodeId, now_ms: int) -> bool:
         down_ms = self.for_ms(lambda look: node_id in look.down, self.looks, now_ms)
-        if down_ms < min(QUICK.settled_ms, QUICK.refill_after_ms):
-            return False
         if down_ms >= QUICK.refill_after_ms:
             return True
+        heirs = self.heirs.get(node_id, set())
+        return down_ms >= QUICK.settled_ms and any(usable(image.nodes[n]) for n in heirs)
+
+    def note_heirs(self, image: ClusterImage, now_ms: int) -> None:
+        """Who came after a node went down, and held nothing while that was missed, goes on."""
         holders = {n for _, _, partition in every(image) for n in partition.replicas}
-        return any(
-            node.node_id not in holders
-            and usable(node)
-            and node.node_id not in self.looks[0].known
-            and self.for_ms(lambda look, n=each: n in look.known, self.looks, now_ms) < down_ms
-            for each, node in image.nodes.items()
-        )
+        empty = {n for n, node in image.nodes.items() if usable(node) and n not in holders}
+        for node_id in self.looks[-1].down:
+            down_ms = self.for_ms(lambda look, n=node_id: n in look.down, self.looks, now_ms)
+            if QUICK.settled_ms <= down_ms < QUICK.refill_after_ms:
+                self.heirs.setdefault(node_id, set()).update(
+                    each
+                    for each in empty - self.looks[0].known
+                    if self.for_ms(lambda look, n=each: n in look.known, self.looks, now_ms)
+                    < down_ms
+                )
 
     def expected(self, image: ClusterImage, liveness: Liveness, now_ms: int) -> list[Any]:
         """Return what to do about nodes and leaders; moves are only judged."""
         self.looks.append(Look(image, now_ms))
+        for node_id in image.nodes.keys() - self.looks[-1].down:
+            self.heirs.pop(node_id, None)
         found = list(about_nodes(image, liveness, now_ms))
         if found:
             return found
         look = self.looks[-1]
         look.leaderless = {(t.topic_id, n) for t, n, p in every(image) if not p.has_leader}
+        self.note_heirs(image, now_ms)
         preferred = [
             (topic.topic_id, number)
             for topic, number, partition in every(image)

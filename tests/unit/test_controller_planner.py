@@ -212,6 +212,25 @@ def test_a_new_node_need_not_wait_for_long_to_take_a_dead_ones_place() -> None:
     assert cluster.partition("t", 1).replicas == (2, 4, 1)
 
 
+def test_a_new_node_takes_all_places_of_a_dead_one_not_only_the_first() -> None:
+    cluster = Controlled(4, replace(SETTINGS, reassignments_max=2))
+    cluster.create("t", *[(1, 2, 3)] * 9)
+    cluster.create("u", (2, 4))
+    cluster.up -= {3}
+    cluster.run(2)
+    cluster.register(5)
+    cluster.up.add(NodeId(5))
+    cluster.run(7)
+    cluster.up -= {4, 5}
+    cluster.run(5)
+    replicas = [p.replicas for p in cluster.image.topics["t"].partitions]
+    assert 0 < sum(3 in each for each in replicas) < 9
+    cluster.up.add(NodeId(5))
+    cluster.run(20)  # much less than refill_after_ms
+    assert {p.replicas for p in cluster.image.topics["t"].partitions} == {(1, 2, 5)}
+    assert cluster.partition("u").replicas == (2, 4), "it was not there yet when that one died"
+
+
 def test_an_emptied_node_can_be_removed() -> None:
     cluster = Controlled(4, replace(SETTINGS, reassignments_max=2))
     for number in range(8):
