@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 from dlog.types import NodeId, TopicId
 from dlogd.metadata.commands import Assignment, Reassignment
-from dlogd.metadata.image import ClusterImage, NodeRegistration, PartitionImage
+from dlogd.metadata.election import rules_of
+from dlogd.metadata.factor import target_of
+from dlogd.metadata.image import ClusterImage, NodeRegistration, PartitionImage, TopicImage
 from dlogd.metadata.placement import Loads, by_turns_over_racks, next_replica, usable_nodes
 
 Nodes = frozenset[NodeId]
@@ -19,7 +21,8 @@ def plan_refill(
 ) -> list[Reassignment]:
     """Return at most `room` new reassignments that take replicas off dead and leaving nodes.
 
-    A reassignment to a node that has died since is made anew, whatever the room.
+    A reassignment to a node that has died since is made anew, whatever the room; so is one that
+    such a node keeps from ending.
     """
     usable = usable_nodes(image)
     if not usable:
@@ -27,7 +30,7 @@ def plan_refill(
     ring = by_turns_over_racks(usable)
     moves = []
     for topic_id, number, partition in _affected(image, dead | leaving):
-        is_repair = bool(partition.adding)
+        is_repair = bool(partition.adding or partition.removing)
         if not is_repair and room <= 0:
             continue
         target = _target(ring, partition, dead, leaving, loads)
@@ -55,9 +58,22 @@ def _affected(image: ClusterImage, gone: Nodes) -> Iterator[tuple[TopicId, int, 
         for number, partition in enumerate(topic.partitions):
             if not partition.has_leader:
                 continue  # there is nobody to copy from
-            wanted = partition.adding or (() if partition.removing else partition.replicas)
-            if any(node_id in gone for node_id in wanted):
+            if any(node_id in gone for node_id in _wanted(image, topic, partition, gone)):
                 yield topic.topic_id, number, partition
+
+
+def _wanted(
+    image: ClusterImage, topic: TopicImage, partition: PartitionImage, gone: Nodes
+) -> Assignment:
+    """Return the replicas that are looked at: of a reassignment that can end, only its new ones."""
+    if not partition.adding and not partition.removing:
+        return partition.replicas
+    target = target_of(partition)
+    if gone.isdisjoint(target):
+        return target
+    living = sum(n not in gone or image.nodes[n].active for n in target)
+    can_end = living >= max(1, min(rules_of(image, topic).min_isr, len(target)))
+    return partition.adding if can_end else target
 
 
 def _target(
@@ -68,7 +84,7 @@ def _target(
     loads: Loads,
 ) -> Assignment | None:
     """Return the replicas that a partition should have, None when there is nobody to take over."""
-    present = tuple(n for n in partition.replicas if n not in partition.removing)
+    present = target_of(partition)
     by_id = {node.node_id: node for node in ring}
     chosen = [by_id[n] for n in present if n in by_id and n not in dead and n not in leaving]
     target = list(present)

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from dlog.types import NodeId
 from dlogd.controller.planner import Liveness, Plan, Planner
+from dlogd.metadata import machine
 from dlogd.metadata.commands import (
     AlterAssignments,
     DrainNode,
@@ -27,6 +28,7 @@ from dlogd.metadata.commands import (
     ReportReplicas,
     ShutDownNode,
     UnfenceNode,
+    encode,
 )
 from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration, PartitionImage, TopicImage
 from dlogd.metadata.placement import place
@@ -194,18 +196,21 @@ class Model:
             target = by_key.get((topic.topic_id, number))
             present = tuple(n for n in partition.replicas if n not in partition.removing)
             moving = bool(partition.adding or partition.removing)
-            # What is copied anyway is only sent elsewhere when that node is gone as well.
-            wanted = partition.adding if moving else present
+            # What is copied anyway is only sent elsewhere when that node is gone as well, or when
+            # too few of those that stay live for the copying to end.
+            away = {n for n in present if n in gone and not image.nodes[n].active}
+            ends = len(present) - len(away) >= min(2, len(present))
+            wanted = partition.adding if moving and ends else present
             may = partition.has_leader and bool(gone.intersection(wanted))
             if target is None:
                 # Not the only ones in sync, while they are new: they would go at once.
                 stay = (set(present) - gone) | (set(partition.replicas) - set(partition.adding))
                 may = may and bool(stay.intersection(partition.holders))
                 if may and fit - gone - set(present):
-                    assert not partition.adding and len(moves) >= room, "somebody could take it"
+                    assert not moving and len(moves) >= room, "somebody could take it"
                 continue
             assert may
-            begun += not partition.adding
+            begun += not moving
             assert len(target) == len(present) == len(set(target))
             for old, new in zip(present, target, strict=True):
                 assert new == old or (old in gone and new in fit and new not in present)
@@ -350,6 +355,18 @@ class PlannerMachine(RuleBasedStateMachine):
                 online=named if works else (),
             )
         )
+        self.go_on(passed_ms)
+
+    @rule(
+        pick=picks, wanted=st.lists(anybody, min_size=1, max_size=3, unique=True), passed_ms=times
+    )
+    def reassign(self, pick: int, wanted: list[NodeId], passed_ms: int) -> None:
+        """As an operator does; refused where nobody in sync would be left."""
+        all_of_them = list(every(self.cluster.image))
+        topic, number, _ = all_of_them[pick % len(all_of_them)]
+        move = Reassignment(topic_id=topic.topic_id, partition=number, replicas=tuple(wanted))
+        command = AlterAssignments(command_id=self.cluster.new_id(), reassignments=(move,))
+        self.cluster.image, _ = machine.apply(self.cluster.image, encode(command))
         self.go_on(passed_ms)
 
     @rule(passed_ms=times)

@@ -231,6 +231,48 @@ def test_a_new_node_takes_all_places_of_a_dead_one_not_only_the_first() -> None:
     assert cluster.partition("u").replicas == (2, 4), "it was not there yet when that one died"
 
 
+def reassign(cluster: FakeCluster, name: str, *replicas: int) -> None:
+    wanted = Reassignment(
+        topic_id=cluster.image.topics[name].topic_id,
+        partition=0,
+        replicas=tuple(map(NodeId, replicas)),
+    )
+    cluster.apply(AlterAssignments(command_id=cluster.new_id(), reassignments=(wanted,)))
+
+
+@pytest.mark.parametrize("drain", [Drain.NONE, Drain.REPLICAS])
+def test_a_reassignment_that_a_dead_node_keeps_from_ending_goes_elsewhere(drain: Drain) -> None:
+    """What stays is too little for min.insync.replicas, and nothing that is copied is dead."""
+    cluster = Controlled(4, replace(SETTINGS, reassignments_max=1))
+    cluster.create("t", (1, 2, 3), min_insync_replicas="2")
+    cluster.create("u", (3, 2), min_insync_replicas="2")
+    cluster.create("v", (1, 2))
+    cluster.up -= {2}
+    cluster.run(3)
+    reassign(cluster, "t", 1, 2)
+    reassign(cluster, "u", 2, 4)
+    cluster.apply(DrainNode(command_id=cluster.new_id(), node_id=NodeId(2), drain=drain))
+    cluster.run(30 if drain else 90)
+    for name in "tuv":
+        partition = cluster.partition(name)
+        assert 2 not in partition.replicas, name
+        assert not partition.removing
+        assert len(partition.isr) == 2
+
+
+def test_a_reassignment_that_ends_without_a_dead_node_is_left_alone() -> None:
+    cluster = Controlled(5)
+    cluster.create("t", (1, 2, 3), min_insync_replicas="2")
+    cluster.up -= {2}
+    cluster.run(58)
+    reassign(cluster, "t", 1, 2, 4)
+    for _ in range(10):
+        cluster.tick()
+        assert cluster.partition().adding == (4,)
+    cluster.run(5)
+    assert cluster.partition().replicas in ((1, 3, 4), (1, 5, 4))
+
+
 def test_an_emptied_node_can_be_removed() -> None:
     cluster = Controlled(4, replace(SETTINGS, reassignments_max=2))
     for number in range(8):
@@ -251,14 +293,7 @@ def test_what_would_be_refused_keeps_no_other_replica_where_it_is() -> None:
     cluster = FakeCluster(5)
     cluster.create("t", (1, 2), min_insync_replicas="2")
     cluster.create("u", (3, 5))
-    moves = [
-        Reassignment(
-            topic_id=cluster.image.topics["t"].topic_id,
-            partition=0,
-            replicas=(NodeId(3), NodeId(4)),
-        )
-    ]
-    cluster.apply(AlterAssignments(command_id=cluster.new_id(), reassignments=tuple(moves)))
+    reassign(cluster, "t", 3, 4)
     cluster.fence(2)
     cluster.apply(cluster.isr_change("t", 0, [1, 3]))
     cluster.fence(1)
