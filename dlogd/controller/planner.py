@@ -71,7 +71,7 @@ class PlannerSettings:
     settled_ms: int = 30_000  # how long a node has been up when it gets its leaders back
     unclean_after_ms: int = 30_000  # how long a partition has had no leader
     refill_after_ms: int = 1_800_000  # how long a node has been down when its replicas are replaced
-    reassignments_max: int = 20  # at any time, those that others ordered included
+    reassignments_max: int = 20  # that are led, at any time, those that others ordered included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,11 +138,12 @@ class Planner:
         scan = _Scan(self._settings.elections_max)
         for topic in image.topics.values():
             for number, partition in enumerate(topic.partitions):
-                if partition.adding or partition.removing:
-                    scan.reassigning += 1
                 if not partition.has_leader:
                     scan.leaderless.append((topic, number))
-                elif _may_move(image.nodes, partition, settled):
+                    continue
+                if partition.adding or partition.removing:
+                    scan.reassigning += 1
+                if _may_move(image.nodes, partition, settled):
                     scan.note_preferred(image.nodes, topic, number, partition)
         commands: list[PlainCommand] = []
         if scan.preferred:

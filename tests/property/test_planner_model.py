@@ -190,7 +190,7 @@ class Model:
         by_key = {(each.topic_id, each.partition): each.replicas for each in moves}
         assert len(by_key) == len(moves)
         room = QUICK.reassignments_max
-        room -= sum(bool(p.adding or p.removing) for _, _, p in every(image))
+        room -= sum(bool(p.has_leader and (p.adding or p.removing)) for _, _, p in every(image))
         begun = 0
         for topic, number, partition in every(image):
             target = by_key.get((topic.topic_id, number))

@@ -273,6 +273,21 @@ def test_a_reassignment_that_ends_without_a_dead_node_is_left_alone() -> None:
     assert cluster.partition().replicas in ((1, 3, 4), (1, 5, 4))
 
 
+def test_what_cannot_be_copied_takes_no_room_from_what_can() -> None:
+    cluster = Controlled(5, replace(SETTINGS, reassignments_max=2))
+    cluster.create("t", (2, 3), (2, 3))
+    cluster.create("u", (1, 2))
+    cluster.up -= {2}
+    while not cluster.partition("t", 1).adding:
+        cluster.tick()
+    cluster.up -= {3}
+    while cluster.partition("t", 1).has_leader:
+        cluster.tick()
+    cluster.run(10)
+    assert [p.leader for p in cluster.image.topics["t"].partitions] == [NO_NODE] * 2
+    assert 2 not in cluster.partition("u").replicas
+
+
 def test_an_emptied_node_can_be_removed() -> None:
     cluster = Controlled(4, replace(SETTINGS, reassignments_max=2))
     for number in range(8):
