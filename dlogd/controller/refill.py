@@ -33,7 +33,7 @@ def plan_refill(
         is_repair = bool(partition.adding or partition.removing)
         if not is_repair and room <= 0:
             continue
-        target = _target(ring, partition, dead, leaving, loads)
+        target = _target(image, ring, partition, dead | leaving, loads)
         if target is not None:
             moves.append(Reassignment(topic_id=topic_id, partition=number, replicas=target))
             loads.count(target)
@@ -77,25 +77,23 @@ def _wanted(
 
 
 def _target(
+    image: ClusterImage,
     ring: list[NodeRegistration],
     partition: PartitionImage,
-    dead: Nodes,
-    leaving: Nodes,
+    gone: Nodes,
     loads: Loads,
 ) -> Assignment | None:
     """Return the replicas that a partition should have, None when there is nobody to take over."""
     present = target_of(partition)
-    by_id = {node.node_id: node for node in ring}
-    chosen = [by_id[n] for n in present if n in by_id and n not in dead and n not in leaving]
+    # Whoever stays has its rack, be it down for a moment or drained of leaders.
+    chosen = [image.nodes[n] for n in present if n in image.nodes and n not in gone]
+    others = [node for node in ring if node.node_id not in gone and node.node_id not in present]
     target = list(present)
     for place, node_id in enumerate(present):
-        if node_id not in dead and node_id not in leaving:
-            continue
-        others = [n for n in ring if n not in chosen and n.node_id not in present]
-        others = [n for n in others if n.node_id not in dead]
-        if not others:
+        if node_id not in gone or not others:
             continue
         taker = next_replica(others, chosen, loads)
+        others.remove(taker)
         chosen.append(taker)
         target[place] = taker.node_id
     if tuple(target) == present:

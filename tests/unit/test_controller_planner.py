@@ -288,6 +288,20 @@ def test_what_cannot_be_copied_takes_no_room_from_what_can() -> None:
     assert 2 not in cluster.partition("u").replicas
 
 
+def test_replicas_go_to_a_rack_that_has_none_be_its_others_up_or_drained() -> None:
+    """Racks by node: 1 b, 2 c, 3 a, 4 b, 5 c, 6 a."""
+    cluster = Controlled(6, replace(SETTINGS, refill_after_ms=6_000))
+    cluster.create("t", (1, 2, 3))
+    cluster.create("u", (6, 5))
+    drain = DrainNode(command_id=cluster.new_id(), node_id=NodeId(1), drain=Drain.LEADERS)
+    cluster.apply(drain)
+    cluster.up -= {3}
+    cluster.run(6)
+    cluster.up -= {2}
+    cluster.run(4)
+    assert cluster.partition().replicas == (1, 2, 6)
+
+
 def test_an_emptied_node_can_be_removed() -> None:
     cluster = Controlled(4, replace(SETTINGS, reassignments_max=2))
     for number in range(8):
