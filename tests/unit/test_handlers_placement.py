@@ -17,6 +17,9 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from dlog.wire.apis import ApiKey
+from dlogd.metadata.commands import AlterAssignments
+from dlogd.metadata.image import Applied, Unknown
+from dlogd.server.handlers import reassignments
 from tests.fakes.cluster_requests import cluster, configure, create
 from tests.fakes.server import FakeNode, new_topic
 
@@ -209,5 +212,49 @@ def test_the_number_of_replicas_can_be_held() -> None:
         held = await reassign(node, "t", wanted, allow_replication_factor_change=False)
         assert held == {0: InvalidReplicationFactorError.code}
         assert await reassign(node, "t", wanted) == {0: 0}
+
+    run(test())
+
+
+def test_many_reassignments_do_not_hold_up_what_else_there_is_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither this node, while they are tried out, nor all of them while they are applied."""
+    monkeypatch.setattr(reassignments, "COMMAND_PARTITIONS_MAX", 100)
+
+    async def test() -> None:
+        node, _ = cluster()
+        await create(node, new_topic("t", 250, 2))
+        node.commands.clear()
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(others())
+        found = await reassign(node, "t", {number: [3, 1] for number in range(250)})
+        task.cancel()
+        assert set(found.values()) == {0}
+        assert turns >= 250 // reassignments.BURST_COUNT
+        commands = [each for each in node.commands if isinstance(each, AlterAssignments)]
+        assert [len(each.reassignments) for each in commands] == [100, 100, 50]
+
+    run(test())
+
+
+def test_of_many_reassignments_only_those_are_unknown_whose_command_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reassignments, "COMMAND_PARTITIONS_MAX", 2)
+
+    async def test() -> None:
+        node, _ = cluster()
+        await create(node, new_topic("t", assignments=[(number, [1, 2]) for number in range(5)]))
+        node.outcomes = [Applied(version=9), Unknown(message="Nobody knows")]
+        found = await reassign(node, "t", {number: [3, 1] for number in range(5)})
+        assert found == {0: 0, 1: 0, 2: 7, 3: 7, 4: 0}
 
     run(test())
