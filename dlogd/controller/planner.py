@@ -33,7 +33,7 @@ from dlogd.metadata.commands import (
     ShutDownNode,
     UnfenceNode,
 )
-from dlogd.metadata.election import preferred_leader, rules_of
+from dlogd.metadata.election import preferred_leader, rules_of, settle
 from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration, PartitionImage, TopicImage
 from dlogd.metadata.placement import Loads, usable_nodes
 
@@ -143,6 +143,9 @@ class Planner:
                     continue
                 if partition.adding or partition.removing:
                     scan.reassigning += 1
+                    if _can_end(image, topic, partition):
+                        scan.note(topic, number)
+                        continue
                 if _may_move(image.nodes, partition, settled):
                     scan.note_preferred(image.nodes, topic, number, partition)
         commands: list[PlainCommand] = []
@@ -254,10 +257,27 @@ class _Scan:
         partition: PartitionImage,
     ) -> None:
         """Note a partition that should get another leader, while there are not too many."""
-        if len(self.preferred) >= self._elections_max:
-            return
-        if preferred_leader(nodes, partition) is not None:
+        if len(self.preferred) < self._elections_max and (
+            preferred_leader(nodes, partition) is not None
+        ):
+            self.note(topic, number)
+
+    def note(self, topic: TopicImage, number: int) -> None:
+        """Note a partition that an election of a preferred leader puts in order."""
+        if len(self.preferred) < self._elections_max:
             self.preferred.append((topic.topic_id, number))
+
+
+def _can_end(image: ClusterImage, topic: TopicImage, partition: PartitionImage) -> bool:
+    """Whether a reassignment ends when the machine looks at it again.
+
+    It looks before it elects. So one that waits for a leader only is not over with him, and when
+    nobody else is there to join him, nothing comes by which it would be.
+    """
+    if not all(node_id in partition.isr for node_id in partition.adding):
+        return False
+    settled, _ = settle(partition, rules_of(image, topic))
+    return not settled.adding and not settled.removing
 
 
 def _may_move(

@@ -139,7 +139,8 @@ class Model:
         preferred = [
             (topic.topic_id, number)
             for topic, number, partition in every(image)
-            if partition.has_leader and self.leads_wrongly(image, partition, now_ms)
+            if partition.has_leader
+            and (may_end(image, partition) or self.leads_wrongly(image, partition, now_ms))
         ][: QUICK.elections_max]
         if preferred:
             found.append(("elect", ElectionKind.PREFERRED, sorted(preferred, key=str)))
@@ -196,8 +197,7 @@ class Model:
             target = by_key.get((topic.topic_id, number))
             present = tuple(n for n in partition.replicas if n not in partition.removing)
             moving = bool(partition.adding or partition.removing)
-            # What is copied anyway is only sent elsewhere when that node is gone as well, or when
-            # too few of those that stay live for the copying to end.
+            # What is copied anyway is only sent elsewhere when that is gone as well, or cannot end.
             away = {n for n in present if n in gone and not image.nodes[n].active}
             ends = len(present) - len(away) >= min(2, len(present))
             wanted = partition.adding if moving and ends else present
@@ -216,6 +216,18 @@ class Model:
                 assert new == old or (old in gone and new in fit and new not in present)
             assert target != present
         assert begun <= max(room, 0)
+
+
+def may_end(image: ClusterImage, partition: PartitionImage) -> bool:
+    """Whether all that a reassignment waits for is there; each topic wants two in sync."""
+    wanted = set(partition.replicas) - set(partition.removing)
+    there = wanted.intersection(partition.isr)
+    return bool(
+        (partition.adding or partition.removing)
+        and there.issuperset(partition.adding)
+        and len(there) >= min(2, len(wanted))
+        and any(image.nodes[n].active and n not in partition.offline for n in there)
+    )
 
 
 def usable(node: NodeRegistration) -> bool:
@@ -365,8 +377,8 @@ class PlannerMachine(RuleBasedStateMachine):
         all_of_them = list(every(self.cluster.image))
         topic, number, _ = all_of_them[pick % len(all_of_them)]
         move = Reassignment(topic_id=topic.topic_id, partition=number, replicas=tuple(wanted))
-        command = AlterAssignments(command_id=self.cluster.new_id(), reassignments=(move,))
-        self.cluster.image, _ = machine.apply(self.cluster.image, encode(command))
+        data = encode(AlterAssignments(command_id=self.cluster.new_id(), reassignments=(move,)))
+        self.cluster.image, _ = machine.apply(self.cluster.image, data)
         self.go_on(passed_ms)
 
     @rule(passed_ms=times)

@@ -302,6 +302,22 @@ def test_replicas_go_to_a_rack_that_has_none_be_its_others_up_or_drained() -> No
     assert cluster.partition().replicas == (1, 2, 6)
 
 
+def test_a_reassignment_ends_that_only_waited_for_a_leader() -> None:
+    """Who is elected from the eligible ones is in sync alone, and nobody is there to join him."""
+    cluster = Controlled(3)
+    cluster.create("t", (2, 3), min_insync_replicas="2")
+    cluster.up -= {2, 3}
+    cluster.run(3)
+    assert leader_isr_elr(cluster) == (NO_NODE, (), (2, 3))
+    reassign(cluster, "t", 2)
+    assert cluster.partition().removing == (3,)
+    cluster.up.add(NodeId(2))
+    cluster.run(3)
+    assert leader_isr_elr(cluster) == (2, (2,), ())
+    assert cluster.partition().replicas == (2,)
+    assert cluster.tick(2_000) == "Nothing to do"
+
+
 def test_an_emptied_node_can_be_removed() -> None:
     cluster = Controlled(4, replace(SETTINGS, reassignments_max=2))
     for number in range(8):
