@@ -67,7 +67,7 @@ class Broker:
         rng: random.Random,
         open_directory: Callable[[str], Directory],
         engine: Engine,
-        on_failure: Callable[[str], None] | None = None,
+        on_failure: Callable[[str], None] = log.critical,
         open_quorum: OpenQuorum = ThreadedRaftStore.open,
     ) -> None:
         """`on_failure(reason)`: the node cannot go on; the process should end."""
@@ -93,10 +93,10 @@ class Broker:
         self._rng = rng
         self._open_directory = open_directory
         self._engine = engine
-        self._on_failure = on_failure
+        self._fail = on_failure
         self._open_quorum = open_quorum
         # However many requests wait, they take no place from what the node does by itself.
-        self._tasks, self._requests = Tasks(), Tasks()
+        self._tasks, self._requests = Tasks(fail=on_failure), Tasks()
         self._context: ServerContext | None = None
         self._fetch: FetchHandler | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -186,10 +186,6 @@ class Broker:
     def _on_store_failed(self, error: Exception) -> None:
         self._fail(f"the metadata cannot be written: {error}")
 
-    def _fail(self, reason: str) -> None:
-        if self._on_failure is not None:
-            self._on_failure(reason)
-
     def _make_logs(self) -> LogManager:
         logs = make_logs(
             self.config,
@@ -217,6 +213,7 @@ class Broker:
             loop=self._loop,
             clock=self._clock,
             lease=clustering.lease if clustering is not None else ENDLESS,
+            fail=self._fail,
         )
         replicas = ReplicaManager(logs, self.config, place)
         if clustering is not None:

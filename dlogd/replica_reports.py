@@ -103,7 +103,7 @@ class ReplicaReports:
 
     def start(self, tasks: Tasks) -> None:
         """Compare from now on."""
-        tasks.spawn("report replicas", self._run())
+        tasks.spawn("report replicas", self._run(), is_vital=True)
 
     def look_now(self) -> None:
         """Something has failed, or works again."""

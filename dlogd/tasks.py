@@ -1,7 +1,8 @@
 """Named, supervised asyncio tasks.
 
 The only module that calls `create_task`. A task that ends with an exception is logged once and
-handed to the owner's `on_failure`; a cancelled one is not a failure. Bounded by `task_count_max`.
+handed to the owner's `on_failure`; a cancelled one is not a failure. One that is vital ends with it
+what the owner is for: `fail` is told. Bounded by `task_count_max`.
 """
 
 import asyncio
@@ -25,9 +26,15 @@ class Tasks:
     """
 
     def __init__(
-        self, on_failure: FailureHandler | None = None, *, task_count_max: int = 100_000
+        self,
+        on_failure: FailureHandler | None = None,
+        *,
+        fail: Callable[[str], None] | None = None,
+        task_count_max: int = 100_000,
     ) -> None:
+        """`fail(reason)`: a vital task has failed, and nobody does its work any more."""
         self._on_failure = on_failure
+        self._fail = fail
         self._task_count_max = task_count_max
         # A dict keeps the order of creation, so that closing is deterministic.
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -36,7 +43,9 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def spawn(
+        self, name: str, work: Coroutine[Any, Any, Any], *, is_vital: bool = False
+    ) -> asyncio.Task[Any]:
         """Start `work`; raise RuntimeError when closed or over the bound."""
         if self._closed or len(self._tasks) >= self._task_count_max:
             work.close()
@@ -44,8 +53,14 @@ class Tasks:
             raise RuntimeError(f"Cannot start task {name}: the task set is {state}")
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks[task] = None
-        task.add_done_callback(self._on_done)
+        task.add_done_callback(self._on_vital_done if is_vital else self._on_done)
         return task
+
+    def _on_vital_done(self, task: asyncio.Task[Any]) -> None:
+        self._on_done(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._fail is not None:
+            self._fail(f"its task {task.get_name()!r} has ended: {error!r}")
 
     def _on_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)

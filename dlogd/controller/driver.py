@@ -88,7 +88,7 @@ class ControllerDriver:
         """Act from now on, whenever this node leads."""
         self._store.on_leadership(self._on_leadership)
         self._store.subscribe(self._on_image)
-        self._task = self._tasks.spawn("controller", self._run())
+        self._task = self._tasks.spawn("controller", self._run(), is_vital=True)
 
     async def stop(self) -> None:
         """Act no more."""

@@ -87,7 +87,7 @@ class LeaseKeeper:
 
     async def start(self) -> None:
         """Begin to send heartbeats."""
-        self._task = self._tasks.spawn("lease", self._run())
+        self._task = self._tasks.spawn("lease", self._run(), is_vital=True)
 
     async def stop(self) -> None:
         """Send no more. The lease ends by itself; `surrender` before is quicker."""

@@ -64,9 +64,9 @@ class LeaseWatch:
         """Grant leases and watch them from now on."""
         self._service.on_event = self._wake.set
         self._service.lead(self.table)
-        self._spawn("lease-watch", self._watch())
+        self._spawn("lease-watch", self._watch(), is_vital=True)
         if self._prove is not None:
-            self._spawn("lease-authority", self._prove_again(self._prove))
+            self._spawn("lease-authority", self._prove_again(self._prove), is_vital=True)
 
     async def stop(self) -> None:
         """Grant nothing any more; what was granted holds until it has run out."""
@@ -78,8 +78,8 @@ class LeaseWatch:
         if own:
             await asyncio.wait(own)
 
-    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        task = self._own[name] = self._tasks.spawn(name, work)
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None], *, is_vital: bool = False) -> None:
+        task = self._own[name] = self._tasks.spawn(name, work, is_vital=is_vital)
         task.add_done_callback(lambda _: self._own.pop(name, None))
 
     def on_image(self, nodes: Mapping[NodeId, NodeRegistration], version: int) -> None:

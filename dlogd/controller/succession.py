@@ -79,7 +79,7 @@ class Succession:
     def start(self) -> None:
         """Watch from now on."""
         self._store.on_leadership(self._on_leadership)
-        self._task = self._tasks.spawn("succession", self._run())
+        self._task = self._tasks.spawn("succession", self._run(), is_vital=True)
 
     def stop(self) -> None:
         """Hand nothing on any more."""

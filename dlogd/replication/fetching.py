@@ -93,5 +93,6 @@ class Fetching:
         fetcher = self.fetchers.get(leader_id)
         if fetcher is None:
             fetcher = self.fetchers[leader_id] = Fetcher(leader_id, self._services)
-            self._services.tasks.spawn(f"follow node {leader_id}", fetcher.run())
+            work = fetcher.run()
+            self._services.tasks.spawn(f"follow node {leader_id}", work, is_vital=True)
         return fetcher

@@ -77,8 +77,8 @@ class IsrKeeper:
 
     def start(self) -> None:
         """Look from now on."""
-        self._tasks.spawn("join ISRs", self._join_often())
-        self._tasks.spawn("watch for laggards", self._watch_often())
+        self._tasks.spawn("join ISRs", self._join_often(), is_vital=True)
+        self._tasks.spawn("watch for laggards", self._watch_often(), is_vital=True)
 
     # -- joining
 

@@ -55,6 +55,7 @@ class Placement:
     loop: asyncio.AbstractEventLoop
     clock: Clock
     lease: Lease = ENDLESS
+    fail: Callable[[str], None] = log.critical  # the node cannot go on
 
 
 class ReplicaManager:
@@ -67,7 +68,7 @@ class ReplicaManager:
         self._config = config
         self._resolver = Resolver()
         self._place = placement
-        self._tasks = Tasks(task_count_max=OPENING_COUNT_MAX + 8)
+        self._tasks = Tasks(fail=placement.fail, task_count_max=OPENING_COUNT_MAX + 8)
         self._failed: dict[Key, WireError] = {}
         self._offline: frozenset[Key] = frozenset()
         self._offline_counted = 0  # failures of logs that `_offline` knows; -1: count anew
@@ -119,7 +120,7 @@ class ReplicaManager:
         self._image = image
         self.roles.begin(image)
         await self._reconcile(image)
-        self._tasks.spawn("reconcile partitions", self._run())
+        self._tasks.spawn("reconcile partitions", self._run(), is_vital=True)
         self._tasks.spawn("snapshot producers", self._snapshotting.run())
 
     def on_image(self, image: ClusterImage, delta: ImageDelta) -> None:

@@ -48,11 +48,11 @@ class Spawning:
     def __init__(self) -> None:
         self.real = Tasks()
 
-    def spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> Any:
+    def spawn(self, name: str, work: Coroutine[Any, Any, Any], *, is_vital: bool = False) -> Any:
         if name.startswith("follow node"):
             work.close()
             return None
-        return self.real.spawn(name, work)
+        return self.real.spawn(name, work, is_vital=is_vital)
 
 
 class PlainNode:
