@@ -147,10 +147,14 @@ class Settings:
             return text, setting.variable
         context, where = self.context_name()
         if context is not None:
-            text = self.contexts.named(context, where).get(name)
-            if text is not None:
-                return text, f"context {context}"
+            kept = self.contexts.named(context, where)
+            if name in kept and not (name == "http" and self._is_elsewhere()):
+                return kept[name], f"context {context}"
         return setting.default, "default"
+
+    def _is_elsewhere(self) -> bool:
+        """Whether another cluster is named than that of the context, whose nodes are not there."""
+        return "bootstrap" in self.given or bool(self.environ.get(SETTINGS["bootstrap"].variable))
 
     def _value(self, name: str) -> Any:
         text, origin = self.text_of(name)

@@ -63,6 +63,20 @@ def test_option_environment_context_default(
     assert shown(ctl, "context show --bootstrap f:1")["bootstrap"] == ("f:1", "--bootstrap")
 
 
+def test_a_node_of_the_context_is_not_asked_about_another_cluster(
+    ctl: Ctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`status` would show what it says of itself as the state of the cluster that was named."""
+    assert ctl("context set prod --bootstrap p:1 --http p:9644")[0] == 0
+    assert shown(ctl)["http"] == ("p:9644", "context prod")
+    assert shown(ctl, "--bootstrap t:1 context show")["http"] == (None, "default")
+    assert shown(ctl, "--bootstrap t:1 --http t:2 context show")["http"] == ("t:2", "--http")
+    monkeypatch.setenv("DLOG_BOOTSTRAP", "t:1")
+    assert shown(ctl)["http"] == (None, "default")
+    monkeypatch.setenv("DLOG_HTTP", "t:2")
+    assert shown(ctl)["http"] == ("t:2", "DLOG_HTTP")
+
+
 def test_contexts_come_and_go(ctl: Ctl, tmp_path: Path) -> None:
     assert "make one: dlogctl context set" in ctl("context list")[2]
     ctl("context set a --bootstrap a:1")
