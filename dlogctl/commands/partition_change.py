@@ -12,8 +12,13 @@ import click
 from dlog.client.admin_cluster import Outcomes
 from dlog.client.admin_views import Election, ReassignmentView
 from dlog.client.blocking import BlockingClient
-from dlog.client.views import ClusterView
-from dlog.errors import ElectionNotNeededError, UnknownTopicOrPartitionError, WireError
+from dlog.client.views import ClusterView, TopicView
+from dlog.errors import (
+    ElectionNotNeededError,
+    NoReassignmentInProgressError,
+    UnknownTopicOrPartitionError,
+    WireError,
+)
 from dlogctl import exit_codes
 from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
@@ -154,20 +159,35 @@ def _read_plan(view: ClusterView, file: Path) -> list[tuple[Partition, Sequence[
         ) from None
 
 
-def _wait(client: BlockingClient, keys: list[Partition]) -> None:
-    """Return when none of the partitions moves any more; tell progress. Raise for what is gone."""
+def _wait(client: BlockingClient, targets: Mapping[Partition, Sequence[int]]) -> Outcomes:
+    """Return what became of each partition when none moves any more; tell progress.
+
+    Raise for what is gone.
+    """
     told: tuple[int, int] | None = None
-    while left := client.run(lambda: client.admin.list_reassignments(keys)):
+    while left := client.run(lambda: client.admin.list_reassignments(targets)):
         now = len(left), _left_bytes(client, left)
         if now != told:
             told = now
-            count = f"{format_count(now[0], 'partition')} of {len(keys)} still to move"
+            count = f"{format_count(now[0], 'partition')} of {len(targets)} still to move"
             click.echo(f"{count}, {format_bytes(now[1])} to fetch", err=True)
         time.sleep(LOOK_AGAIN_S)
     there = client.run(client.admin.describe_topics).topics
-    gone = {topic: None for topic, _ in keys if topic not in there}
+    gone = {topic: None for topic, _ in targets if topic not in there}
     if gone:
         raise UnknownTopicOrPartitionError(f"deleted before it was moved: {', '.join(gone)}")
+    return {key: _unmoved(there[key[0]], key[1], nodes) for key, nodes in targets.items()}
+
+
+def _unmoved(topic: TopicView, number: int, wanted: Sequence[int]) -> WireError | None:
+    """Return what to say of a partition that moves no more and is elsewhere."""
+    found = next((each.replicas for each in topic.partitions if each.partition == number), ())
+    if set(found) == set(wanted):
+        return None
+    where = ",".join(map(str, found))
+    return NoReassignmentInProgressError(
+        f"the move was cancelled, or another one took its place: the replicas are {where}"
+    )
 
 
 def _left_bytes(client: BlockingClient, moving: Sequence[ReassignmentView]) -> int:
@@ -254,7 +274,8 @@ def reassign(
         with _throttled(client, view, targets, rate):
             outcomes = client.run(lambda: client.admin.alter_reassignments(targets))
             if wait:
-                _wait(client, [key for key, error in outcomes.items() if error is None])
+                begun = {key: targets[key] or () for key, each in outcomes.items() if each is None}
+                outcomes |= _wait(client, begun)
     done = "cancelled" if cancel else "moved" if wait else "begun to move"
     code = _tell(settings, outcomes, done)
     settings.suggest("dlogctl partition reassignments --watch --exit-when-done")

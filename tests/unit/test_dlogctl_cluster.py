@@ -10,7 +10,7 @@ import pytest
 from dlog.errors import InvalidRequestError
 from dlog.types import PartitionId, TopicPartition
 from dlog.wire.apis import ApiKey
-from dlogctl.commands import partition_repair
+from dlogctl.commands import partition_change, partition_repair
 from dlogd.metadata.image import Refused
 from dlogd.metadata.raft.membership import Operation
 from dlogd.server.context import LogDir
@@ -296,6 +296,20 @@ def test_moving_and_electing(ctl: Ctl, world: World, tmp_path: Path) -> None:
     code = ctl("partition elect single --unclean --yes")
     assert code.code == 1
     assert "ELIGIBLE_LEADERS_NOT_AVAILABLE" in code.err
+
+
+def test_a_move_that_somebody_cancels_meanwhile_is_not_told_as_done(
+    ctl: Ctl, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_again(_: float) -> None:
+        assert ctl("partition reassign --cancel t-0").code == 0
+        world.lead_by_first("t", 1, [1, 2, 4])
+
+    monkeypatch.setattr(partition_change.time, "sleep", look_again)
+    ended = ctl("partition reassign t-0=4,1 t-1=1,2,4 --wait")
+    assert (ended.code, ended.out) == (1, "moved: 1 partition\n")
+    why = "the move was cancelled, or another one took its place: the replicas are 1,2,3"
+    assert ended.err == f"t-0: NO_REASSIGNMENT_IN_PROGRESS: {why}\n"
 
 
 def test_a_repair_waits_until_the_old_log_is_deleted(
