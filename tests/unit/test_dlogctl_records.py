@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlog.client.consumed import ConsumedRecord
 from dlog.client.futures import (
     BatchResult,
     Delivery,
@@ -16,7 +17,10 @@ from dlog.client.futures import (
     UnknownOutcomeError,
 )
 from dlog.client.starts import Timestamp
+from dlog.types import PartitionId, TopicPartition
+from dlogctl.commands.consume import _Run
 from dlogctl.deliveries import SWEEP_RECORDS, Deliveries, format_lines
+from dlogctl.formats import PlainLines
 from dlogctl.histogram import BAR_CELLS, Histogram, bars, format_latency
 from dlogctl.interrupts import Interrupts
 from dlogctl.measuring import Measured, Progress
@@ -101,6 +105,14 @@ def test_what_is_written_is_forgotten_while_it_goes_on() -> None:
     assert deliveries.written >= 7 * SWEEP_RECORDS
     deliveries.finish()
     assert deliveries.written == 10 * SWEEP_RECORDS
+
+
+def test_a_partition_that_is_new_since_consume_began_has_nothing_for_it() -> None:
+    ends = {TopicPartition("t", PartitionId(0)): 2}
+    run = _Run(form=PlainLines(), delimiter=b"\n", count_max=None, counts_only=False, ends=ends)
+    places = [(0, 1), (0, 2), (1, 0)]
+    records = [ConsumedRecord(None, b"v", (), 0, at, "t", number) for number, at in places]
+    assert [run.wanted(each) for each in records] == [True, False, False]
 
 
 @given(st.lists(st.floats(1e-6, 3000), min_size=1, max_size=200), st.sampled_from([50, 90, 99.9]))
