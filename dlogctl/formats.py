@@ -118,10 +118,10 @@ def encode_cell(cell: CellFormat, data: bytes) -> bytes:
         return base64.b64encode(data)
     try:
         document = _parse_json(data)
+        # On one line: what has line breaks is written anew.
+        return dump_json(document) if b"\n" in data or b"\r" in data else data
     except (ValueError, RecursionError):
         raise FormatError(f"{_excerpt(data)} is not JSON; text, hex and base64 show it") from None
-    # On one line: what has line breaks is written anew.
-    return _dump_json(document) if b"\n" in data or b"\r" in data else data
 
 
 def _named(cell: CellFormat) -> str:
@@ -141,8 +141,9 @@ def _parse_json(text: bytes) -> Any:
     return json.loads(text.decode("utf-8"), parse_constant=_refuse_constant)
 
 
-def _dump_json(document: Any) -> bytes:
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+def dump_json(document: Any) -> bytes:
+    """Return a document on one line; raise ValueError for a number that was too large to read."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "backslashreplace")
 
 

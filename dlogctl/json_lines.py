@@ -11,6 +11,7 @@ base64 the texts are those; with json the documents themselves stand there. Pure
 import base64
 import binascii
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from dlogctl.formats import (
     Headers,
     Located,
     decode_cell,
+    dump_json,
     encode_cell,
 )
 
@@ -88,12 +90,22 @@ def _put(document: dict[str, Any], name: str, data: bytes | None, cell: CellForm
         document[name] = None
         return
     try:
+        text: Any = encode_cell(cell, data).decode("utf-8")
         if cell is CellFormat.JSON:
-            document[name] = json.loads(encode_cell(cell, data))
-        else:
-            document[name] = encode_cell(cell, data).decode("utf-8")
-    except (FormatError, UnicodeDecodeError):
+            text = json.loads(text, parse_float=_finite)
+            if text is None:
+                raise FormatError("null there is a tombstone")
+        document[name] = text
+    except (FormatError, ValueError):
         document[f"{name}_{_BASE64}"] = base64.b64encode(data).decode()
+
+
+def _finite(text: str) -> float:
+    """Return a number; what is too large would be written as Infinity, which is not JSON."""
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is too large")
+    return number
 
 
 def _cell(found: dict[str, Any], name: str, cell: CellFormat) -> bytes | None:
@@ -106,9 +118,10 @@ def _cell(found: dict[str, Any], name: str, cell: CellFormat) -> bytes | None:
     if data is None:
         return None
     if cell is CellFormat.JSON:
-        return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode(
-            "utf-8", "backslashreplace"
-        )
+        try:
+            return dump_json(data)
+        except ValueError:
+            raise FormatError(f"{name!r} has a number that is too large") from None
     if not isinstance(data, str):
         raise FormatError(f"{name!r} is no text; --{name}-format json takes any document")
     return decode_cell(cell, _utf8(data, name))

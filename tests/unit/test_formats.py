@@ -88,6 +88,7 @@ WRONG: list[tuple[LineFormat, bytes, str]] = [
     (JsonLines(), b'{"value": "v", "headers": [["a"]]}', '"headers" is no list'),
     (JsonLines(), b'{"value": "v", "headers": [["a", 1]]}', "header 'a': its value is a text"),
     (JsonLines(value_format=CellFormat.HEX), b'{"value": "x"}', "'x' is not hex"),
+    (JsonLines(value_format=CellFormat.JSON), b'{"value": [1e999]}', "'value' has a number that"),
 ]
 
 
@@ -103,6 +104,19 @@ def test_bytes_that_are_no_json_are_not_written_as_such() -> None:
     assert encode_cell(CellFormat.JSON, b'{\n"a": 1}') == b'{"a":1}'
     record = Located(topic="t", partition=0, offset=5, timestamp_ms=1, key=None, value=b"{")
     assert b'"value_base64":"ew=="' in JsonLines(value_format=CellFormat.JSON).format(record)
+
+
+@pytest.mark.parametrize("value", [b"null", b" null\n", b"1e999", b'{"a":\n[-1e999]}'])
+def test_json_that_would_be_read_as_something_else_is_written_as_bytes(value: bytes) -> None:
+    """Such as null, which is a tombstone, and numbers without end, which are not JSON."""
+    form = JsonLines(value_format=CellFormat.JSON)
+    record = Located(topic="t", partition=0, offset=5, timestamp_ms=1, key=None, value=value)
+    line = form.format(record)
+    assert b"Infinity" not in line
+    assert form.parse(line).value == value
+    if b"9" in value and b"\n" in value:
+        with pytest.raises(FormatError, match="is not JSON; text, hex and base64"):
+            encode_cell(CellFormat.JSON, value)
 
 
 def test_a_record_without_an_end_is_given_up() -> None:
