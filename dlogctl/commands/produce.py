@@ -11,9 +11,8 @@ from typing import Any
 import click
 
 from dlog.client.blocking import Producer
-from dlog.client.futures import BufferFullError
 from dlog.client.produce_options import CODECS
-from dlog.errors import RecordTooLargeError, TransportError
+from dlog.errors import DlogError, TransportError
 from dlogctl import exit_codes
 from dlogctl.completing import complete_topics
 from dlogctl.deliveries import Deliveries, format_lines
@@ -53,6 +52,8 @@ class _Run:
     bytes_sent: int = 0
     skipped: int = 0
     error: str | None = None
+    is_unreachable: bool = False
+    """Whether that error is that the cluster cannot be reached."""
 
     def entry(self, line: bytes) -> Entry | None:
         """Return the record of the next line; None when it is none and skipped."""
@@ -187,8 +188,12 @@ def _pump(producer: Producer, run: _Run, splitter: LineSplitter, interrupts: Int
                 break
     except FormatError as error:
         run.error = f"line {run.line}: {error}"
-    except (RecordTooLargeError, ValueError, BufferFullError) as error:
+    except (DlogError, ValueError) as error:
+        # Whatever it is, such as the end of the topic: what was sent before is told of.
         run.error = f"line {run.line}: {error}"
+        run.is_unreachable = isinstance(error, TransportError)
+    except KeyboardInterrupt:
+        run.error = f"line {run.line}: given up, it is not known whether written"
     finally:
         _finish(producer, run, interrupts)
 
@@ -224,10 +229,10 @@ def _send(producer: Producer, run: _Run, line: bytes) -> None:
 
 def _finish(producer: Producer, run: _Run, interrupts: Interrupts) -> None:
     """Wait until all outcomes are known; a second Ctrl-C takes those that are not as unknown."""
-    if interrupts.count and is_terminal(sys.stderr):
+    if interrupts.count == 1 and is_terminal(sys.stderr):
         click.echo("waiting for acknowledgements; Ctrl-C again gives up", err=True)
     try:
-        producer.close()
+        producer.close(timeout_ms=0 if interrupts.count > 1 else None)
     except KeyboardInterrupt:
         with contextlib.suppress(KeyboardInterrupt):
             producer.close(timeout_ms=0)
@@ -280,7 +285,8 @@ def _summary(run: _Run, amount: str) -> str:
 
 def _exit_code(run: _Run) -> int:
     causes = [failure.error.__cause__ for failure in run.deliveries.failures]
-    if causes and all(isinstance(cause, TransportError) for cause in causes):
+    found = [isinstance(cause, TransportError) for cause in causes] or [run.is_unreachable]
+    if all(found):
         return exit_codes.UNREACHABLE
     failed = bool(run.error or causes or run.skipped)
     return exit_codes.FAILURE if failed else exit_codes.OK
