@@ -7,7 +7,7 @@ import os.path
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dlogd.config.schema import KEYS, Config
+from dlogd.config.schema import KEYS, Address, Config
 
 FRAME_OVERHEAD_BYTES = 64 << 10
 """Room that a frame needs beside one largest batch: headers, names, other fields."""
@@ -60,16 +60,44 @@ def _size_violations(config: Config) -> Iterator[Violation]:
     yield from _at_most(config, "index.interval.bytes", "segment.bytes", factor=1, extra=0)
 
 
-def _address_violations(config: Config) -> Iterator[Violation]:
-    seen = {}
-    if config.http.address.port:
-        seen[config.http.address] = "http.address"
+def _bound(config: Config) -> Iterator[tuple[str, Address]]:
+    """Yield the addresses that a node listens on, with the keys that say so."""
+    yield "http.address", config.http.address
     for address in config.listeners:
-        if address.port and address in seen:
-            yield Violation(
-                ("listeners", seen[address]), f"{address} is also used by {seen[address]}"
-            )
-        seen[address] = "listeners"
+        yield "listeners", address
+    if config.controllers is None:
+        return
+    yield "internal.listener", config.internal.listener
+    if config.metadata.listener is not None:
+        yield "metadata.listener", config.metadata.listener
+        return
+    for each in config.controllers:
+        if each.node_id == config.node.id:
+            yield "controllers", each.address
+
+
+def _is_taken(address: Address, by: Address) -> bool:
+    """Whether one address cannot be listened on beside the other. Of names only equal ones."""
+    if address.port != by.port or not address.port:
+        return False
+    hosts = {address.host, by.host}
+    kinds = {_kind_of(host) for host in hosts}
+    return len(hosts) == 1 or (len(kinds) == 1 and bool(hosts & {"0.0.0.0", "::"}))
+
+
+def _kind_of(host: str) -> str:
+    if ":" in host:
+        return "IPv6"
+    return "IPv4" if host.replace(".", "").isdecimal() else host
+
+
+def _address_violations(config: Config) -> Iterator[Violation]:
+    seen: list[tuple[str, Address]] = []
+    for name, address in _bound(config):
+        by = next((other for other, each in seen if _is_taken(address, each)), None)
+        if by is not None:
+            yield Violation((name, by), f"{address} is also used by {by}")
+        seen.append((name, address))
     if config.advertised.address is None and config.listeners[0].is_wildcard:
         yield Violation(
             ("listeners", "advertised.address"),

@@ -187,6 +187,38 @@ def test_rules_between_keys(text: str, found: str) -> None:
     assert found in problem
 
 
+CLUSTER = """
+cluster.id: c
+cluster.secret.file: /s
+controllers: ["1@10.0.0.1:9193", "2@10.0.0.2:9193", "3@10.0.0.3:9193"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"{CLUSTER}listeners: [127.0.0.1:9192]", ["internal.listener: 127.0.0.1:9192 is also"]),
+        (f"{CLUSTER}listeners: [10.0.0.1:9193]", ["controllers: 10.0.0.1:9193 is also used by l"]),
+        (
+            f"{CLUSTER}metadata.listener: 0.0.0.0:9644",
+            ["metadata.listener: 0.0.0.0:9644 is also used by http.address"],
+        ),
+        ("listeners: [a:1, 10.0.0.1:1, 0.0.0.0:1]", ["0.0.0.0:1 is also used by listeners"]),
+        ('listeners: ["[fe80::1]:1", "[::]:1"]', ["[::]:1 is also used by listeners"]),
+        ('advertised.address: a\nlisteners: ["0.0.0.0:1", "[::]:1"]', []),
+        (f"{CLUSTER}listeners: [10.0.0.1:9192, 10.0.0.2:9193, 10.0.0.2:9192]", []),
+        (f"{CLUSTER}internal.listener: 10.0.0.1:0\nlisteners: [10.0.0.1:0]", []),
+        ("listeners: [127.0.0.1:9192]", []),
+    ],
+)
+def test_no_address_is_listened_on_twice(text: str, found: list[str]) -> None:
+    """Such a node would try to start again for ever: who has the address may go away, it thinks."""
+    said = problems_of(text) if found else []
+    if not found:
+        load_config(text)
+    assert len(said) == len(found) and all(a in b for a, b in zip(found, said, strict=True)), said
+
+
 def test_wildcard_listener_with_an_advertised_address() -> None:
     config = load_config("listeners: 0.0.0.0:0\nadvertised.address: kafka-1\n")
     assert config.advertised.address == Address("kafka-1", 0)
