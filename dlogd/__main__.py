@@ -79,6 +79,14 @@ def _complain(error: Exception) -> None:
         sys.stderr.write(f"dlogd: {problem}\n")
 
 
+def load_checked(path: Path, environ: Mapping[str, str]) -> Config:
+    """Return the configuration of a file; raise ConfigError also for times that do not fit."""
+    config = load_config(path, environ)
+    if wrong := cluster_timings.problems(config):
+        raise ConfigError([f"{path}: {each}" for each in wrong])
+    return config
+
+
 def _new_loop() -> asyncio.AbstractEventLoop:
     """Return uvloop's event loop where it is installed."""
     try:
@@ -154,7 +162,7 @@ def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
         notifier=Notifier(environ.get("NOTIFY_SOCKET")),
         watchdog_interval_ms=watchdog_interval_ms(environ, os.getpid()),
         run_blocking=engine.run,
-        load_config=lambda: load_config(config_path, environ),
+        load_config=lambda: load_checked(config_path, environ),
         set_log_level=control.set_level,
         log_lines_dropped=lambda: control.dropped_count,
         on_started=on_started,
@@ -193,9 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     parsed = _parse_arguments(sys.argv[1:] if arguments is None else arguments, environ)
     try:
-        config = load_config(parsed.config, environ)
-        if wrong := cluster_timings.problems(config):
-            raise ConfigError([f"{parsed.config}: {each}" for each in wrong])
+        config = load_checked(parsed.config, environ)
     except ConfigError as error:
         _complain(error)
         return os.EX_CONFIG

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dlog.errors import ConfigError
+from dlogd.__main__ import load_checked
 from dlogd.clock import SystemClock
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
@@ -265,6 +266,27 @@ def test_reload_takes_what_it_may_and_names_the_rest(
     assert "Reloaded key=log.level from=info to=debug" in caplog.text
     assert "Key needs a restart key=node.id running=1 file=7" in caplog.text
     assert caplog.text.count("Configuration refused") == 2
+
+
+def test_a_reload_refuses_what_a_start_refuses(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else nobody hears of times that do not fit before the node cannot start any more."""
+    members = 'cluster.id: c\ncluster.secret.file: /s\ncontrollers: ["1@h:1"]\n'
+    file = tmp_path / "dlog.yaml"
+    file.write_text(BASE + members)
+
+    async def script(run: Run) -> None:
+        await until(lambda: "on_started" in run.node.calls)
+        file.write_text(BASE + members + "lease.duration: 1s\nlog.level: debug\n")
+        send(signal.SIGHUP)
+        await until(lambda: "nothing changed" in caplog.text or run.levels)
+        send(signal.SIGTERM)
+
+    run.load = lambda: load_checked(file, {})  # type: ignore[method-assign]
+    assert run.run(script) == 0
+    assert "lease.duration must be at least 5 times lease.heartbeat" in caplog.text
+    assert not run.levels
 
 
 def test_a_reload_during_the_start_comes_after_it(run: Run) -> None:
