@@ -42,9 +42,11 @@ async def get_json(address: Address, target: str, timeout_s: float) -> dict[str,
         if words[1] != b"200":
             said = body[:200].decode(errors="replace").strip()
             raise ProtocolError(f"{page} answers {words[1].decode()}: {said}")
-        found: dict[str, Any] = json.loads(body)
-    except (ValueError, IndexError):
-        raise ProtocolError(f"what answers at {page} is no dlogd") from None
+        found = json.loads(body)
+    except (ValueError, IndexError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ProtocolError(f"what answers at {page} is no dlogd")
     return found
 
 

@@ -2,6 +2,9 @@
 
 import json
 
+import pytest
+
+from dlogd.status.http_server import Request, Response
 from tests.fakes.command_line import Ctl, World, ctl, world
 
 __all__ = ["ctl", "world"]  # the fixtures
@@ -42,6 +45,18 @@ def test_status_without_the_http_endpoint_says_so(ctl: Ctl, world: World) -> Non
     assert " active " in partial.out
     assert "2 h" not in partial.out
     assert "2 h" in ctl("status", "--http", there).out
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b'"ok"', b"[" * 100_000, b"<html>"])
+def test_status_beside_an_endpoint_that_is_not_dlogds(ctl: Ctl, world: World, body: bytes) -> None:
+    async def answer(_request: Request) -> Response:
+        return Response(body=body)
+
+    world.http._pages = {"/status": answer}
+    world.nodes.isr = (1, 2)
+    partial = ctl("status")
+    assert partial.code == 0
+    assert f"what answers at http://{world.http_address}/status is no dlogd" in partial.err
 
 
 def test_status_of_a_node_that_still_recovers(ctl: Ctl, world: World) -> None:
