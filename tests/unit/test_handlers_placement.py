@@ -22,6 +22,7 @@ from dlogd.metadata.image import Applied, Unknown
 from dlogd.server.handlers import reassignments
 from tests.fakes.cluster_requests import cluster, configure, create
 from tests.fakes.server import FakeNode, new_topic
+from tests.fakes.turns import turns_beside
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -226,17 +227,8 @@ def test_many_reassignments_do_not_hold_up_what_else_there_is_to_do(
         node, _ = cluster()
         await create(node, new_topic("t", 250, 2))
         node.commands.clear()
-        turns = 0
-
-        async def others() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        task = asyncio.ensure_future(others())
-        found = await reassign(node, "t", {number: [3, 1] for number in range(250)})
-        task.cancel()
+        moves = reassign(node, "t", {number: [3, 1] for number in range(250)})
+        found, turns = await turns_beside(moves)
         assert set(found.values()) == {0}
         assert turns >= 250 // reassignments.BURST_COUNT
         commands = [each for each in node.commands if isinstance(each, AlterAssignments)]

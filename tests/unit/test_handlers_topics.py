@@ -13,6 +13,7 @@ from dlogd.config.schema import build
 from dlogd.metadata.image import Refused, Unknown
 from dlogd.server.handlers import create_topics
 from tests.fakes.server import FakeNode, new_topic
+from tests.fakes.turns import turns_beside
 
 TIMED_OUT = 7
 
@@ -346,18 +347,8 @@ class TestCreatePartitions:
 @pytest.mark.parametrize("validate_only", [True, False])
 def test_many_topics_do_not_hold_up_what_else_there_is_to_do(validate_only: bool) -> None:
     async def test() -> None:
-        node, turns = FakeNode(), 0
-
-        async def others() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        task = asyncio.ensure_future(others())
         topics = [new_topic(f"t{number}") for number in range(300)]
-        await create(node, *topics, validate_only=validate_only)
-        task.cancel()
+        _, turns = await turns_beside(create(FakeNode(), *topics, validate_only=validate_only))
         assert turns >= 300 // create_topics.BURST_COUNT
 
     run(test())

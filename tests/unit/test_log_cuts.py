@@ -41,6 +41,17 @@ async def filled(host: LogHost, count: int, per_batch: int = 1) -> PartitionLog:
     return plog
 
 
+async def unflushed() -> tuple[LogHost, PartitionLog]:
+    """Return a log of ten records, not all of which are flushed, and its host."""
+    host = LogHost(config=replace(CONFIG, flush_policy=FlushPolicy.NEVER))
+    plog = await host.open()
+    for _ in range(10):
+        await append_waiting(plog, b"x" * 100)
+    await settle()
+    assert plog.flushed_offset < plog.promised_offset == 10
+    return host, plog
+
+
 async def offsets(plog: PartitionLog) -> list[int]:
     return [offset for offset, _ in await values_of(plog)]
 
@@ -205,12 +216,7 @@ def test_trimming_drops_whole_segments_and_keeps_the_rest() -> None:
 
 def test_trimming_waits_for_the_flush_of_what_it_drops() -> None:
     async def scenario() -> None:
-        host = LogHost(config=replace(CONFIG, flush_policy=FlushPolicy.NEVER))
-        plog = await host.open()
-        for _ in range(10):
-            await append_waiting(plog, b"x" * 100)
-        await settle()
-        assert plog.flushed_offset < plog.promised_offset == 10
+        _, plog = await unflushed()
         await plog.trim_to(10)
         plog.check_chain()
         assert plog.flushed_offset == 10

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from dlog.errors import KafkaStorageError
-from dlogd.config.choices import FlushPolicy
 from dlogd.storage.mending import Mending
 from dlogd.storage.segment import SegmentState, file_name
 from tests.fakes.faults import DiskFault
 from tests.fakes.files import MemoryDirectory
 from tests.fakes.logs import LogHost, append_waiting, run_virtual, settle
-from tests.unit.test_log_cuts import CONFIG, filled, offsets
+from tests.unit.test_log_cuts import CONFIG, filled, offsets, unflushed
 
 
 def test_retention_beside_a_replay_takes_nothing_out_of_service(
@@ -60,12 +59,7 @@ def test_who_waits_for_the_flush_of_what_a_log_that_begins_anew_drops_goes_on(of
     """Retention or the end of the log, for which nothing would come any more."""
 
     async def scenario() -> None:
-        host = LogHost(config=replace(CONFIG, flush_policy=FlushPolicy.NEVER))
-        plog = await host.open()
-        for _ in range(10):
-            await append_waiting(plog, b"x" * 100)
-        await settle()
-        assert plog.flushed_offset < plog.promised_offset == 10
+        host, plog = await unflushed()
         begin = asyncio.create_task(plog.start_at(offset))
         await asyncio.sleep(0)
         close = asyncio.create_task(plog.close())
