@@ -17,8 +17,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from dlogctl.sandbox.layout import HOST, NodeLayout, free_ports
+from dlogctl.sandbox.layout import HOST, NodeLayout
 from tests.cluster.hosts import Hosts
+from tests.cluster.ports import claim_ports
 from tests.daemon.process import environment
 
 PATIENCE_S = 60.0
@@ -193,7 +194,7 @@ class Cluster:
         voters: int | None = None,
         hosts: Hosts | None = None,
     ) -> None:
-        ports = free_ports(count * PORTS_PER_NODE)
+        ports = claim_ports(count * PORTS_PER_NODE)
         each = [ports[n * PORTS_PER_NODE : (n + 1) * PORTS_PER_NODE] for n in range(count)]
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "secret").touch(mode=0o600)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dlogctl.sandbox.layout import HOST, NodeLayout, free_ports
+from dlogctl.sandbox.layout import HOST, NodeLayout
 from tests.cluster.chaos import topics_at
 from tests.cluster.nodes import PORTS_PER_NODE, Cluster, Node, cluster_of
+from tests.cluster.ports import claim_ports
 from tests.cluster.running import make_topics, run
 
 LINES_MAX = 12
@@ -37,7 +38,7 @@ async def waits(node: Node) -> dict[str, object]:
 
 def twin_of(cluster: Cluster, node: Node) -> Node:
     """Return another node with the same id: ports and directory of its own."""
-    ports = free_ports(PORTS_PER_NODE)
+    ports = claim_ports(PORTS_PER_NODE)
     folder = cluster.directory / f"twin-{node.node_id}"
     raft_ports = cluster.nodes[0].layout.raft_ports
     layout = NodeLayout(node=node.node_id, folder=folder, port=ports[0], raft_ports=raft_ports)
@@ -237,7 +238,7 @@ def test_a_cluster_whose_hosts_all_got_other_addresses(tmp_path: Path) -> None:
         async with cluster_of(tmp_path) as cluster:
             await make_topics(cluster, "t")
             assert await asyncio.gather(*(each.stop() for each in cluster.nodes)) == [0, 0, 0]
-            fresh = free_ports(len(cluster.nodes))
+            fresh = claim_ports(len(cluster.nodes))
             named = [f"{number}@{HOST}:{port}" for number, port in enumerate(fresh, 1)]
             for node, port in zip(cluster.nodes, fresh, strict=True):
                 overrides = cluster.overrides_of(node)

@@ -20,6 +20,7 @@ from dlog.spark.task import close_idle
 from tests.daemon.process import DaemonProcess, running_daemon
 from tests.spark.bare import bare_python
 from tests.spark.executor_kills import RECORDS, SETTINGS
+from tests.spark.home import make_home
 from tests.spark.job_process import PROGRAM, ClusterRun, Job
 from tests.spark.log import Log
 from tests.spark.reading import Topics
@@ -39,8 +40,17 @@ def environment_of_workers() -> dict[str, str]:
     }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give the home of every Spark here."""
+    with pytest.MonkeyPatch.context() as patch:
+        path = make_home(tmp_path_factory.mktemp("home") / "spark")
+        patch.setenv("SPARK_HOME", str(path))
+        yield path
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Give the one session: two cores, tasks tried four times."""
     os.environ.update(environment_of_workers())
     folder = tmp_path_factory.mktemp("spark")

@@ -37,9 +37,6 @@ SETTINGS = {
     # Shuffled rows go with an executor; who asks for them need not wait for it for 15 s.
     "spark.shuffle.io.maxRetries": "1",
     "spark.shuffle.io.retryWait": "100ms",
-    # None of these JVMs lives for long: what the second compiler makes comes too late for them.
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 _SCHEMA = "partition int, offset bigint, value binary"
 _PATIENCE_S = 60

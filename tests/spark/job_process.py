@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyspark
-
 from tests.spark.log import Log
 from tests.spark.reading import Topics
 
 ROOT = Path(__file__).resolve().parents[2]
-SPARK_HOME = Path(pyspark.__file__).parent
 # The driver of most jobs has dlog by its own means, which its workers do not inherit.
 PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import runpy; "
 PROGRAM += "runpy.run_module('tests.spark.shipping_job', run_name='__main__')"
@@ -67,7 +64,7 @@ class Job:
         home = self.folder / "spark"
         if not home.exists():
             home.mkdir()
-            for each in SPARK_HOME.iterdir():
+            for each in Path(os.environ["SPARK_HOME"]).iterdir():
                 (home / each.name).symlink_to(each)
         return home
 

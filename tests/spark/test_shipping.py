@@ -16,7 +16,7 @@ import pytest
 
 from tests.spark.archives import rows_of_archive
 from tests.spark.bare import bare_python
-from tests.spark.job_process import PROGRAM, ROOT, SPARK_HOME, ClusterRun, Job
+from tests.spark.job_process import PROGRAM, ROOT, ClusterRun, Job
 from tests.spark.reading import Topics
 
 JOB = ROOT / "tests" / "spark" / "shipping_job.py"
@@ -87,7 +87,7 @@ def test_executors_without_python(job: Job) -> None:
 @pytest.fixture
 def standalone(tmp_path: Path, bare: str, job: Job) -> Iterator[str]:
     """Give the address of a standalone cluster: a master and one worker with two cores."""
-    spark_class = str(SPARK_HOME / "bin" / "spark-class")
+    spark_class = str(job.home() / "bin" / "spark-class")
     package = "org.apache.spark.deploy"
     log = tmp_path / "standalone.log"
     started: list[subprocess.Popen[bytes]] = []
