@@ -1,7 +1,8 @@
 """Opens every known hole, one at a time, and prints which seed or test sees it.
 
-python -m tests.simulation.every_mutant [--only H10] [--jobs 2]
+python -m tests.simulation.every_mutant [--only H10] [--jobs 2] [--remember]
 
+With `--remember` the seeds that saw holes are written down for the next time (`holes.py`).
 A hole is opened by replacing a function of the daemon by a wrong one. It is looked for by one of
 the simulations (within a stated number of seeds), by a property test (within a stated number of
 examples), or by tests that are named. Exit code 1 when one is not seen: then what looks for it is
@@ -17,18 +18,23 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
 from tests.property import test_leases, test_metadata_mutants
-from tests.simulation import mutants as node_mutants
-from tests.simulation import raft_mutants
-from tests.simulation.fleet import mutants as fleet_mutants
+from tests.simulation import holes
 from tests.simulation.patches import patched
-from tests.simulation.soak import run_fleet, run_node
 from tests.simulation.test_mutants import TESTED
 
-NODE_SEEDS, RAFT_SEEDS, FLEET_SEEDS = 150, 100, 500
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Who saw a hole; of a simulation also its name and the seed."""
+
+    by: str
+    simulation: str = ""
+    seed: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,48 +43,35 @@ class Row:
 
     name: str
     sought_by: str
-    seen_by: str | None
+    seen: Seen | None
     seconds: float
 
     def line(self) -> str:
         """Return it as a line of the table."""
-        seen = self.seen_by or f"NOT SEEN by {self.sought_by}"
-        return f"| {self.name} | {seen} | {self.seconds:.0f} s |"
+        by = self.seen.by if self.seen else f"NOT SEEN by {self.sought_by}"
+        return f"| {self.name} | {by} | {self.seconds:.0f} s |"
 
 
-def _by_node(name: str) -> str | None:
-    seeds = node_mutants.seeds_until_caught(
-        name, lambda seed: run_node(seed).violations, NODE_SEEDS
-    )
-    return None if seeds is None else f"simulation of a node, seed {seeds}"
+def _by_simulation(simulation: str, name: str) -> Seen | None:
+    logging.disable(logging.CRITICAL if simulation == "raft" else logging.NOTSET)
+    result = holes.look_for(simulation, name)
+    if result is None:
+        return None
+    violation = result.violations[0].split(":")[0]
+    return Seen(f"{simulation}, seed {result.seed}: {violation}", simulation, result.seed)
 
 
-def _by_raft(name: str) -> str | None:
-    logging.disable(logging.CRITICAL)
-    seeds = raft_mutants.seeds_until_caught(name, 0, RAFT_SEEDS)
-    return None if seeds is None else f"simulation of Raft, seed {seeds - 1}"
-
-
-def _by_fleet(name: str) -> str | None:
-    with fleet_mutants.mutated(name):
-        for seed in range(1, FLEET_SEEDS + 1):
-            violations = run_fleet(seed).violations
-            if violations:
-                return f"simulation of clusters, seed {seed}: {violations[0].split(':')[0]}"
-    return None
-
-
-def _by_machine(name: str) -> str | None:
+def _by_machine(name: str) -> Seen | None:
     return _by_pytest(
         test_metadata_mutants.__file__, f"test_mutants_are_caught[{name}]", passes=True
     )
 
 
-def _by_lease_model(name: str) -> str | None:
+def _by_lease_model(name: str) -> Seen | None:
     return _by_pytest(test_leases.__file__, f"test_the_model_catches_a_hole[{name}]", passes=True)
 
 
-def _by_tests(name: str) -> str | None:
+def _by_tests(name: str) -> Seen | None:
     patches, nodes = TESTED[name]
     with patched(patches):
         for node in nodes:
@@ -89,19 +82,20 @@ def _by_tests(name: str) -> str | None:
     return None
 
 
-def _by_pytest(path: str, test: str, *, passes: bool) -> str | None:
+def _by_pytest(path: str, test: str, *, passes: bool) -> Seen | None:
     """Run one test: it has to pass where it opens the hole itself, else to fail."""
     with contextlib.redirect_stdout(io.StringIO()):
         arguments = ["-q", "-n0", "-p", "no:cacheprovider", "-p", "no:logging", f"{path}::{test}"]
         code = pytest.main(arguments)
     wanted = pytest.ExitCode.OK if passes else pytest.ExitCode.TESTS_FAILED
-    return test if code == wanted else None
+    return Seen(test) if code == wanted else None
 
 
-SEEKERS: dict[str, tuple[Callable[[str], str | None], list[str]]] = {
-    f"{NODE_SEEDS} seeds of a node": (_by_node, list(node_mutants.MUTANTS)),
-    f"{RAFT_SEEDS} seeds of Raft": (_by_raft, list(raft_mutants.MUTANTS)),
-    f"{FLEET_SEEDS} seeds of clusters": (_by_fleet, list(fleet_mutants.MUTANTS)),
+SEEKERS: dict[str, tuple[Callable[[str], Seen | None], list[str]]] = {
+    **{
+        f"{len(sight.seeds)} seeds of {name}": (partial(_by_simulation, name), list(sight.mutants))
+        for name, sight in holes.SIGHTS.items()
+    },
     f"{test_metadata_mutants.EXAMPLES_MAX} runs of the machine's model": (
         _by_machine,
         list(test_metadata_mutants.MUTANTS),
@@ -127,6 +121,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.every_mutant")
     parser.add_argument("--only", default="", help="names that begin so, or `sought_by` that do")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--remember", action="store_true", help=f"write {holes.PATH.name}")
     options = parser.parse_args()
     orders = [
         (sought_by, name)
@@ -135,11 +130,14 @@ def main() -> int:
         if name.startswith(options.only) or options.only in sought_by
     ]
     print("| hole, opened again | seen by | after |\n| --- | --- | --- |", flush=True)
-    missed = 0
+    rows: list[Row] = []
     with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=1) as pool:
         for row in pool.imap(look_for, orders, chunksize=1):
-            missed += row.seen_by is None
+            rows.append(row)
             print(row.line(), flush=True)
+    if options.remember:
+        holes.remember((row.seen.simulation, row.name, row.seen.seed) for row in rows if row.seen)
+    missed = sum(row.seen is None for row in rows)
     print(f"\n{len(orders)} holes, {missed} not seen")
     return 1 if missed else 0
 

@@ -143,9 +143,3 @@ def mutated(name: str) -> Iterator[None]:
         yield
     finally:
         setattr(owner, attribute, original)
-
-
-def seeds_until_caught(name: str, simulate: Callable[[int], list[str]], limit: int) -> int | None:
-    """Return how many seeds it takes to see a mutant; None: more than `limit`."""
-    with mutated(name):
-        return next((seed for seed in range(1, limit + 1) if simulate(seed)), None)

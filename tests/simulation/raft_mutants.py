@@ -19,7 +19,6 @@ from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.snapshots import SnapshotFiles
 from tests.fakes.files import MemoryFile
 from tests.simulation.patches import Patch, patched
-from tests.simulation.raft_run import Run
 
 
 def _vote_in_memory_only(_: Any) -> Any:
@@ -352,12 +351,3 @@ def mutated(name: str) -> Iterator[None]:
     """Open one hole for a while."""
     with patched(MUTANTS[name]):
         yield
-
-
-def seeds_until_caught(name: str, first: int, seeds: int) -> int | None:
-    """Return how many seeds it took until a violation was seen; None: not in so many."""
-    with mutated(name):
-        for count in range(1, seeds + 1):
-            if Run(first + count - 1).go():
-                return count
-    return None

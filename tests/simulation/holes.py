@@ -1,0 +1,71 @@
+"""Known holes that simulations must see within a stated number of seeds.
+
+`seen_by.json` has a seed that saw each when they were last looked for. It is tried first, which
+shows as much as trying all before it, and is done sooner. What is drawn may have changed since:
+then all are tried (`python -m tests.simulation.every_mutant --remember` writes them down anew).
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from tests.simulation import mutants as node_mutants
+from tests.simulation import raft_mutants
+from tests.simulation.fleet import mutants as fleet_mutants
+from tests.simulation.soak import Result, run_fleet, run_node, run_raft
+
+PATH = Path(__file__).with_name("seen_by.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a simulation sees: its holes, and the seeds within which it must see each."""
+
+    run: Callable[[int], Result]
+    mutants: Mapping[str, Any]
+    mutated: Callable[[str], AbstractContextManager[None]]
+    seeds: range
+
+
+SIGHTS = {
+    "node": Sight(run_node, node_mutants.MUTANTS, node_mutants.mutated, range(1, 151)),
+    "raft": Sight(run_raft, raft_mutants.MUTANTS, raft_mutants.mutated, range(100)),
+    "fleet": Sight(run_fleet, fleet_mutants.MUTANTS, fleet_mutants.mutated, range(1, 501)),
+}
+"""By the names that `make soak` has for them."""
+
+
+def remembered() -> dict[str, dict[str, int]]:
+    """Return by simulation and hole which seed saw it."""
+    found: dict[str, dict[str, int]] = json.loads(PATH.read_text(encoding="ascii"))
+    return found
+
+
+def remember(seen: Iterable[tuple[str, str, int]]) -> None:
+    """Write down, beside what is there, simulation, hole and seed; forget holes that are gone."""
+    known = remembered()
+    for simulation, name, seed in seen:
+        if simulation:
+            known.setdefault(simulation, {})[name] = seed
+    kept = {}
+    for simulation, sight in SIGHTS.items():
+        there = known.get(simulation, {})
+        kept[simulation] = {name: there[name] for name in sight.mutants if name in there}
+    PATH.write_text(json.dumps(kept, indent=2) + "\n", encoding="ascii")
+
+
+def look_for(simulation: str, name: str, seeds: range | None = None) -> Result | None:
+    """Open a hole and return the first run that sees it, None where none of the seeds does."""
+    sight = SIGHTS[simulation]
+    known = remembered().get(simulation, {}).get(name)
+    first = [] if known is None else [known]
+    with sight.mutated(name):
+        for seed in chain(first, sight.seeds if seeds is None else seeds):
+            result = sight.run(seed)
+            if result.violations:
+                return result
+    return None

@@ -1,0 +1,41 @@
+"""Which seeds saw the known holes: tried first, written down, and never believed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.simulation import holes
+
+HOLE = "append duplicates"
+
+
+@pytest.fixture
+def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "seen_by.json"
+    path.write_text(json.dumps({"node": {HOLE: 1, "a hole of long ago": 3}}))
+    monkeypatch.setattr(holes, "PATH", path)
+    return path
+
+
+def test_what_is_remembered_is_within_the_stated_seeds() -> None:
+    for simulation, known in holes.remembered().items():
+        sight = holes.SIGHTS[simulation]
+        assert set(known) <= set(sight.mutants)
+        assert all(seed in sight.seeds for seed in known.values())
+
+
+def test_a_seed_that_sees_no_more_is_not_the_last_word(remembered: Path) -> None:
+    """The first seed does not see this one, the second does."""
+    found = holes.look_for("node", HOLE, range(2, 4))
+    assert found is not None and (found.seed, bool(found.violations)) == (2, True)
+    assert holes.look_for("node", HOLE, range(0)) is None
+
+
+def test_seeds_are_written_down_and_holes_that_are_gone_forgotten(remembered: Path) -> None:
+    holes.remember([("node", HOLE, 2), ("fleet", "H4 no minimum of the ISR", 6), ("", "other", -1)])
+    assert json.loads(remembered.read_text()) == {
+        "node": {HOLE: 2},
+        "raft": {},
+        "fleet": {"H4 no minimum of the ISR": 6},
+    }
