@@ -22,7 +22,11 @@ ONE_WORKER_PER_FOLDER = ("spark",)
 settings.register_profile("no-deadline", parent=settings(), deadline=None)
 settings.load_profile("no-deadline")
 
+FAILURE_LETTERS = 1500
+"""So much is told of a failure at once; the whole of it follows in the end."""
+
 _skipped: list[tuple[str, str]] = []
+_terminals: list[pytest.TerminalReporter] = []
 
 
 def allowed_skips() -> list[str]:
@@ -59,8 +63,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupSchedul
     return GroupScheduling(config, log)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Remember where to write; workers have no terminal."""
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    _terminals[:] = [] if terminal is None else [terminal]
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Remember every skip; with workers this runs in the controller."""
+    """Remember every skip, and name a failure at once: a run may be ended before it reports.
+
+    With workers this runs in the controller.
+    """
+    if report.failed:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = str(crash.message if crash else report.longrepr)[:FAILURE_LETTERS]
+        for terminal in _terminals:
+            terminal.write_line(f"\nfailed: {report.nodeid} ({report.when}): {why}")
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         _skipped.append((report.nodeid, reason))

@@ -1,8 +1,14 @@
-"""Tests that share something expensive stay in one worker."""
+"""The suite itself: what shares something expensive stays in one worker, failures are named."""
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import group_of
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -24,3 +30,17 @@ def test_workers_are_given_whole_groups(request: pytest.FixtureRequest) -> None:
     manager = request.config.pluginmanager
     calls = [each.plugin_name for each in manager.hook.pytest_xdist_make_scheduler.get_hookimpls()]
     assert any(name.endswith("conftest.py") for name in calls)
+
+
+def test_a_failure_is_named_at_once(tmp_path: Path) -> None:
+    """A run that takes too long is ended, and never comes to its report."""
+    file = tmp_path / "test_it.py"
+    file.write_text("def test_it():\n    raise OSError('no such luck')\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "tests.conftest", str(file)]
+    options = ["-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-c", "/dev/null"]
+    done = subprocess.run(
+        [*command, *options], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    before, _, _ = done.stdout.partition("= FAILURES =")
+    assert "test_it.py::test_it (call): OSError: no such luck" in before
