@@ -151,7 +151,7 @@ def test_an_idempotent_producer_outlives_its_state_on_the_node(node: Node) -> No
     """A gap that stays, after a batch was lost for good, starts another epoch (KIP-360)."""
 
     async def work(scene: Scene) -> None:
-        async with scene.producer(delivery_timeout_ms=250) as producer:
+        async with scene.producer(delivery_timeout_ms=1_500) as producer:
             await producer.write(scene.topic, b"0")
             scene.proxy.swallow(Direction.TO_SERVER)
             lost = await producer.send(scene.topic, b"lost")
