@@ -27,7 +27,7 @@ LOOK_S = 0.05  # other processes tell nobody when something changes: they are as
 PAGE_TIMEOUT_S = 5.0
 PORTS_PER_NODE = 4  # clients, operators, metadata, other nodes
 LOG_SHOWN_BYTES = 3000
-FATAL = ("Traceback", " CRITICAL ", "Task failed")
+FATAL = ("Traceback", " CRITICAL ", "Task failed", "unexpected error")
 # Not by `preexec_fn`: this process has threads, and what they hold at a fork is held for ever.
 DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 

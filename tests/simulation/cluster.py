@@ -346,8 +346,12 @@ class Host:
         return self.broker.not_ready_reason()
 
 
+BUGS = ("Task failed", "Closed connection after an unexpected error")
+"""What a daemon says of its own bugs where it shows no traceback."""
+
+
 class LogWatch(logging.Handler):
-    """Takes the nodes' log lines into the trace; a traceback or a failed task is a violation."""
+    """Takes the nodes' log lines into the trace; what tells of a bug is a violation."""
 
     def __init__(self, trace: Trace, history: Watcher) -> None:
         super().__init__(logging.INFO)
@@ -379,7 +383,7 @@ class LogWatch(logging.Handler):
             return
         message = record.getMessage().replace("\n", " ")
         self._trace("log", record.levelname, message)
-        if error is not None or message.startswith("Task failed"):
+        if error is not None or message.startswith(BUGS):
             place = ""
             if error is not None and error.__traceback__ is not None:
                 place = _place_of(error)

@@ -20,6 +20,9 @@ from tests.simulation.soak import Result, run_fleet, run_node, run_raft
 
 PATH = Path(__file__).with_name("seen_by.json")
 
+_OF_PATCHES = ("TypeError(", "AttributeError(", "NameError(")
+"""What a patch raises that no longer fits what it replaces."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sight:
@@ -67,5 +70,13 @@ def look_for(simulation: str, name: str, seeds: range | None = None) -> Result |
         for seed in chain(first, sight.seeds if seeds is None else seeds):
             result = sight.run(seed)
             if result.violations:
+                _check_hole(name, result.violations)
                 return result
     return None
+
+
+def _check_hole(name: str, violations: Iterable[str]) -> None:
+    """Raise where what is wrong is not the daemon with this hole, but what opens it."""
+    for each in violations:
+        if any(kind in each for kind in _OF_PATCHES):
+            raise RuntimeError(f"the hole {name!r} is not what is seen, its patch is wrong: {each}")

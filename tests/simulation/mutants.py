@@ -24,8 +24,11 @@ Make = Callable[[Any], Any]
 
 
 def _ack_before_flush(_: Any) -> Any:
-    def wait(self: Any, end: int, timeout_ms: int, waiter: Any, index: int = 0) -> None:
-        self._loop.call_soon(self._settle, [(end, 0.0, waiter, index)], None)
+    def wait(
+        self: Any, end_offset: int, acks: int, timeout_ms: int, waiter: Any, index: int = 0
+    ) -> None:
+        queue = self._acks.own
+        queue._loop.call_soon(queue._settle, [(end_offset, 0.0, waiter, index)], None)
 
     return wait
 

@@ -3,6 +3,7 @@
 `make mutants` opens all of them; what takes long is only there.
 """
 
+import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -207,6 +208,36 @@ def test_what_is_replaced_exists(mutants: dict[str, Any]) -> None:
     for name, patches in mutants.items():
         for owner, attribute, _ in patches if isinstance(patches[0], tuple) else [patches]:
             assert getattr(owner, attribute, None) is not None, f"{name}: {attribute}"
+
+
+def unfit(original: object, replacement: object) -> str:
+    """Return why the one cannot be called as the other is; "" where it can, or is no function."""
+    if not inspect.isfunction(original) or not inspect.isfunction(replacement):
+        return ""
+    parameters = inspect.signature(original).parameters.values()
+    kinds = inspect.Parameter
+    placed = [each for each in parameters if each.kind in (kinds.POSITIONAL_OR_KEYWORD,)]
+    named = {each.name: None for each in parameters if each.kind is kinds.KEYWORD_ONLY}
+    for count in {len(placed), sum(each.default is kinds.empty for each in placed)}:
+        try:
+            inspect.signature(replacement).bind(*placed[:count], **named)
+        except TypeError as error:
+            return f"{inspect.signature(original)}: {error}"
+    return ""
+
+
+@pytest.mark.parametrize(
+    "mutants", [*SIMULATED, {name: patches for name, (patches, _) in TESTED.items()}]
+)
+def test_what_replaces_a_function_is_called_as_it_is(mutants: dict[str, Any]) -> None:
+    """Else the hole is seen because nothing works any more."""
+    wrong = [
+        f"{name}: {attribute}{why}"
+        for name, patches in mutants.items()
+        for owner, attribute, make in (patches if isinstance(patches[0], tuple) else [patches])
+        if (why := unfit(original := getattr(owner, attribute), make(original)))
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("name", TESTED)

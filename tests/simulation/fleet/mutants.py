@@ -85,8 +85,8 @@ def _let_waiters_wait(original: Any) -> Any:
 def _know_only_what_was_seen(original: Any) -> Any:
     """Begin as controller without asking after nodes that fell silent before."""
 
-    def begin(self: Any, *arguments: Any) -> None:
-        original(self, *arguments)
+    def begin(self: Any, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
         for entry in self._entries.values():
             entry.clear()
             entry.expires_ms = entry.vouched_ms = 1 << 60
