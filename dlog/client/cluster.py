@@ -131,9 +131,11 @@ class Cluster:
         self._cache.doubt_everything()
         return await self._lookup.share()
 
-    async def refresh(self, topics: Sequence[str] | None = ()) -> ClusterView:
-        """Ask now for the cluster and some topics (None: all); remember and return it."""
-        return await self._lookup.ask(topics)
+    async def refresh(
+        self, topics: Sequence[str] | None = (), *, elsewhere: bool = False
+    ) -> ClusterView:
+        """Ask now, perhaps `elsewhere` than before, for it and topics (None: all); return it."""
+        return await self._lookup.ask(topics, elsewhere=elsewhere)
 
     def forget_leader(self, topic: str) -> None:
         """Ask anew who leads the partitions of `topic` when that is needed next."""

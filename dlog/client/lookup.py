@@ -31,6 +31,7 @@ from dlog.wire import messages
 from dlog.wire.apis import ApiKey
 
 T = TypeVar("T")
+ELSEWHERE_PATIENCE_S = 1.0
 
 
 async def ask_first(
@@ -100,6 +101,7 @@ class Lookup:
         self._cache = cache
         self._connections = connections
         self._counters = counters
+        self._via: Address | None = None  # who answered last
         # The next shared look-up: which topics, and its outcome.
         self._wanted: dict[str, None] = {}
         self._next: asyncio.Future[ClusterView] | None = None
@@ -126,8 +128,17 @@ class Lookup:
             list(self._connections.suspects),
         )
 
-    async def ask(self, topics: Sequence[str] | None = ()) -> ClusterView:
-        """Ask for nodes and topics (None: all) now; remember and return the answer."""
+    async def ask(
+        self, topics: Sequence[str] | None = (), *, elsewhere: bool = False
+    ) -> ClusterView:
+        """Ask for nodes and topics (None: all) now; remember and return the answer.
+
+        With `elsewhere` other nodes than the last one have time to answer before it.
+        """
+        patience_s = self.policy.patience_s
+        if elsewhere and self._via is not None:
+            self._connections.suspect(self._via, DlogError("it may lag behind the others"))
+            patience_s = max(patience_s, ELSEWHERE_PATIENCE_S)
         was_stale = self._cache.nodes_are_stale and bool(self._cache.nodes)
         stale = self._cache.stale_topics()
         self._connections.drop_broken()
@@ -136,8 +147,10 @@ class Lookup:
             return address, await self._ask_one(address, topics)
 
         addresses = self.candidates()
+        if elsewhere:
+            addresses.sort(key=lambda each: each == self._via)
         try:
-            via, view = await ask_first(self._loop, addresses, one, self.policy.patience_s)
+            via, view = await ask_first(self._loop, addresses, one, patience_s)
         except DlogError as error:
             log_event(
                 logging.WARNING,
@@ -147,6 +160,7 @@ class Lookup:
                 reason=error,
             )
             raise
+        self._via = via
         changes = self._cache.learn(view, self._loop.time(), via)
         self._counters.leader_changes += changes
         if was_stale or stale:

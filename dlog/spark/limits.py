@@ -38,12 +38,9 @@ def limit_bytes(
     latest: PartitionOffsets,
     mean_bytes: Mapping[TopicPartition, float],
 ) -> dict[TopicPartition, int]:
-    """Return where a batch of about `most` bytes ends, by the mean size of a record of each.
-
-    A partition of which no size is known counts as empty records.
-    """
+    """Return where a batch of about `most` bytes ends, by the mean size of a record of each."""
     sizes = backlog(start, latest)
-    total = sum(count * mean_bytes.get(key, 0.0) for key, count in sizes.items())
+    total = sum(count * mean_bytes[key] for key, count in sizes.items())
     if total <= most:
         return dict(latest)
     return {

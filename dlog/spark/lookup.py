@@ -5,6 +5,7 @@ one. Leaders that move and nodes that come and go are the client's business.
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from dlog.client.bootstrap import parse_bootstrap
 from dlog.client.offsets import Attempts, FoundOffset, OffsetFinder
 from dlog.client.partitions import CONSUMER, OBSERVER
 from dlog.client.retry import RetryPolicy
-from dlog.client.views import ClusterView, TopicView
+from dlog.client.views import ClusterView, LogDirView, TopicView
 from dlog.errors import (
     DlogError,
     TransportError,
@@ -37,6 +38,8 @@ T = TypeVar("T")
 UNKNOWN_TOPIC_PATIENCE_S = 2.0
 """A topic that was created just now may not be known to every node yet."""
 _RECHECK_S = 0.1
+SIZES_PATIENCE_S = 2.0
+_log = logging.getLogger("dlog.spark")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +116,9 @@ class Lookup:
     ) -> Assigned:
         """Ask which partitions there are now.
 
-        A node may not have heard yet of a topic or partition that was made just now. So it is asked
-        again, for a while, when something is missing that the subscription names or that is
-        `expected`, unless that is known and `tolerated`.
+        A node may not have heard yet of a topic or partition that was made just now, or of nothing
+        for a while. So others are asked, and all again, for a while, when something is missing that
+        the subscription names or that is `expected`, unless that is known and `tolerated`.
         """
         partitions = list(expected)
         return self._run("topics", lambda: self._assigned(subscription, partitions, tolerated))
@@ -128,19 +131,23 @@ class Lookup:
     ) -> Assigned:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + UNKNOWN_TOPIC_PATIENCE_S
+        view = await self._refresh(subscription.topics)
         while True:
-            found = _assigned_of(subscription, expected, await self._refresh(subscription.topics))
+            found = _assigned_of(subscription, expected, view)
             unknown = [each for each in found.missing if each not in tolerated]
             if not unknown or loop.time() >= deadline_s:
                 return found
             await asyncio.sleep(_RECHECK_S)
+            view = await self._refresh(subscription.topics, elsewhere=True)
 
-    async def _refresh(self, topics: tuple[str, ...] | None) -> ClusterView:
+    async def _refresh(
+        self, topics: tuple[str, ...] | None, *, elsewhere: bool = False
+    ) -> ClusterView:
         cluster = self._client.cluster
         attempts = Attempts(cluster, asyncio.get_running_loop(), self._rng)
         while True:
             try:
-                return await attempts.within(cluster.refresh(topics))
+                return await attempts.within(cluster.refresh(topics, elsewhere=elsewhere))
             except (WireError, TransportError) as error:
                 await attempts.wait_after(error)
 
@@ -235,7 +242,10 @@ class Lookup:
     # How large they are
 
     def sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the bytes that each partition has at its leader; unknown ones are left out."""
+        """Return the bytes that each partition has at its leader; unknown ones are left out.
+
+        So are those of a node that does not answer soon: nobody should wait for a size.
+        """
         wanted = frozenset(partitions)
         return self._run("sizes", lambda: self._sizes(wanted))
 
@@ -250,12 +260,20 @@ class Lookup:
         sizes: dict[TopicPartition, int] = {}
         for node_id in sorted(dict.fromkeys(leaders.values())):
             led = [key for key, leader in leaders.items() if leader == node_id]
-            for directory in await self._client.admin.describe_log_dirs(node_id, led):
+            for directory in await self._directories(node_id, led):
                 for topic, partition, size in directory.partitions:
                     key = TopicPartition(topic, partition)  # type: ignore[arg-type]
                     if leaders.get(key) == node_id:
                         sizes[key] = size
         return sizes
+
+    async def _directories(self, node_id: int, led: list[TopicPartition]) -> list[LogDirView]:
+        try:
+            async with asyncio.timeout(SIZES_PATIENCE_S):
+                return await self._client.admin.describe_log_dirs(node_id, led)
+        except (DlogError, TimeoutError) as error:
+            _log.warning("Sizes are not known node=%d error=%r", node_id, error)
+            return []
 
 
 def _assigned_of(

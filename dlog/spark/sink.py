@@ -3,7 +3,7 @@
 Spark makes a writer on the driver and pickles it to the tasks, which call `write`; `commit` and
 `abort` run in other processes, for a stream on a writer that was made anew. So a writer holds
 plain values only; what a task does is in `dlog.spark.sink_task`, what a batch is promised in
-`dlog.spark.tokens`.
+`dlog.spark.promises`.
 """
 
 import uuid
@@ -20,10 +20,11 @@ from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
 from dlog.spark.errors import SparkSourceError
+from dlog.spark.promises import promise_of, told
 from dlog.spark.settings import ClientSettings
 from dlog.spark.sink_rows import check_schema
-from dlog.spark.sink_task import Attempt, write_task
-from dlog.spark.tokens import NO_BATCH, AtLeastOnce, Promise, TaskWritten, token_of
+from dlog.spark.sink_task import write_task
+from dlog.spark.tokens import NO_BATCH, Attempt, TaskWritten, Token, token_of
 from dlog.spark.write_options import WriteOptions
 
 Batches = Iterator[pyarrow.RecordBatch]
@@ -35,23 +36,21 @@ class _Writing:
     def __init__(self, settings: ClientSettings, options: WriteOptions) -> None:
         self._settings = settings
         self._options = options
-        # For batch jobs, which have no query of their own.
         self._job_id = str(uuid.uuid4())
-        self._promise: Promise = AtLeastOnce()
+        self._promise = promise_of(settings, options)
 
-    def write(self, batches: Batches) -> TaskWritten:
-        """Write the rows of one task."""
+    def write(self, batches: Batches, *, is_query: bool) -> TaskWritten:
+        """Write the rows of one task, of a streaming query or of a batch job."""
         context: Any = TaskContext.get()
-        attempt = Attempt(
-            token=token_of(context.getLocalProperty, self._job_id),
-            task=context.partitionId(),
-            attempt=context.attemptNumber(),
-        )
+        token = Token(self._job_id)
+        if is_query:
+            token = token_of(context.getLocalProperty, self._job_id)
+        attempt = Attempt(token=token, task=context.partitionId(), attempt=context.attemptNumber())
         if self._promise.is_committed(attempt.token):
             for _ in batches:
                 pass
-            return TaskWritten(attempt.token, attempt.task, attempt.attempt, 0, ())
-        return write_task(attempt, batches, self._settings, self._options)
+            return told(attempt, ())
+        return write_task(attempt, batches, self._settings, self._options, self._promise)
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
         """Make a batch count whose tasks have all ended."""
@@ -70,7 +69,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Batches) -> WriterCommitMessage:
         """Write the rows of one task; raises SparkSourceError."""
-        return self._writing.write(iterator)
+        return self._writing.write(iterator, is_query=False)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """End a job whose tasks have all ended."""
@@ -89,7 +88,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Batches) -> WriterCommitMessage:
         """Write the rows of one task; raises SparkSourceError."""
-        return self._writing.write(iterator)
+        return self._writing.write(iterator, is_query=True)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """End a batch whose tasks have all ended; may come again."""

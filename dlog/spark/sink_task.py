@@ -14,24 +14,14 @@ import pyarrow
 
 from dlog.client.blocking import Producer
 from dlog.client.futures import BatchDelivery, BufferFullError, DeliveryError, WrittenSpan
-from dlog.client.produce_options import ABANDON_MS
 from dlog.errors import DlogError
-from dlog.spark import producers
 from dlog.spark.errors import UNREACHABLE, SparkSourceError
+from dlog.spark.promises import Promise, told
 from dlog.spark.settings import ClientSettings
 from dlog.spark.sink_errors import FailedRows, unsendable, write_failed
 from dlog.spark.sink_rows import TopicRows, rows_by_topic
-from dlog.spark.tokens import PartitionWritten, TaskWritten, Token
+from dlog.spark.tokens import Attempt, PartitionWritten, TaskWritten
 from dlog.spark.write_options import WriteOptions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """Which attempt of which task this is."""
-
-    token: Token
-    task: int
-    attempt: int
 
 
 def write_task(
@@ -39,13 +29,14 @@ def write_task(
     batches: Iterator[pyarrow.RecordBatch],
     settings: ClientSettings,
     options: WriteOptions,
+    promise: Promise,
 ) -> TaskWritten:
     """Write all rows and return when they are acknowledged; raises SparkSourceError else."""
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
-        return _message(attempt, Tally())
+        return told(attempt, ())
     try:
-        producer, has_rested = producers.take_producer(settings, options)
+        producer, has_rested = promise.begin(attempt)
     except SparkSourceError:
         raise
     except (DlogError, ValueError, OSError) as error:
@@ -55,27 +46,18 @@ def write_task(
             "See that the executors reach these addresses, what the nodes advertise, and whether"
             " both sides speak TLS, or none (dlog.tls).",
         ) from error
-    is_written = False
+    written: tuple[PartitionWritten, ...] | None = None
     try:
         sink = _Sink(attempt, producer, options, has_rested=has_rested)
         sink.write(first)
         del first
         for batch in batches:
             sink.write(batch)
-        tally = sink.finish()
-        is_written = True
+        written = sink.finish().partitions()
     finally:
-        if is_written:
-            producers.give_back(settings, options, producer)
-        else:
-            producers.discard(producer, ABANDON_MS)
-    return _message(attempt, tally)
-
-
-def _message(attempt: Attempt, tally: "Tally") -> TaskWritten:
-    return TaskWritten(
-        attempt.token, attempt.task, attempt.attempt, tally.record_count, tally.partitions()
-    )
+        if written is None:
+            promise.drop(attempt, producer)
+    return promise.seal(attempt, producer, written)
 
 
 class Tally:

@@ -24,6 +24,9 @@ from dlog.types import ZERO_TOPIC_ID, TopicPartition
 
 Offsets = dict[TopicPartition, int]
 
+MEAN_BYTES = 1024.0
+"""What a record is taken to have while nobody can say how large a partition is."""
+
 
 class StreamPlanner:
     """Plans the batches of one query. Owner: one thread. Life: until `close`."""
@@ -44,6 +47,8 @@ class StreamPlanner:
         # Of each topic the ids that it had, the present one last.
         self._topic_ids: dict[str, list[UUID]] = {}
         self._missing: tuple[TopicPartition | str, ...] = ()
+        # The mean sizes of records as they were known last.
+        self._means: dict[TopicPartition, float] = {}
         self._gate = BatchGate(options.min_offsets_per_trigger or 0, options.max_trigger_delay_s)
 
     def close(self) -> None:
@@ -192,15 +197,19 @@ class StreamPlanner:
         return self._topic_ids.get(topic, [ZERO_TOPIC_ID])[-1]
 
     def _mean_bytes(self, start: PartitionOffsets, ends: Offsets) -> dict[TopicPartition, float]:
-        """Return the mean size of a record, as stored, of each partition with a backlog."""
+        """Return the mean size of a record, as stored, of each partition with a backlog.
+
+        Of those whose size is not known now: what it was before, or a guess.
+        """
         wanted = list(backlog(start, ends))
         sizes = self._lookup.sizes(wanted)
         first = self._lookup.earliest(wanted)
         latest: Mapping[TopicPartition, int] = self.latest or {}
-        return {
-            key: size / max(latest.get(key, ends[key]) - first.get(key, 0), 1)
+        self._means.update(
+            (key, size / max(latest.get(key, ends[key]) - first.get(key, 0), 1))
             for key, size in sizes.items()
-        }
+        )
+        return {key: self._means.get(key, MEAN_BYTES) for key in wanted}
 
     # What a batch reads
 

@@ -86,6 +86,7 @@ class WriteOptions:
     delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS
     block_ms: int = BLOCK_MS
     idempotent: bool | None = None
+    exactly_once: bool = False
 
 
 def parse_write_options(options: Options) -> WriteOptions:
@@ -94,12 +95,6 @@ def parse_write_options(options: Options) -> WriteOptions:
     for name, cure in _REFUSED.items():
         if name in given:
             raise OptionError("DLOG_OPTION_REFUSED", f"Option {name} is not supported.", cure)
-    if switch(given, "exactlyOnce", False):
-        raise OptionError(
-            "DLOG_OPTION_REFUSED",
-            "Option exactlyOnce needs transactions, which the log does not have yet.",
-            "Without it each record is written at least once.",
-        )
     if given.get("topic") == "":
         raise OptionError("DLOG_OPTION_VALUE", "Option topic is empty.", "It names a topic.")
     _warn(given)
@@ -118,6 +113,7 @@ def parse_write_options(options: Options) -> WriteOptions:
         delivery_timeout_ms=_number(given, "kafka.delivery.timeout.ms", DELIVERY_TIMEOUT_MS),
         block_ms=_number(given, "kafka.max.block.ms", BLOCK_MS, least=0),
         idempotent=_idempotent(given),
+        exactly_once=switch(given, "exactlyOnce", False),
     )
 
 

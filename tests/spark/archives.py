@@ -90,6 +90,19 @@ def rows_to_replay(values: dict[int, list[bytes]]) -> pyarrow.RecordBatch:
     )
 
 
+def rot(folder: Path, before: bytes, after: bytes) -> Path:
+    """Change a value in an archive that is not compressed, as a disk might: no size tells."""
+    assert len(before) == len(after)
+    for path in sorted(folder.rglob("*.parquet")):
+        data = path.read_bytes()
+        if before in data:
+            path.write_bytes(data.replace(before, after))
+            # Hadoop's own checksum of the file, which copies of an archive do not have.
+            (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+            return path
+    raise AssertionError(f"{before!r} is in no file")
+
+
 def assert_same(archived: list[Row], wanted: list[Row]) -> None:
     """Hold two lists of rows against each other; say what differs and how often it is there."""
     counts = Counter(row[1:3] for row in archived)

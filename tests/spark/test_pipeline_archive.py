@@ -84,8 +84,7 @@ def test_of_two_runs_at_once_one_wins_each_batch(
     archive(spark, job, other)
     assert_same(rows_of_archive(tmp_path), rows_of_topic(spark, log))
     assert [each.batch for each in other.done] == [0]
-    owners = [each.owner for each in manifests(tmp_path).all()]
-    assert len(set(owners)) == 2 and owners[0] != owners[1]
+    assert [each.batch for each in manifests(tmp_path).all()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("phase", ["written", "sealed", "published"])
@@ -98,6 +97,21 @@ def test_where_moves_are_not_atomic_the_manifest_decides(
     with pytest.raises(Died):
         archive(spark, job, Watch(phase, 0, die))
     archive(spark, job)
+    assert_same(rows_of_archive(tmp_path), rows_of_topic(spark, log))
+
+
+@pytest.mark.parametrize("phase", ["planned", "written", "sealed"])
+def test_where_moves_are_not_atomic_runs_at_once_leave_each_others_files_alone(
+    spark: SparkSession, log: Log, tmp_path: Path, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalFolder, "has_atomic_moves", False)
+    make_topic(log, 100)
+    job = job_of(log, tmp_path, batch_offsets=90)
+    other = Watch()
+    archive(spark, job, Watch(phase, 1, lambda: archive(spark, job, other)))
+    assert [each.batch for each in other.done] == [1, 2]
+    for each in manifests(tmp_path).all():
+        assert manifests(tmp_path).differences(each) == []
     assert_same(rows_of_archive(tmp_path), rows_of_topic(spark, log))
 
 

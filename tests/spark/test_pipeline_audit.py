@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from dlog.spark.errors import DataLossError
 from dlog.spark.pipelines import comparison
 from dlog.spark.pipelines.archive import archive
-from dlog.spark.pipelines.audit import GONE, AuditRules, audit
+from dlog.spark.pipelines.audit import GONE, PROBLEM, AuditRules, audit
 from dlog.spark.pipelines.comparison import (
     DIFFERS,
     DUPLICATE,
@@ -27,7 +27,7 @@ from dlog.spark.pipelines.comparison import (
 from dlog.spark.pipelines.events import Found
 from dlog.spark.pipelines.sides import ArchiveSide, TopicSide
 from dlog.spark.settings import ClientSettings
-from tests.spark.archives import Watch, fill, job_of, make_topic
+from tests.spark.archives import Watch, fill, job_of, make_topic, rot
 from tests.spark.log import Log
 
 RULES = AuditRules()
@@ -55,6 +55,22 @@ def harm(folder: Path, partition: int, change: Callable[[pyarrow.Table], pyarrow
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
     offset: int = table.column("offset")[3].as_py()
     return offset
+
+
+def test_rot_that_no_size_tells_is_found(spark: SparkSession, log: Log, tmp_path: Path) -> None:
+    make_topic(log, 40)
+    archive(spark, job_of(log, tmp_path, batch_offsets=50, compression="none"))
+    rot(tmp_path / "batch=00000001", b"1-34" * 4, b"4-31" * 4)
+    watch = Watch()
+    done = audit(archive_side(spark, log, tmp_path), None, RULES, watch)
+    assert not done.good and not done.findings
+    (told,) = done.problems
+    assert told.startswith("batch=00000001 has other records than were archived, among ")
+    assert f"{log.topic}-1 from 25 to 40" in told
+    counted = [each for each in watch.events if isinstance(each, Found)]
+    assert counted == [Found(kind=PROBLEM, count=1)]
+    done = audit(topic_side(spark, log), archive_side(spark, log, tmp_path), RULES)
+    assert done.findings == (Finding(1, 34, 35, DIFFERS),) and done.problems == (told,)
 
 
 def test_what_is_whole_has_no_findings(spark: SparkSession, log: Log, tmp_path: Path) -> None:
@@ -98,7 +114,9 @@ def test_every_harm_to_an_archive_is_named(spark: SparkSession, log: Log, tmp_pa
     assert list(done.findings) == wanted and not done.good
     assert all("has another size than the manifest says" in each for each in done.problems)
     counted = [each for each in watch.events if isinstance(each, Found)]
-    assert counted == [Found(kind=DIFFERS, count=1), Found(kind=ONLY_LEFT, count=1)]
+    kinds = [DIFFERS, ONLY_LEFT]
+    harms = [Found(kind=each, count=1) for each in kinds]
+    assert counted == [*harms, Found(kind=PROBLEM, count=2)]
     alone = audit(archive_side(spark, log, tmp_path), None, RULES)
     assert list(alone.findings) == [Finding(0, removed, removed + 1, GAP)]
     assert not audit(archive_side(spark, log, tmp_path), None, LOOSE).findings
@@ -146,6 +164,28 @@ def test_accepted_losses_are_no_findings(spark: SparkSession, log: Log, tmp_path
     assert done.good
     assert done.not_compared == (Finding(1, 50, 60, "lost before it was archived"),)
     assert audit(archive_side(spark, log, tmp_path), topic_side(spark, log), RULES).good
+
+
+def test_an_archive_with_many_accepted_losses_is_whole(
+    spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All in one bucket, and more than are looked at offset by offset."""
+    monkeypatch.setattr("dlog.spark.pipelines.audit.EXACT_MAX", 1)
+    make_topic(log, 10)
+    archive(spark, job_of(log, tmp_path))
+    for turn in range(3):
+        fill(log, 10)
+        for partition in range(2):
+            log.trim(partition, 10 * turn + 15)
+        archive(spark, job_of(log, tmp_path, accept_loss=True))
+    fill(log, 10)
+    archive(spark, job_of(log, tmp_path))
+    side = archive_side(spark, log, tmp_path)
+    done = audit(side, None, RULES)
+    assert done.good and len(done.not_compared) == 6 and done.offsets == 100 - 6 * 5
+    # What is gone meanwhile in the other one spoils no span beside it.
+    watch = Watch("counted", 0, lambda: [log.trim(partition, 43) for partition in range(2)])
+    assert audit(side, topic_side(spark, log), RULES, watch).good
 
 
 def test_what_retention_takes_meanwhile_is_left_out_and_told(

@@ -24,7 +24,16 @@ from dlog.spark.pipelines.replay_state import DisturbedReplayError
 from dlog.spark.pipelines.storing import Archive
 from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
-from tests.spark.archives import Row, Watch, fill, job_of, make_topic, rows_of_topic, rows_to_replay
+from tests.spark.archives import (
+    Row,
+    Watch,
+    fill,
+    job_of,
+    make_topic,
+    rot,
+    rows_of_topic,
+    rows_to_replay,
+)
 from tests.spark.log import Log
 
 PHASES = ("begun", "planned", "written", "finished")
@@ -282,6 +291,20 @@ def test_what_is_not_whole_is_not_replayed(
         replay(spark, job)
     (tmp_path / "elsewhere").rename(tmp_path / "batch=00000001")
     assert replay(spark, job).written == 50
+    assert_replayed(spark, log, target)
+
+
+def test_what_has_rotten_in_an_archive_is_not_replayed(
+    spark: SparkSession, log: Log, target: Log, tmp_path: Path
+) -> None:
+    make_topic(log, 40)
+    archive(spark, job_of(log, tmp_path, batch_offsets=50, compression="none"))
+    path = rot(tmp_path / "batch=00000001", b"1-34" * 4, b"4-31" * 4)
+    job = replay_of(log, tmp_path, target)
+    with pytest.raises(DamagedArchiveError, match=r"batch=00000001 has other records .*-1 from 25"):
+        replay(spark, job)
+    rot(path.parent, b"4-31" * 4, b"1-34" * 4)
+    assert replay(spark, job).written == 30
     assert_replayed(spark, log, target)
 
 

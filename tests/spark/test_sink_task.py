@@ -13,9 +13,10 @@ import pytest
 from dlog.batch.native import murmur2
 from dlog.spark import producers
 from dlog.spark.errors import SparkSourceError
+from dlog.spark.promises import AtLeastOnce
 from dlog.spark.settings import ClientSettings
-from dlog.spark.sink_task import Attempt, write_task
-from dlog.spark.tokens import PartitionWritten, TaskWritten, Token
+from dlog.spark.sink_task import write_task
+from dlog.spark.tokens import Attempt, PartitionWritten, TaskWritten, Token
 from dlog.spark.write_options import WriteOptions
 from tests.daemon.process import DaemonProcess, daemon
 from tests.spark.reading import Topics
@@ -41,8 +42,13 @@ def topics(node: DaemonProcess) -> Iterator[Topics]:
 
 def write(topics: Topics, *batches: Any, **options: Any) -> TaskWritten:
     settings = ClientSettings(bootstrap=topics.bootstrap)
-    given = WriteOptions(**options)
-    return write_task(ATTEMPT, iter(batches), settings, given)
+    return written_by(iter(batches), settings, WriteOptions(**options))
+
+
+def written_by(
+    batches: Iterator[Any], settings: ClientSettings, options: WriteOptions
+) -> TaskWritten:
+    return write_task(ATTEMPT, batches, settings, options, AtLeastOnce(settings, options))
 
 
 def test_all_columns(topics: Topics) -> None:
@@ -122,7 +128,7 @@ def test_nothing_to_write(topics: Topics) -> None:
     empty = pa.record_batch([pa.array([], pa.binary())], schema=schema)
     settings = ClientSettings(bootstrap="127.0.0.1:1")  # nobody is there, nobody is asked
     for batches in ([], [empty, empty]):
-        written = write_task(ATTEMPT, iter(batches), settings, WriteOptions(topic="t"))
+        written = written_by(iter(batches), settings, WriteOptions(topic="t"))
         assert (written.record_count, written.partitions) == (0, ())
 
 
@@ -185,7 +191,7 @@ def test_memory_is_bounded(node: DaemonProcess, topics: Topics) -> None:
 
     settings = ClientSettings(bootstrap=topics.bootstrap)
     options = WriteOptions(topic=topic, memory_bytes=1_000_000, batch_bytes=100_000)
-    written = write_task(ATTEMPT, batches(), settings, options)
+    written = written_by(batches(), settings, options)
     assert written.record_count == 600
     # What is kept, what was handed over last, what is being made.
     assert 700_000 < max(allocated) < 1_000_000 + 3 * 400_000
@@ -254,7 +260,7 @@ def test_nobody_is_there() -> None:
     settings = ClientSettings(bootstrap="127.0.0.1:1", deadline_s=0.2)
     batch = pa.record_batch({"value": ["a"]})
     with pytest.raises(SparkSourceError, match=r"DLOG_CLUSTER_UNREACHABLE.*127.0.0.1:1"):
-        write_task(ATTEMPT, iter([batch]), settings, WriteOptions(topic="t"))
+        written_by(iter([batch]), settings, WriteOptions(topic="t"))
 
 
 def test_a_node_that_goes_silent(node: DaemonProcess, topics: Topics) -> None:
@@ -277,7 +283,7 @@ def test_a_node_that_goes_silent(node: DaemonProcess, topics: Topics) -> None:
 
     try:
         with pytest.raises(SparkSourceError) as caught:
-            write_task(ATTEMPT, batches(), settings, options)
+            written_by(batches(), settings, options)
     finally:
         node.signal(signal.SIGCONT)
     text = str(caught.value)

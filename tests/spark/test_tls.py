@@ -13,9 +13,10 @@ from dlog.client.blocking import Admin, Producer
 from dlog.client.loop_thread import LoopThread
 from dlog.spark.connection_options import client_settings
 from dlog.spark.errors import SparkSourceError
-from dlog.spark.sink_task import Attempt, write_task
+from dlog.spark.promises import AtLeastOnce
+from dlog.spark.sink_task import write_task
 from dlog.spark.source import DlogDataSource
-from dlog.spark.tokens import Token
+from dlog.spark.tokens import Attempt, Token
 from dlog.spark.write_options import parse_write_options
 from dlog.transport import Address
 from dlogctl import exit_codes
@@ -125,7 +126,8 @@ def write(options: dict[str, str]) -> str:
     written = parse_write_options({**given, "topic": "first"})
     rows = iter([pa.record_batch({"value": ["x"]})])
     with pytest.raises(SparkSourceError) as error:
-        write_task(attempt, rows, client_settings(given), written)
+        settings = client_settings(given)
+        write_task(attempt, rows, settings, written, AtLeastOnce(settings, written))
     return str(error.value)
 
 

@@ -40,6 +40,25 @@ def test_a_silent_node_does_not_hold_the_look_up_up() -> None:
     check(work, policy={"lookup_timeout_s": 1000.0}, request_timeout_s=1000.0)
 
 
+def test_another_node_than_the_last_one_can_be_asked() -> None:
+    async def work(world: World) -> None:
+        peers = world.nodes.peers
+        await world.cluster.refresh(["t"])
+        for asked in (2, 1, 2):
+            before = {node_id: len(peer.seen) for node_id, peer in peers.items()}
+            await world.cluster.refresh(["t"], elsewhere=True)
+            new = [node_id for node_id, peer in peers.items()
+                   if ApiKey.METADATA in peer.seen[before[node_id] :]]  # fmt: skip
+            assert new == [asked]
+        # Where there is no other one, the same is asked again.
+        peers[1].stop()
+        await world.proxies[1].close()
+        for _ in range(2):
+            assert (await world.cluster.refresh(["t"], elsewhere=True)).topics["t"]
+
+    check(work)
+
+
 def test_all_addresses_change_and_bootstrap_finds_the_cluster_again() -> None:
     async def work(world: World) -> None:
         async with Proxy(world.nodes.peers[1].address) as door:

@@ -68,8 +68,11 @@ def offsets(records: Records, span: Span) -> Offsets:
     return Offsets(*(numpy.array(column, numpy.int64) for column in columns))
 
 
-def found_by(span: Span, left: Records, right: Records | None) -> list[Finding]:
-    doubtful = suspects([span], sums(left), None if right is None else sums(right))
+def found_by(
+    span: Span, left: Records, right: Records | None, lost: Sequence[tuple[int, int]] = ()
+) -> list[Finding]:
+    spans = without(span, lost)
+    doubtful = suspects(spans, sums(left), None if right is None else sums(right))
     found: list[Finding] = []
     for each in doubtful:
         other = None if right is None else offsets(right, each)
@@ -140,29 +143,48 @@ def test_where_gaps_may_be_only_duplicates_count() -> None:
     assert suspects([Span(0, 0, 64)], sums(twice, distinct=True), None) == [Span(0, 0, 16)]
 
 
+def test_several_spans_of_one_bucket_are_no_suspects_when_they_are_whole() -> None:
+    spans = [Span(0, 0, 5), Span(0, 8, 10), Span(0, 12, 40)]
+    records = [each for span in spans for each in whole(span.start, span.end)]
+    assert suspects(spans, sums(records), None) == []
+    assert suspects(spans, sums(records), sums(records)) == []
+    # Where one has harm, each part of the bucket is looked at, and nothing else.
+    assert suspects(spans, sums(records[1:]), None) == [*spans[:2], Span(0, 12, 16)]
+
+
 @settings(deadline=None)
 @given(
     removed=st.sets(st.integers(0, 99), max_size=8),
     repeated=st.lists(st.integers(0, 99), max_size=4),
+    lost=st.lists(st.tuples(st.integers(0, 99), st.integers(1, 9)), max_size=4),
     start=st.integers(0, 40),
     size=st.integers(1, 60),
 )
-def test_every_gap_and_every_duplicate_is_found(
-    removed: set[int], repeated: list[int], start: int, size: int
+def test_every_gap_and_every_duplicate_is_found_and_nothing_else(
+    removed: set[int],
+    repeated: list[int],
+    lost: list[tuple[int, int]],
+    start: int,
+    size: int,
 ) -> None:
     span = Span(0, start, start + size)
+    ranges = [(low, low + count) for low, count in lost]
+    known = {offset for low, high in ranges for offset in range(low, high)}
     records = [each for each in whole(0, 100) if each[0] not in removed]
     records += [each for offset in repeated for each in records if each[0] == offset][:6]
-    inside = [each for each in records if span.start <= each[0] < span.end]
+    places = [offset for offset in range(span.start, span.end) if offset not in known]
+    inside = [each for each in records if each[0] in places]
     counts = Counter(offset for offset, _ in inside)
-    wanted = {(offset, GAP) for offset in range(span.start, span.end) if not counts[offset]}
+    wanted = {(offset, GAP) for offset in places if not counts[offset]}
     wanted |= {(offset, DUPLICATE) for offset, count in counts.items() if count > 1}
     found = {
         (offset, each.kind)
-        for each in found_by(span, inside, None)
+        for each in found_by(span, inside, None, ranges)
         for offset in range(each.start_offset, each.end_offset)
     }
     assert found == wanted
+    if not wanted:
+        assert suspects(without(span, ranges), sums(inside), None) == []
 
 
 def test_what_is_lost_is_cut_out_of_a_span() -> None:

@@ -36,7 +36,7 @@ from dlog.spark.pipelines.resumption import (
     lag_of,
     plan_batch,
 )
-from dlog.spark.pipelines.storing import Archive
+from dlog.spark.pipelines.storing import Archive, Staged
 from dlog.spark.settings import ClientSettings
 
 TOPIC_ID = "6f9a6b2e-0f1c-4f53-9a3e-0d6c5b1f2a34"
@@ -223,16 +223,29 @@ class ObjectStore(LocalFolder):
         raise AssertionError("nothing may be moved here")
 
 
-def write_batch(folder: Folder, root: Path, number: int, owner: str) -> bool:
+def stage(folder: Folder, root: Path, number: int, data: bytes = b"first") -> Staged:
+    """Write the files of a batch."""
     archive = Archive(folder)
-    staged = archive.stage(number, owner)
+    staged = archive.stage(number)
     assert staged is not None
-    (root / staged.path / "topic=t").mkdir(parents=True)
-    (root / staged.path / "topic=t" / "part-0.parquet").write_bytes(owner.encode())
+    name = f"topic=t/{staged.base_name}-0.parquet"
+    (root / staged.path / "topic=t").mkdir(parents=True, exist_ok=True)
+    (root / staged.path / name).write_bytes(data)
     (root / staged.path / "_SUCCESS").write_bytes(b"")
-    assert archive.data_files(staged) == {"topic=t/part-0.parquet": len(owner)}
-    written = dataclasses.replace(manifest(number, span(0, 0, 4)), owner=owner)
+    assert archive.data_files(staged) == {name: len(data)}
+    return staged
+
+
+def publish(folder: Folder, staged: Staged) -> bool:
+    archive = Archive(folder)
+    files = archive.data_files(staged)
+    plain = manifest(staged.batch, span(0, 0, 4))
+    written = dataclasses.replace(plain, owner=staged.owner, files=files)
     return archive.publish(staged, written, lambda _: None)
+
+
+def write_batch(folder: Folder, root: Path, number: int) -> bool:
+    return publish(folder, stage(folder, root, number))
 
 
 @pytest.mark.parametrize("kind", [LocalFolder, ObjectStore])
@@ -240,15 +253,35 @@ def test_of_two_runs_one_publishes_a_batch(tmp_path: Path, kind: type[LocalFolde
     folder = kind(tmp_path)
     archive = Archive(folder)
     assert archive.last() is None and archive.batches() == []
-    assert write_batch(folder, tmp_path, 0, "first")
-    if folder.has_atomic_moves:
-        assert not write_batch(folder, tmp_path, 0, "second")
-    else:
-        assert archive.stage(0, "second") is None
+    first, second = stage(folder, tmp_path, 0), stage(folder, tmp_path, 0, b"second")
+    assert publish(folder, first)
+    assert not publish(folder, second)
+    archive.withdraw(second)
+    if not folder.has_atomic_moves:
+        assert archive.stage(0) is None
     last = archive.last()
-    assert last is not None and (last.batch, last.owner) == (0, "first")
+    assert last is not None and (last.batch, last.owner) == (0, first.owner)
+    assert archive.differences(last) == []
     files = {path: size for path, size in folder.sizes("").items() if not is_hidden(path)}
-    assert files == {"batch=00000000/topic=t/part-0.parquet": 5}
+    assert files == {f"batch=00000000/topic=t/{first.base_name}-0.parquet": 5}
+
+
+@pytest.mark.parametrize("kind", [LocalFolder, ObjectStore])
+def test_what_a_dead_run_left_goes_when_its_batch_is_published(
+    tmp_path: Path, kind: type[LocalFolder]
+) -> None:
+    folder = kind(tmp_path)
+    archive = Archive(folder)
+    stage(folder, tmp_path, 0, b"of the dead")
+    kept = stage(folder, tmp_path, 0)
+    archive.clean(0)  # it may live, and publish
+    assert len([each for each in folder.sizes("") if each.endswith(".parquet")]) == 2
+    assert publish(folder, kept)
+    (tmp_path / "batch=00000000" / "foreign.parquet").write_bytes(b"somebody else's")
+    archive.clean(1)
+    there = {path for path in folder.sizes("") if path.endswith(".parquet")}
+    ours = f"batch=00000000/topic=t/{kept.base_name}-0.parquet"
+    assert there == {ours, "batch=00000000/foreign.parquet"}
 
 
 def test_a_run_that_loses_while_it_syncs_plans_again(
@@ -265,7 +298,7 @@ def test_a_run_that_loses_while_it_syncs_plans_again(
 
     def overtaken(folder: LocalFolder, path: str) -> None:
         monkeypatch.setattr(LocalFolder, "sync", sync)
-        assert write_batch(folder, tmp_path, 0, "other")
+        assert write_batch(folder, tmp_path, 0)
         Archive(folder).clean(1)
         sync(folder, path)
 
@@ -276,21 +309,22 @@ def test_a_run_that_loses_while_it_syncs_plans_again(
     done = archiving.archive(None, job)  # type: ignore[arg-type]
     assert (done.batches, done.lag) == (0, 0)
     last = Archive(LocalFolder(tmp_path)).last()
-    assert last is not None and (last.batch, last.owner) == (0, "other")
+    assert last is not None and (last.batch, list(last.files.values())) == (0, [5])
 
 
 @pytest.mark.parametrize("kind", [LocalFolder, ObjectStore])
 def test_a_batch_without_manifest_is_not_there(tmp_path: Path, kind: type[LocalFolder]) -> None:
     archive = Archive(kind(tmp_path))
-    assert write_batch(archive.folder, tmp_path, 0, "first")
+    assert write_batch(archive.folder, tmp_path, 0)
     (tmp_path / "batch=00000001" / "topic=t").mkdir(parents=True)
     (tmp_path / "batch=00000001" / "topic=t" / "part-0.parquet").write_bytes(b"half")
     last = archive.last()
     assert last is not None and last.batch == 0
     assert [each.batch for each in archive.all()] == [0]
     if not archive.folder.has_atomic_moves:
-        assert write_batch(archive.folder, tmp_path, 1, "second")
-        assert (tmp_path / "batch=00000001/topic=t/part-0.parquet").read_bytes() == b"second"
+        assert write_batch(archive.folder, tmp_path, 1)
+        last = archive.last()
+        assert last is not None and last.batch == 1 and "topic=t/part-0.parquet" not in last.files
 
 
 def test_leftovers_go_and_what_may_still_be_published_stays(tmp_path: Path) -> None:

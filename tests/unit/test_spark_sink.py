@@ -23,11 +23,12 @@ from pyspark.sql.types import (
 from dlog.client.futures import RefusedError, UnknownOutcomeError
 from dlog.errors import InvalidTimestampError, InvalidTopicError, NotEnoughReplicasError
 from dlog.spark.errors import OptionError, SparkSourceError
+from dlog.spark.promises import AtLeastOnce
 from dlog.spark.settings import ClientSettings
 from dlog.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
 from dlog.spark.sink_errors import FailedRows, unsendable, write_failed
 from dlog.spark.sink_rows import TopicRows, check_schema, rows_by_topic
-from dlog.spark.tokens import NO_BATCH, AtLeastOnce, PartitionWritten, TaskWritten, Token, token_of
+from dlog.spark.tokens import NO_BATCH, PartitionWritten, TaskWritten, Token, token_of
 from dlog.spark.write_options import WriteOptions, parse_write_options
 
 ONE = WriteOptions(topic="t")
@@ -76,7 +77,6 @@ def test_each_option(options: dict[str, str], expected: dict[str, Any]) -> None:
         ({"kafka.value.serializer": "x"}, "cast or encode"),
         ({"kafka.partitioner.class": "x"}, "column `partition`"),
         ({"kafka.transactional.id": "x"}, "at least once"),
-        ({"exactlyOnce": "true"}, "no.* transactions|transactions"),
         ({"exactlyOnce": "perhaps"}, "true or false"),
         ({"topic": " "}, "topic is empty"),
         ({"kafka.acks": "2"}, "kafka.acks is '2'"),
@@ -251,6 +251,40 @@ def test_tokens() -> None:
     assert str(Token("q", 7)) == "q/7"
 
 
+class ContextOfQuery:
+    """A task's context, of batch 7 of query q."""
+
+    @classmethod
+    def get(cls) -> "ContextOfQuery":
+        return cls()
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
+        return {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}.get(name)
+
+    def partitionId(self) -> int:  # noqa: N802
+        return 3
+
+    def attemptNumber(self) -> int:  # noqa: N802
+        return 1
+
+
+def test_a_batch_of_a_query_has_its_token_and_each_job_within_it_one_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dlog.spark.sink.TaskContext", ContextOfQuery)
+    jobs = [BatchWriter(SETTINGS, ONE).write(iter([])) for _ in range(2)]
+    queries = [StreamWriter(SETTINGS, ONE).write(iter([])) for _ in range(2)]
+    assert all(isinstance(each, TaskWritten) for each in [*jobs, *queries])
+    tokens = [each.token for each in jobs if isinstance(each, TaskWritten)]
+    assert len({*tokens}) == 2 and {each.batch_id for each in tokens} == {NO_BATCH}
+    assert queries[0] == queries[1] == TaskWritten(Token("q", 7), 3, 1, 0, ())
+
+
+def test_what_cannot_be_promised_is_refused() -> None:
+    with pytest.raises(OptionError, match="exactlyOnce needs transactions"):
+        StreamWriter(SETTINGS, parse(topic="t", exactlyOnce="true"))
+
+
 def message(task: int, token: Token) -> TaskWritten:
     return TaskWritten(token, task, 0, 5, (PartitionWritten("t", 0, 5, 10, 14),))
 
@@ -259,11 +293,11 @@ def test_commits_and_aborts_may_come_again(caplog: pytest.LogCaptureFixture) -> 
     caplog.set_level(logging.INFO)
     token = Token("q", 7)
     messages = [message(0, token), message(1, token)]
-    promise = pickle.loads(pickle.dumps(AtLeastOnce()))
+    promise = pickle.loads(pickle.dumps(AtLeastOnce(SETTINGS, ONE)))
     for _ in range(2):
         promise.commit(messages, 7)
         promise.abort(messages, 7)
-        AtLeastOnce().abort([None, messages[0]], 7)
+        AtLeastOnce(SETTINGS, ONE).abort([None, messages[0]], 7)
     promise.commit([], 7)
     assert not promise.is_committed(token)
     said = [each.getMessage() for each in caplog.records]
@@ -274,7 +308,7 @@ def test_commits_and_aborts_may_come_again(caplog: pytest.LogCaptureFixture) -> 
 
 def test_a_batch_that_is_not_whole() -> None:
     with pytest.raises(SparkSourceError, match="1 of 2 tasks of batch 7 told nothing"):
-        AtLeastOnce().commit([None, message(0, Token("q", 7))], 7)
+        AtLeastOnce(SETTINGS, ONE).commit([None, message(0, Token("q", 7))], 7)
     mixed = [message(0, Token("q", 7)), message(1, Token("q", 8))]
     with pytest.raises(SparkSourceError, match="q/7, q/8"):
-        AtLeastOnce().commit(mixed, 7)
+        AtLeastOnce(SETTINGS, ONE).commit(mixed, 7)

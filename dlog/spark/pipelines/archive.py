@@ -8,7 +8,6 @@ at once one wins each batch, the other plans again.
 
 import json
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -44,6 +43,8 @@ WRITING: Mapping[str, str] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """Settings of the session while files are written."""
+_BASE_NAME = "mapreduce.output.basename"
+"""Hadoop's setting that says what the names of files begin with; Spark's committers heed it."""
 LESS_MAX = 7
 """So many times a batch is halved that retention overtakes while it is read."""
 _GONE = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"
@@ -103,7 +104,6 @@ class _Run:
         self._job = job
         self._observe = observe
         self._archive = Archive(open_folder(job.folder, spark))
-        self._owner = uuid.uuid4().hex
         self._halved = 0
         """How often the size of a batch is halved at present."""
         self.lag = 0
@@ -163,7 +163,7 @@ class _Run:
         ranges: Sequence[ArchivedRange],
     ) -> Manifest:
         self._archive.clean(number)
-        staged = self._archive.stage(number, self._owner)
+        staged = self._archive.stage(number)
         if staged is None:
             raise _Lost
         try:
@@ -176,7 +176,7 @@ class _Run:
             raise
         manifest = Manifest(
             batch=number,
-            owner=self._owner,
+            owner=staged.owner,
             created_ms=time.time_ns() // 1_000_000,
             cluster_id=origin.cluster_id,
             topic_ids={**(last.topic_ids if last else {}), **origin.topic_ids},
@@ -193,6 +193,7 @@ class _Run:
             self._check_unpublished(staged)
             raise
         if not is_ours:
+            self._archive.withdraw(staged)
             raise _Lost
         self._say("published", number)
         self._archive.clean(number + 1)
@@ -209,8 +210,10 @@ class _Run:
         writer = (
             records.observe(observation, *content_of(records))
             .withColumn("date", _date())
-            .write.mode("overwrite")
+            # Where folders cannot be moved, another run may be writing into this one.
+            .write.mode("append")
             .option("compression", self._job.compression)
+            .option(_BASE_NAME, staged.base_name)
             .partitionBy("topic", "date")
         )
         with _set(self._spark, WRITING):
@@ -236,8 +239,9 @@ class _Run:
 
     def _check_unpublished(self, staged: Staged) -> None:
         there = self._archive.load(staged.batch)
-        if there is not None and there.owner != self._owner:
-            raise _Lost from None  # whoever was first has cleaned up
+        if there is not None and there.owner != staged.owner:
+            self._archive.withdraw(staged)
+            raise _Lost from None
 
     def _say(self, name: str, number: int) -> None:
         event: Event = Phase(name=name, batch=number)

@@ -33,6 +33,8 @@ from dlog.spark.pipelines.sides import Extent, Side
 
 Buckets = dict[tuple[int, int], Bucket]
 GONE = "deleted while it was read"
+PROBLEM = "problem"
+"""What is told of findings that have no offsets."""
 NOTHING_COMPARED = "nothing was compared: the two have no offsets in common"
 
 
@@ -82,6 +84,8 @@ def audit(left: Side, right: Side | None, rules: AuditRules, observe: Observer =
     for kind in sorted({each.kind for each in kept}):
         count = sum(each.end_offset - each.start_offset for each in kept if each.kind == kind)
         observe(Found(kind=kind, count=count))
+    if problems:
+        observe(Found(kind=PROBLEM, count=len(problems)))
     return Audited(
         offsets=offsets,
         records=sum(each.rows for each in buckets.values()),
@@ -89,6 +93,10 @@ def audit(left: Side, right: Side | None, rules: AuditRules, observe: Observer =
         problems=tuple(problems),
         not_compared=not_compared,
     )
+
+
+def _bucket(partition: int, offset: int) -> tuple[int, int]:
+    return partition, offset // BUCKET_OFFSETS
 
 
 class _Run:
@@ -107,7 +115,7 @@ class _Run:
         self.gone: list[Finding] = []
         """What was deleted since then, by relative offsets."""
         self._moved: set[tuple[int, int]] = set()
-        """Partition and new start of each span that was cut."""
+        """Partition and bucket of the new start of each span that was cut."""
 
     def _shifts(self, extents: Mapping[int, Extent]) -> dict[int, int]:
         return {
@@ -163,7 +171,7 @@ class _Run:
             start = min(max(each.start, begins.get(each.partition, each.start)), each.end)
             if start > each.start:
                 self.gone.append(Finding(each.partition, each.start, start, GONE))
-                self._moved.add((each.partition, start))
+                self._moved.add(_bucket(each.partition, start))
             spans.append(Span(each.partition, start, each.end))
         self.spans = spans
 
@@ -250,10 +258,10 @@ class _Run:
     # Offset by offset
 
     def examine(self, doubtful: Sequence[Span]) -> list[Finding]:
-        """Return what is wrong with these buckets; where there are many, of some only that."""
-        # Those with a start that moved have sums of records that are gone: no harm is known yet.
-        moved = [each for each in doubtful if (each.partition, each.start) in self._moved]
-        rest = [each for each in doubtful if (each.partition, each.start) not in self._moved]
+        """Return what is wrong in these parts of buckets; where many are bad, of some only that."""
+        # Buckets with a start that moved have sums of records that are gone: no harm is known yet.
+        moved = [each for each in doubtful if _bucket(each.partition, each.start) in self._moved]
+        rest = [each for each in doubtful if _bucket(each.partition, each.start) not in self._moved]
         findings = self._exact(rest[:EXACT_MAX])
         for first in range(0, len(moved), EXACT_MAX):
             findings += self._exact(moved[first : first + EXACT_MAX])

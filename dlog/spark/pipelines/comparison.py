@@ -99,22 +99,34 @@ def without(span: Span, lost: Sequence[tuple[int, int]]) -> list[Span]:
     return found
 
 
+def _sums(parts: Sequence[Span]) -> dict[str, int]:
+    """Return the sums of a bucket that has each offset of these parts of it once."""
+    each = [_whole(part.start, part.end) for part in parts]
+    return {name: sum(sums[name] for sums in each) for name in ("rows", "total", "squares")}
+
+
 def suspects(spans: Sequence[Span], left: Side, right: Side | None) -> list[Span]:
-    """Return the parts of spans, a bucket each, that have to be looked at offset by offset."""
-    found = []
+    """Return the parts of spans in buckets that have to be looked at offset by offset.
+
+    A bucket has the sums of all spans that reach into it: it is good or bad as a whole.
+    """
+    parts: dict[tuple[int, int], list[Span]] = {}
     for span in spans:
         for number, start, end in buckets_of(span):
-            ours = left.get((span.partition, number), EMPTY)
-            if right is not None:
-                # Gaps that both sides have are none between them.
-                theirs = right.get((span.partition, number), EMPTY)
-                good = ours == theirs and ours.rows <= end - start
-            elif ours.distinct is not None:
-                good = ours.distinct == ours.rows
-            else:
-                good = ours == EMPTY._replace(**_whole(start, end), checksum=ours.checksum)
-            if not good:
-                found.append(Span(span.partition, start, end))
+            part = Span(span.partition, start, end)
+            parts.setdefault((span.partition, number), []).append(part)
+    found = []
+    for key, inside in parts.items():
+        ours, whole = left.get(key, EMPTY), _sums(inside)
+        if right is not None:
+            # Gaps that both sides have are none between them.
+            good = ours == right.get(key, EMPTY) and ours.rows <= whole["rows"]
+        elif ours.distinct is not None:
+            good = ours.distinct == ours.rows
+        else:
+            good = ours == EMPTY._replace(**whole, checksum=ours.checksum)
+        if not good:
+            found += inside
     return found
 
 

@@ -76,7 +76,7 @@ class Manifest:
 
     batch: int
     owner: str
-    """A random name of the run that wrote it."""
+    """A random name of whoever wrote it."""
     created_ms: int
     cluster_id: str
     topic_ids: Mapping[str, str]

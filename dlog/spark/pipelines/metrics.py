@@ -33,7 +33,10 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "dlog_pipeline_runs_total": ("counter", "Runs that ended well."),
     "dlog_pipeline_run_failures_total": ("counter", "Runs that ended with an error."),
     "dlog_pipeline_lag_offsets": ("gauge", "Offsets that were left to do after the last batch."),
-    "dlog_pipeline_findings": ("gauge", "Offsets that the last audit found wrong."),
+    "dlog_pipeline_findings": (
+        "gauge",
+        "Offsets, and files or batches of an archive, that the last audit found wrong.",
+    ),
     "dlog_pipeline_running": ("gauge", "1 while a run is under way."),
     "dlog_pipeline_last_run_seconds": ("gauge", "How long the last run took."),
     "dlog_pipeline_last_success_timestamp_seconds": (

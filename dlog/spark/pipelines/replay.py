@@ -18,7 +18,8 @@ from pyspark.sql.types import IntegerType, StructType
 
 from dlog.spark.errors import OptionError, SparkSourceError
 from dlog.spark.lookup import Lookup
-from dlog.spark.pipelines.archived import count_rows, read_batches
+from dlog.spark.pipelines.archived import read_batches
+from dlog.spark.pipelines.contents import damaged
 from dlog.spark.pipelines.events import BatchDone, Observer, Phase, nobody
 from dlog.spark.pipelines.folders import open_folder
 from dlog.spark.pipelines.manifest import (
@@ -181,14 +182,11 @@ class _Run:
         return ends, rows, written
 
     def _check_whole(self, manifest: Manifest) -> None:
-        """Raise unless the batch's files are those that were archived."""
-        folder, name = self._archive.folder, folder_of(manifest.batch)
+        """Raise unless the batch has the files and the records that were archived."""
+        folder = self._archive.folder
         problems = self._archive.harm(manifest)
         if not problems:
-            there = count_rows(self._spark, folder, [f"{name}/{path}" for path in manifest.files])
-            if there != manifest.content.rows:
-                rows = manifest.content.rows
-                problems = [f"{name} has {there} records, its manifest says {rows}"]
+            problems = damaged(self._spark, folder, [manifest])
         if problems:
             raise DamagedArchiveError(f"{folder.uri}: {'; '.join(problems)}.")
 

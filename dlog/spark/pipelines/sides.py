@@ -13,6 +13,7 @@ from pyspark.sql import functions as sf
 from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.pipelines.archive import TASK_RECORDS, read_ranges
 from dlog.spark.pipelines.archived import read_batches
+from dlog.spark.pipelines.contents import damaged
 from dlog.spark.pipelines.folders import open_folder
 from dlog.spark.pipelines.manifest import ArchivedRange, Manifest, check_chain
 from dlog.spark.pipelines.origins import find_origin
@@ -41,7 +42,7 @@ class Side(Protocol):
         """Return the records of these offsets that are there, by partition; ends are exclusive."""
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the side by itself, without a look at records."""
+        """Return what is wrong with the side by itself, beside its offsets."""
 
 
 @dataclass(slots=True)
@@ -137,12 +138,16 @@ class ArchiveSide:
         return records.where((sf.col("topic") == self._topic) & lies)
 
     def problems(self) -> list[str]:
-        """Return what is wrong between and within batches, by their manifests and folders."""
+        """Return what is wrong between and within batches: of their manifests, files, records."""
         found = check_chain(self._manifests)
         manifests = {each.batch: each for each in self._manifests}
         for batch in self._archive.batches():
             if batch not in manifests:
                 found.append(f"batch={batch:08d} has no manifest and is no part of the archive")
+        whole = []
         for each in self._manifests:
             found += self._archive.differences(each)
-        return found
+            has_topic = any(one.topic == self._topic for one in each.ranges)
+            if has_topic and not self._archive.harm(each):
+                whole.append(each)
+        return found + damaged(self._spark, self._archive.folder, whole)

@@ -4,6 +4,8 @@ The rules that make the archive exactly once are here; what is in a batch is the
 """
 
 import dataclasses
+import re
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +21,8 @@ from dlog.spark.pipelines.manifest import (
     folder_of,
 )
 
+_OF_A_RUN = re.compile(r"part-[0-9a-f]{32}-")
+
 
 @dataclass(frozen=True, slots=True)
 class Staged:
@@ -26,7 +30,13 @@ class Staged:
 
     batch: int
     owner: str
+    """A random name, of this attempt alone."""
     path: str
+
+    @property
+    def base_name(self) -> str:
+        """What the names of its files begin with."""
+        return f"part-{self.owner}"
 
 
 class Archive:
@@ -67,34 +77,53 @@ class Archive:
         return [each for each in loaded if each is not None]
 
     def clean(self, batch_next: int) -> None:
-        """Delete what dead runs left: staged batches that can never be published any more.
+        """Delete what dead runs left: files of batches that they can never publish any more.
 
-        Those of `batch_next` itself stay: another run may be about to publish one.
+        Those of `batch_next` itself stay: another run may be about to publish it.
         """
+        if not self.folder.has_atomic_moves:
+            self._clean_published(batch_next - 1)
         for name in self.folder.names(STAGING):
             number = batch_of(name.partition(".")[0])
             if number is None or number < batch_next:
                 self.folder.delete(f"{STAGING}/{name}")
 
-    def stage(self, batch: int, owner: str) -> Staged | None:
-        """Return an empty place for the files of a new batch; None when the batch is there."""
+    def _clean_published(self, batch: int) -> None:
+        """Delete the files that other runs have put beside those of a published batch."""
+        manifest = self.load(batch) if batch >= 0 else None
+        if manifest is None:
+            return
         path = folder_of(batch)
+        for each in self.folder.sizes(path):
+            name = each.rpartition("/")[2]
+            if each not in manifest.files and _OF_A_RUN.match(name):
+                self.folder.delete(f"{path}/{each}")
+
+    def stage(self, batch: int) -> Staged | None:
+        """Return a place for the files of a new batch; None when the batch is there.
+
+        Every place has an owner of its own, with which the names of its files begin: where folders
+        cannot be moved, several runs may write into the same one, and none touches what is
+        another's.
+        """
+        path, owner = folder_of(batch), uuid.uuid4().hex
         if self.folder.has_atomic_moves:
             return Staged(batch, owner, f"{STAGING}/{path}.{owner}")
-        if self.load(batch) is not None:
-            return None
-        self.folder.delete(path)
-        return Staged(batch, owner, path)
+        return None if self.load(batch) is not None else Staged(batch, owner, path)
 
     def data_files(self, staged: Staged) -> dict[str, int]:
-        """Return the bytes of each file that readers see."""
+        """Return the bytes of each file of a staged batch that readers see."""
         sizes = self.folder.sizes(staged.path)
-        return {path: size for path, size in sizes.items() if not is_hidden(path)}
+        return {
+            path: size
+            for path, size in sizes.items()
+            if not is_hidden(path) and path.rpartition("/")[2].startswith(staged.base_name)
+        }
 
     def publish(self, staged: Staged, manifest: Manifest, said: Callable[[str], None]) -> bool:
         """Make a staged batch part of the archive; False when another run took its number.
 
-        The one moment in which it becomes one is the move, or the writing of the manifest where
+        The one moment in which it becomes one is the move, or the making of the manifest where
         the file system has no atomic moves.
         """
         if not self.folder.has_atomic_moves:
@@ -104,10 +133,15 @@ class Archive:
         self.folder.write_new(f"{staged.path}/{MANIFEST}", encode(manifest))
         self.folder.sync(staged.path)
         said("sealed")
-        is_ours = self.folder.move(staged.path, folder_of(staged.batch))
-        if not is_ours:
+        return self.folder.move(staged.path, folder_of(staged.batch))
+
+    def withdraw(self, staged: Staged) -> None:
+        """Delete the files of a batch that another run has published."""
+        if self.folder.has_atomic_moves:
             self.folder.delete(staged.path)
-        return is_ours
+            return
+        for path in self.data_files(staged):
+            self.folder.delete(f"{staged.path}/{path}")
 
     def differences(self, manifest: Manifest) -> list[str]:
         """Return how a batch's files differ from what its manifest names."""

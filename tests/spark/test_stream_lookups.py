@@ -1,0 +1,66 @@
+"""What a streaming query asks of a cluster of which parts are silent, or lag."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlog.client.admin import Admin
+from dlog.client.cluster import Cluster
+from dlog.spark.stream_planner import MEAN_BYTES
+from dlog.spark.stream_reader import DlogStreamReader
+from tests.spark.log import Log
+from tests.spark.test_stream_planner import ALL, reader_of, readers, spans
+
+__all__ = ["readers"]
+
+
+def test_a_size_that_nobody_tells_holds_no_batch_up(
+    log: Log, readers: list[DlogStreamReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.create(1)
+    log.write(0, [b"x" * 100] * 50)
+
+    async def never(*_: object) -> None:
+        await asyncio.sleep(1000)
+
+    real = Admin.describe_log_dirs
+    monkeypatch.setattr(Admin, "describe_log_dirs", never)
+    monkeypatch.setattr("dlog.spark.lookup.SIZES_PATIENCE_S", 0.05)
+    reader = reader_of(log, readers, maxBytesPerTrigger=str(int(MEAN_BYTES) * 10))
+    default, start = reader.getDefaultReadLimit(), reader.initialOffset()
+    assert reader.latestOffset(start, default) == {log.topic: {"0": 10}}
+    # Once it was known it is known: what is small all goes at once.
+    for method in (real, never):
+        monkeypatch.setattr(Admin, "describe_log_dirs", method)
+        assert reader.latestOffset(start, default) == {log.topic: {"0": 50}}
+
+
+def test_a_node_that_lags_is_not_believed_while_another_one_knows_more(
+    log: Log, readers: list[DlogStreamReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An isolated node tells of fewer partitions: nothing is given up, and nothing read again."""
+    log.create(2)
+    for partition in range(2):
+        log.write(partition, [b"x"] * 10)
+    reader = reader_of(log, readers, failOnDataLoss="true")
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    real, asked = Cluster.refresh, list[bool]()
+
+    async def refresh(cluster: Cluster, topics: Any = (), *, elsewhere: bool = False) -> Any:
+        asked.append(elsewhere)
+        view = await real(cluster, topics)
+        if elsewhere:
+            return view
+        lagging = {
+            name: replace(topic, partitions=topic.partitions[:1])
+            for name, topic in view.topics.items()
+        }
+        return replace(view, topics=lagging)
+
+    monkeypatch.setattr(Cluster, "refresh", refresh)
+    log.write(1, [b"y"] * 5)
+    later = reader.latestOffset(end, ALL)
+    assert later == {log.topic: {"0": 10, "1": 15}} and asked == [False, True]
+    assert spans(reader.partitions(end, later)) == [f"{log.topic}-1 [10, 15)"]  # type: ignore[arg-type]
