@@ -156,7 +156,9 @@ _KEYS = (
     ),
     TopicConfigKey(
         "unclean.leader.election.enable", "unclean.leader.election.enable", BOOLEAN, "false",
-        "Whether a replica that is not in sync may lead when no other is left: loses data.",
+        "Whether a replica that is not in sync may lead when no other is left: loses data. "
+        "Where nobody is proven to be in sync, as after all went down at once uncleanly, who led "
+        "last leads again all the same.",
     ),
     _from_node(
         "ack.default", "ack.default", _CHOICES_OF_ACK, "ack.default",

@@ -23,7 +23,12 @@ from dlogd.metadata.image import (
     Refused,
 )
 from dlogd.metadata.surface import Metadata
-from dlogd.replication.leader_state import NEAR_MS, FollowerProgress, LeaderState
+from dlogd.replication.leader_state import (
+    NEAR_MS,
+    WAIT_MS_MAX,
+    FollowerProgress,
+    LeaderState,
+)
 from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
 from dlogd.tasks import Tasks
@@ -33,6 +38,7 @@ log = logging.getLogger(__name__)
 PROPOSE_TIMEOUT_MS = 5_000
 REST_S = 0.2
 """How long a partition rests after a refusal."""
+TICK_S = 0.002
 LOOK_S = 1.0
 """How often laggards are looked for."""
 PROPOSALS_MAX = 512
@@ -93,7 +99,18 @@ class IsrKeeper:
             image = self._image_of(key)
             if image is not None and self._is_eligible(progress, image):
                 start = partition.log.log_start_offset
-                leader.wait_for(progress, start, self._clock.now_ms())
+                if leader.wait_for(progress, start, self._clock.now_ms()):
+                    loop = asyncio.get_running_loop()
+                    loop.call_later(WAIT_MS_MAX / 1000 + TICK_S, self._stop_waiting, key)
+
+    def _stop_waiting(self, key: Key) -> None:
+        """Let the watermark of a partition go on without who takes too long to join."""
+        partition = self._partitions.get(key)
+        leader = None if partition is None else partition.leader
+        if partition is None or leader is None or not leader.awaited:
+            return
+        if leader.stop_waiting(self._clock.now_ms()):
+            partition.look_at_watermark()
 
     def may_join(self, key: Key) -> None:
         """A follower of a partition has caught up, or may be taken for active now."""
@@ -162,8 +179,7 @@ class IsrKeeper:
                 leader = partition.leader
                 if leader is None:
                     continue
-                if leader.awaited and leader.stop_waiting(now_ms):
-                    partition.look_at_watermark()
+                self._stop_waiting(key)  # a clock may have run behind the timer
                 if len(leader.isr) < len(leader.followers):
                     # Retention moves a log's start without a word; who is out may wait for it.
                     partition.announce()

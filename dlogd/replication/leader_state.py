@@ -182,8 +182,11 @@ class LeaderState:
         self.pending = ()
         self._count()
 
-    def wait_for(self, progress: FollowerProgress, log_start_offset: int, now_ms: int) -> None:
-        """Let the watermark wait for a follower that is near enough to join soon."""
+    def wait_for(self, progress: FollowerProgress, log_start_offset: int, now_ms: int) -> bool:
+        """Let the watermark wait for a follower near enough to join soon; return whether it does.
+
+        It does so for `WAIT_MS_MAX`, and then not again for a while.
+        """
         if (
             progress.behind_ms <= NEAR_MS
             and progress.node_id not in self.awaited
@@ -193,14 +196,22 @@ class LeaderState:
             progress.awaited_ms = now_ms
             self.awaited = (*self.awaited, progress.node_id)
             self._count()
+            return True
+        return False
+
+    def release(self, node_id: NodeId) -> bool:
+        """Wait no more for a follower that has gone, or begins anew; return whether anybody did."""
+        if node_id not in self.awaited:
+            return False
+        self.awaited = tuple(each for each in self.awaited if each != node_id)
+        self._count()
+        return True
 
     def stop_waiting(self, now_ms: int) -> bool:
-        """Wait no more for who has gone or takes too long; return whether anybody did."""
+        """Wait no more for who takes too long; return whether anybody did."""
         known = self.followers
         still = tuple(
-            each
-            for each in self.awaited
-            if known[each].node_epoch >= 0 and now_ms - known[each].awaited_ms <= WAIT_MS_MAX
+            each for each in self.awaited if now_ms - known[each].awaited_ms <= WAIT_MS_MAX
         )
         if still == self.awaited:
             return False

@@ -302,12 +302,19 @@ class Partition:
         if earlier is not None:
             earlier.on_end(NotLeaderOrFollowerError("The node has subscribed anew"))
         self._subscribers[node_id] = subscriber
+        self._release(node_id)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Feed it no more."""
         node_id = subscriber.progress.node_id
         if self._subscribers.get(node_id) is subscriber:
             del self._subscribers[node_id]
+            self._release(node_id)
+
+    def _release(self, node_id: NodeId) -> None:
+        """Nobody waits for a follower that was about to join and is away: at once, not in time."""
+        if self.leader is not None and self.leader.release(node_id):
+            self._advance()
 
     def on_progress(self, progress: FollowerProgress, promised: int, end: int, now_ms: int) -> None:
         """A follower that is subscribed holds everything below `promised` safely."""

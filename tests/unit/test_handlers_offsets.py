@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dlog.errors import KafkaStorageError, OffsetNotAvailableError
+from dlog.errors import KafkaStorageError, OffsetNotAvailableError, UnknownTopicOrPartitionError
 from dlog.types import PartitionId, TopicPartition
 from dlog.wire.apis import ApiKey
 from tests.fakes.server import FakeNode, FakePartition
@@ -269,5 +269,32 @@ def test_a_partition_that_is_named_often_is_trimmed_and_waited_for_once() -> Non
         assert settled == [1]
         answered = [each for topic in response.topics for each in topic.partitions]
         assert [each.error_code for each in answered] == [7] * 600  # nobody has trimmed in time
+
+    run(test())
+
+
+def test_who_lost_the_partition_while_its_log_was_read_does_not_answer() -> None:
+    """A node that stood still meanwhile may lead no longer: whoever is asked for finds that out."""
+
+    async def test() -> None:
+        for api in (ApiKey.LIST_OFFSETS, ApiKey.DELETE_RECORDS):
+            node, partition = await filled()
+            log = partition.log
+
+            def lose(*_: object, node: FakeNode = node) -> None:
+                node.partitions.clear()
+
+            async def search(_: int, lose: Any = lose) -> None:
+                lose()
+
+            log.offset_for_timestamp = log.trim_to = search  # type: ignore[method-assign]
+            if api == ApiKey.LIST_OFFSETS:
+                found = await offset(node, 1015)
+            else:
+                asked = {"partition_index": 0, "offset": 15}
+                topics = [{"name": "t", "partitions": [asked]}]
+                answer = await node.ask(api, 2, topics=topics, timeout=1000)
+                found = answer.topics[0].partitions[0]
+            assert found.error_code == UnknownTopicOrPartitionError.code
 
     run(test())

@@ -20,7 +20,7 @@ from dlogd.metadata.image import (
     TopicImage,
     Unknown,
 )
-from dlogd.replication import isr
+from dlogd.replication import isr, leader_state
 from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.leader_state import Leadership
 from dlogd.replication.partition import Partition
@@ -209,6 +209,30 @@ def test_who_is_out_hears_where_the_log_begins_without_a_record(
         told = scene.three.watermarks
         await asyncio.sleep(0.05)
         assert scene.three.watermarks == told, "all are in sync: nobody is bothered"
+        await scene.tasks.close()
+
+    check(scenario, tmp_path)
+
+
+def test_who_takes_too_long_to_join_is_waited_for_no_longer_than_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isr, "LOOK_S", 1000.0)
+    monkeypatch.setattr(isr, "WAIT_MS_MAX", 30)
+    monkeypatch.setattr(leader_state, "WAIT_MS_MAX", 30)
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        scene = Scene(front, partition)
+        await until(lambda: scene.store.proposed)
+        await scene.store.settle(NO_LEADER)
+        end = await scene.append()
+        assert partition.high_watermark == end
+        scene.three.progress.behind_ms = 10
+        scene.keeper.on_progress((partition.topic_id, 0), partition, scene.three.progress)
+        end = await scene.append()
+        assert partition.leader is not None and partition.leader.awaited == (THREE,)
+        assert partition.high_watermark < end
+        await until(lambda: partition.high_watermark == end)
         await scene.tasks.close()
 
     check(scenario, tmp_path)

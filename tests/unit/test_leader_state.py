@@ -171,5 +171,5 @@ def test_the_watermark_waits_a_moment_for_who_is_about_to_join() -> None:
     state.wait_for(three, 0, 3000)
     assert not state.awaited, "it was waited for in vain"
     state.wait_for(three, 0, 20_000)
-    three.end()
-    assert state.stop_waiting(20_000) and not state.awaited
+    assert state.release(THREE) and not state.awaited and state.watermark(50, 0) == 40
+    assert not state.release(THREE)

@@ -53,6 +53,33 @@ def led(partition: Partition, *, min_isr: int = 2, epoch: int = 3) -> tuple[Foll
     return Follower(partition, TWO), Follower(partition, THREE)
 
 
+@pytest.mark.parametrize("how", ["it goes", "it begins anew"])
+def test_who_dies_while_it_is_about_to_join_holds_nobody_up(tmp_path: Path, how: str) -> None:
+    async def scenario(front: Front, partition: Partition) -> None:
+        facts = Leadership(followers=(TWO, THREE), isr=(TWO,), min_isr=2)
+        partition.lead(LeaderEpoch(3), facts)
+        two, three = Follower(partition, TWO), Follower(partition, THREE)
+        three.progress.log_start_offset = partition.log.log_start_offset
+        three.promise(0)
+        three.progress.behind_ms = 10
+        assert partition.leader is not None
+        assert partition.leader.wait_for(three.progress, 0, front.clock.now_ms())
+        end = append(partition, batch())[1]
+        await partition.log.flush()
+        waiter = Waiter()
+        partition.wait(end, -1, 60_000, waiter)
+        two.promise(end)
+        assert not waiter.settled, "it is waited for"
+        if how == "it goes":
+            three.progress.end()
+            partition.unsubscribe(three)
+        else:
+            Follower(partition, THREE)
+        assert waiter.settled and partition.high_watermark == end
+
+    check(scenario, tmp_path)
+
+
 def test_all_means_every_member_and_leader_means_the_leader(tmp_path: Path) -> None:
     async def scenario(front: Front, partition: Partition) -> None:
         two, three = led(partition)

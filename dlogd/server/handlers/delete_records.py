@@ -69,6 +69,8 @@ async def _trim(context: ServerContext, topic: str, asked: Any, timeout_s: float
         # Without the client's time-out: a trim that is cut short leaves its work half done.
         await partition.log.trim_to(offset)
         partition.announce()
+        # The lease, too: it may have ended, and another node may lead, while the log was trimmed.
+        context.partition(topic, asked.partition_index)
     return await _low_watermark(partition, offset, timeout_s)
 
 

@@ -75,7 +75,10 @@ async def _find(context: ServerContext, request: Request, topic: str, asked: Any
         partition.check_watermark()
         end = partition.high_watermark if is_consumer else log.log_end_offset
         return NO_TIMESTAMP, end, partition.leader_epoch
-    return await _search(partition, timestamp_ms, is_consumer)
+    found = await _search(partition, timestamp_ms, is_consumer)
+    # The lease, too: it may have ended, and another node may lead, while the log was read.
+    context.partition(topic, asked.partition_index).check_serving()
+    return found
 
 
 async def _search(partition: Partition, timestamp_ms: int, is_consumer: bool) -> Found:
