@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from dlog.spark import options, write_options
+from dlog.spark import connection_options, options, write_options
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "spark.md").read_text()
@@ -29,7 +29,8 @@ def test_no_error_is_documented_that_is_not_there() -> None:
 
 
 def test_every_option_is_documented() -> None:
-    names = [*options._OPTIONS, *options.REFUSED, *write_options._PRODUCER]
+    understood = [*connection_options.UNDERSTOOD, *connection_options.OWN]
+    names = [*options._OPTIONS, *options.REFUSED, *write_options._PRODUCER, *understood]
     words = GUIDE.lower()
     missing = [
         name
