@@ -19,6 +19,7 @@ from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
 from dlogd.storage.damage import Place
 from dlogd.storage.mending import Mending
+from dlogd.storage.mending_tail import TailMending
 
 log = logging.getLogger(__name__)
 
@@ -127,10 +128,13 @@ class Mender:
             plog.roll()  # it can be mended when it is closed
         for node_id in sources(self._image(), self._node_id, key):
             try:
-                mending = Mending(plog, place)
-                async for data in self._read(
-                    node_id, key[0], key[1], place.first_offset, place.next_offset
-                ):
+                first = max(place.first_offset, plog.log_start_offset)
+                mending = (
+                    Mending(plog, place)
+                    if first == place.first_offset
+                    else TailMending(plog, place, first)
+                )
+                async for data in self._read(node_id, key[0], key[1], first, place.next_offset):
                     await mending.take(data)
                     if mending.is_whole:
                         break

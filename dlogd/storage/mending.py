@@ -57,22 +57,24 @@ class Mending:
         Raises CorruptMessageError for batches that do not fit, KafkaStorageError.
         """
         start, end = self._fitting(data)
-        if start == end:
-            return
+        if start < end:
+            await self._write(bytes(data[start:end]))
+
+    async def _write(self, data: bytes) -> None:
+        """Write what comes next; on stable storage on return."""
         self._check()
         state, segment = self._log, self._segment
         state.check_shortage()  # other logs want to be mended meanwhile
         async with state.lock:
             self._check()
-            write = partial(
-                _write, segment.directory, segment, bytes(data[start:end]), self._position
-            )
+            write = partial(_write, segment.directory, segment, data, self._position)
             await guarded(state, state.services.engine.run(write), segment)
-        self._position += end - start
+        self._position += len(data)
 
     def _fitting(self, data: bytes) -> tuple[int, int]:
         """Return where the batches that come next begin and end in `data`; count them."""
         place, position, start = self._place, 0, -1
+        epoch_at = self._log.epoch_at
         expected = self.next_offset
         while len(data) - position >= HEADER_BYTES and expected < place.next_offset:
             fields = BATCH_STRUCT.unpack_from(data, position)
@@ -86,7 +88,8 @@ class Mending:
             if (
                 fields[0] != expected
                 or fields[3] != MAGIC
-                or fields[2] != self._log.epoch_at(fields[0])
+                # Of what is below the log's start no epoch is known: the start may be in a batch.
+                or fields[2] != epoch_at(max(fields[0], self._log.log_start_offset))
                 or not verify_crc(data, position, size)
             ):
                 raise CorruptMessageError(
