@@ -64,12 +64,25 @@ async def load_producers(clock: Clock, plog: PartitionLog, producers: ProducerSt
         if header.base_offset > expected:
             # Batches between were trimmed away, behind the snapshot or while the log was read:
             # producers would seem to skip sequences. Unknown ones may go on where they are.
-            producers.clear()
+            _forget(plog, producers, expected, header.base_offset)
         producers.replay(header, now_ms)
         expected = header.next_offset
     if expected < log_end_offset:
-        producers.clear()
+        _forget(plog, producers, expected, log_end_offset)
     return found == log_end_offset or log_end_offset == 0
+
+
+def _forget(plog: PartitionLog, producers: ProducerStates, start: int, end: int) -> None:
+    """Forget all producers, for the batches of these offsets are not known."""
+    producers.clear()
+    if max(start, plog.log_start_offset) < end:
+        log.error(
+            "Forgot producers, as batches cannot be read; what a producer repeats that it wrote"
+            " before this start may be written twice path=%s offset=%d end_offset=%d",
+            plog.directory.path,
+            start,
+            end,
+        )
 
 
 async def save_producers(plog: PartitionLog, producers: ProducerStates) -> None:

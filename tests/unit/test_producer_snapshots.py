@@ -31,3 +31,31 @@ def test_a_snapshot_that_cannot_be_read_does_not_keep_a_node_from_starting(
             assert len(manager.partition("t", 0).producers) == 5
 
     asyncio.run(scenario())
+
+
+def test_producers_that_rot_makes_forgotten_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        host = Host(tmp_path)
+        host.create("t")
+        ends = []
+        async with host.running() as manager:
+            partition = manager.partition("t", 0)
+            for producer_id in range(5):
+                fields = {"producer_epoch": 0, "base_sequence": 0, "producer_id": producer_id}
+                await append(partition, b"x" * 5000, **fields)
+                ends.append(partition.log.active.written_position)
+        (snapshot,) = tmp_path.rglob(SNAPSHOT)
+        snapshot.unlink()
+        (segment,) = tmp_path.rglob("*.log")
+        with segment.open("r+b") as file:
+            file.seek(ends[1])
+            file.write(b"\xee" * 30)
+        async with host.running() as manager:
+            assert len(manager.partition("t", 0).producers) == 0
+
+    asyncio.run(scenario())
+    (told,) = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    assert told.startswith("Forgot producers, as batches cannot be read;")
+    assert told.endswith("offset=2 end_offset=5")
