@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from bench.peers.cluster import DlogCluster, KafkaCluster, NatsCluster
@@ -206,7 +206,12 @@ class Arena:
         # Of one replica, two in sync would be too many to ask for.
         config |= server.topic_configs if replicas > 1 else {}
         new = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config)
-        self._admin(server).create_topics([new])[name].result(120)
+        try:
+            self._admin(server).create_topics([new])[name].result(120)
+        except KafkaException as error:
+            # The name is ours alone: librdkafka has asked again, as the answer took its time.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
         return name
 
     def record_count(self, server: Server, topic: str, partitions: int) -> int:
