@@ -135,10 +135,6 @@ class Lookup:
 
         With `elsewhere` other nodes than the last one have time to answer before it.
         """
-        patience_s = self.policy.patience_s
-        if elsewhere and self._via is not None:
-            self._connections.suspect(self._via, DlogError("it may lag behind the others"))
-            patience_s = max(patience_s, ELSEWHERE_PATIENCE_S)
         was_stale = self._cache.nodes_are_stale and bool(self._cache.nodes)
         stale = self._cache.stale_topics()
         self._connections.drop_broken()
@@ -146,9 +142,11 @@ class Lookup:
         async def one(address: Address) -> tuple[Address, ClusterView]:
             return address, await self._ask_one(address, topics)
 
-        addresses = self.candidates()
-        if elsewhere:
+        addresses, patience_s = self.candidates(), self.policy.patience_s
+        if elsewhere and self._via is not None:
+            self._connections.suspect(self._via, DlogError("it may lag behind the others"))
             addresses.sort(key=lambda each: each == self._via)
+            patience_s = max(patience_s, ELSEWHERE_PATIENCE_S)
         try:
             via, view = await ask_first(self._loop, addresses, one, patience_s)
         except DlogError as error:

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from dlog.client.blocking import Admin
 from dlog.spark.registration import register
+from dlog.spark.stream_reader import DlogStreamReader
 from dlog.spark.task import close_idle
 from tests.daemon.process import DaemonProcess, running_daemon
 from tests.spark.bare import bare_python
@@ -134,3 +135,12 @@ def local_cluster(
 def log(bootstrap: str, admin: Admin) -> Log:
     """Give a topic of two partitions that nobody else uses, made when it is first written to."""
     return Log(bootstrap, admin, f"topic-{next(_numbers)}")
+
+
+@pytest.fixture
+def readers() -> Iterator[list[DlogStreamReader]]:
+    """Collect readers, and close them in the end."""
+    made: list[DlogStreamReader] = []
+    yield made
+    for each in made:
+        each.stop()

@@ -11,9 +11,7 @@ from dlog.client.cluster import Cluster
 from dlog.spark.stream_planner import MEAN_BYTES
 from dlog.spark.stream_reader import DlogStreamReader
 from tests.spark.log import Log
-from tests.spark.test_stream_planner import ALL, reader_of, readers, spans
-
-__all__ = ["readers"]
+from tests.spark.planners import ALL, reader_of, spans
 
 
 def test_a_size_that_nobody_tells_holds_no_batch_up(

@@ -2,11 +2,9 @@
 
 import pickle
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadMaxBytes,
@@ -16,34 +14,11 @@ from pyspark.sql.streaming.datasource import (
 
 from dlog.client.blocking import Admin
 from dlog.spark.errors import DataLossError, SparkSourceError
-from dlog.spark.source import DlogDataSource
 from dlog.spark.stream_reader import DlogStreamReader
 from tests.spark.log import DAY_MS, Log
+from tests.spark.planners import ALL, reader_of, spans
 
-ALL = ReadAllAvailable()
 LAX = {"failOnDataLoss": "false", "fetchOffset.retryIntervalMs": "1"}
-
-
-@pytest.fixture
-def readers() -> Iterator[list[DlogStreamReader]]:
-    """Collect readers, and close them in the end."""
-    made: list[DlogStreamReader] = []
-    yield made
-    for each in made:
-        each.stop()
-
-
-def reader_of(log: Log, readers: list[DlogStreamReader], **options: str) -> DlogStreamReader:
-    """Return a reader as Spark makes it."""
-    source = DlogDataSource(log.options(**{"startingOffsets": "earliest", **options}))
-    reader = source.streamReader(source.schema())
-    assert isinstance(reader, DlogStreamReader)
-    readers.append(reader)
-    return reader
-
-
-def spans(ranges: list[InputPartition]) -> list[str]:
-    return [str(each) for each in ranges]
 
 
 def test_a_batch_is_planned_alike_whenever_it_is_asked_for(

@@ -8,11 +8,11 @@ from dlog.batch.header import HEADER_BYTES, decode_header, verify_crc
 from dlog.client.partitions import delete_records
 from dlog.errors import CorruptMessageError
 from dlogd.storage.damage import Place
-from dlogd.storage.files import Directory
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.mending_tail import TailMending, filler
-from dlogd.storage.segment import SegmentState, file_name
+from dlogd.storage.segment import SegmentState
+from tests.fakes.damaged_logs import LOG_0, overwrite
 from tests.fakes.logs import LogHost, append_waiting, batch_of, read_batches, run, values_of
 from tests.fakes.small_fleet import SmallFleet, tell
 
@@ -35,10 +35,8 @@ async def damaged(start: int) -> tuple[LogHost, PartitionLog, Place, bytes]:
     while plog.segments[0].state is not SegmentState.SEALED:
         await asyncio.sleep(0.01)
     good = await read_batches(plog, 0)
-    file = host.directory.open(file_name(0))
     position = FIRST // 2 * BATCH_BYTES
-    file.pwrite(b"\xff" * (2 * BATCH_BYTES + 30), position + 8)
-    file.close()
+    overwrite(host.directory, LOG_0, position + 8, b"\xff" * (2 * BATCH_BYTES + 30))
     plog.damage.note(plog.segments[0].path, position, FIRST, END, END // 2 * BATCH_BYTES)
     await plog.trim_to(start)
     return host, plog, plog.damage.places[0], good
@@ -76,7 +74,7 @@ def test_what_is_left_of_a_place_is_whole_again(start: int, pieces: list[tuple[i
 def test_what_does_not_fill_the_rest_changes_nothing(count: int) -> None:
     async def scenario() -> None:
         host, plog, place, good = await damaged(13)
-        file = host.directory.open(file_name(0), read_only=True)
+        file = host.directory.open(LOG_0, read_only=True)
         before = file.pread(COUNT * BATCH_BYTES, 0)
         mending = TailMending(plog, place, 13)
         await mending.take(batches(good, 6, 6 + count))
@@ -117,7 +115,7 @@ def test_rot_where_a_log_starts_is_mended_from_another_replica() -> None:
             lambda: cluster.leader("t", 0), lambda node: delete_records(node, "t", {0: 5})
         )
         await fleet.until(lambda: plog.log_start_offset == 5)
-        _spoil(plog.directory, 3 * batch_bytes, 4 * batch_bytes)
+        overwrite(plog.directory, LOG_0, 3 * batch_bytes, b"\xee" * 4 * batch_bytes)
         replicating = fleet.broker(victim).replicating
         assert replicating is not None
         await fleet.until(lambda: replicating.mender.counters.mended_total == 1, 120)
@@ -126,9 +124,3 @@ def test_rot_where_a_log_starts_is_mended_from_another_replica() -> None:
         assert await read_batches(plog, 5) == await read_batches(fleet.replica(leader, "t").log, 5)
 
     tell(story, config={"scrub.interval": "1s", "scrub.rate": "10MiB"})
-
-
-def _spoil(directory: Directory, position: int, size: int) -> None:
-    file = directory.open(file_name(0))
-    file.pwrite(b"\xee" * size, position)
-    file.close()

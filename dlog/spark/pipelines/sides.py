@@ -146,8 +146,8 @@ class ArchiveSide:
                 found.append(f"batch={batch:08d} has no manifest and is no part of the archive")
         whole = []
         for each in self._manifests:
-            found += self._archive.differences(each)
-            has_topic = any(one.topic == self._topic for one in each.ranges)
-            if has_topic and not self._archive.harm(each):
+            harm = self._archive.harm(each)
+            found += [*harm, *self._archive.foreign(each)]
+            if not harm and self._ranges([each]):
                 whole.append(each)
         return found + damaged(self._spark, self._archive.folder, whole)

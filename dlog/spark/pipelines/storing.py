@@ -145,13 +145,14 @@ class Archive:
 
     def differences(self, manifest: Manifest) -> list[str]:
         """Return how a batch's files differ from what its manifest names."""
+        return [*self.harm(manifest), *self.foreign(manifest)]
+
+    def foreign(self, manifest: Manifest) -> list[str]:
+        """Return which files that readers see its manifest does not name."""
         name = folder_of(manifest.batch)
         there = self.folder.sizes(name)
         foreign = [path for path in there if path not in manifest.files and not is_hidden(path)]
-        return [
-            *self.harm(manifest),
-            *(f"{name}/{path} is not in the manifest" for path in foreign),
-        ]
+        return [f"{name}/{path} is not in the manifest" for path in foreign]
 
     def harm(self, manifest: Manifest) -> list[str]:
         """Return which of the files that a manifest names are missing, or have another size."""
