@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dlog.errors import ConfigError, DlogError
-from dlogd import cluster_timings, logs
+from dlogd import allocator, cluster_timings, logs
 from dlogd.broker import Broker
 from dlogd.clock import SystemClock
 from dlogd.config.load import load_config
@@ -130,6 +130,7 @@ def _settle() -> None:
 
 
 def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
+    allocator.tune(environ)
     control = logs.configure(config.log.format, config.log.level)
     faulthandler.enable()  # the watchdog's SIGABRT leaves the stack on standard error
     open_files_max = _raise_open_files_limit()
