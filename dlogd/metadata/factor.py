@@ -1,8 +1,8 @@
 """Which replicas a topic gets or gives up when its replication factor changes.
 
 Pure and deterministic. More: the least loaded nodes, on racks that have none yet. Fewer: who is out
-of sync goes first, then who stands last in the order; never the leader. What is moving already is
-changed from where it is going.
+of sync goes first, of those who is not eligible either (KIP-966), then who stands last in the
+order; never the leader. What is moving already is changed from where it is going.
 """
 
 from dlog.errors import InvalidReplicationFactorError
@@ -67,10 +67,12 @@ def _more(
 
 
 def _fewer(partition: PartitionImage, target: Assignment, factor: int) -> Assignment:
-    leader = partition.leader if partition.leader != NO_NODE else target[0]
+    leader = partition.leader
+    if leader == NO_NODE:
+        leader = next((each for each in partition.holders if each in target), target[0])
 
-    def goes_first(place: int) -> tuple[bool, int]:
-        return target[place] in partition.isr, -place
+    def goes_first(place: int) -> tuple[bool, bool, int]:
+        return target[place] in partition.isr, target[place] in partition.elr, -place
 
     places = sorted((p for p in range(len(target)) if target[p] != leader), key=goes_first)
     gone: set[NodeId] = {target[place] for place in places[: len(target) - factor]}

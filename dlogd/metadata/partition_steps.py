@@ -194,12 +194,38 @@ def _reassigned(
     replicas = target + removing
     if partition.holders and not any(n in replicas for n in partition.holders):
         raise InvalidReplicaAssignmentError(_why_it_is_kept(where, partition))
+    _check_copies(image, topic, partition, wanted, replicas, len(target))
     return Change(
         replicas=replicas,
         adding=adding,
         removing=removing,
         offline=tuple(n for n in replicas if n in partition.offline),
     )
+
+
+def _check_copies(
+    image: ClusterImage,
+    topic: TopicImage,
+    partition: PartitionImage,
+    wanted: Reassignment,
+    replicas: Assignment,
+    target_count: int,
+) -> None:
+    """Raise when members of the ISR would go before min.insync.replicas of the others are in it.
+
+    What was acknowledged would be on fewer disks than promised. Who is eligible only is down, and
+    may be for good: it keeps nobody.
+    """
+    going = [n for n in partition.isr if n not in replicas]
+    enough = max(1, min(rules_of(image, topic).min_isr, target_count))
+    staying = len(partition.isr) - len(going)
+    if going and staying < enough:
+        raise InvalidReplicaAssignmentError(
+            f"Only {staying} of the {enough} replicas that min.insync.replicas asks for would be in"
+            f" sync of {topic.topic_partition(wanted.partition)} without {going}: what was"
+            " acknowledged would be on too few disks. Wait until more of those that stay are in"
+            f" sync, or keep {going} among the replicas until then"
+        )
 
 
 def _check_replicas(image: ClusterImage, replicas: Assignment) -> None:

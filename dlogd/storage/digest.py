@@ -79,8 +79,16 @@ class DigestWalk:
         return found
 
     def _skip(self) -> None:
-        """Nobody can say where the next batch is: pass the segment over."""
-        found = self.found
+        """Nobody can say where the next batch is: pass the segment over.
+
+        Raises KafkaStorageError when it is no longer part of the log.
+        """
+        found, log = self.found, self._log
+        if not log.log_start_offset <= found.next_offset < log.log_end_offset:
+            raise KafkaStorageError(
+                f"{log.directory.path} has changed meanwhile: it is from {log.log_start_offset}"
+                f" to {log.log_end_offset} now"
+            )
         segment = self._log.segment_of(found.next_offset)
         end = min(self._end, self._log.end_offset_of(segment))
         found.damaged.append((found.next_offset, end))

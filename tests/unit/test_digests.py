@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from dlog.errors import KafkaStorageError
+from dlog.types import Offset
 from dlogctl.digests import Finding, common_range, compare, findings_of_heads
 from dlogd.status.http_server import HttpError
 from dlogd.storage.digest import Digest, DigestWalk
@@ -98,6 +100,30 @@ def answer(*crcs: int, damaged: Any = (), error: str | None = None) -> dict[str,
         {"first": n * 10, "next": n * 10 + 10, "crc": crc, "bytes": 5} for n, crc in enumerate(crcs)
     ]
     return {"error": error, "next": 10 * len(crcs), "ranges": rows, "damaged": list(damaged)}
+
+
+def test_what_is_deleted_meanwhile_is_no_damage() -> None:
+    """It was told as damage of a good replica, with the advice to fetch that anew."""
+
+    async def scenario() -> None:
+        _, plog = await log_of(3000)
+        walk = DigestWalk(plog, 0, COUNT, step=16)
+
+        async def trim() -> None:
+            while walk.found.next_offset < 40:
+                await asyncio.sleep(0)
+            await plog.trim_to(Offset(80))
+
+        trimming = asyncio.ensure_future(trim())
+        with pytest.raises(KafkaStorageError, match="has changed meanwhile"):
+            await walk.run()
+        await trimming
+        with pytest.raises(KafkaStorageError, match="from 80 to 100 now"):
+            await DigestWalk(plog, 40, 60).run()
+        assert not walk.found.damaged and not plog.damage.places
+        assert (await DigestWalk(plog, 80, COUNT).run()).damaged == []
+
+    run(scenario)
 
 
 def test_who_is_wrong() -> None:

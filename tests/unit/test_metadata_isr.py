@@ -253,6 +253,36 @@ def test_a_cancelled_reassignment_never_leaves_out_all_that_serve() -> None:
     assert leader_isr_elr(cluster) == (NO_NODE, (), (1,)), "nobody serves: who was eligible will"
 
 
+@pytest.mark.parametrize("wanted", [None, (2, 4)])
+def test_a_reassignment_never_leaves_too_few_copies(wanted: tuple[int, ...] | None) -> None:
+    """What acks=all was answered for would be on one disk only, though two were promised."""
+    cluster = FakeCluster(4)
+    cluster.create("t", (1, 2), min_insync_replicas="2")
+    cluster.fence(2, 4)
+    cluster.apply(reassign(cluster, (3, 4)))
+    cluster.apply(cluster.isr_change("t", 0, [1, 3]))
+    told = cluster.refused(reassign(cluster, wanted), InvalidReplicaAssignmentError)
+    assert "Only 1 of the 2 replicas that min.insync.replicas" in told and "[3]" in told
+    cluster.apply(reassign(cluster, (1, 2, 3)))  # keeps it
+    cluster.unfence(2)
+    cluster.apply(cluster.isr_change("t", 0, [1, 3, 2]))
+    cluster.apply(reassign(cluster, (1, 2)))
+    assert (cluster.partition().replicas, cluster.partition().isr) == ((1, 2), (1, 2))
+
+
+def test_what_is_in_sync_goes_from_a_topic_that_promises_one_copy() -> None:
+    cluster = FakeCluster(3)
+    cluster.create("t", (1, 2), min_insync_replicas="1")
+    cluster.fence(2)
+    cluster.apply(reassign(cluster, (1, 2, 3)))
+    cluster.apply(cluster.isr_change("t", 0, [1, 3]))
+    assert cluster.partition().adding == ()
+    cluster.apply(reassign(cluster, (1, 2)))
+    cluster.apply(reassign(cluster, (2, 3)))
+    cluster.apply(reassign(cluster, None))
+    assert set(cluster.partition().replicas) == {1, 2}
+
+
 def test_a_new_replica_that_led_last_is_kept_until_another_one_is_elected() -> None:
     """It was elected uncleanly, and its disk has failed: what it took is nowhere else."""
     cluster = FakeCluster(3)

@@ -73,6 +73,8 @@ FOUR = [node(each) for each in (1, 2, 3, 4)]
         (2, partition("124", adding=(NodeId(4),)), "12"),
         (2, partition("123", removing=(NodeId(2),)), "as it is"),
         (1, partition("123", isr="", leader=NodeId(-1)), "1"),
+        (2, partition("123", isr="1", elr=(NodeId(3),)), "13"),
+        (1, partition("123", isr="", leader=NodeId(-1), elr=(NodeId(2),)), "2"),
     ],
 )
 def test_who_goes(factor: int, before: PartitionImage, after: str) -> None:
