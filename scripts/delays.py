@@ -51,6 +51,12 @@ class Answer:
     p90: float
 
 
+LEFT_OUT = (
+    "The job on Spark is LEFT OUT: there is no Java. Install 17 or newer (as root: apt-get install "
+    "openjdk-17-jre-headless), or let JAVA_HOME name one; then run the demo again."
+)
+
+
 def has_java() -> bool:
     """Return whether there is a Java that Spark could run on."""
     home = os.environ.get("JAVA_HOME")
@@ -179,11 +185,14 @@ def draw(answer: Mapping[Key, Answer], path: Path) -> None:
 
 def show(
     bootstrap: str, topic: str, events: Sequence[Event], picture: Path, console: Console
-) -> bool:
-    """Ask Spark, show its answer, and return whether it agrees with what was sent."""
+) -> bool | None:
+    """Ask Spark, show its answer, and return whether it agrees with what was sent.
+
+    None without Java: Spark was not asked, and that was said.
+    """
     if not has_java():
-        console.print("no Java: the job on Spark is left out", style="yellow")
-        return True
+        console.print(LEFT_OUT, style="black on yellow")
+        return None
     started_s = time.monotonic()
     console.print("starting Spark, which reads the topic without jars")
     said = picture.with_name("demo-spark.log")

@@ -4,7 +4,8 @@ A year of flights goes through a topic with three replicas; in the middle a node
 it is killed with SIGKILL, and started again. Then everything is read back and compared with what
 was acknowledged. Both clients are other people's: confluent-kafka writes, aiokafka reads. In the
 end Spark reads the topic and says how late flights leave. Exit code 0 means that nothing was lost,
-repeated or out of order, the node is in sync again, and Spark has counted every flight.
+repeated or out of order, the node is in sync again, and Spark has counted every flight. Without
+Java all but the last is done, and what is left out is said at the end.
 """
 
 import asyncio
@@ -316,9 +317,12 @@ def _run(folder: Path) -> bool:
         healthy = _dlogctl(sandbox, "status") == 0
         gc.enable()
         counted = delays.show(sandbox.bootstrap, TOPIC, events, DELAYS_PICTURE, console)
-    good = verdict.good and not ledger.refused and ledger.count == COUNT and healthy and counted
+    good = verdict.good and not ledger.refused and ledger.count == COUNT and healthy
+    good = good and counted is not False
     words = "Nothing acknowledged was lost, repeated or out of order." if good else "FAILED"
     console.print(f"{words} {time.monotonic() - started:.0f} s", style="green" if good else "red")
+    if counted is None:
+        console.print(delays.LEFT_OUT, style="black on yellow")  # said above, and scrolled away
     return good
 
 

@@ -1,5 +1,6 @@
 """The examples: windows over flights, values decoded, a pipeline below spark-submit."""
 
+import io
 import json
 import os
 import random
@@ -13,12 +14,13 @@ import pyspark
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from rich.console import Console
 
 from dlog.spark.pipelines.delays import delays, delays_by_hour_of_day
 from dlogctl.__main__ import main
 from examples.spark.decoding import CONFLUENT_HEAD, decode_json, decode_protobuf
 from examples.spark.delays_stream import start
-from scripts.delays import Answer, agrees, draw, lines, table_of
+from scripts.delays import Answer, agrees, draw, lines, show, table_of
 from scripts.flights import Event
 from tests.spark.archives import assert_same, make_topic, rows_of_archive, rows_of_topic
 from tests.spark.conftest import ROOT, environment_of_workers
@@ -130,13 +132,30 @@ def test_the_demo_shows_what_spark_says(spark: SparkSession, log: Log, tmp_path:
     }
     events = [Event(b"k", value) for value in values(made)]
     assert agrees(answer, events)
-    assert not agrees(answer, events[1:]) or "dep_delay" not in made[0]
+    # One flight less, a cancelled one less, one a minute later: only the second changes nothing.
+    flown = next(number for number, each in enumerate(made) if "dep_delay" in each)
+    cancelled = next(number for number, each in enumerate(made) if "dep_delay" not in each)
+    assert not agrees(answer, [*events[:flown], *events[flown + 1 :]])
+    assert agrees(answer, [*events[:cancelled], *events[cancelled + 1 :]])
+    late = {**made[flown], "dep_delay": made[flown]["dep_delay"] + 1}
+    changed = [*made[:flown], late, *made[flown + 1 :]]
+    assert not agrees(answer, [Event(b"k", value) for value in values(changed)])
     assert not agrees({}, events)
     assert len(table_of(answer).rows) == 4
     shown = [each.plain for each in lines(answer)]
     assert shown[0].startswith("EWR: mean delay") and shown[-1] == "└5  6  7  8  "
     draw(answer, tmp_path / "delays.png")
     assert (tmp_path / "delays.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_demo_without_java_says_so_and_how_to_mend_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    console = Console(record=True, width=300, file=io.StringIO())
+    assert show("127.0.0.1:1", "flights", [], tmp_path / "delays.png", console) is None
+    told = console.export_text()
+    assert "LEFT OUT" in told and "apt-get install openjdk-17" in told and "JAVA_HOME" in told
 
 
 def test_json_values_become_columns(spark: SparkSession, log: Log) -> None:

@@ -58,8 +58,10 @@ def test_spark_submit_with_an_archive_of_another_platform(job: Job, bare: str) -
     done = job.run(command, bare, "local[2]", codec="lz4")
     told = job.check(done)
     assert told["dlog"].endswith(f"{archive.name}/dlog/__init__.py")
-    for facts in told["executors"]:
-        assert facts["without"] == ["dlog.batch._speedups", "crc32c", "cramjam"]
+    without = [facts["without"] for facts in told["executors"]]
+    assert without and all(
+        each == ["dlog.batch._speedups", "crc32c", "cramjam"] for each in without
+    )
     assert "Runs without compiled parts missing=dlog.batch._speedups,crc32c,cramjam" in done.stderr
 
 
