@@ -18,7 +18,8 @@ def register(
     """Make `format("dlog")` work in all of a session's processes, and in this thread. Idempotent.
 
     `ship` takes dlog to executors where it is not installed. `check` runs a small job that looks
-    whether their Python has what is needed; None: where it may be another one than this. `pushdown`
+    whether their Python has what is needed, on Spark Connect, too; None: where it may be another
+    one than this, and the session is a classic one. `pushdown`
     lets readers with the option `pushFilters` get filters, by a conf of the session that other
     Python data sources heed, too.
 
@@ -37,10 +38,12 @@ def register(
     classic = not shipping.is_connect(spark)
     if ship:
         shipping.ship(spark)
-    if classic and (not shipping.same_python_everywhere(spark) if check is None else check):
-        from dlog.spark.executors import check_executors  # py4j's, which Connect does without
+    if check is None:
+        check = classic and not shipping.same_python_everywhere(spark)
+    if check:
+        from dlog.spark.executors import check_executors, check_server
 
-        check_executors(spark)
+        (check_executors if classic else check_server)(spark)
     if classic:
         spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
     if pushdown:

@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from dlog.spark.errors import SparkSourceError
 from dlog.spark.registration import register
 
 
@@ -15,7 +16,11 @@ def main(settings: dict[str, Any]) -> None:
     """Run what the settings say: with or without `register`, with or without a stream."""
     spark = SparkSession.builder.remote("local[2]").getOrCreate()
     if settings["register"]:
-        register(spark)
+        try:
+            register(spark, check=settings.get("check"), ship=settings.get("ship", True))
+        except SparkSourceError as failure:
+            print(json.dumps({"refused": str(failure)}))
+            return
         register(spark)
     cluster = {"kafka.bootstrap.servers": settings["bootstrap"]}
     first, second = settings["topics"]
