@@ -139,6 +139,8 @@ def _tell(event: Any) -> None:
         return
     rate = event.records / event.seconds if event.seconds > 0 else 0
     lost = f", {format_count(event.lost, 'offset')} lost" if event.lost else ""
+    if event.missing:
+        lost += f", {format_count(event.missing, 'offset')} without a record"
     click.echo(
         f"batch {event.batch}: {event.records:,} records, {format_bytes(event.record_bytes)}, "
         f"{format_duration(event.seconds)}, {rate:,.0f} records/s{lost}; {event.lag:,} left",

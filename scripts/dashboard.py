@@ -63,6 +63,13 @@ PANELS: tuple[tuple[str, str, str, str], ...] = (
         "short",
     ),
     (
+        "Without a record",
+        "Offsets that held none when they were archived, in topics that are not compacted. "
+        "Anything but 0 was lost where it was stored: dlogctl pipeline audit names them.",
+        "increase(dlog_pipeline_missing_offsets_total{s}[1d])",
+        "short",
+    ),
+    (
         "Findings of the last audit",
         "Offsets that are missing, there twice, or differ. Anything but 0 is an incident.",
         "dlog_pipeline_findings{s}",

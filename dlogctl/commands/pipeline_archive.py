@@ -86,10 +86,12 @@ def archive(
         return exit_codes.OK
     done = jobs.run(frame, lambda spark, tell: archives.archive(spark, wanted, tell), observe)
     batches = "1 batch" if done.batches == 1 else f"{done.batches} batches"
+    missing = f"; {format_count(done.missing, 'offset')} without a record" if done.missing else ""
     Output(settings).done(
-        f"archived {format_count(done.records, 'record')} in {batches}",
+        f"archived {format_count(done.records, 'record')} in {batches}{missing}",
         batches=done.batches,
         records=done.records,
         lag=done.lag,
+        missing=done.missing,
     )
     return exit_codes.OK

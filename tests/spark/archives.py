@@ -6,9 +6,10 @@ from typing import Any
 
 import pyarrow
 import pyarrow.dataset
-from pyspark.sql import SparkSession
+import pytest
+from pyspark.sql import DataFrame, SparkSession
 
-from dlog.spark.pipelines.archive import ArchiveJob
+from dlog.spark.pipelines.archive import ArchiveJob, read_ranges
 from dlog.spark.pipelines.events import BatchDone, Event, Phase
 from dlog.spark.rows import COLUMN_TYPES
 from dlog.spark.settings import ClientSettings
@@ -136,3 +137,19 @@ class Watch:
     def phases(self) -> list[tuple[str, int]]:
         """What was told of each batch."""
         return [(each.name, each.batch) for each in self.events if isinstance(each, Phase)]
+
+
+def lose_in_the_log(monkeypatch: pytest.MonkeyPatch, holes: list[tuple[int, int, int]]) -> None:
+    """Let archives find no records at these offsets: partition, first, and where they end.
+
+    No node of ours makes such a log, so what is read of a whole one is made less.
+    """
+
+    def read(*arguments: Any, **more: Any) -> DataFrame:
+        records = read_ranges(*arguments, **more)
+        for partition, start, end in holes:
+            between = records["offset"].between(start, end - 1)
+            records = records.where(~((records["partition"] == partition) & between))
+        return records
+
+    monkeypatch.setattr("dlog.spark.pipelines.archive.read_ranges", read)

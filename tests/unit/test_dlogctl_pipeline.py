@@ -225,8 +225,10 @@ def test_progress_is_a_line_for_each_batch(capsys: pytest.CaptureFixture[str]) -
         events.BatchDone(
             batch=7, records=5000, record_bytes=2048, offsets=5001, files=2, seconds=2.0, lag=9,
             lost=1,
+            missing=3,
         )
     )  # fmt: skip
     assert capsys.readouterr().err == (
-        "batch 7: 5,000 records, 2.0 KiB, 2 s, 2,500 records/s, 1 offset lost; 9 left\n"
+        "batch 7: 5,000 records, 2.0 KiB, 2 s, 2,500 records/s, 1 offset lost, "
+        "3 offsets without a record; 9 left\n"
     )

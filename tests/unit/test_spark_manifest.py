@@ -20,6 +20,7 @@ from dlog.spark.pipelines.manifest import (
     ArchivedRange,
     Content,
     DamagedArchiveError,
+    Hole,
     Key,
     Manifest,
     batch_of,
@@ -289,7 +290,7 @@ def test_a_run_that_loses_while_it_syncs_plans_again(
 ) -> None:
     """The winner deletes what the other one has staged, which may be at its files for long."""
     origin = Origin(cluster_id="c1", topic_ids={"t": TOPIC_ID}, partitions=(bounds(0, 0, 4),))
-    content = Content(rows=0, record_bytes=0, checksum=0)
+    content = Content(rows=4, record_bytes=0, checksum=0)
     monkeypatch.setattr(archiving, "find_origin", lambda *_: origin)
     monkeypatch.setattr(archiving, "find_again", lambda *_: origin)
     monkeypatch.setattr(archiving, "count_rows", lambda *_: content.rows)
@@ -369,3 +370,9 @@ def test_the_example_in_the_document_is_a_manifest() -> None:
     found = decode(text.encode(), "the document")
     assert encode(found).decode() == text
     assert found.ranges == (span(0, 12, 20, lost_from=10, topic="flights"),)
+    assert found.missing == 2
+    assert found.holes == (Hole(topic="flights", partition=0, start_offset=14, end_offset=16),)
+
+
+def test_a_batch_without_holes_has_the_manifest_that_it_always_had() -> None:
+    assert not {"holes", "missing"} & json.loads(encode(manifest(0, span(0, 0, 5)))).keys()

@@ -27,7 +27,15 @@ def values(text: str) -> dict[str, float]:
 
 def batch(records: int = 5, lag: int = 3) -> BatchDone:
     return BatchDone(
-        batch=1, records=records, record_bytes=70, offsets=6, files=2, seconds=1.5, lag=lag, lost=1
+        batch=1,
+        records=records,
+        record_bytes=70,
+        offsets=6,
+        files=2,
+        seconds=1.5,
+        lag=lag,
+        lost=1,
+        missing=2,
     )
 
 
@@ -42,6 +50,7 @@ def test_events_are_counted() -> None:
         "records_total": 12,
         "record_bytes_total": 140,
         "lost_offsets_total": 2,
+        "missing_offsets_total": 4,
         "batch_seconds_total": 3,
         "runs_total": 1,
         "run_failures_total": 0,

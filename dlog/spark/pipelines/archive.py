@@ -7,6 +7,7 @@ at once one wins each batch, the other plans again.
 """
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,12 +19,13 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from dlog.spark.errors import OptionError
-from dlog.spark.pipelines.archived import count_rows
+from dlog.spark.pipelines.archived import count_rows, read_places
 from dlog.spark.pipelines.events import BatchDone, Event, Observer, Phase, nobody
 from dlog.spark.pipelines.folders import join, open_folder
 from dlog.spark.pipelines.hashes import content_of
+from dlog.spark.pipelines.holes import NO_HOLES, Holes, find_holes, of_topics
 from dlog.spark.pipelines.manifest import ArchivedRange, Content, DamagedArchiveError, Manifest
-from dlog.spark.pipelines.origins import find_again, find_origin
+from dlog.spark.pipelines.origins import find_again, find_compacted, find_origin
 from dlog.spark.pipelines.resumption import (
     Origin,
     check_same_origin,
@@ -49,6 +51,9 @@ LESS_MAX = 7
 """So many times a batch is halved that retention overtakes while it is read."""
 _GONE = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"
 _DAY_MS = 86_400_000
+_TOLD_MAX = 10
+"""So many holes of a batch are told one by one; the manifest has more of them."""
+_log = logging.getLogger("dlog.spark")
 # They would win over the offsets that are asked for.
 _OF_TIMES = frozenset(
     {
@@ -79,6 +84,8 @@ class Archived:
     batches: int
     records: int
     lag: int
+    missing: int = 0
+    """Offsets without a record that nothing explains; the manifests name them."""
 
 
 class _Lost(Exception):  # noqa: N818 - no error: another run was first
@@ -88,12 +95,13 @@ class _Lost(Exception):  # noqa: N818 - no error: another run was first
 def archive(spark: SparkSession, job: ArchiveJob, observe: Observer = nobody) -> Archived:
     """Archive everything that the topics have when a batch is planned, and return."""
     run = _Run(spark, job, observe)
-    batches = records = 0
+    batches = records = missing = 0
     while (done := run.batch()) is not None:
         batches, records = batches + 1, records + done.records
+        missing += done.missing
         if done.lag == 0:
             break
-    return Archived(batches=batches, records=records, lag=run.lag)
+    return Archived(batches=batches, records=records, lag=run.lag, missing=missing)
 
 
 class _Run:
@@ -171,6 +179,7 @@ class _Run:
             self._say("written", number)
             files = self._archive.data_files(staged)
             self._check_written(staged, files, content.rows)
+            holes = self._holes(staged, files, ranges, content.rows)
         except (PySparkException, Py4JError, OSError):
             self._check_unpublished(staged)
             raise
@@ -184,6 +193,8 @@ class _Run:
             ends=ends_after(last.ends if last else {}, origin.partitions, ranges),
             content=content,
             files=files,
+            missing=holes.offsets,
+            holes=holes.first,
         )
         # What was read may be another topic's, that was made while the tasks ran.
         check_same_origin(manifest, find_again(self._job.settings, origin))
@@ -195,6 +206,7 @@ class _Run:
         if not is_ours:
             self._archive.withdraw(staged)
             raise _Lost
+        _warn(manifest)
         self._say("published", number)
         self._archive.clean(number + 1)
         self._say("cleaned", number)
@@ -237,6 +249,19 @@ class _Run:
             "archive to HDFS or an object store. Nothing was published.",
         )
 
+    def _holes(
+        self, staged: Staged, files: Mapping[str, int], ranges: Sequence[ArchivedRange], rows: int
+    ) -> Holes:
+        """Return which offsets have no record in the files, where each should have one."""
+        if rows == sum(each.size for each in ranges):
+            return NO_HOLES
+        topics = {each.topic for each in ranges}
+        whole = of_topics(ranges, find_compacted(self._job.settings, topics))
+        if not whole:
+            return NO_HOLES
+        paths = [f"{staged.path}/{each}" for each in files]
+        return find_holes(read_places(self._spark, self._archive.folder, staged.path, paths), whole)
+
     def _check_unpublished(self, staged: Staged) -> None:
         there = self._archive.load(staged.batch)
         if there is not None and there.owner != staged.owner:
@@ -246,6 +271,22 @@ class _Run:
     def _say(self, name: str, number: int) -> None:
         event: Event = Phase(name=name, batch=number)
         self._observe(event)
+
+
+def _warn(manifest: Manifest) -> None:
+    """Say which offsets of a batch hold no record; nobody asks for it, and somebody has to know."""
+    for each in manifest.holes[:_TOLD_MAX]:
+        _log.warning(
+            "Archived offsets without a record topic=%s partition=%d from=%d to=%d batch=%d "
+            "reason=nothing explains it",
+            each.topic, each.partition, each.start_offset, each.end_offset - 1, manifest.batch,
+        )  # fmt: skip
+    told = sum(each.end_offset - each.start_offset for each in manifest.holes[:_TOLD_MAX])
+    if told < manifest.missing:
+        _log.warning(
+            "Archived further offsets without a record count=%d batch=%d",
+            manifest.missing - told, manifest.batch,
+        )  # fmt: skip
 
 
 @contextmanager
@@ -317,6 +358,7 @@ def _done(manifest: Manifest, seconds: float, lag: int) -> BatchDone:
         files=len(manifest.files),
         seconds=seconds,
         lag=lag,
+        missing=manifest.missing,
         lost=sum(each.start_offset - each.lost_from for each in manifest.ranges
                  if each.lost_from is not None),
     )  # fmt: skip

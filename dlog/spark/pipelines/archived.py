@@ -14,6 +14,7 @@ SCHEMA = (
     "key binary, value binary, partition int, offset bigint, timestamp timestamp, "
     f"timestampType int, headers {HEADERS}, batch int, topic string, date date"
 )
+_PLACES = "partition int, offset bigint, topic string, date date"
 
 
 def read_batches(spark: SparkSession, folder: Folder, manifests: Sequence[Manifest]) -> DataFrame:
@@ -35,6 +36,15 @@ def count_rows(spark: SparkSession, folder: Folder, paths: Iterable[str]) -> int
     """Return how many rows these files have: Parquet says that in each file's footer."""
     named = [_as_pattern(join(folder, path)) for path in paths]
     return spark.read.schema("offset bigint").parquet(*named).count() if named else 0
+
+
+def read_places(spark: SparkSession, folder: Folder, base: str, paths: Iterable[str]) -> DataFrame:
+    """Return topic, partition and offset of the records in these files of the batch at `base`."""
+    named = [_as_pattern(join(folder, path)) for path in paths]
+    if not named:
+        return spark.createDataFrame([], _PLACES)
+    reader = spark.read.schema(_PLACES).option("basePath", join(folder, base))
+    return reader.parquet(*named).select("topic", "partition", "offset")
 
 
 def _as_pattern(path: str) -> str:

@@ -33,6 +33,7 @@ from dlog.spark.pipelines.sides import Extent, Side
 
 Buckets = dict[tuple[int, int], Bucket]
 GONE = "deleted while it was read"
+NO_RECORD = "no record when it was archived"
 PROBLEM = "problem"
 """What is told of findings that have no offsets."""
 NOTHING_COMPARED = "nothing was compared: the two have no offsets in common"
@@ -56,7 +57,7 @@ class Audited:
     findings: tuple[Finding, ...]
     problems: tuple[str, ...]
     not_compared: tuple[Finding, ...]
-    """Offsets that only one side should have, with the kind of why."""
+    """Offsets that only one side should have, or none has, with the kind of why."""
 
     @property
     def good(self) -> bool:
@@ -76,7 +77,7 @@ def audit(left: Side, right: Side | None, rules: AuditRules, observe: Observer =
     run.cut()
     kept = [each for each in run.shown(run.still(findings)) if not run.is_excused(each)]
     problems = left.problems() + ([] if right is None else right.problems())
-    not_compared = (*run.not_compared, *run.shown(run.gone))
+    not_compared = (*run.not_compared, *run.shown(run.gone), *run.holes())
     offsets = sum(each.end - each.start for each in run.spans)
     if right is not None and not offsets and not_compared:
         # Whoever only looks at the exit code must not take that for equal.
@@ -157,6 +158,21 @@ class _Run:
             if start < end:
                 found = Finding(whole.partition, start + shift, end + shift, why)
                 self.not_compared.append(found)
+
+    def holes(self) -> list[Finding]:
+        """Return what archives have noted as empty; a gap that is not among it came later.
+
+        They are looked at like all others: a record that the other side has there is told.
+        """
+        found = set()
+        sides = (self._left, self.left_shifts), (self._right, self.right_shifts)
+        for side, shifts in sides:
+            for each in [] if side is None else side.holes():
+                if each.partition in self.left_shifts and each.partition in shifts:
+                    moved = self.left_shifts[each.partition] - shifts[each.partition]
+                    start, end = each.start_offset + moved, each.end_offset + moved
+                    found.add(Finding(each.partition, start, end, NO_RECORD))
+        return sorted(found)
 
     # What goes meanwhile
 

@@ -17,7 +17,11 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchDone:
-    """A batch is done for good. `records` were moved, `lag` offsets are left to do."""
+    """A batch is done for good. `records` were moved, `lag` offsets are left to do.
+
+    `lost` offsets were gone before they could be moved; `missing` ones, between others, hold no
+    record although nothing explains it.
+    """
 
     batch: int
     records: int
@@ -27,6 +31,7 @@ class BatchDone:
     seconds: float
     lag: int
     lost: int = 0
+    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ manifest also says how far the archive has come in every partition, so that the 
 tells where to go on.
 """
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -58,6 +59,16 @@ class ArchivedRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """Offsets of a partition, up to `end_offset`, exclusive, that held no record when archived."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
     """What was written: records, bytes of keys and values, and the XOR of all records' hashes."""
 
@@ -85,6 +96,10 @@ class Manifest:
     content: Content
     files: Mapping[str, int]
     """Bytes of each data file, by its path in the batch's folder."""
+    missing: int = 0
+    """Offsets of `ranges` without a record that no compaction explains."""
+    holes: tuple[Hole, ...] = ()
+    """Where these are: the first ones, when there are many."""
 
 
 def folder_of(batch: int) -> str:
@@ -122,6 +137,9 @@ def encode(manifest: Manifest) -> bytes:
         "checksum": manifest.content.checksum,
         "files": dict(sorted(manifest.files.items())),
     }
+    if manifest.missing:
+        document["missing"] = manifest.missing
+        document["holes"] = [dataclasses.asdict(each) for each in manifest.holes]
     document["digest"] = _digest(document)
     return json.dumps(document, indent=1).encode() + b"\n"
 
@@ -180,6 +198,8 @@ def _manifest(document: Mapping[str, Any]) -> Manifest:
             checksum=document["checksum"],
         ),
         files=document["files"],
+        missing=document.get("missing", 0),
+        holes=tuple(Hole(**each) for each in document.get("holes", ())),
     )
 
 

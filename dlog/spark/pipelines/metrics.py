@@ -29,6 +29,10 @@ METRICS: Mapping[str, tuple[str, str]] = {
         "counter",
         "Offsets that were gone before they could be archived.",
     ),
+    "dlog_pipeline_missing_offsets_total": (
+        "counter",
+        "Offsets without a record that nothing explains.",
+    ),
     "dlog_pipeline_batch_seconds_total": ("counter", "Time that batches took."),
     "dlog_pipeline_runs_total": ("counter", "Runs that ended well."),
     "dlog_pipeline_run_failures_total": ("counter", "Runs that ended with an error."),
@@ -73,6 +77,7 @@ class JobMetrics(Collector):
                 values["dlog_pipeline_records_total"] += event.records
                 values["dlog_pipeline_record_bytes_total"] += event.record_bytes
                 values["dlog_pipeline_lost_offsets_total"] += event.lost
+                values["dlog_pipeline_missing_offsets_total"] += event.missing
                 values["dlog_pipeline_batch_seconds_total"] += event.seconds
                 values["dlog_pipeline_lag_offsets"] = event.lag
             case Found():

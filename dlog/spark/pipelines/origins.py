@@ -6,6 +6,7 @@ On the driver, with the blocking clients; each call opens its own.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from dlog.client.admin_views import Resource
 from dlog.client.blocking import Admin, Consumer
 from dlog.client.retry import RetryPolicy
 from dlog.client.views import ClusterView, TopicView
@@ -15,6 +16,8 @@ from dlog.spark.lookup import lookup_failed
 from dlog.spark.pipelines.resumption import Origin, PartitionBounds
 from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
+
+_CLEANUP = "cleanup.policy"
 
 
 def _policy(settings: ClientSettings) -> RetryPolicy:
@@ -57,6 +60,25 @@ def find_again(settings: ClientSettings, origin: Origin) -> Origin:
     view = _described(settings, origin.topic_ids)
     topic_ids = {topic.name: str(topic.topic_id) for topic in view.topics.values()}
     return Origin(cluster_id=view.cluster_id or "", topic_ids=topic_ids, partitions=())
+
+
+def find_compacted(settings: ClientSettings, topics: Iterable[str]) -> dict[str, bool]:
+    """Return of each topic whether it is compacted: then offsets without a record are no loss.
+
+    Of a topic that is gone, or whose configuration nobody may see, that is not known: False.
+    """
+    found = {}
+    with Admin(
+        settings.bootstrap, connection=settings.connection(), policy=_policy(settings)
+    ) as admin:
+        for topic in topics:
+            try:
+                entries = admin.describe_configs(Resource.TOPIC, topic)
+            except DlogError:
+                entries = []
+            policies = [each.value or "" for each in entries if each.name == _CLEANUP]
+            found[topic] = any("compact" in each for each in policies)
+    return found
 
 
 def _described(settings: ClientSettings, topics: Iterable[str]) -> ClusterView:

@@ -15,7 +15,7 @@ from dlog.spark.pipelines.archive import TASK_RECORDS, read_ranges
 from dlog.spark.pipelines.archived import read_batches
 from dlog.spark.pipelines.contents import damaged
 from dlog.spark.pipelines.folders import open_folder
-from dlog.spark.pipelines.manifest import ArchivedRange, Manifest, check_chain
+from dlog.spark.pipelines.manifest import ArchivedRange, Hole, Manifest, check_chain
 from dlog.spark.pipelines.origins import find_origin
 from dlog.spark.pipelines.storing import Archive
 from dlog.spark.settings import ClientSettings
@@ -40,6 +40,9 @@ class Side(Protocol):
 
     def records(self, wanted: Mapping[int, tuple[int, int]]) -> DataFrame:
         """Return the records of these offsets that are there, by partition; ends are exclusive."""
+
+    def holes(self) -> list[Hole]:
+        """Return offsets that are known not to have held a record when the side was made."""
 
     def problems(self) -> list[str]:
         """Return what is wrong with the side by itself, beside its offsets."""
@@ -81,6 +84,10 @@ class TopicSide:
             for partition, (start, end) in wanted.items()
         ]
         return read_ranges(self.spark, self.source, ranges, TASK_RECORDS, fail_on_data_loss=False)
+
+    def holes(self) -> list[Hole]:
+        """Return nothing: a log keeps no note of them."""
+        return []
 
     def problems(self) -> list[str]:
         """Nothing: the cluster looks after itself."""
@@ -136,6 +143,10 @@ class ArchiveSide:
         for partition, (start, end) in wanted.items():
             lies |= (sf.col("partition") == partition) & sf.col("offset").between(start, end - 1)
         return records.where((sf.col("topic") == self._topic) & lies)
+
+    def holes(self) -> list[Hole]:
+        """Return what the manifests have noted."""
+        return [each for one in self._manifests for each in one.holes if each.topic == self._topic]
 
     def problems(self) -> list[str]:
         """Return what is wrong between and within batches: of their manifests, files, records."""
