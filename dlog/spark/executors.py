@@ -47,7 +47,7 @@ def check_server(spark: Any) -> list[Facts]:
     from pyspark.sql.connect.functions import udf  # noqa: PLC0415
 
     # Not by Arrow: pyarrow may be what is missing.
-    look = udf(_look_in_words(), "string", useArrow=False)
+    look: Any = udf(_look_in_words(), "string", useArrow=False)
     try:
         rows = spark.range(ASKED_ROWS).select(look("id").alias("facts")).distinct().collect()
     except PySparkException as error:
