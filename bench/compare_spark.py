@@ -1,7 +1,8 @@
 """`python -m bench.compare_spark`: the same jobs through Spark's Kafka source and through ours.
 
-Option by option, against one dlogd: rows, schemas, where batches of streams end, and the kind of an
-error. Writes bench/results/spark-comparison.md. 1 when something differs.
+Option by option, against one dlogd: rows, schemas, tasks, where batches of streams end, what is
+written, and the kind of an error. Writes bench/results/spark-comparison.md. 1 when something
+differs.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +19,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench.load.spark_cases import FIRST_MS, STEP_MS
+from bench.load.spark_verdict import BOTH_REFUSE, DIFFERS, FAIL_ALIKE, SAME, TAKEN
 from bench.peers import spark
 from bench.peers.dlog import DlogServer
 from bench.peers.server import ROOT
@@ -68,16 +71,25 @@ def _trim(bootstrap: str) -> None:
 
 def markdown(lines: Sequence[dict[str, object]]) -> str:
     """Return the table."""
-    same = sum(line["verdict"] == "same" for line in lines)
-    refused = sum(line["verdict"] == "both refuse" for line in lines)
+    counts = Counter(str(line["verdict"]) for line in lines)
+    meant = sum(line["verdict"] == DIFFERS and bool(line["intended"]) for line in lines)
     text = [
         "# The same jobs through Spark's Kafka source and through dlog's",
         "",
-        f"Spark {spark.VERSION}, spark-sql-kafka-0-10 of the same version, one dlogd. Of "
-        f"{len(lines)} cases {same} are the same: schema, rows (all columns), and for streams "
-        "(AvailableNow) the offsets at which each batch ends; or both fail in the same way, which "
-        f"is named. {refused} both refuse, but with words of which nobody can tell by rule whether "
-        "they mean the same.",
+        f"Spark {spark.VERSION}, spark-sql-kafka-0-10 of the same version, one dlogd. "
+        f"{len(lines)} cases:",
+        "",
+        f"- {SAME}: {counts[SAME]}. Schema, rows (all columns), which offsets each task reads, of "
+        "batches the number of Spark's partitions, of streams (AvailableNow) the offsets at which "
+        "each batch ends; of streams that run on, how many records each batch has and when it "
+        "begins; of what was written, how it is compressed.",
+        f"- {TAKEN}: {counts[TAKEN]}. Both take the options and read the same; what the options do "
+        "does not show in that.",
+        f"- {FAIL_ALIKE}: {counts[FAIL_ALIKE]}. Both fail in the same way, which is named.",
+        f"- {BOTH_REFUSE}: {counts[BOTH_REFUSE]}. Both fail, but with words of which nobody can "
+        "tell by rule whether they mean the same.",
+        f"- meant to differ: {meant}. The reason stands beside them.",
+        f"- not meant to differ: {counts[DIFFERS] - meant}.",
         "",
         f"`python -m bench.compare_spark`, {datetime.now(UTC):%Y-%m-%d}.",
         "",
@@ -91,7 +103,7 @@ def markdown(lines: Sequence[dict[str, object]]) -> str:
 
 
 def _told(line: dict[str, object]) -> str:
-    if line["verdict"] != "differs":
+    if line["verdict"] != DIFFERS:
         return f"{line['verdict']}: {line['failure']}" if line["failure"] else str(line["verdict"])
     if line["intended"]:
         return f"differs: {line['intended']}"
@@ -126,7 +138,8 @@ def main(arguments: Sequence[str]) -> int:
                 for text in process.stdout:
                     line = json.loads(text)
                     lines.append(line)
-                    mark = str(line["verdict"]).replace("differs", "DIFFERS").ljust(11)
+                    is_new = line["verdict"] == DIFFERS and not line["intended"]
+                    mark = ("DIFFERS" if is_new else str(line["verdict"])).ljust(15)
                     names = f"{line['kind']}: {line['name']}"
                     said = line["failure"] or line["difference"]
                     print(mark, names, "|", line["theirs"], "|", line["ours"], "|", said)
@@ -137,7 +150,7 @@ def main(arguments: Sequence[str]) -> int:
             server.kill()
     if not options.only:
         RESULT.write_text(markdown(lines), encoding="utf-8")
-    return 0 if all(line["verdict"] != "differs" or line["intended"] for line in lines) else 1
+    return 0 if all(line["verdict"] != DIFFERS or line["intended"] for line in lines) else 1
 
 
 if __name__ == "__main__":

@@ -15,19 +15,29 @@ Options = dict[str, Any]
 class Case(NamedTuple):
     """Options, and whether rows or an error is what they should give.
 
-    `intended` says why the two differ, where they are meant to.
+    `intended` says why the two differ, where they are meant to, and `differs` in what. `unseen`:
+    nothing of what the options do shows in what is compared, only that they are taken and harm
+    nothing. `least_s`: it has to take so long, for waiting is what the options are about.
     """
 
     name: str
     options: Options
     fails: bool = False
     intended: str = ""
+    differs: tuple[str, ...] = ("error",)
+    unseen: bool = False
+    least_s: float = 0.0
 
 
 def _at(number: int) -> str:
     return str(FIRST_MS + number * STEP_MS)
 
 
+_EMPTY = "no task is planned that reads nothing; Spark's plans one for each empty partition"
+_NOT_CUT = (
+    "Spark's guide has it for batches, its source heeds it there only when minPartitions is more "
+    "than there are partitions"
+)
 A, B, TRIMMED = {"subscribe": "cmp-a"}, {"subscribe": "cmp-b"}, {"subscribe": "cmp-trimmed"}
 _ALL = ("0", "1", "2")
 
@@ -51,7 +61,12 @@ BATCHES = (
     Case("endingOffsets, numbers", {**A, "endingOffsets": _each(7)}),
     Case("endingOffsets, -1", {**A, "endingOffsets": _each(-1)}),
     Case("both", {**A, "startingOffsets": _each(3), "endingOffsets": _each(9)}),
-    Case("nothing between", {**A, "startingOffsets": _each(9), "endingOffsets": _each(9)}),
+    Case(
+        "nothing between",
+        {**A, "startingOffsets": _each(9), "endingOffsets": _each(9)},
+        intended=_EMPTY,
+        differs=("partitions",),
+    ),
     Case("startingTimestamp", {**A, "startingTimestamp": _at(4)}),
     Case("startingTimestamp, between", {**A, "startingTimestamp": str(FIRST_MS + 4_500_000)}),
     Case("endingTimestamp", {**A, "endingTimestamp": _at(6)}),
@@ -69,15 +84,34 @@ BATCHES = (
             "startingTimestamp": _at(9_000),
             "startingOffsetsByTimestampStrategy": "latest",
         },
+        intended=_EMPTY,
+        differs=("partitions",),
     ),
     Case("endingTimestamp, too young", {**A, "endingTimestamp": _at(9_000)}),
     Case("minPartitions", {**A, "minPartitions": "11"}),
-    Case("maxRecordsPerPartition", {**A, "maxRecordsPerPartition": "7"}),
+    Case(
+        "maxRecordsPerPartition",
+        {**A, "maxRecordsPerPartition": "7"},
+        intended=_NOT_CUT,
+        differs=("partitions", "tasks"),
+    ),
     Case("both splits", {**A, "maxRecordsPerPartition": "30", "minPartitions": "9"}),
     Case("maxOffsetsPerTrigger is for streams", {**A, "maxOffsetsPerTrigger": "5"}),
-    Case("read_committed", {**A, "kafka.isolation.level": "read_committed"}),
-    Case("client.id, fetch sizes", {**A, "kafka.client.id": "x", "kafka.fetch.max.bytes": "5000"}),
-    Case("groupIdPrefix", {**A, "groupIdPrefix": "mine"}),
+    # No record of dlogd's is in a transaction yet.
+    Case("read_committed", {**A, "kafka.isolation.level": "read_committed"}, unseen=True),
+    Case("isolation.level, unknown", {**A, "kafka.isolation.level": "sometimes"}, fails=True),
+    Case(
+        "client.id, fetch sizes",
+        {
+            **A,
+            "kafka.client.id": "x",
+            "kafka.fetch.max.bytes": "5000",
+            "kafka.max.partition.fetch.bytes": "300",
+        },
+        unseen=True,
+    ),
+    # No group is joined, and no node is told its name.
+    Case("groupIdPrefix", {**A, "groupIdPrefix": "mine"}, unseen=True),
     Case("trimmed, from earliest", TRIMMED),
     Case(
         "trimmed, from 0, failOnDataLoss=false",
@@ -117,6 +151,8 @@ BATCHES = (
 )
 
 _EARLIEST = {"startingOffsets": "earliest"}
+_RETRIES = {"fetchOffset.numRetries": "3", "fetchOffset.retryIntervalMs": "1500"}
+_RETRIES_S = 3.0
 STREAMS = (
     Case("earliest", {**A, **_EARLIEST}),
     Case("latest", A),
@@ -138,7 +174,101 @@ STREAMS = (
         {**A, **_EARLIEST, "minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "60"},
     ),
     Case("minPartitions", {**A, **_EARLIEST, "minPartitions": "8"}),
+    Case("maxRecordsPerPartition", {**A, **_EARLIEST, "maxRecordsPerPartition": "30"}),
+    Case(
+        "maxRecordsPerPartition, many batches",
+        {**A, **_EARLIEST, "maxRecordsPerPartition": "15", "maxOffsetsPerTrigger": "90"},
+    ),
+    Case(
+        "both splits",
+        {**A, **_EARLIEST, "maxRecordsPerPartition": "30", "minPartitions": "12"},
+    ),
+    Case("startingTimestamp, too young", {**A, "startingTimestamp": _at(9_000)}, fails=True),
+    Case(
+        "startingTimestamp, too young for some",
+        {**A, "startingTimestamp": _at(30), "startingOffsetsByTimestampStrategy": "latest"},
+    ),
+    Case(
+        "startingTimestamp, too young, strategy latest",
+        {**A, "startingTimestamp": _at(9_000), "startingOffsetsByTimestampStrategy": "latest"},
+    ),
+    Case(
+        "startingTimestamp, too young, strategy error",
+        {**A, "startingTimestamp": _at(9_000), "startingOffsetsByTimestampStrategy": "error"},
+        fails=True,
+    ),
+    Case(
+        "startingOffsetsByTimestamp, too young for some, strategy latest",
+        {
+            **A,
+            "startingOffsetsByTimestamp": _each(int(_at(40))),
+            "startingOffsetsByTimestampStrategy": "latest",
+        },
+    ),
+    Case(
+        "startingOffsetsByTimestamp, too young for some",
+        {**A, "startingOffsetsByTimestamp": _each(int(_at(40)))},
+        fails=True,
+    ),
+    Case(
+        "startingOffsetsByTimestamp, one missing",
+        {**A, "startingOffsetsByTimestamp": json.dumps({"cmp-a": {"0": int(_at(7))}})},
+        fails=True,
+    ),
+    Case(
+        "strategy, unknown",
+        {**A, "startingTimestamp": _at(4), "startingOffsetsByTimestampStrategy": "sometimes"},
+        fails=True,
+    ),
+    Case(
+        "timestamps win over offsets",
+        {**A, "startingTimestamp": _at(4), "startingOffsets": _each(8)},
+    ),
+    Case(
+        "a timestamp wins over timestamps",
+        {
+            **A,
+            "startingTimestamp": _at(4),
+            "startingOffsetsByTimestamp": _each(int(_at(7))),
+        },
+    ),
+    # Where a query begins behind the end, both ask again so often, and so long apart.
+    Case(
+        "fetchOffset.numRetries, retryIntervalMs",
+        {**A, "startingOffsets": _each(900), **_RETRIES},
+        fails=True,
+        least_s=_RETRIES_S,
+    ),
+    Case(
+        "fetchOffset.numRetries, retryIntervalMs, failOnDataLoss=false",
+        {**A, "startingOffsets": _each(900), **_RETRIES, "failOnDataLoss": "false"},
+        least_s=_RETRIES_S,
+    ),
+    Case("fetchOffset.numRetries, not a number", {**A, "fetchOffset.numRetries": "x"}, fails=True),
+    Case(
+        "fetchOffset.retryIntervalMs, not a number",
+        {**A, "fetchOffset.retryIntervalMs": "x"},
+        fails=True,
+    ),
+    Case(
+        "maxTriggerDelay, no time",
+        {**A, "minOffsetsPerTrigger": "5", "maxTriggerDelay": "x"},
+        fails=True,
+    ),
     Case("trimmed", {**TRIMMED, **_EARLIEST}),
+    Case(
+        "trimmed, from 0, failOnDataLoss=false",
+        {**TRIMMED, "startingOffsets": '{"cmp-trimmed":{"0":0}}', "failOnDataLoss": "false"},
+    ),
+    Case(
+        "trimmed, from 0, failOnDataLoss=false, many batches",
+        {
+            **TRIMMED,
+            "startingOffsets": '{"cmp-trimmed":{"0":0}}',
+            "failOnDataLoss": "false",
+            "maxOffsetsPerTrigger": "30",
+        },
+    ),
     Case("endingOffsets", {**A, "endingOffsets": _each(5)}, fails=True),
     Case(
         "endingTimestamp",
@@ -150,55 +280,4 @@ STREAMS = (
     ),
     Case("unknown topic", {"subscribe": "cmp-nowhere", **_EARLIEST}, fails=True),
     Case("trimmed, from 0", {**TRIMMED, "startingOffsets": '{"cmp-trimmed":{"0":0}}'}, fails=True),
-)
-
-
-class Write(NamedTuple):
-    """What is written: columns of a range of ids, and options; `{topic}` is one of its own."""
-
-    name: str
-    columns: tuple[str, ...]
-    options: Options
-    fails: bool = False
-    intended: str = ""
-
-
-_TOPIC = {"topic": "{topic}"}
-_ID = "cast(id as string)"
-_TIMES = ("kafka.max.block.ms", "kafka.delivery.timeout.ms", "kafka.request.timeout.ms")
-_SHORT = dict(zip(_TIMES, ("2000", "4000", "2000"), strict=True))
-_KEY, _VALUE = f"{_ID} as key", f"{_ID} as value"
-_HEADERS = (
-    "if(id % 4 = 0, null, array(named_struct('key', 'k', 'value', cast('v' as binary)),"
-    f" named_struct('key', {_ID}, 'value', cast(null as binary)))) as headers"
-)
-_NULL_KEY = f"if(id % 3 = 0, null, {_ID}) as key"
-_NULL_VALUE = f"if(id % 5 = 0, null, {_ID}) as value"
-_NULL_PLACE = "if(id % 2 = 0, 1, cast(null as int)) as partition"
-_NULL_TOPIC = "if(id = 7, null, '{topic}') as topic"
-WRITES = (
-    Write("key and value", (_KEY, "repeat('x', cast(id as int)) as value"), _TOPIC),
-    Write("binary", (f"cast({_ID} as binary) as key", f"cast({_ID} as binary) as value"), _TOPIC),
-    Write("value alone", (_VALUE,), _TOPIC),
-    Write("null keys and values", (_NULL_KEY, _NULL_VALUE), _TOPIC),
-    Write("topic column", ("'{topic}' as topic", _KEY, _VALUE), {}),
-    Write("option wins over column", ("'cmp-b' as topic", _KEY, _VALUE), _TOPIC),
-    Write("partition column", (_KEY, _VALUE, "cast(id % 3 as int) as partition"), _TOPIC),
-    Write("partition column with nulls", (_KEY, _VALUE, _NULL_PLACE), _TOPIC),
-    Write("headers", (_KEY, _VALUE, _HEADERS), {**_TOPIC, "includeHeaders": "true"}),
-    Write("other columns", (_KEY, _VALUE, "id as more"), _TOPIC),
-    Write("compression", (_KEY, _VALUE), {**_TOPIC, "kafka.compression.type": "zstd"}),
-    Write("acks", (_KEY, _VALUE), {**_TOPIC, "kafka.acks": "all"}),
-    Write("no topic", (_VALUE,), {}, fails=True),
-    Write("null topic", (_NULL_TOPIC, _VALUE), {}, fails=True),
-    Write("no value", (_KEY,), _TOPIC, fails=True),
-    Write("value of a wrong type", ("id as value",), _TOPIC, fails=True),
-    Write("key of a wrong type", ("id as key", _VALUE), _TOPIC, fails=True),
-    Write("topic of a wrong type", ("id as topic", _VALUE), {}, fails=True),
-    Write("partition of a wrong type", (_VALUE, "id as partition"), _TOPIC, fails=True),
-    Write("headers of a wrong type", (_VALUE, "'h' as headers"), _TOPIC, fails=True),
-    Write(
-        "partition that is not there", (_VALUE, "99 as partition"), {**_TOPIC, **_SHORT}, fails=True
-    ),
-    Write("key.serializer", (_VALUE,), {**_TOPIC, "kafka.key.serializer": "x"}, fails=True),
 )

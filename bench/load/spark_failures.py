@@ -17,7 +17,10 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"(START|TIMESTAMP)_OFFSET_DOES_NOT_MATCH_ASSIGNED",
     ),
     ("start behind end", r"START_OFFSET_GREATER_THAN_END_OFFSET|start offset \S+ is greater than"),
-    ("null topic", r"null topic present in the data|KAFKA_NULL_TOPIC_IN_DATA"),
+    (
+        "null topic",
+        r"null topic present in the data|contains a null topic|KAFKA_NULL_TOPIC_IN_DATA",
+    ),
     (
         "columns",
         r"Required attribute|attribute unsupported type|topic option required|"
@@ -37,10 +40,15 @@ KINDS: tuple[tuple[str, str], ...] = (
     (
         "wrong value",
         r"as specified value for option|can't be (latest|earliest)|Expected e\.g\.|"
-        r"must be positive|For input string|DLOG_OPTION_VALUE",
+        r"must be positive|For input string|No value found for|Time must be specified as|"
+        r"Invalid value \S+ for configuration|DLOG_OPTION_VALUE",
     ),
 )
 """Of each kind what its texts have: the first that is found counts."""
+
+_OF_A_QUERY = re.compile(
+    r"\[STREAM_FAILED\] Query \[id = \S+, runId = \S+\] terminated with exception: "
+)
 
 
 def kind_of(text: str) -> str:
@@ -49,8 +57,8 @@ def kind_of(text: str) -> str:
 
 
 def telling(text: str) -> str:
-    """Return the line of a long error that says what it was."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    """Return the line of a long error that says what it was, without the names of a query."""
+    lines = [_OF_A_QUERY.sub("", line.strip()) for line in text.splitlines() if line.strip()]
     patterns = dict(KINDS)
     kind = kind_of(text)
     if kind:
