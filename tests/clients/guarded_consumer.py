@@ -6,6 +6,7 @@ a broker's thread wait for each other for ever, nothing is read any more, and `c
 return. Not a matter of the server: https://github.com/confluentinc/librdkafka/issues/5476
 """
 
+import json
 import threading
 import time
 from collections.abc import Mapping
@@ -28,6 +29,8 @@ class GuardedConsumer:
         self._next = dict(starts)
         self.lockups = 0
         """How many consumers were replaced."""
+        self.watermarks: dict[tuple[str, int], int] = {}
+        """The high watermarks that it was told, by its statistics: asking for them takes locks."""
         self._consumer = self._new()
 
     def _new(self) -> Consumer:
@@ -46,8 +49,12 @@ class GuardedConsumer:
         consumer.assign([TopicPartition(*each, offset) for each, offset in self._next.items()])
         return consumer
 
-    def _on_statistics(self, _: str) -> None:
+    def _on_statistics(self, text: str) -> None:
         self._seen_s = time.monotonic()
+        for topic, told in json.loads(text)["topics"].items():
+            for number, each in told["partitions"].items():
+                if each["hi_offset"] >= 0:
+                    self.watermarks[topic, int(number)] = each["hi_offset"]
 
     def consume(self, count_max: int, timeout_s: float) -> list[Message]:
         """Return what has come, errors among it, in at most `timeout_s`."""

@@ -3,10 +3,12 @@
     python -m tests.cluster --minutes 15 --seed 7
 
 What is checked of the metadata: nothing acknowledged is lost, nothing refused has an effect,
-nothing is done twice (`ledger`); all images are equal; epochs only grow, as clients and logs see
-them; one leader per term; all nodes are unfenced in the end; no log has a traceback. Of the records
-(`load`): what `tests.histories.checkers` judges, that all replicas come back into every ISR, and
-that their files are the same.
+nothing is done twice (`ledger`); all images are equal; epochs only grow, and each has one leader,
+as clients and logs (`observers`) and the nodes' images (`image_judges`) see them; ISRs are
+replicas; one leader per term; all nodes are unfenced in the end; no log has a traceback. Of the
+records (`load`): what `tests.histories.checkers` judges, the high watermarks among it; that nothing
+is acknowledged by all while too few are in sync; that all replicas come back into every ISR, that
+their files are the same, and their offsets in order (`replica_logs`).
 """
 
 import asyncio
@@ -18,21 +20,19 @@ from pathlib import Path
 from statistics import median
 
 from dlog.client.admin import Admin, Resource
-from dlog.client.retry import RetryPolicy
-from dlog.client.views import ClusterView
-from dlog.errors import DlogError
-from dlog.transport import ConnectionOptions
 from tests.cluster.clients import Changer, Librdkafka, OwnClient, Witness
 from tests.cluster.hosts import Hosts
+from tests.cluster.image_journal import read_images
+from tests.cluster.image_judges import MinIsrJudge, by_partition, judge_images
 from tests.cluster.ledger import TopicState
 from tests.cluster.load import TOPICS, Load, LoadSummary
 from tests.cluster.node_disks import SAYS_SO, NodeDisks
 from tests.cluster.nodes import Cluster, Node, cluster_of
+from tests.cluster.observers import Book, Observer
 from tests.cluster.operators import Operator
 from tests.cluster.strikes import HEAL_S, StrikeCounts, Striker, Targets
 
 TOPIC_SOURCE = 1  # of DescribeConfigs: set on the topic itself
-SEEN_EVERY_S = 0.3
 LOG_BYTES = 50_000  # snapshots of the metadata come all the time
 CALM_S = 1.0
 LONG = ("rotten log",)  # these take a minute
@@ -74,6 +74,8 @@ class Summary:
     installed: int = 0
     truncated: int = 0
     dropped: int = 0
+    changes_judged: int = 0
+    below_minimum: int = 0
     load: LoadSummary | None = None
 
     def lines(self) -> list[str]:
@@ -99,61 +101,13 @@ class Summary:
             f"metadata version={self.version}, all images equal;"
             f" snapshots taken={self.snapshots}, from another node={self.installed}",
             f"followers' logs cut={self.truncated}, laggards dropped={self.dropped}",
+            f"partitions' changes judged={self.changes_judged}, records asked for while too few"
+            f" were in sync={self.below_minimum}",
         ]
 
 
 def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none"
-
-
-class Observer:
-    """Watches epochs through one node's answers; they never go back, also over restarts.
-
-    A node serves clients only when its image has all that was acknowledged before.
-    """
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._leader_epochs: dict[tuple[object, int], int] = {}
-        self._version = (0, -1)  # of a life
-        self.answers = 0
-
-    async def run(self) -> None:
-        """Look again and again; raise AssertionError when something went back."""
-        policy = RetryPolicy(deadline_s=0, lookup_timeout_s=1)
-        options = ConnectionOptions(client_id="observer", connect_timeout_s=1)
-        while True:
-            # Only this node is asked: each look begins anew at its own address.
-            try:
-                async with Admin(
-                    [self._node.client_address], policy=policy, connection=options
-                ) as admin:
-                    self._take(await admin.describe_topics())
-            except DlogError:
-                pass
-            await self._look_at_version()
-            await asyncio.sleep(SEEN_EVERY_S)
-
-    def _take(self, view: ClusterView) -> None:
-        self.answers += 1
-        for topic in view.topics.values():
-            for each in topic.partitions:
-                key = (topic.topic_id, each.partition)
-                before = self._leader_epochs.get(key, -1)
-                assert each.leader_epoch >= before, (
-                    f"node {self._node.node_id}: leader epoch of {topic.name}-{each.partition}"
-                    f" went from {before} back to {each.leader_epoch}"
-                )
-                self._leader_epochs[key] = each.leader_epoch
-
-    async def _look_at_version(self) -> None:
-        life = self._node.lives
-        status = await self._node.status()
-        if status is None or life != self._node.lives:
-            return
-        seen = (life, status["metadata_version"])
-        assert seen >= self._version, f"node {self._node.node_id}: {self._version} then {seen}"
-        self._version = seen
 
 
 class Chaos:
@@ -183,7 +137,8 @@ class Chaos:
         """Strike for so long, each kind once at least, then heal and judge."""
         begun_s = time.monotonic()
         clients = self._clients()
-        observers = [Observer(node) for node in self.cluster.nodes]
+        book = Book()
+        observers = [Observer(node, book) for node in self.cluster.nodes]
         if self._load is not None:
             await self._load.start()
             self.operator.logs = tuple((key.topic, key.partition) for key in self._load.keys)
@@ -276,6 +231,7 @@ class Chaos:
         self._count()
         if self._load is not None:
             breaches += await self._judge_records(self._load)
+        breaches += self._judge_images()
         told = "\n".join((*self.summary.lines(), *breaches, *said[:40]))
         assert not breaches and not said, told
 
@@ -308,6 +264,19 @@ class Chaos:
         self.summary.load = found = load.judge()
         breaches = found.first_texts()
         return breaches + [f"node {node} ended with {code}" for node, code in codes.items() if code]
+
+    def _judge_images(self) -> list[str]:
+        """Judge what the nodes have written of their images, and what was acknowledged beside."""
+        paths = [each.images for each in self.cluster.nodes if each.images is not None]
+        assert len(paths) == len(self.cluster.nodes)
+        seen = by_partition(each for path in paths for each in read_images(path))
+        breaches = judge_images(seen)
+        self.summary.changes_judged = sum(map(len, seen.values()))
+        if self._load is not None:
+            judge = MinIsrJudge(seen)
+            breaches += judge.judge(self._load.recorder.history.sends)
+            self.summary.below_minimum = judge.asked
+        return breaches[:40]
 
     def _data_of(self, node: Node) -> list[Path]:
         if self._disks is None:
@@ -378,15 +347,10 @@ async def run_chaos(
     ) as cluster:
         for node in cluster.nodes:
             node.log_bytes = LOG_BYTES
+            node.images = directory / f"images-{node.node_id}.jsonl"
             if disks is not None:
                 overrides = cluster.overrides_of(node)
                 node.write_config({**overrides, **disks.overrides(node.node_id)})
         await cluster.start()
         chaos = Chaos(cluster, plan, history=history or directory / "history.jsonl", disks=disks)
         return await chaos.run()
-
-
-def log_ends(directory: Path) -> str:
-    """Return the ends of all logs, for a report of a failure."""
-    paths = sorted(directory.glob("node-*/dlogd.log"))
-    return "\n".join(f"--- {path}\n{path.read_text(errors='replace')[-3000:]}" for path in paths)

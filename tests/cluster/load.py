@@ -6,16 +6,18 @@ The history is a file, judged by `tests.histories`; `python -m tests.histories F
 import asyncio
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dlog.client.admin import Admin
+from dlog.client.admin import Admin, Resource
+from dlog.client.retry import RetryPolicy
 from dlog.client.views import PartitionView
 from dlog.errors import DlogError, TopicAlreadyExistsError
 from tests.cluster.nodes import LOOK_S, Cluster, Node
-from tests.cluster.readers import OwnReader, RdkReader, Reader, read_final
-from tests.cluster.replica_logs import differences
+from tests.cluster.readers import Lookout, OwnReader, RdkReader, Reader, read_final
+from tests.cluster.replica_logs import chain_breaches, differences
 from tests.cluster.senders import Manner, Own, Rdk, Sender, SendLog
 from tests.histories.checkers import check
 from tests.histories.files import Facts, Recorder, Strike, Violation, load
@@ -115,11 +117,15 @@ class Load:
             rng = random.Random(self._rng.getrandbits(64))
             keys = self._rng.sample(self.keys, len(self.keys))
             self._senders.append(kind(index, manner, self.log, rng, keys, bootstrap))
+        rng = random.Random(self._rng.getrandbits(64))
+        manner = Manner(idempotent=False)
+        self._newcomer = Own(len(MANNERS), manner, self.log, rng, self.keys, bootstrap)
         given = (self.recorder, self.log.counts, self.keys, bootstrap)
         self._readers = [
             OwnReader("own-steady", *given, self._rng, steady=True),
             OwnReader("own-anew", *given, self._rng, steady=False),
             RdkReader("rdk-steady", *given),
+            Lookout(*given),
         ]
 
     async def _create(self, admin: Admin, name: str, configs: Mapping[str, str]) -> None:
@@ -157,6 +163,46 @@ class Load:
     async def until_written(self, patience_s: float) -> None:
         """Return when every log has acknowledged something that is asked for from now on."""
         await self.log.until_acknowledged(self.keys, time.monotonic_ns(), patience_s)
+
+    @asynccontextmanager
+    async def all_in_sync_wanted(self, patience_s: float) -> AsyncIterator[None]:
+        """Let nothing be acknowledged by all for a while, unless all replicas are in sync."""
+        await self._want_in_sync(self.replicas, patience_s)
+        try:
+            yield
+        finally:
+            await self._want_in_sync(self._min_isr, patience_s)
+
+    async def until_too_few(self, patience_s: float) -> None:
+        """Return when some log has a leader, and lacks a replica in sync; or after a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while all(
+                    view.leader < 0 or len(view.isr) == len(view.replicas)
+                    for view in (await self.partitions()).values()
+                ):
+                    await asyncio.sleep(4 * LOOK_S)
+
+    @asynccontextmanager
+    async def newcomer(self) -> AsyncIterator[Callable[[], None]]:
+        """Give what lets one more producer begin; at the end it has been told of all it wrote.
+
+        The others soon wait for what they have under way, when nothing is acknowledged.
+        """
+        writing: list[asyncio.Task[None]] = []
+        self._newcomer.is_stopping = False
+        try:
+            yield lambda: writing.append(asyncio.create_task(self._newcomer.run()))
+        finally:
+            self._newcomer.stop()
+            await asyncio.gather(*writing)
+
+    async def _want_in_sync(self, count: int, patience_s: float) -> None:
+        policy = RetryPolicy(deadline_s=patience_s)
+        async with Admin(self.cluster.bootstrap, policy=policy) as admin:
+            for topic in TOPICS:
+                values = {"min.insync.replicas": str(count)}
+                await admin.alter_configs(Resource.TOPIC, topic, set_values=values)
 
     async def partitions(self) -> dict[LogKey, PartitionView]:
         """Return what any node tells of the logs; empty while none answers."""
@@ -209,8 +255,12 @@ class Load:
             await asyncio.gather(*self._reading)
 
     def compare_replicas(self, data: Mapping[int, Sequence[Path]]) -> None:
-        """Note where the files of the replicas differ; the nodes have ended."""
-        for text in differences(self._finals, self._replicas, data):
+        """Note where the files of replicas differ, or their offsets are in disorder.
+
+        The nodes have ended, in good order.
+        """
+        logs = (self._finals, self._replicas, data)
+        for text in (*differences(*logs), *chain_breaches(*logs)):
             self.recorder.add(Violation(text))
 
     def judge(self) -> LoadSummary:

@@ -72,6 +72,8 @@ class Node:
         """How wrong the wall clock of the next process is."""
         self.log_bytes = 0
         """How large the log of its metadata gets before there is a snapshot; 0: as usual."""
+        self.images: Path | None = None
+        """Where the next process writes down what becomes of its image (`image_journal`)."""
         self.write_config(overrides)
 
     def write_config(self, overrides: Mapping[str, str]) -> None:
@@ -122,9 +124,9 @@ class Node:
             )
 
     def _program(self) -> list[str]:
-        if not self.clock_shift_s and not self.log_bytes:
+        if not self.clock_shift_s and not self.log_bytes and self.images is None:
             return [sys.executable, "-m", "dlogd"]
-        odd = [str(self.clock_shift_s), str(self.log_bytes)]
+        odd = [str(self.clock_shift_s), str(self.log_bytes), str(self.images or "")]
         return [sys.executable, "-m", "tests.cluster.odd_dlogd", *odd]
 
     def signal(self, number: signal.Signals) -> None:

@@ -1,16 +1,19 @@
-"""`dlogd` with what no configuration can bring: `odd_dlogd SECONDS LOG_BYTES [arguments]`.
+"""`dlogd` with what no configuration can bring: `odd_dlogd SECONDS LOG_BYTES IMAGES [arguments]`.
 
 The wall clock is wrong by so many seconds, and SIGUSR1 puts it back by an hour; the monotonic clock
 stays what it is, as on a host. The log of the metadata is replaced by a snapshot when it is larger
-than `LOG_BYTES`; 0 leaves that as it is.
+than `LOG_BYTES`; 0 leaves that as it is. What becomes of the image is written to the file `IMAGES`
+(`tests.cluster.image_journal`), unless that is empty.
 """
 
 import signal
 import sys
 import time
+from pathlib import Path
 
 from dlogd.__main__ import main
 from dlogd.metadata.raft.settings import RaftConfig
+from tests.cluster.image_journal import write_images
 
 BACK_S = 3_600
 ENTRIES_KEPT = 10
@@ -46,4 +49,6 @@ if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, SHIFT.back)
     if LOG_BYTES := int(sys.argv.pop(1)):
         take_snapshots(LOG_BYTES)
+    if IMAGES := sys.argv.pop(1):
+        write_images(Path(IMAGES))
     sys.exit(main())

@@ -1,7 +1,7 @@
 """Consumers that follow logs while a cluster is harmed, and note all that they were given.
 
-`dlog.client` and confluent-kafka. None has a group: each keeps account of its own places. What is
-there in the end is read by `read_final`.
+`dlog.client` and confluent-kafka. None has a group: each keeps account of its own places. One only
+asks where logs begin and end. What is there in the end is read by `read_final`.
 """
 
 import asyncio
@@ -20,9 +20,10 @@ from dlog.types import PartitionId, TopicPartition
 from tests.clients.guarded_consumer import GuardedConsumer
 from tests.cluster.senders import SendCounts, number_of
 from tests.histories.files import Recorder, Violation
-from tests.histories.history import FinalLog, Follower, LogKey, Poll, Seen
+from tests.histories.history import FinalLog, Follower, LogKey, Poll, Seen, WatermarkTold
 
 POLL_S = 0.3
+LOOK_S = 0.1
 LIFE_S = (3.0, 15.0)
 FINISH_S = 180.0
 
@@ -38,6 +39,7 @@ class Reader:
         self.counts = counts
         self.positions: dict[LogKey, int] = dict.fromkeys(keys, 0)
         self.keys = {(key.topic, key.partition): key for key in keys}
+        self._told: dict[LogKey, int] = {}
         self._ends: Mapping[LogKey, int] | None = None
         self._deadline_s = 0.0
         self._is_lost = False
@@ -67,6 +69,15 @@ class Reader:
             poll = Poll(self.name, key, invoked_ns, now_ns, 0, -1, 0, tuple(seen), tailing=True)
             self.recorder.add(poll)
             self.positions[key] = seen[-1].offset + 1
+
+    def note_watermarks(self, told: Mapping[tuple[str, int], int]) -> None:
+        """Note the high watermarks that the client knows by now, from some answer."""
+        now_ns = time.monotonic_ns()
+        for place, high_watermark in told.items():
+            key = self.keys[place]
+            if high_watermark >= 0 and self._told.get(key) != high_watermark:
+                self._told[key] = high_watermark
+                self.recorder.add(WatermarkTold(self.name, key, now_ns, high_watermark))
 
     def note_end(self) -> None:
         """Promise that all was read: the judges hold this against it."""
@@ -136,6 +147,48 @@ class OwnReader(Reader):
             number = number_of(record.value)
             found.setdefault(key, []).append(Seen(record.offset, number, record.timestamp_ms))
         self.note(invoked_ns, found)
+        cursors = consumer._reading.fetcher.cursors  # `lag` would ask nodes for what is not known
+        self.note_watermarks(
+            {(key.topic, key.partition): each.high_watermark for key, each in cursors.items()}
+        )
+
+
+class Lookout(Reader):
+    """Asks where all logs begin and end, and notes when: that is judged beside everybody's else."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        counts: SendCounts,
+        keys: Sequence[LogKey],
+        bootstrap: Sequence[str],
+    ) -> None:
+        super().__init__("lookout", recorder, counts, keys)
+        self._bootstrap = list(bootstrap)
+
+    async def run(self) -> None:
+        places = {
+            key: TopicPartition(key.topic, PartitionId(key.partition)) for key in self.positions
+        }
+        while not self.is_done:
+            try:
+                async with Consumer(self._bootstrap, partitions=list(places.values())) as consumer:
+                    consumer.pause()
+                    while not self.is_done:
+                        await asyncio.gather(*(self._look(consumer, *e) for e in places.items()))
+                        await asyncio.sleep(LOOK_S)
+            except DlogError as error:
+                self.counts.reason(f"lookout: {type(error).__name__}")
+                await asyncio.sleep(LOOK_S)
+
+    async def _look(self, consumer: Consumer, key: LogKey, place: TopicPartition) -> None:
+        """Ask for the beginning, then for the end: the other way round that may be less."""
+        invoked_ns = time.monotonic_ns()
+        start = (await consumer.start_offsets([place]))[place]
+        end = (await consumer.end_offsets([place]))[place]
+        now_ns = time.monotonic_ns()
+        self.recorder.add(Poll(self.name, key, invoked_ns, now_ns, 0, end, start, ()))
+        self.positions[key] = end
 
 
 class RdkReader(Reader):
@@ -160,6 +213,7 @@ class RdkReader(Reader):
             invoked_ns = time.monotonic_ns()
             messages = await loop.run_in_executor(self._thread, self._consumer.consume, 500, POLL_S)
             self._take(invoked_ns, messages)
+            self.note_watermarks(self._consumer.watermarks)
         await loop.run_in_executor(self._thread, self._consumer.close)
         self._thread.shutdown()
         self.note_end()

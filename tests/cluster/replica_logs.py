@@ -1,7 +1,7 @@
 """The logs of all replicas, as their files are, beside each other: equal below the high watermark.
 
-For nodes that have ended. Reads segments as docs/formats/segment.md tells, with nothing of the
-daemon's.
+For nodes that have ended, in good order where offsets are judged. Reads segments and small files as
+docs/formats tells, with nothing of the daemon's.
 """
 
 import random
@@ -80,6 +80,71 @@ def is_whole(segment: Path) -> bool:
         )
     except CorruptMessageError:
         return False
+
+
+class Offsets(NamedTuple):
+    """What the small files of a node that has ended say of one log."""
+
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+
+
+def offsets_of(folder: Path) -> Offsets | None:
+    """Return where a log begins and ends, and what of it is committed; None when a file lacks it.
+
+    A node writes them at an orderly stop.
+    """
+    data = folder.parent.parent
+    ends = _lines(data / "clean-shutdown").get(folder.name)
+    high_watermark = _lines(data / "high-watermarks").get(folder.name)
+    if ends is None or high_watermark is None:
+        return None
+    segments = sorted(folder.glob("*.log"))
+    start = int(segments[0].stem) if segments else 0
+    if (raised := folder / "log-start").exists():
+        start = max(start, int(raised.read_text().splitlines()[1]))
+    return Offsets(start, high_watermark, ends)
+
+
+def _lines(path: Path) -> dict[str, int]:
+    if not path.exists():
+        return {}
+    lines = path.read_text().splitlines()[1:]
+    return {name: int(offset) for offset, _, name in (line.partition(" ") for line in lines)}
+
+
+def chain_breaches(
+    finals: Sequence[FinalLog],
+    replicas: Mapping[LogKey, Sequence[int]],
+    data: Mapping[int, Sequence[Path]],
+) -> list[str]:
+    """Return where the offsets of a replica are not in order, or not those of its batches.
+
+    `data` has the data directories of each node.
+    """
+    wrong = []
+    for final in finals:
+        for node in replicas[final.key]:
+            folder = folder_of(data[node], final.key)
+            told = None if folder is None else offsets_of(folder)
+            if folder is None or told is None:
+                wrong.append(f"offsets-chain: node {node} has not said log={final.key}")
+                continue
+            found = batches(folder)
+            end = max((each.next_offset for each in found.values()), default=told.log_start_offset)
+            epochs = [found[base].leader_epoch for base in sorted(found)]
+            if (
+                not 0 <= told.log_start_offset <= told.high_watermark <= told.log_end_offset == end
+                or told.high_watermark > final.high_watermark
+                or epochs != sorted(epochs)
+            ):
+                wrong.append(
+                    f"offsets-chain: node {node}: {told}, batches end at {end}, of epochs"
+                    f" {sorted(set(epochs))}, the high watermark is {final.high_watermark}"
+                    f" log={final.key}"
+                )
+    return wrong
 
 
 def differences(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tests.cluster.clients import Witness
 from tests.cluster.hosts import Hosts
+from tests.cluster.image_judges import GRACE_S
 from tests.cluster.load import Load
 from tests.cluster.node_disks import LOGS, SIZES, NodeDisks
 from tests.cluster.nodes import Cluster, Node
@@ -28,6 +29,8 @@ AHEAD_S = (0.1, 2.0)
 CUT_S = (0.2, 8.0)
 DISK_S = (1.0, 6.0)
 FLUSH_S = (0.02, 0.2, 1.0)
+BELOW_S = 2.0  # beyond what the judge forgives
+TOO_FEW_S = 20.0  # without a quorum nobody leaves an ISR
 
 
 @dataclass(slots=True)
@@ -76,6 +79,7 @@ class Striker:
                 "pause leader": self._pause_leader,
                 "kill leader ahead": self._kill_leader_ahead,
                 "pause leader ahead": self._pause_leader_ahead,
+                "too few in sync": self._too_few,
                 "rolling restart": self._roll,
                 "rotten log": self._rot,
             }
@@ -243,6 +247,24 @@ class Striker:
                 assert code == 0, f"node {node.node_id} ended with {code}:\n{node.tail()}"
             self._restart(node)
         await self.healed()
+
+    async def _too_few(self) -> None:
+        """Ask for all replicas where one is gone: for so long nothing may be acknowledged by all.
+
+        Three nodes do not get below two in sync by themselves: then nobody could note it.
+        """
+        load = self._on.load
+        assert load is not None
+        victim = await self._another(await self._leader())
+        await self._kill_one(victim)
+        try:
+            async with load.newcomer() as let_it_write, load.all_in_sync_wanted(HEAL_S):
+                await load.until_too_few(TOO_FEW_S)
+                await asyncio.sleep(GRACE_S + BELOW_S / 4)
+                let_it_write()
+                await asyncio.sleep(BELOW_S)
+        finally:
+            self._restart(victim)
 
     async def _rot(self) -> None:
         """Flip a bit in a log of a node that is down, and wait until it is mended from another one.

@@ -8,8 +8,8 @@ nobody sent there, or that was refused. torn-batch: a part of a batch. nonmonoto
 call got the lower offset. nonmonotonic-poll, poll-skip: a consumer was led back, or past a record.
 unseen: not given to a consumer that has read to the end. resurrected: below an acknowledged
 DeleteRecords. vanished: below the log start although nobody asked for it. watermark: the high
-watermark moved back, or was behind an acknowledged record. epoch: a leader epoch moved back.
-offsets-chain. timestamp: a search by time found the wrong record.
+watermark moved back, or was behind an acknowledged record, or beyond the end. epoch: a leader epoch
+moved back. offsets-chain. timestamp: a search by time found the wrong record.
 
 Under a weak flush policy a power cut may take the end of a log, and only the end.
 """
@@ -19,7 +19,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tests.histories.history import History, LogKey, Outcome, Send
-from tests.histories.offset_checkers import epochs, times, trims, watermarks
+from tests.histories.offset_checkers import (
+    epochs,
+    times,
+    trims,
+    watermarks,
+    watermarks_of_clients,
+)
 from tests.histories.view import View as _View
 
 
@@ -299,6 +305,7 @@ CHECKERS: tuple[Checker, ...] = (
     _polls_in_order,
     _unseen,
     watermarks,
+    watermarks_of_clients,
     trims,
     epochs,
     times,

@@ -25,6 +25,7 @@ from tests.histories.history import (
     Seen,
     Send,
     Trim,
+    WatermarkTold,
 )
 
 
@@ -51,10 +52,32 @@ class Violation:
     text: str
 
 
-Event = Send | Poll | Trim | EpochSeen | Follower | FinalLog | Facts | Strike | Violation
+Event = (
+    Send
+    | Poll
+    | WatermarkTold
+    | Trim
+    | EpochSeen
+    | Follower
+    | FinalLog
+    | Facts
+    | Strike
+    | Violation
+)
 KINDS: dict[str, type[Event]] = {
     each.__name__: each
-    for each in (Send, Poll, Trim, EpochSeen, Follower, FinalLog, Facts, Strike, Violation)
+    for each in (
+        Send,
+        Poll,
+        WatermarkTold,
+        Trim,
+        EpochSeen,
+        Follower,
+        FinalLog,
+        Facts,
+        Strike,
+        Violation,
+    )
 }
 
 
@@ -64,6 +87,8 @@ def add(history: History, event: Event) -> None:
         history.sends.append(event)
     elif isinstance(event, Poll):
         history.polls.append(event)
+    elif isinstance(event, WatermarkTold):
+        history.watermarks.append(event)
     elif isinstance(event, Trim):
         history.trims.append(event)
     elif isinstance(event, EpochSeen):

@@ -77,6 +77,19 @@ class Poll:
 
 
 @dataclass(frozen=True, slots=True)
+class WatermarkTold:
+    """The high watermark of some earlier answer, as a client knew it at this time.
+
+    Clients that fetch ahead do not tell when they were told, so it is no part of a `Poll`.
+    """
+
+    client: str
+    key: LogKey
+    at_ns: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trim:
     """A call of DeleteRecords; `low_watermark` is -1 when it is not known to have happened."""
 
@@ -147,6 +160,7 @@ class History:
 
     sends: list[Send] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
+    watermarks: list[WatermarkTold] = field(default_factory=list)
     trims: list[Trim] = field(default_factory=list)
     epochs: list[EpochSeen] = field(default_factory=list)
     times: list[TimeSeen] = field(default_factory=list)
@@ -170,8 +184,8 @@ class History:
     def log_keys(self) -> list[LogKey]:
         """Return all logs that anything happened to, sorted."""
         found: dict[LogKey, None] = dict.fromkeys([*self.facts, *self.finals])
-        for items in (self.sends, self.polls, self.trims, self.epochs):
-            members: Iterable[Send | Poll | Trim | EpochSeen] = items
+        for items in (self.sends, self.polls, self.watermarks, self.trims, self.epochs):
+            members: Iterable[Send | Poll | WatermarkTold | Trim | EpochSeen] = items
             for item in members:
                 found.setdefault(item.key)
         return sorted(found)

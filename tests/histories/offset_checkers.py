@@ -19,6 +19,11 @@ def watermarks(view: View, key: LogKey) -> Iterator[str]:
         for send in view.acknowledged(key)
         if send.acks == -1 and send.base_offset >= 0
     ]
+    told += [
+        (each.at_ns, each.high_watermark, each.client)
+        for each in view.history.watermarks
+        if each.key == key
+    ]
     told.sort()
     best: tuple[int, int, str] | None = None
     done = 0
@@ -37,6 +42,24 @@ def watermarks(view: View, key: LogKey) -> Iterator[str]:
         if not view.history.cut_between(key, 0, poll.completed_ns):
             yield (
                 f"watermark: {poll.high_watermark} for {poll.client} after {best[1]} for {best[2]}"
+            )
+
+
+def watermarks_of_clients(view: View, key: LogKey) -> Iterator[str]:
+    """Judge what each client knew at one time beside what it knew before, and what is there."""
+    best: dict[str, int] = {}
+    final = view.final(key)
+    for each in view.history.watermarks:
+        if each.key != key or view.history.cut_between(key, 0, 1 << 62):
+            continue
+        known = best.get(each.client, 0)
+        best[each.client] = max(known, each.high_watermark)
+        if each.high_watermark < known:
+            yield f"watermark: {each.client} knew {known}, then {each.high_watermark}"
+        elif final is not None and each.high_watermark > final.high_watermark:
+            yield (
+                f"watermark: {each.client} knew {each.high_watermark}, the end is"
+                f" {final.high_watermark}"
             )
 
 

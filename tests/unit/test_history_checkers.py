@@ -17,6 +17,7 @@ from tests.histories.history import (
     Seen,
     Send,
     Trim,
+    WatermarkTold,
 )
 
 KEY = LogKey(UUID(int=1), "t", 0)
@@ -48,6 +49,7 @@ def polled(start: int, *records: tuple[int, int], watermark: int = 100, trimmed:
 GOOD = History(
     sends=[sent(1, 0, 10), sent(2, 1, 20), sent(3, 2, 30, outcome=Outcome.UNKNOWN)],
     polls=[polled(40, (0, 1), watermark=2), polled(50, (1, 2), (2, 3), watermark=3)],
+    watermarks=[WatermarkTold("c", KEY, 41, 2), WatermarkTold("late", KEY, 52, 1)],
     trims=[Trim(KEY, 60, 65, 1, 1)],
     epochs=[EpochSeen(KEY, 1, 2, 0), EpochSeen(KEY, 3, 4, 1)],
     followers=[Follower("c", KEY), Follower("late", KEY, 3)],
@@ -109,6 +111,9 @@ BAD: dict[str, list[History]] = {
     "watermark": [
         History(polls=[polled(10, watermark=5), polled(20, watermark=4)]),
         History(sends=[sent(1, 7, 10)], polls=[polled(20, watermark=7)]),
+        History(watermarks=[WatermarkTold("c", KEY, 10, 5), WatermarkTold("c", KEY, 20, 4)]),
+        History(watermarks=[WatermarkTold("c", KEY, 10, 5)], polls=[polled(20, watermark=4)]),
+        History(watermarks=[WatermarkTold("c", KEY, 10, 2)], finals=final(1)),
     ],
     "offsets-chain": [History(polls=[polled(10, watermark=5, trimmed=6)])],
     "resurrected": [History(trims=[Trim(KEY, 10, 15, 4, 4)], polls=[polled(20, (3, 1))])],

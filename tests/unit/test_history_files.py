@@ -16,6 +16,7 @@ from tests.histories.history import (
     Seen,
     Send,
     Trim,
+    WatermarkTold,
 )
 
 KEY = LogKey(UUID(int=1), "t", 0)
@@ -24,6 +25,7 @@ EVENTS: list[Event] = [
     Send("p", KEY, (1, 2), -1, 10, (7, 0, 0), 1, 15, Outcome.OK, 0),
     Send("q", KEY, (3,), -1, 11, None, 2, 16, Outcome.UNKNOWN, error="RequestTimedOutError"),
     Poll("c", KEY, 20, 25, 0, 2, 0, (Seen(0, 1, 5), Seen(1, 2, 6)), tailing=True),
+    WatermarkTold("c", KEY, 26, 2),
     Trim(KEY, 26, 27, 1, 1),
     EpochSeen(KEY, 28, 29, 4),
     Follower("c", KEY),
