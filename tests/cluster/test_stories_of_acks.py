@@ -12,11 +12,14 @@ from dlog.errors import (
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
+    ProtocolError,
     RequestTimedOutError,
 )
 from dlog.wire.apis import ApiKey
 from dlog.wire.fetch import FetchRequest
 from dlog.wire.fetch_client import encode_request
+from tests.cluster.internal_socket import impostor
+from tests.cluster.nodes import LOOK_S, Node
 from tests.cluster.stage import Log, Stage, connected, kill, standing_still, start
 
 LEASE_S = 3.0
@@ -209,6 +212,54 @@ def test_h9_nobody_becomes_a_replica_by_saying_so(stage: Stage) -> None:
                         except (DlogError, TimeoutError):
                             break  # refused: as good
             await asyncio.sleep(0.3)
+            assert not waiting.done(), waiting
+            assert await log.end(a) == 0
+        assert await asyncio.wait_for(waiting, 10) == 0
+        assert set((await log.until_whole()).isr) == {1, 2, 3}
+
+    stage.play(story)
+
+
+async def until_appended(leader: Node, log: Log) -> None:
+    """Return when a leader has a record in its files, acknowledged or not."""
+    while not log.on_disk(leader):
+        await asyncio.sleep(LOOK_S)
+
+
+async def node_epochs(node: Node) -> dict[int, int]:
+    """Return in which life each node of the cluster is, as one of them tells."""
+    status = await node.status()
+    assert status is not None
+    return {each["node_id"]: each["node_epoch"] for each in status["nodes"]}
+
+
+def test_h9_nor_by_following_as_a_node_that_has_no_replica(stage: Stage) -> None:
+    """The same on the listener for nodes, by who knows the secret: a node of the cluster that has
+    no replica, one that nobody knows, and a follower's life before. Who does not know the secret
+    gets no stream in a follower's own name.
+    """
+
+    async def story(stage: Stage) -> None:
+        a, b, c = stage.nodes(1, 2, 3)
+        log = await stage.topic()
+        epochs = await node_epochs(a)
+        leader_epoch = (await log.view()).leader_epoch
+        with standing_still(b, c):
+            waiting = asyncio.create_task(log.send(a, b"waits", timeout_ms=30_000))
+            await until_appended(a, log)
+            for node_id, epoch in ((4, epochs[4]), (77, 10**9)):
+                async with impostor(stage.cluster, a, node_id=node_id, node_epoch=epoch) as stream:
+                    for offset in (0, 1):
+                        refusal = await stream.claim(log, leader_epoch, offset)
+                        assert refusal.error_code == NotLeaderOrFollowerError.code
+            with pytest.raises(ProtocolError, match="STALE_BROKER_EPOCH"):
+                async with impostor(stage.cluster, a, node_id=2, node_epoch=epochs[2] - 1):
+                    pass
+            with pytest.raises(asyncio.IncompleteReadError):
+                async with impostor(
+                    stage.cluster, a, node_id=2, node_epoch=epochs[2], secret=b"another"
+                ):
+                    pass
             assert not waiting.done(), waiting
             assert await log.end(a) == 0
         assert await asyncio.wait_for(waiting, 10) == 0
