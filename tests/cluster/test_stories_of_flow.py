@@ -1,18 +1,16 @@
-"""Replication that does not stop, burn or crawl (L3, L4, L5, L6, L7, L9), nor is felt."""
+"""Replication that does not stop, burn or crawl (L3, L4, L5, L7, L9), nor is felt."""
 
 import asyncio
 import random
 import re
 import time
-from statistics import median
 
 from dlog.batch.header import iter_headers
 from dlog.client.admin import Admin, Resource
-from dlog.client.partitions import produce
 from tests.cluster.nodes import LOOK_S, Node, cpu_s
 from tests.cluster.replica_logs import folder_of
 from tests.cluster.senders import Manner, Own, Rdk, SendLog
-from tests.cluster.stage import Log, Stage, connected, kill, one_record, standing_still, start
+from tests.cluster.stage import Log, Stage, kill, standing_still, start
 from tests.histories.files import Recorder
 
 WATERMARK = re.compile(r"^dlog_partition_high_watermark\{(.*)\} (\d+)", re.MULTILINE)
@@ -83,26 +81,6 @@ def test_l5_a_large_batch_does_not_jam_the_log(stage: Stage) -> None:
         await log.until_whole()
         await log.until_same([a, b, c])
         assert await log.values() == [b"small", large, b"small", large, b"small"]
-
-    stage.play(story)
-
-
-def test_l6_all_is_said_when_it_is_so_and_not_at_the_next_tick(stage: Stage) -> None:
-    """One record after the other with acks all: each waits for two flushes and two ways, not for
-    somebody's second to be over.
-    """
-
-    async def story(stage: Stage) -> None:
-        (a,) = stage.nodes(1)
-        log = await stage.topic()
-        await log.write(b"warm")  # by a client that repeats: this node may open it in a moment only
-        took_s = []
-        async with connected(a) as client:
-            for number in range(60):
-                begun_s = time.monotonic()
-                await produce(client, log.topic, 0, one_record(b"%d" % number), acks=-1)
-                took_s.append(time.monotonic() - begun_s)
-        assert median(took_s) < 0.1, sorted(took_s)
 
     stage.play(story)
 

@@ -1,4 +1,4 @@
-"""Holes of naive designs told on whole nodes in virtual time (H14, H15, H18, H21, L10, L13).
+"""Holes of naive designs told on whole nodes in virtual time (H14, H15, H18, H21, L6, L10, L13).
 
 The others have their stories in tests/cluster, or where the part is that could have the hole.
 """
@@ -128,6 +128,25 @@ def test_h15_what_only_a_deposed_leader_had_in_its_log_goes() -> None:
         await fleet.until(lambda: outcomes)
         assert isinstance(outcomes[0], Applied)
         assert fleet.image.nodes[NodeId(alone)].drain is Drain.LEADERS
+
+    tell(story)
+
+
+def test_l6_all_is_said_when_it_is_so_and_not_at_the_next_tick() -> None:
+    """One record after the other with acks all, at all phases of whatever ticks: each takes four
+    ways of 50 us and two flushes, and nobody looks now and then whether something has happened.
+    """
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        node = await fleet.cluster.leader("t", 0)
+        took_s = []
+        for number in range(200):
+            await fleet.sleep(number * 0.000_37)
+            begun_s = fleet.loop.time()
+            await produce(node, "t", 0, bytes(batch_of(b"%d" % number)), acks=-1)
+            took_s.append(fleet.loop.time() - begun_s)
+        assert max(took_s) < 0.001, sorted(took_s)
 
     tell(story)
 
