@@ -22,7 +22,7 @@ from tests.clients.failovers.libraries import (
     PlainLibrdkafkaLoad,
 )
 from tests.clients.failovers.load import Load
-from tests.clients.failovers.play import Result, play, stop, table
+from tests.clients.failovers.play import Result, pause, play, stop, table
 from tests.clients.tools import MissingError, program
 
 ROUNDS = int(os.environ.get("DLOG_FAILOVERS", "3"))
@@ -91,3 +91,16 @@ def test_own_clients_do_not_wait_for_a_leader_that_is_stopped(cluster: TestedClu
         assert result.failovers == 1
         assert result.waits is not None
         assert result.waits.longest_ack_s < STOPPED_S_MAX
+
+
+def test_nobody_hears_of_a_leader_that_stood_still(cluster: TestedCluster) -> None:
+    """Longer than its lease (H11): others lead when it goes on, and refuses what waited for it. So
+    clients that wait for 30 or 60 s before they give up a connection need not.
+    """
+    found, pauses = play(cluster, kinds(), 1, strike=pause)
+    print(f"\n{table(found)}")
+    for result in found:
+        assert result.errors == [], result.name
+        assert result.breaches == [], result.name
+        assert result.failovers == 1
+    assert all(each.acked_after_s > 0 for each in pauses)

@@ -1,4 +1,4 @@
-"""Kills or stops the leader of every client's partitions, one node after the other, under load."""
+"""Kills, stops or pauses the leader of every client's partitions, one node after the other."""
 
 import asyncio
 import os
@@ -66,6 +66,37 @@ def stop(cluster: TestedCluster, node: int) -> Callable[[], None]:
     """Stop a node with SIGSTOP: no connection ends by that; return how it goes on."""
     os.kill(cluster.pid(node), signal.SIGSTOP)
     return lambda: os.kill(cluster.pid(node), signal.SIGCONT)
+
+
+def pause(cluster: TestedCluster, node: int) -> Callable[[], None]:
+    """Stop a node with SIGSTOP until the others lead all that it led, then let it go on at once.
+
+    So it stood still for longer than its lease, and finds what came meanwhile in its sockets.
+    """
+    let_go_on = stop(cluster, node)
+    try:
+        asyncio.run(_until_deposed(cluster, node))
+    except BaseException:
+        let_go_on()
+        raise
+    let_go_on()
+    return lambda: None
+
+
+async def _until_deposed(cluster: TestedCluster, node: int) -> None:
+    """Return when nobody takes a node that does not answer for a leader; raise StuckError."""
+    end = time.monotonic() + STEP_S
+    while time.monotonic() < end:
+        try:
+            async with Admin(cluster.bootstrap, policy=POLICY) as admin:
+                topics = (await admin.describe_topics()).topics.values()
+        except DlogError:
+            continue
+        leaders = {each.leader for topic in topics for each in topic.partitions}
+        if node not in leaders and -1 not in leaders:
+            return
+        await asyncio.sleep(LOOK_EVERY_S)
+    raise StuckError(f"node {node} leads for {STEP_S:.0f} s, standing still")
 
 
 Strike = Callable[[TestedCluster, int], Callable[[], None]]
