@@ -16,8 +16,9 @@ from typing import NamedTuple
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from bench.peers.cluster import DlogCluster, KafkaCluster, NatsCluster
+from bench.peers.cluster import NODES, DlogCluster, KafkaCluster, NatsCluster
 from bench.peers.dlog import DlogServer
+from bench.peers.hosts import DLOG, KAFKA, Hosts
 from bench.peers.kafka import KafkaServer
 from bench.peers.nats import NatsServer
 from bench.peers.server import ROOT, TICKS_PER_SECOND, Server
@@ -31,6 +32,8 @@ CONTENDERS: dict[str, Callable[[Path], Server]] = {
     "kafka-flush": lambda folder: KafkaServer(folder, overrides=FLUSH_EACH),
     "dlog-cluster": DlogCluster,
     "kafka-cluster": KafkaCluster,
+    "dlog-hosts": lambda folder: DlogCluster(folder, hosts=Hosts(NODES, DLOG)),
+    "kafka-hosts": lambda folder: KafkaCluster(folder, hosts=Hosts(NODES, KAFKA)),
     "nats": NatsServer,
     "nats-always": lambda folder: NatsServer(folder, sync="always"),
     "nats-cluster": lambda folder: NatsCluster(folder, sync="always"),
@@ -42,6 +45,8 @@ DESCRIPTIONS = {
     "kafka-flush": "the same with `log.flush.interval.messages=1`: fsync before the answer",
     "dlog-cluster": "three dlogd at their defaults, all of them voters",
     "kafka-cluster": "three Apache Kafka 4.3 at their defaults, each broker and controller",
+    "dlog-hosts": "three dlogd at their defaults, each in a network namespace of its own",
+    "kafka-hosts": "three Apache Kafka 4.3 at their defaults, likewise",
     "nats": "NATS JetStream, file store, flushed every two minutes (its default)",
     "nats-always": "NATS JetStream, file store, `sync_interval: always`",
     "nats-cluster": "three of these, three replicas of each message",

@@ -108,9 +108,12 @@ SHOWN = {
     "r3-kill-leader": ("failover_s", "failover_max_s"),
     "r3-kill-controller": ("failover_s", "failover_max_s"),
     "r3-pause-leader": ("failover_s", "failover_max_s"),
+    "r3-pause-controller": ("failover_s", "failover_max_s"),
     "r3-kill-all": ("failover_s", "failover_max_s"),
     "r3-restart": ("gap_s", "gap_max_s", "client_gap_s", "client_gap_max_s", "client_errors"),
     "r3-return": ("seconds",),
+    "r3-lose-host": ("failover_s", "failover_max_s"),
+    "r3-lose-controller": ("failover_s", "failover_max_s"),
     **dict.fromkeys(
         (
             *("spark-batch-100", "spark-batch-zstd-100", "spark-batch-1k", "spark-batch-zstd-1k"),

@@ -13,6 +13,7 @@ from bench.rows import (
     cluster,
     codec,
     failover,
+    lost_hosts,
     produce,
     read,
     replicated,
@@ -38,6 +39,7 @@ def all_rows() -> list[Row]:
         *cluster.rows(),
         *replicated.rows(),
         *failover.rows(),
+        *lost_hosts.rows(),
         *spark.rows(),
     ]
 

@@ -1,11 +1,16 @@
-"""Several servers that are one cluster: started and killed together, or one by one."""
+"""Several servers that are one cluster: started and killed together, or one by one.
 
+All on loopback, or each on a host of its own (`bench.peers.hosts`), which can be lost.
+"""
+
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from bench.load import cluster as wire
 from bench.peers.dlog import DLOGD
+from bench.peers.hosts import Hosts
 from bench.peers.kafka import KafkaServer
 from bench.peers.nats import NatsRoutes, NatsServer
 from bench.peers.server import HOST, Server, StartError, Usage, free_port
@@ -40,9 +45,19 @@ class Cluster(Server):
     replicas = NODES
     topic_configs: Mapping[str, str] = {"min.insync.replicas": "2"}
 
-    def __init__(self, folder: Path, nodes: Sequence[Server]) -> None:
+    def __init__(self, folder: Path, nodes: Sequence[Server], hosts: Hosts | None = None) -> None:
+        """`hosts` are entered by the caller before the start, and left after the end."""
         super().__init__(folder, nodes[0].port)
         self.nodes = nodes
+        self.hosts = hosts
+        for number, node in enumerate(nodes, 1):
+            node.host = _outside(hosts, number)
+            node.inside = () if hosts is None else hosts.inside(number)
+        self.host = nodes[0].host
+
+    def number_of(self, node: Server) -> int:
+        """Return the id of a node, which is also the number of its host."""
+        return self.nodes.index(node) + 1
 
     def start(self, timeout_s: float = FORM_TIMEOUT_S) -> None:
         """Start all nodes at once; return when each knows all of them and who is controller."""
@@ -110,14 +125,46 @@ class Cluster(Server):
             node.stop()
 
 
+def _outside(hosts: Hosts | None, number: int) -> str:
+    return HOST if hosts is None else hosts.outside(number)
+
+
+def _inside(hosts: Hosts | None, number: int) -> str:
+    return HOST if hosts is None else hosts.address(number)
+
+
 class DlogCluster(Cluster):
     """Three dlogd at their defaults, all of them voters."""
 
     name = "dlog"
 
-    def __init__(self, folder: Path, overrides: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        overrides: dict[str, str] | None = None,
+        hosts: Hosts | None = None,
+    ) -> None:
         layouts = plan_nodes(folder, free_ports(NODES), free_ports(NODES))
-        super().__init__(folder, [DlogNode(layout, overrides or {}) for layout in layouts])
+        nodes = [
+            DlogNode(layout, {**_addresses(layout, hosts), **(overrides or {})})
+            for layout in layouts
+        ]
+        super().__init__(folder, nodes, hosts)
+
+
+def _addresses(layout: NodeLayout, hosts: Hosts | None) -> dict[str, str]:
+    """Return where a node listens that has a host of its own."""
+    if hosts is None:
+        return {}
+    own, outside = hosts.address(layout.node), hosts.outside(layout.node)
+    voters = [f"{n}@{hosts.address(n)}:{port}" for n, port in enumerate(layout.raft_ports, 1)]
+    return {
+        "listeners": json.dumps([f"{outside}:{layout.port}"]),
+        "http.address": f"{outside}:0",
+        "internal.listener": f"{own}:0",
+        "controllers": json.dumps(voters),
+        "metadata.listener": f"{own}:{layout.raft_ports[layout.node - 1]}",
+    }
 
 
 class KafkaCluster(Cluster):
@@ -125,18 +172,21 @@ class KafkaCluster(Cluster):
 
     name = "kafka"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hosts: Hosts | None = None) -> None:
         ports = [(free_port(), free_port()) for _ in range(NODES)]
-        voters = ",".join(f"{n}@{HOST}:{quorum}" for n, (_, quorum) in enumerate(ports, 1))
+        voters = ",".join(
+            f"{n}@{_inside(hosts, n)}:{quorum}" for n, (_, quorum) in enumerate(ports, 1)
+        )
         nodes = []
         for number, (port, quorum) in enumerate(ports, 1):
+            brokers = f"PLAINTEXT://{_outside(hosts, number)}:{port}"
             own = {
                 "node.id": str(number),
                 "controller.quorum.voters": voters,
-                "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{quorum}",
+                "listeners": f"{brokers},CONTROLLER://{_inside(hosts, number)}:{quorum}",
             }
             nodes.append(KafkaServer(folder / f"node-{number}", port, own))
-        super().__init__(folder, nodes)
+        super().__init__(folder, nodes, hosts)
 
 
 class NatsCluster(Cluster):

@@ -57,10 +57,10 @@ def usage_of(pid: int) -> Usage:
     )
 
 
-def answers_kafka(port: int) -> bool:
+def answers_kafka(port: int, host: str = HOST) -> bool:
     """Say whether something at `port` answers ApiVersions."""
     try:
-        with socket.create_connection((HOST, port), timeout=1) as connection:
+        with socket.create_connection((host, port), timeout=1) as connection:
             connection.settimeout(5)
             connection.sendall(API_VERSIONS)
             return len(connection.recv(8)) > 0
@@ -72,6 +72,9 @@ class Server:
     """One process, its folder and its port. Life: `start`, then `stop` or `kill`, then again."""
 
     name = "server"
+    # Where it is: its address, and what its command line begins with to be there.
+    host = HOST
+    inside: Sequence[str] = ()
     # How topics are made for load programs.
     replicas = 1
     topic_configs: Mapping[str, str] = {}
@@ -84,7 +87,7 @@ class Server:
     @property
     def bootstrap(self) -> str:
         """The address that clients are given."""
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -108,13 +111,13 @@ class Server:
 
     def ready(self) -> bool:
         """Say whether the server answers."""
-        return answers_kafka(self.port)
+        return answers_kafka(self.port, self.host)
 
     def launch(self) -> None:
         """Start the process and return at once; its output goes to `output.log`."""
         output = (self.folder / "output.log").open("ab")
         self._process = subprocess.Popen(
-            self.command(),
+            [*self.inside, *self.command()],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -174,13 +174,13 @@ class FailureRow(Row):
             doomed = _leader(cluster, topic, controller=self.controller)
             with writing(cluster, topic) as writers:
                 time.sleep(BEFORE_S)
-                began = self.harm(doomed)
+                began = self.harm(cluster, doomed)
                 seconds = writers.wait(began)
             self.mend(cluster, doomed)
             wait_for_isrs(cluster, [topic])
         return seconds
 
-    def harm(self, node: Server) -> int:
+    def harm(self, cluster: Cluster, node: Server) -> int:
         """Kill the node; return when, by the monotonic clock."""
         return _signal(node, signal.SIGKILL)
 
@@ -215,7 +215,7 @@ class PauseRow(FailureRow):
     targets = (number("failover_max_s", LEASE_S + 1),)
     TIMES: ClassVar = {OURS: 5, THEIRS: 2}
 
-    def harm(self, node: Server) -> int:
+    def harm(self, cluster: Cluster, node: Server) -> int:
         """Pause the node."""
         return _signal(node, signal.SIGSTOP)
 
@@ -223,6 +223,14 @@ class PauseRow(FailureRow):
         """Let the node go on."""
         _signal(node, signal.SIGCONT)
         cluster.wait_formed()
+
+
+class ControllerPauseRow(PauseRow):
+    """The leader is also controller: who follows it must wait for the leases that it gave."""
+
+    name = "r3-pause-controller"
+    title = "the same when the paused leader is also the controller"
+    controller = True
 
 
 class AllKilledRow(FailureRow):
@@ -346,6 +354,7 @@ def rows() -> list[Row]:
         LeaderKillRow(),
         ControllerKillRow(),
         PauseRow(),
+        ControllerPauseRow(),
         AllKilledRow(),
         GracefulRow(),
         ReturnRow(),
