@@ -10,9 +10,10 @@ from dlog.client.admin import Admin, Resource
 from tests.cluster.nodes import LOOK_S, Node, cpu_s
 from tests.cluster.replica_logs import folder_of
 from tests.cluster.senders import Manner, Own, Rdk, SendLog
-from tests.cluster.stage import Log, Stage, kill, standing_still, start
+from tests.cluster.stage import PATIENCE_S, Log, Stage, kill, standing_still, start
 from tests.histories.files import Recorder
 
+LEASE_S = 3.0
 WATERMARK = re.compile(r"^dlog_partition_high_watermark\{(.*)\} (\d+)", re.MULTILINE)
 
 
@@ -196,5 +197,59 @@ def test_producers_notice_nothing_of_a_follower_that_catches_up(stage: Stage) ->
             for epoch, base_sequence, count in batches:
                 assert (epoch, base_sequence) == (0, following), batches
                 following += count
+
+    stage.play(story)
+
+
+MISSED = 500
+MISSED_BYTES = 600_000
+
+
+def test_who_comes_back_with_much_to_fetch_holds_up_nobody(stage: Stage) -> None:
+    """A node was down while 300 MB were written. It comes back under load, at default settings: no
+    throttle spares the producers, and they are acknowledged while it is behind all the same. None
+    hears of an error, and none waits for as long as a lease.
+    """
+
+    async def story(stage: Stage) -> None:
+        a, b, c = stage.nodes(1, 2, 3)
+        log = await stage.topic()
+        await kill(c)
+        await log.until(lambda view: set(view.isr) == {1, 2})
+        for _ in range(MISSED // 50):  # within the memory of a producer
+            await log.write(*(bytes(MISSED_BYTES) for _ in range(50)))
+        told = SendLog(Recorder(stage.cluster.directory / "coming-back"))
+        senders = [
+            kind(index, Manner(idempotent=True), told, random.Random(index), [log.key], where)
+            for where in [[a.client_address, b.client_address]]
+            for index, kind in enumerate((Own, Rdk))
+        ]
+        behind: list[int] = []  # how many were acknowledged whenever it was seen behind
+        async with asyncio.TaskGroup() as tasks:
+            for each in senders:
+                tasks.create_task(each.run())
+            while told.counts.acknowledged < 100:
+                told.progress.clear()
+                await told.progress.wait()
+            usual_s, told.gap_s_max = told.gap_s_max, 0.0
+            await start(c)
+            async with asyncio.timeout(PATIENCE_S):
+                while (at := await watermark_at(c, log)) < MISSED:
+                    if at > 0:
+                        behind.append(told.counts.acknowledged)
+                    await asyncio.sleep(LOOK_S)
+            await log.until_whole()
+            for each in senders:
+                each.stop()
+        told.recorder.close()
+        meanwhile = behind[-1] - behind[0]
+        print(
+            f"{MISSED * MISSED_BYTES >> 20} MiB fetched: {meanwhile} acknowledged meanwhile,"
+            f" the slowest after {told.gap_s_max:.3f} s, before that {usual_s:.3f} s"
+        )
+        assert told.counts.reasons == {} and told.counts.refused == told.counts.unknown == 0
+        assert meanwhile >= len(behind) > 2
+        assert told.gap_s_max < LEASE_S
+        await log.until_same([a, b, c])
 
     stage.play(story)
