@@ -114,6 +114,7 @@ SHOWN = {
     "r3-return": ("seconds",),
     "r3-lose-host": ("failover_s", "failover_max_s"),
     "r3-lose-controller": ("failover_s", "failover_max_s"),
+    "r3-catch-up": ("seconds", "gap_s", "gap_max_s"),
     **dict.fromkeys(
         (
             *("spark-batch-100", "spark-batch-zstd-100", "spark-batch-1k", "spark-batch-zstd-1k"),

@@ -13,6 +13,7 @@ from bench.rows import (
     cluster,
     codec,
     failover,
+    late_return,
     lost_hosts,
     produce,
     read,
@@ -40,6 +41,7 @@ def all_rows() -> list[Row]:
         *replicated.rows(),
         *failover.rows(),
         *lost_hosts.rows(),
+        *late_return.rows(),
         *spark.rows(),
     ]
 

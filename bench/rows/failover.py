@@ -39,7 +39,8 @@ def cluster_of(arena: Arena, contender: str) -> Cluster:
     return server
 
 
-def _wait(what: str, condition: Callable[[], bool]) -> None:
+def until(what: str, condition: Callable[[], bool]) -> None:
+    """Wait until `condition`; raise StartError when that takes too long."""
     end = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > end:
@@ -61,7 +62,7 @@ def wait_for_isrs(cluster: Cluster, topics: Sequence[str]) -> None:
                 for each in found
             )
 
-        _wait("the return to every ISR", whole)
+        until("the return to every ISR", whole)
 
 
 @contextlib.contextmanager
@@ -136,14 +137,14 @@ def writing(cluster: Cluster, topic: str, rate: float = 0) -> Iterator[Writing]:
                 process.kill()
 
 
-def _signal(node: Server, what: signal.Signals) -> int:
+def send_signal(node: Server, what: signal.Signals) -> int:
     """Send a signal and return when, by the monotonic clock."""
     began = time.monotonic_ns()
     os.kill(node.pid, what)
     return began
 
 
-def _leader(cluster: Cluster, topic: str, *, controller: bool) -> Server:
+def leader_of(cluster: Cluster, topic: str, *, controller: bool) -> Server:
     """Return a node that leads something of `topic`, and is controller or is not."""
     boss = cluster.controller()
     with wire.connect(cluster.bootstrap) as connection:
@@ -171,7 +172,7 @@ class FailureRow(Row):
 
     def _fail(self, arena: Arena, cluster: Cluster) -> float:
         with fresh_topic(arena, cluster) as topic:
-            doomed = _leader(cluster, topic, controller=self.controller)
+            doomed = leader_of(cluster, topic, controller=self.controller)
             with writing(cluster, topic) as writers:
                 time.sleep(BEFORE_S)
                 began = self.harm(cluster, doomed)
@@ -182,7 +183,7 @@ class FailureRow(Row):
 
     def harm(self, cluster: Cluster, node: Server) -> int:
         """Kill the node; return when, by the monotonic clock."""
-        return _signal(node, signal.SIGKILL)
+        return send_signal(node, signal.SIGKILL)
 
     def mend(self, cluster: Cluster, node: Server) -> None:
         """Start the node again."""
@@ -217,11 +218,11 @@ class PauseRow(FailureRow):
 
     def harm(self, cluster: Cluster, node: Server) -> int:
         """Pause the node."""
-        return _signal(node, signal.SIGSTOP)
+        return send_signal(node, signal.SIGSTOP)
 
     def mend(self, cluster: Cluster, node: Server) -> None:
         """Let the node go on."""
-        _signal(node, signal.SIGCONT)
+        send_signal(node, signal.SIGCONT)
         cluster.wait_formed()
 
 
@@ -337,8 +338,8 @@ class ReturnRow(Row):
         """Kill a node under writers, wait until the others go on without it, start it."""
         cluster, topic = cluster_of(arena, contender), self._topics[contender]
         with writing(cluster, topic) as writers:
-            doomed = _leader(cluster, topic, controller=False)
-            began = _signal(doomed, signal.SIGKILL)
+            doomed = leader_of(cluster, topic, controller=False)
+            began = send_signal(doomed, signal.SIGKILL)
             doomed.kill()
             writers.wait(began)
             time.sleep(BEFORE_S)
