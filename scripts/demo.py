@@ -1,11 +1,11 @@
 """`make demo`: the main job of three dlogd on real input, in about a minute.
 
 A year of flights goes through a topic with three replicas; in the middle a node that leads some of
-it is killed with SIGKILL, and started again. Then everything is read back and compared with what
-was acknowledged. Both clients are other people's: confluent-kafka writes, aiokafka reads. In the
-end Spark reads the topic and says how late flights leave. Exit code 0 means that nothing was lost,
-repeated or out of order, the node is in sync again, and Spark has counted every flight. Without
-Java all but the last is done, and what is left out is said at the end.
+it, controller or not, is killed with SIGKILL, and started again. Then everything is read back and
+compared with what was acknowledged. Both clients are other people's: confluent-kafka writes,
+aiokafka reads. In the end Spark reads the topic and says how late flights leave. Exit code 0 means
+that nothing was lost, repeated or out of order, the node is in sync again, and Spark has counted
+every flight. Without Java all but the last is done, and what is left out is said at the end.
 """
 
 import asyncio
@@ -61,6 +61,7 @@ class Crash:
     node: int = 0
     partitions: list[int] = field(default_factory=list)
     """Those that it led."""
+    is_controller: bool = False
     at_count: int = 0
     killed_s: float = 0.0
     restarted_s: float = 0.0
@@ -70,12 +71,13 @@ class Crash:
     _thread: threading.Thread | None = None
 
     def choose(self) -> None:
-        """Find out whom to kill: who leads most, but not the controller."""
+        """Find out whom to kill: who leads most."""
         with Admin(self.sandbox.bootstrap) as admin:
             controller = admin.describe_quorum().leader_id
             partitions = admin.describe_topic(TOPIC).partitions
         leads = Counter(each.leader for each in partitions)
-        self.node = max(leads, key=lambda node: (node != controller, leads[node]))
+        self.node = max(leads, key=lambda node: (leads[node], node == controller))
+        self.is_controller = self.node == controller
         self.partitions = [each.partition for each in partitions if each.leader == self.node]
 
     def strike(self) -> None:
@@ -85,7 +87,8 @@ class Crash:
         pid = self.sandbox.pids[self.node]
         os.kill(pid, signal.SIGKILL)
         led = " and ".join(f"{TOPIC}-{each}" for each in self.partitions)
-        console.print(f"kill -9 {pid}: node {self.node}, which leads {led}", soft_wrap=True)
+        also = " and is the controller" if self.is_controller else ""
+        console.print(f"kill -9 {pid}: node {self.node}, which leads {led}{also}", soft_wrap=True)
         self._thread = threading.Thread(target=self._recover, daemon=True)
         self._thread.start()
 
@@ -259,7 +262,7 @@ def _answered_s(ledger: Ledger, crash: Crash) -> float:
 def _rows(
     ledger: Ledger, crash: Crash, produce_s: float, verdict: Verdict, read: tuple[int, float]
 ) -> list[tuple[str, str]]:
-    led = ", ".join(map(str, crash.partitions))
+    led = ", ".join(map(str, crash.partitions)) + (", controller" if crash.is_controller else "")
     answered_s = _answered_s(ledger, crash) - crash.killed_s
     pause_s = max(map(ledger.pause_s, range(PARTITIONS)))
     return [

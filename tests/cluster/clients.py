@@ -277,6 +277,8 @@ class Librdkafka(Changer):
         self._admin = librdkafka.AdminClient(
             {
                 "bootstrap.servers": ",".join(bootstrap),
+                # A change has some seconds (`TIMEOUT_MS`), of which a node that is gone would
+                # take all by default: nothing that is repeated for minutes, as records are.
                 "socket.connection.setup.timeout.ms": 1000,
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,

@@ -25,7 +25,7 @@ SENDERS_MAX = 100
 PENDING_MAX = 60  # of one client in one partition
 PACE_S = (0.005, 0.06)
 BURST = (1, 1, 1, 2, 5, 20)
-FLUSH_S = 150.0  # longer than a delivery may take
+FLUSH_S = 330.0  # longer than a delivery may take: librdkafka gives a record 300 s
 PADDING = b" " + b"x" * 2000
 
 
@@ -239,7 +239,6 @@ class Rdk(Sender):
             "acks": manner.acks,
             "enable.idempotence": manner.idempotent,
             "compression.type": manner.compression,
-            "delivery.timeout.ms": 120_000,
             "log_level": 0,
             "error_cb": lambda _: None,
             "throttle_cb": lambda _: self._done.append(partial(log.counts.reason, "rdk throttled")),
