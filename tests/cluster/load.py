@@ -22,6 +22,7 @@ from tests.cluster.senders import Manner, Own, Rdk, Sender, SendLog
 from tests.histories.checkers import check
 from tests.histories.files import Facts, Recorder, Strike, Violation, load
 from tests.histories.history import FinalLog, LogFacts, LogKey
+from tests.histories.offset_checkers import watermarks_fallen_back
 
 PARTITIONS = 2
 TOPICS: Mapping[str, Mapping[str, str]] = {
@@ -51,6 +52,7 @@ class LoadSummary:
     unknown: int = 0
     polls: int = 0
     slowest_s: float = 0.0
+    fallen_back: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     breaches: dict[str, int] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
@@ -71,6 +73,7 @@ class LoadSummary:
             f" unknown={self.unknown} slowest={self.slowest_s:.1f} s polls={self.polls}",
             "breaches: "
             + " ".join(f"{name}={count}" for name, count in {**counted, **self.breaches}.items()),
+            f"watermarks fallen back in answers to Fetch, as Kafka's may: {self.fallen_back}",
             f"clients said: {dict(sorted(self.reasons.items()))}",
         ]
 
@@ -276,6 +279,7 @@ class Load:
         found.sends, found.polls = len(history.sends), len(history.polls)
         found.acknowledged, found.refused = counts.acknowledged, counts.refused
         found.unknown, found.reasons = counts.unknown, counts.reasons
+        found.fallen_back = watermarks_fallen_back(history)
         found.slowest_s = self.log.gap_s_max
         return found
 

@@ -80,7 +80,9 @@ class Poll:
 class WatermarkTold:
     """The high watermark of some earlier answer, as a client knew it at this time.
 
-    Clients that fetch ahead do not tell when they were told, so it is no part of a `Poll`.
+    Clients that fetch ahead do not tell when they were told, so it is no part of a `Poll`. A new
+    leader's answer to Fetch may tell less than its predecessor's, until its followers have
+    confirmed its beginning, as Kafka's does; it is ListOffsets that waits for that (KIP-207).
     """
 
     client: str

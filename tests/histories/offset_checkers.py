@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 
-from tests.histories.history import LogKey
+from tests.histories.history import History, LogKey
 from tests.histories.view import View
 
 
@@ -46,21 +46,27 @@ def watermarks(view: View, key: LogKey) -> Iterator[str]:
 
 
 def watermarks_of_clients(view: View, key: LogKey) -> Iterator[str]:
-    """Judge what each client knew at one time beside what it knew before, and what is there."""
-    best: dict[str, int] = {}
+    """Judge that what clients knew to be committed is there; `watermarks` asks for it meanwhile."""
     final = view.final(key)
-    for each in view.history.watermarks:
-        if each.key != key or view.history.cut_between(key, 0, 1 << 62):
+    for each in view.history.watermarks if final is not None else ():
+        if each.key != key or view.history.cut_between(key, each.at_ns, 1 << 62):
             continue
-        known = best.get(each.client, 0)
-        best[each.client] = max(known, each.high_watermark)
-        if each.high_watermark < known:
-            yield f"watermark: {each.client} knew {known}, then {each.high_watermark}"
-        elif final is not None and each.high_watermark > final.high_watermark:
+        if final is not None and each.high_watermark > final.high_watermark:
             yield (
                 f"watermark: {each.client} knew {each.high_watermark}, the end is"
                 f" {final.high_watermark}"
             )
+
+
+def watermarks_fallen_back(history: History) -> int:
+    """Count how often a client was told less than before. No breach: see `WatermarkTold`."""
+    best: dict[tuple[str, LogKey], int] = {}
+    count = 0
+    for each in history.watermarks:
+        known = best.get((each.client, each.key), -1)
+        count += each.high_watermark < known
+        best[each.client, each.key] = each.high_watermark
+    return count
 
 
 def trims(view: View, key: LogKey) -> Iterator[str]:

@@ -19,6 +19,7 @@ from tests.histories.history import (
     Trim,
     WatermarkTold,
 )
+from tests.histories.offset_checkers import watermarks_fallen_back
 
 KEY = LogKey(UUID(int=1), "t", 0)
 
@@ -111,7 +112,6 @@ BAD: dict[str, list[History]] = {
     "watermark": [
         History(polls=[polled(10, watermark=5), polled(20, watermark=4)]),
         History(sends=[sent(1, 7, 10)], polls=[polled(20, watermark=7)]),
-        History(watermarks=[WatermarkTold("c", KEY, 10, 5), WatermarkTold("c", KEY, 20, 4)]),
         History(watermarks=[WatermarkTold("c", KEY, 10, 5)], polls=[polled(20, watermark=4)]),
         History(watermarks=[WatermarkTold("c", KEY, 10, 2)], finals=final(1)),
     ],
@@ -124,6 +124,16 @@ BAD: dict[str, list[History]] = {
 
 def test_good_history_is_good() -> None:
     assert check(GOOD) == []
+
+
+def test_watermarks_that_fall_back_in_answers_to_fetch_are_counted() -> None:
+    told = [WatermarkTold("c", KEY, 10, 5), WatermarkTold("d", KEY, 20, 4)]
+    assert watermarks_fallen_back(History(watermarks=told)) == 0
+    history = History(
+        watermarks=[*told, WatermarkTold("c", KEY, 30, 4)], finals=final(1, 2, 3, 4, 5)
+    )
+    assert watermarks_fallen_back(history) == 1
+    assert not [text for text in check(history) if text.startswith("watermark")]
 
 
 @pytest.mark.parametrize("name", sorted(BAD))
