@@ -66,7 +66,7 @@ class DataEnding:
             await self._compare(key)
 
     def _is_led(self, key: LogKey) -> bool:
-        """Whether there is a leader: without one only where no disk is left (`_is_whole`)."""
+        """Whether there is a leader: without one only where no disk is left (`wholeness`)."""
         topic = self._around.registry.newest.topics_by_id[key.topic_id]
         led: bool = topic.partitions[key.partition].has_leader
         return led

@@ -10,7 +10,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 from dlog.errors import OffsetNotAvailableError
@@ -21,57 +21,8 @@ from dlogd.metadata.image import ClusterImage, PartitionImage
 from dlogd.replication.partition import Partition
 from dlogd.storage.log import PartitionLog
 from tests.simulation.fleet.data_history import FleetHistory
+from tests.simulation.fleet.shadows import Head, LogId, Shadow
 from tests.simulation.loop import SimLoop
-
-LogId = tuple[Any, int]
-"""Topic id and number of a partition."""
-
-
-class Head(NamedTuple):
-    """A batch, as far as replicas must agree on it."""
-
-    base_offset: int
-    next_offset: int
-    epoch: int
-    crc: int
-
-
-class Shadow:
-    """What one node's log of one partition holds."""
-
-    def __init__(self, log: PartitionLog) -> None:
-        self.log = log
-        self.heads: list[Head] = []
-        self.agreed = 0  # everything below is known to be as committed
-        self.is_lost = False  # its disk was wiped
-
-    @property
-    def end(self) -> int:
-        """The offset behind the last batch."""
-        return self.heads[-1].next_offset if self.heads else self.log.log_start_offset
-
-    def cut(self, offset: int) -> None:
-        """Forget the batches that reach beyond `offset`."""
-        heads = self.heads
-        while heads and heads[-1].next_offset > offset:
-            heads.pop()
-        self.agreed = min(self.agreed, self.end)
-
-    def look_at_log(self) -> None:
-        """Follow a log that was cut, trimmed or begun anew."""
-        log = self.log
-        self.cut(log.log_end_offset)
-        if self.heads and self.heads[-1].next_offset <= log.log_start_offset:
-            self.heads.clear()
-        self.agreed = max(self.agreed, log.log_start_offset)
-
-    def from_offset(self, offset: int) -> Iterator[Head]:
-        """Yield the batches that end after `offset`."""
-        heads = self.heads
-        at = bisect_right(heads, offset, key=lambda head: head.next_offset)
-        while at < len(heads):
-            yield heads[at]
-            at += 1
 
 
 class DataWatch:
