@@ -40,6 +40,19 @@ _CHOICES: dict[str, tuple[Value, ...]] = {
     "dlogd.server.replies.GATHER_COUNT_MAX": (1, 64),
 }
 
+# The same where disks are scrubbed (`rot_plan`), without which a run is over before they are.
+ROT_CHOICES: dict[str, tuple[Value, ...]] = {
+    "dlogd.storage.scrub.FIRST_AFTER_S": (0.1, 1.0),
+    "dlogd.storage.scrub.LOOK_S": (0.1, 0.5),
+    "dlogd.storage.scrub.PIECE_BYTES": (600, 128 << 10),
+    "dlogd.storage.scrub.SAVE_INTERVAL_S": (0.1, 60.0),
+    "dlogd.replication.mender.REST_S_MIN": (0.1, 1.0),
+    "dlogd.replication.mender.REST_S_MAX": (1.0, 3.0),
+    "dlogd.storage.damage.PLACES_MAX": (1, 64),
+    "dlogd.storage.damage.REPEATS_MAX": (0, 2),
+    "dlogd.storage.damage.VOUCHED_REPEATS": (1, 1_000),
+}
+
 
 def draw_bounds(rng: random.Random) -> dict[str, Value]:
     """Return a random choice; about half of all stay as they are."""
@@ -49,7 +62,7 @@ def draw_bounds(rng: random.Random) -> dict[str, Value]:
 
 def missing() -> list[str]:
     """Return the bounds that their modules do not have any more."""
-    return [name for name in _CHOICES if not hasattr(*_place(name))]
+    return [name for name in (*_CHOICES, *ROT_CHOICES) if not hasattr(*_place(name))]
 
 
 def _place(name: str) -> tuple[object, str]:

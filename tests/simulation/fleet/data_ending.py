@@ -129,7 +129,9 @@ class DataEnding:
             )
             got = await ask(piece)
             data = got.records
-            for position, _ in iter_headers(data, 0, len(data)):
+            for position, header in iter_headers(data, 0, len(data)):
+                if not verify_crc(data, position, header.batch_bytes):
+                    self._around.violate(f"rot: {header} is given out damaged log={key}")
                 for record in decode(data, position):
                     number = number_of(record.value)
                     if number is None:

@@ -42,6 +42,8 @@ class FleetHistory(History):
     # When records may have been lost, and when a leader epoch began, by log.
     losses_ns: dict[tuple[object, int], list[int]] = field(default_factory=dict)
     epochs_ns: dict[tuple[object, int], list[int]] = field(default_factory=dict)
+    # Logs of which a node has forgotten who wrote what, and says so: it could not read all of it.
+    forgetful: set[tuple[object, int]] = field(default_factory=set)
 
     def note_gap(self, client: str, key: LogKey, gap: Gap, when_ns: int) -> None:
         """Write down what a consumer was told is missing."""

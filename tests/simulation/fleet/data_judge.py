@@ -162,11 +162,17 @@ def _ends(view: FleetView, key: LogKey) -> list[EndSeen]:
     return [end for end in view.history.ends if end.key == key]
 
 
+def _duplicates(view: FleetView, key: LogKey) -> Iterator[str]:
+    """What is written again after a node has said that it forgot producers may be there twice."""
+    if (key.topic_id, key.partition) not in view.history.forgetful:
+        yield from checkers._duplicates(view, key)
+
+
 CHECKERS: tuple[Callable[[FleetView, LogKey], Iterator[str]], ...] = (
     checkers._lost_writes,
     checkers._lost_reads,
     checkers._inconsistent_offsets,
-    checkers._duplicates,
+    _duplicates,
     _phantoms,
     checkers._nonmonotonic_sends,
     checkers._session_order,

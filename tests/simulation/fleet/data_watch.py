@@ -336,6 +336,19 @@ class DataWatch:
                 return True
         return False
 
+    def shadows(self, key: LogId) -> dict[int, Shadow]:
+        """Return the shadows of a partition's logs, by node."""
+        return self._shadows.get(key, {})
+
+    def is_loose(self, key: LogId) -> bool:
+        """Whether a partition has lost something and is excused."""
+        return key in self._loose
+
+    def isr(self, key: LogId) -> tuple[int, ...]:
+        """Return the ISR of the newest image."""
+        topic = self._registry.newest.topics_by_id.get(key[0])
+        return topic.partitions[key[1]].isr if topic and key[1] < len(topic.partitions) else ()
+
     def committed_end(self, key: LogId) -> int:
         """Return up to where a partition is committed, for all that was seen."""
         committed = self._committed.get(key)

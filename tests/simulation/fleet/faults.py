@@ -253,7 +253,7 @@ class FleetSaboteur(Hands):
     def _wipe(self, fault: Fault) -> bool:
         """Lose a host's disks, as far as what is left can know all that was acknowledged."""
         host = self._target(fault)
-        if not self._may_lose(host):
+        if not self._may_lose(host) or self.around.rot.is_needed(host):
             return False
         self._lose(host, fault, host.wipe)
         return True
@@ -262,9 +262,15 @@ class FleetSaboteur(Hands):
         host, disk = self._disk(fault)
         if disk.mount == "/data0" or len(self.around.plan.data_directories) < 2:
             return False  # the metadata are there: that is `wipe`
+        if self.around.rot.is_needed(host):
+            return False
         host.wipe_disk(disk.mount)
         self._later(fault, host.boot)
         return True
+
+    def _flip_bit(self, fault: Fault) -> bool:
+        flipped: bool = self.around.rot.strike(fault, self._target(fault))
+        return flipped
 
     def _may_lose(self, host: FleetHost) -> bool:
         leader = self.leader()
@@ -376,6 +382,7 @@ ACTIONS: dict[str, Callable[[FleetSaboteur, Fault], bool | None]] = {
     "set-clock": FleetSaboteur._set_clock,
     "wipe": FleetSaboteur._wipe,
     "wipe-directory": FleetSaboteur._wipe_directory,
+    "flip-bit": FleetSaboteur._flip_bit,
     "add-voter": FleetSaboteur._add_voter,
     "remove-voter": FleetSaboteur._remove_voter,
     "transfer": FleetSaboteur._transfer,

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Any
 
 from dlog.errors import (
@@ -23,6 +24,10 @@ from tests.simulation.trace import Trace
 SECRET = b"the secret of the simulation"
 # What a start without a quorum ends with; the service manager tries again.
 NO_QUORUM = (BrokerNotAvailableError, NotControllerError, RequestTimedOutError)
+
+
+def _ignore(_: int) -> None:
+    """Nobody asked to be told."""
 
 
 class FleetHost(Host):
@@ -55,6 +60,7 @@ class FleetHost(Host):
         self.is_wiped = False  # a voter whose directory is not replaced yet
         self.wipes = 0
         self._knew: frozenset[int] = frozenset()  # when it went down
+        self.on_power_cut: Callable[[int], None] = _ignore  # told before its power is gone
         self.unstuck_ns = -NS * 1_000  # when a disk or process that had hung went on
 
     # -- life
@@ -118,6 +124,7 @@ class FleetHost(Host):
 
     def _note_power_cut(self) -> None:
         self.history.data.on_power_cut()
+        self.on_power_cut(self.node_id)
 
     def wipe(self) -> None:
         """Lose all disks; the next life finds new ones."""

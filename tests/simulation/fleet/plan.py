@@ -7,6 +7,7 @@ of faults is data, so that a failing run can be shortened by leaving faults out.
 import random
 from dataclasses import dataclass, field, replace
 
+from tests.simulation.fleet import rot_plan
 from tests.simulation.fleet.bounds import draw_bounds
 from tests.simulation.fleet.data_plan import NO_DATA, DataPlan, draw_data
 from tests.simulation.plan import Fault
@@ -140,7 +141,10 @@ def draw(seed: int) -> FleetPlan:
         controllers=controllers,
         active_ms=active_ms,
         pace=pace,
-        config=_config(rng) | (QUICK if quick else DEFAULT) | _strays(seed),
+        config=_config(rng)
+        | (QUICK if quick else DEFAULT)
+        | _strays(seed)
+        | rot_plan.draw_scrub(seed),
         raft={
             "log_bytes_max": rng.choice((2_000, 8_000, 60_000, 4 << 20)),
             "entries_kept": rng.choice((0, 3, 50)),
@@ -166,9 +170,12 @@ def draw(seed: int) -> FleetPlan:
         client_interval_ms=int(rng.choice((30, 100, 300)) * pace),
         operator_interval_ms=int(rng.choice((60, 200, 800)) * pace),
         last_strike=rng.choice(("none", "crash", "crash", "power-cut", "pause")),
-        faults=_faults(random.Random(f"{seed}/fleet/faults"), active_ms, pace, data_directories),
+        faults=(
+            *_faults(random.Random(f"{seed}/fleet/faults"), active_ms, pace, data_directories),
+            *rot_plan.draw_rot(seed, active_ms),
+        ),
         data=draw_data(seed, nodes, pace),
-        bounds=draw_bounds(random.Random(f"{seed}/fleet/bounds")),
+        bounds=draw_bounds(random.Random(f"{seed}/fleet/bounds")) | rot_plan.draw_rot_bounds(seed),
         write_back_share=random.Random(f"{seed}/fleet/write-back").choice((0.0, 0.0, 0.3, 0.9)),
     )
 
@@ -233,7 +240,7 @@ _KINDS = {
     "remove-voter": 3,
     "transfer": 3,
 }
-KINDS = tuple(_KINDS)
+KINDS = (*_KINDS, rot_plan.KIND)
 
 # In the middle of what a process and its host, or all hosts, end.
 _DEATHS = (

@@ -26,6 +26,7 @@ from tests.simulation.fleet.faults import FleetSaboteur
 from tests.simulation.fleet.host import FleetHost
 from tests.simulation.fleet.operators import Operator
 from tests.simulation.fleet.plan import FleetPlan
+from tests.simulation.fleet.rot import Rot
 from tests.simulation.fleet.smallness import bounds_of
 from tests.simulation.fleet.threads import virtual_threads
 from tests.simulation.fleet.wholeness import Wholeness
@@ -38,6 +39,9 @@ from tests.simulation.transport import NetworkConfig
 MS = 1_000_000
 ENDING_NS = 60 * NS
 """What has not healed by then, or comes no further for so long at the end of the data, is stuck."""
+
+MENDING_NS = 30 * NS
+"""What a node has not mended by then, it does not mend."""
 
 LOOK_NS = 5 * MS
 
@@ -124,6 +128,9 @@ class _FleetRun:
         self.producers = [DataProducer(self.data, each) for each in plan.data.producers]
         self.consumers = [DataConsumer(self.data, each) for each in plan.data.consumers]
         self.wholeness = Wholeness(self.hosts)
+        self.rot = Rot(self)
+        for host in self.hosts:
+            host.on_power_cut = self.rot.on_power_cut
         self.operator = Operator(self)
         self.saboteur = FleetSaboteur(self)
         self.count = self.registry.count
@@ -138,7 +145,11 @@ class _FleetRun:
     def carry_out_and_bury(self) -> Verdict:
         """Run to the end, judge, and let go of everything."""
         try:
-            with LogWatch(self.trace, self.registry), self.registry.watching():
+            with (
+                LogWatch(self.trace, self.registry),
+                self.registry.watching(),
+                self.rot.watching(),
+            ):
                 self._carry_out()
             return self._verdict()
         finally:
@@ -187,6 +198,7 @@ class _FleetRun:
             if self._become_whole(tasks):
                 self._judge(tasks)
                 self._strike_once_more(tasks)
+                self._mend(tasks)
                 self._end_data()
         except StalledError as error:
             self.violate(f"liveness: {error}")
@@ -213,7 +225,21 @@ class _FleetRun:
             found = judge(self.history, self.registry.stale_max_ns, self.data.lives)
             self.registry.violations += found
 
+    def _mend(self, tasks: list[Any]) -> None:
+        """What has rotted must be found and mended, by nothing but time."""
+        if self.registry.violations:
+            return
+        self.rot.close_segments()
+        is_mended = self._go(self.rot.is_mended, MENDING_NS) is not None
+        if not is_mended and self.rot.put_right() and self._become_whole(tasks):
+            self._judge(tasks)
+
     def _become_whole(self, tasks: list[Any]) -> bool:
+        if (
+            self.rot.open_spots()
+            and self._go(lambda: self.wholeness.missing(tasks) is None, MENDING_NS) is None
+        ):
+            self.rot.put_right()  # or nobody could lead
         if self._go(lambda: self.wholeness.missing(tasks) is None, ENDING_NS) is None:
             self.violate(f"liveness: {self.wholeness.missing(tasks)}")
         return not self.registry.violations

@@ -1,0 +1,293 @@
+"""Bits that flip on the disks of one node, and what has become of them.
+
+One node of a run rots, and only where somebody else in sync holds the same: then nothing may be
+lost, and the node must have mended itself in the end. What only a person can put right, since the
+partition has moved to the rotten replica alone, is put right by hand, and counted; so nothing that
+was acknowledged is excused because of rot.
+
+A last batch that rots above the flushed mark cannot be told from a torn write
+(docs/decisions/0006): where a power cut takes the mark, such a bit flips back.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from dlog.batch.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES
+from dlog.errors import DlogError
+from dlogd.replication import producer_snapshots
+from dlogd.storage.homes import Home
+from dlogd.storage.mending import Mending
+from tests.fakes.inode import SECTOR, Inode
+from tests.simulation.fleet.host import FleetHost
+from tests.simulation.fleet.rot_plan import SMALL_FILES
+from tests.simulation.fleet.shadows import Head, LogId, Shadow
+from tests.simulation.plan import Fault
+
+
+@dataclass(slots=True)
+class Spot:
+    """What has flipped in one file. `head` is that of the batch; of a small file there is none."""
+
+    key: LogId
+    path: str
+    inode: Inode
+    good: dict[int, int]  # the bytes as they were, by position
+    head: Head | None
+
+
+class Rot:
+    """All of it. `host` is the one that rots, None as long as none does."""
+
+    def __init__(self, around: Any) -> None:
+        self._around = around
+        self._rng = random.Random(f"{around.plan.seed}/rot")
+        self.host: FleetHost | None = None
+        self._spots: list[Spot] = []
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Count for a while what nodes do about it; see where they forget producers by it."""
+        forget = producer_snapshots._forget
+
+        def watched_forget(plog: Any, producers: Any, start: int, end: int) -> None:
+            forget(plog, producers, start, end)
+            key = (plog.topic_id, plog.topic_partition.partition)
+            if any(spot.key == key for spot in self._spots):
+                self._around.count("rot made producers unknown")
+                self._around.history.forgetful.add(key)
+
+        with ExitStack() as stack:
+            for owner, name, what in (
+                (Mending, "finish", "rot mended"),
+                (Home, "set_aside", "rot replicas set aside"),
+            ):
+                counted = self._counted(getattr(owner, name), what)
+                stack.enter_context(mock.patch.object(owner, name, counted))
+            stack.enter_context(mock.patch.object(producer_snapshots, "_forget", watched_forget))
+            yield
+
+    def _counted(self, original: Any, what: str) -> Any:
+        async def counted(*arguments: Any) -> Any:
+            result = await original(*arguments)
+            self._around.count(what)
+            return result
+
+        return counted
+
+    # -- striking
+
+    def strike(self, fault: Fault, host: FleetHost) -> bool:
+        """Flip bits of a node, of `host` if none has rotten yet and it has anything to lose.
+
+        Return whether any did.
+        """
+        _, where = fault.detail.split()
+        others = [each for each in self._around.hosts if each is not host]
+        hosts = [self.host] if self.host else [host, *self._rng.sample(others, len(others))]
+        for each in hosts:
+            logs = list(self._able(each))
+            self._rng.shuffle(logs)
+            for key, shadow in logs:
+                find = self._small if where in SMALL_FILES else self._batch
+                spot = find(each, key, shadow, where)
+                if spot is not None and spot.good:
+                    self._flip(each, spot, int(fault.amount))
+                    self._around.count(f"rot {where}")
+                    return True
+        return False
+
+    def _flip(self, host: FleetHost, spot: Spot, many: int) -> None:
+        chosen = self._rng.sample(sorted(spot.good), min(many, len(spot.good)))
+        spot.good = {position: spot.good[position] for position in chosen}
+        for position in chosen:
+            spot.inode.content[position] ^= 1 << self._rng.randrange(8)
+        self.host = host
+        self._spots.append(spot)
+        self._around.trace("rot", host.name, spot.path, sorted(chosen), spot.head)
+
+    def _able(self, host: FleetHost) -> Iterator[tuple[LogId, Shadow]]:
+        """Yield a node's replicas of which somebody else in sync holds all that is committed."""
+        data = self._around.registry.data
+        for life in self._around.data.live():
+            for log in life.logs():
+                key = (log.topic_id, log.partition)
+                shadow = data.shadows(key).get(host.node_id)
+                if shadow is None or shadow.is_lost or data.is_loose(key):
+                    continue
+                if self._has_other(key, host, data.committed_end(key)):
+                    yield key, shadow
+
+    def _has_other(self, key: LogId, host: FleetHost, end: int) -> bool:
+        """Whether another member of the ISR holds everything below `end`."""
+        data = self._around.registry.data
+        return any(
+            shadow.end >= end and not shadow.is_lost
+            for node_id, shadow in data.shadows(key).items()
+            if node_id != host.node_id and node_id in data.isr(key)
+        )
+
+    def _batch(self, host: FleetHost, key: LogId, shadow: Shadow, where: str) -> Spot | None:
+        data = self._around.registry.data
+        start = shadow.log.log_start_offset
+        end = min(data.committed_end(key), shadow.log.promised_offset)
+        heads = [each for each in shadow.heads if start < each.next_offset <= end]
+        if not heads:
+            return None
+        head = {"newest": heads[-1], "oldest": heads[0]}.get(where) or self._rng.choice(heads)
+        path = shadow.log.segment_of(head.base_offset).path
+        inode = _file(host, path)
+        found = None if inode is None else _place(inode, head)
+        if inode is None or found is None:
+            return None
+        return Spot(key, path, inode, _stored(inode, *found), head)
+
+    def _small(self, host: FleetHost, key: LogId, shadow: Shadow, where: str) -> Spot | None:
+        folder = shadow.log.directory.path
+        files = [
+            (path, inode)
+            for path, inode in _files(host)
+            if path.startswith(f"{folder}/")
+            and path.endswith(where)
+            # An index in use lies in the system's memory, where the disk cannot reach it.
+            and not (inode.open_count and where in (".idx", ".tdx"))
+        ]
+        if not files:
+            return None
+        path, inode = self._rng.choice(files)
+        return Spot(key, path, inode, _stored(inode, 0, min(inode.size, len(inode.content))), None)
+
+    # -- what has become of it
+
+    def open_spots(self) -> list[Spot]:
+        """Return what is still rotten, in logs that are still there."""
+        self._spots = [spot for spot in self._spots if not self._is_over(spot)]
+        return self._spots
+
+    def _is_over(self, spot: Spot) -> bool:
+        assert self.host is not None
+        if _file(self.host, spot.path) is not spot.inode or self._is_good(spot):
+            return True
+        if spot.head is None:
+            return False
+        shadow = self._around.registry.data.shadows(spot.key).get(self.host.node_id)
+        if shadow is None or spot.head not in shadow.heads:
+            return True
+        is_deleted: bool = spot.head.next_offset <= shadow.log.log_start_offset
+        return is_deleted
+
+    def _is_good(self, spot: Spot) -> bool:
+        content = spot.inode.content
+        return all(at < len(content) and content[at] == byte for at, byte in spot.good.items())
+
+    def on_power_cut(self, node_id: int) -> None:
+        """Take back what the node could not tell from a torn write."""
+        if self.host is None or self.host.node_id != node_id:
+            return
+        for spot in self.open_spots():
+            shadow = self._around.registry.data.shadows(spot.key)[node_id]
+            if spot.head is not None and spot.head.next_offset >= shadow.log.flushed_offset:
+                self._restore(spot)
+                self._around.count("rot taken back at a torn end")
+
+    def _restore(self, spot: Spot) -> None:
+        self._around.trace("rot restored", spot.path)
+        for position, byte in spot.good.items():
+            if position < len(spot.inode.content):
+                spot.inode.content[position] = byte
+
+    def is_needed(self, host: FleetHost) -> bool:
+        """Whether another host may have the only good copy of something."""
+        return host is not self.host and bool(self.open_spots())
+
+    # -- the end
+
+    def close_segments(self) -> None:
+        """Let segments end, as they do by age: what nobody reads is found in closed ones."""
+        for spot in self.open_spots():
+            assert self.host is not None and self.host.loop is not None
+            log = self._around.registry.data.shadows(spot.key)[self.host.node_id].log
+            if spot.head is not None and log.segment_of(spot.head.base_offset) is log.active:
+                self.host.loop.call_soon(log.roll)
+
+    def is_mended(self) -> bool:
+        """Whether no batch is rotten any more; a small file is looked at by the next start."""
+        return all(spot.head is None for spot in self.open_spots())
+
+    def put_right(self) -> bool:
+        """Let a person restore what no other replica in sync has; return whether there was any.
+
+        A node that has not mended what it could have is a violation; so is one that is silent.
+        """
+        done = False
+        for spot in self.open_spots():
+            assert self.host is not None
+            if self._could_mend(spot):
+                self._around.violate(f"rot: {self.host.name} has not mended {spot.head}")
+                continue
+            if spot.head is not None and not self._is_told(spot):
+                self._around.violate(f"rot: {self.host.name} does not tell of {spot.head}")
+                continue
+            self._restore(spot)
+            self._around.count("rot put right by hand")
+            done = True
+        if done and self.host is not None:
+            self.host.crash()
+            self.host.boot_later(0)
+        return done
+
+    def _could_mend(self, spot: Spot) -> bool:
+        assert self.host is not None
+        if spot.head is None or self._is_out_of_service(spot):
+            return False
+        return self._has_other(spot.key, self.host, spot.head.next_offset)
+
+    def _is_out_of_service(self, spot: Spot) -> bool:
+        assert self.host is not None and self.host.broker is not None
+        replicas = self.host.broker.replicas
+        return replicas is None or spot.key not in replicas.by_id
+
+    def _is_told(self, spot: Spot) -> bool:
+        """Whether the node says that the place is damaged, or that the whole replica is."""
+        if self._is_out_of_service(spot):
+            return True
+        assert self.host is not None and self.host.broker is not None and spot.head is not None
+        log = self.host.broker.replicas.by_id[spot.key].log  # type: ignore[union-attr]
+        try:
+            log.damage.check(max(spot.head.base_offset, log.log_start_offset))
+        except DlogError:
+            return True
+        return log.failed is not None
+
+
+def _files(host: FleetHost) -> Iterator[tuple[str, Inode]]:
+    for disk in host.machine.disks.values():
+        yield from disk.root.files(disk.mount.rstrip("/"))
+
+
+def _file(host: FleetHost, path: str) -> Inode | None:
+    return next((inode for name, inode in _files(host) if name == path), None)
+
+
+def _place(inode: Inode, head: Head) -> tuple[int, int] | None:
+    """Return where a batch lies in its segment, None where it is not found."""
+    content, position = inode.content, 0
+    while position + HEADER_BYTES <= min(len(content), inode.size):
+        base_offset = int.from_bytes(content[position : position + 8], "big")
+        size = int.from_bytes(content[position + 8 : position + 12], "big")
+        end = position + size + LENGTH_OVERHEAD_BYTES
+        if base_offset == head.base_offset:
+            return (position, end) if end <= min(len(content), inode.size) else None
+        if base_offset > head.base_offset or end <= position + HEADER_BYTES:
+            return None
+        position = end
+    return None
+
+
+def _stored(inode: Inode, start: int, end: int) -> dict[int, int]:
+    """Return the bytes of a range that the disk itself holds."""
+    end = min(end, inode.durable_size)
+    return {at: inode.content[at] for at in range(start, end) if at // SECTOR not in inode.stale}
