@@ -8,7 +8,9 @@ the file has that epoch, so recovery finds what is missing in the part of the lo
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
+from dlog.errors import KafkaStorageError
 from dlog.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from dlogd.storage import checkpoint
 from dlogd.storage.checkpoint import MalformedFileError
@@ -103,6 +105,24 @@ class EpochHistory:
         """Return the bytes of the file."""
         lines = [f"{epoch} {start_offset}\n" for epoch, start_offset in self.entries]
         return checkpoint.encode(KIND, "".join(lines))
+
+
+def in_order(found: Iterable[tuple[int, int]], path: str) -> EpochHistory:
+    """Return the history of batches, given as (leader epoch, offset) by offset.
+
+    No checksum is over the epoch in a batch. Raises KafkaStorageError, which names `path`, where
+    epochs fall: bytes have changed, and a history made of them would cut what others have.
+    """
+    history = EpochHistory()
+    for epoch, offset in found:
+        if epoch < history.latest:
+            raise KafkaStorageError(
+                f"{path} is damaged: the batch at offset {offset} has leader epoch {epoch}, one"
+                f" before it has {history.latest}. The partition is out of service and its"
+                " batches are untouched"
+            )
+        history.assign(LeaderEpoch(epoch), Offset(offset))
+    return history
 
 
 def decode(data: bytes) -> EpochHistory:

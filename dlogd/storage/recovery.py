@@ -17,7 +17,7 @@ Blocks, run by the engine; called by `dlogd.storage.log` only.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from dlog.errors import KafkaStorageError
@@ -364,16 +364,14 @@ class _Recovery:
             saved = None
         if saved is None and any(s.scanned_from > s.base_offset or not s.epochs for s in found):
             return self._rebuild_history(found)
-        history = EpochHistory()
-        entries = saved or []
+        log_end = found[-1].end_offset
+        entries = [entry for entry in saved or [] if entry[1] < log_end]
         for segment in found:
             if segment.epochs:
                 start, end = segment.scanned_from, segment.end_offset
                 entries = [entry for entry in entries if not start <= entry[1] < end]
                 entries += [(LeaderEpoch(epoch), Offset(at)) for epoch, at in segment.epochs]
-        for epoch, offset in sorted(entries, key=lambda entry: entry[1]):
-            history.assign(epoch, offset)
-        return history
+        return epochs.in_order(sorted(entries, key=lambda entry: entry[1]), self._directory.path)
 
     def _save_history(self, history: EpochHistory) -> None:
         """Save what was found, before index entries make the next recovery begin behind it."""
@@ -381,7 +379,9 @@ class _Recovery:
             checkpoint.replace_file(self._directory, epochs.FILE_NAME, history.encode())
 
     def _rebuild_history(self, found: list[Examined]) -> EpochHistory:
-        history = EpochHistory()
+        return epochs.in_order(self._heads(found), self._directory.path)
+
+    def _heads(self, found: list[Examined]) -> Iterator[tuple[int, int]]:
         for segment in found:
             if not segment.end_position:
                 continue
@@ -389,7 +389,6 @@ class _Recovery:
             try:
                 window = Window(file, segment.end_position, self._on_progress)
                 for header in iter_headers(window, 0):
-                    history.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+                    yield header.leader_epoch, header.base_offset
             finally:
                 file.close()
-        return history

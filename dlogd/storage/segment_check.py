@@ -13,10 +13,16 @@ from dlog.batch.header import (
     MAGIC,
 )
 from dlog.checksum import crc32c
+from dlog.types import NO_EPOCH
+
+
+def _any_epoch(_base_offset: int, _next_offset: int) -> int:
+    """Nobody knows the leader epochs."""
+    return NO_EPOCH
 
 
 class SegmentCheck:
-    """The walk over one segment: heads, their order, and the checksum of each batch.
+    """The walk over one segment: heads, their order, their epochs, the checksum of each batch.
 
         while not check.is_done:
             check.feed(<bytes from check.position on, at least HEADER_BYTES unless it ends>)
@@ -26,6 +32,7 @@ class SegmentCheck:
 
     __slots__ = (
         "_crc",
+        "_epoch_of",
         "_head",
         "_left_bytes",
         "_next_offset",
@@ -43,8 +50,13 @@ class SegmentCheck:
         base_offset: int,
         end_position: int,
         visit: Callable[[bytes], None] | None = None,
+        epoch_of: Callable[[int, int], int] = _any_epoch,
     ) -> None:
-        """`visit` gets the head of each batch that was seen to be good."""
+        """`visit` gets the head of each batch that was seen to be good.
+
+        `epoch_of(base_offset, next_offset)`: the leader epoch that a batch must have, which no
+        checksum covers; NO_EPOCH when that is not known.
+        """
         self.expected_offset = base_offset
         self.end_position = end_position
         self.position = 0
@@ -53,6 +65,7 @@ class SegmentCheck:
         self.is_bad = False
         """Whether the batch at `batch_position` is not what was written: then `resume`."""
         self.visit = visit
+        self._epoch_of = epoch_of
         self._head = b""
         self._crc = 0
         self._wanted_crc = 0
@@ -100,12 +113,16 @@ class SegmentCheck:
         ):
             self.is_bad = True
             return False
+        following = fields[0] + fields[6] + 1
+        if self._epoch_of(fields[0], following) not in (fields[2], NO_EPOCH):
+            self.is_bad = True
+            return False
         self._left_bytes = fields[1] + LENGTH_OVERHEAD_BYTES
         self._wanted_crc = fields[4]
         if self.visit is not None:
             self._head = bytes(data[:HEADER_BYTES])
         self._crc = 0
-        self._next_offset = fields[0] + fields[6] + 1
+        self._next_offset = following
         return True
 
     def _end(self) -> None:

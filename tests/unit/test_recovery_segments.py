@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
+from dlog.errors import KafkaStorageError
 from dlog.types import LeaderEpoch
 from dlogd.config.choices import FlushPolicy
-from dlogd.storage.segment import IDX, file_name
+from dlogd.storage.segment import IDX, TDX, file_name
 from tests.fakes.damaged_logs import (
     content,
     fill,
@@ -113,6 +114,34 @@ def test_leader_epochs_are_found_again(damage: str) -> None:
             overwrite(directory, "leader-epochs", 20, b"\xff\xff")
         plog = await host.open()
         assert plog.epochs.entries == expected
+
+    run_virtual(scenario)
+
+
+@pytest.mark.parametrize("damage", ["raised", "lowered", "lowered, nothing saved"])
+def test_leader_epochs_that_fall_are_damage(damage: str) -> None:
+    """No checksum is over the epoch in a batch; a history made of it would cut what others have."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await host.open()
+        for epoch in (1, 2):
+            await fill(plog, 10, epoch=epoch)
+        expected = plog.epochs.entries
+        size = plog.active.tail.end // 20
+        directory = await host.kill()
+        if damage.endswith("saved"):
+            directory.unlink("leader-epochs")
+        for suffix in (IDX, TDX):  # so that all is scanned
+            if directory.exists(file_name(0, suffix)):
+                directory.unlink(file_name(0, suffix))
+        number, value = (5, 0x40) if damage == "raised" else (15, 0)
+        overwrite(directory, file_name(0), size * number + (12 if value else 15), bytes([value]))
+        with pytest.raises(KafkaStorageError, match="leader epoch"):
+            await host.open()
+        at = size * number + (12 if value else 15)
+        overwrite(directory, file_name(0), at, bytes([0 if value else 2]))
+        assert (await host.open()).epochs.entries == expected
 
     run_virtual(scenario)
 

@@ -55,6 +55,23 @@ def walk(data: bytes, piece: int, end: int | None = None) -> SegmentCheck:
     raise AssertionError("It does not end")
 
 
+@pytest.mark.parametrize("piece", [HEADER_BYTES, 100, 1 << 20])
+def test_an_epoch_that_the_log_does_not_know_there_is_bad(piece: int) -> None:
+    """No checksum is over it; a follower that took it would have another history."""
+    data = segment()
+    size = len(data) // 5
+    for number in range(5):
+        data[number * size + 12 : number * size + 16] = bytes(4)
+    position = size * 3
+    data[position + 15] ^= 4
+    for known, is_bad in ((0, True), (-1, False)):
+        check = SegmentCheck(0, len(data), epoch_of=lambda *_, known=known: known)
+        while not check.is_done:
+            check.feed(memoryview(data)[check.position : check.position + piece])
+        assert check.is_bad is is_bad
+        assert check.batch_position == (position if is_bad else len(data))
+
+
 @pytest.mark.parametrize("piece", [HEADER_BYTES, 62, 64, 100, 1 << 20])
 def test_good_batches_are_good_in_pieces_of_any_size(piece: int) -> None:
     check = walk(segment(), piece)
@@ -200,7 +217,7 @@ def test_a_whole_log_is_whole() -> None:
     run_virtual(scenario)
 
 
-@pytest.mark.parametrize("in_batch", [0, 8, 11, 16, 20, 23, 57, 61, BATCH_BYTES - 1])
+@pytest.mark.parametrize("in_batch", [0, 8, 11, 12, 15, 16, 20, 23, 57, 61, BATCH_BYTES - 1])
 @pytest.mark.parametrize("number", [0, 7, PER_SEGMENT - 1])
 def test_a_bad_batch_is_noted_alone(in_batch: int, number: int) -> None:
     async def scenario() -> None:
