@@ -48,7 +48,7 @@ ROT_CHOICES: dict[str, tuple[Value, ...]] = {
     "dlogd.storage.scrub.SAVE_INTERVAL_S": (0.1, 60.0),
     "dlogd.replication.mender.REST_S_MIN": (0.1, 1.0),
     "dlogd.replication.mender.REST_S_MAX": (1.0, 3.0),
-    "dlogd.storage.damage.PLACES_MAX": (1, 64),
+    "dlogd.storage.damage.PLACES_MAX": (8, 64),
     "dlogd.storage.damage.REPEATS_MAX": (0, 2),
     "dlogd.storage.damage.VOUCHED_REPEATS": (1, 1_000),
 }

@@ -27,6 +27,9 @@ from tests.simulation.fleet.rot_plan import SMALL_FILES
 from tests.simulation.fleet.shadows import Head, LogId, Shadow
 from tests.simulation.plan import Fault
 
+EPOCH_AT = 12
+"""Where the leader epoch stands in a batch's head (docs/formats/record-batch.md)."""
+
 
 @dataclass(slots=True)
 class Spot:
@@ -132,9 +135,9 @@ class Rot:
 
     def _batch(self, host: FleetHost, key: LogId, shadow: Shadow, where: str) -> Spot | None:
         data = self._around.registry.data
-        start = shadow.log.log_start_offset
+        log_start = shadow.log.log_start_offset
         end = min(data.committed_end(key), shadow.log.promised_offset)
-        heads = [each for each in shadow.heads if start < each.next_offset <= end]
+        heads = [each for each in shadow.heads if log_start < each.next_offset <= end]
         if not heads:
             return None
         head = {"newest": heads[-1], "oldest": heads[0]}.get(where) or self._rng.choice(heads)
@@ -143,7 +146,10 @@ class Rot:
         found = None if inode is None else _place(inode, head)
         if inode is None or found is None:
             return None
-        return Spot(key, path, inode, _stored(inode, *found), head)
+        start, end = found
+        if where == "epoch":
+            start, end = start + EPOCH_AT, start + EPOCH_AT + 4
+        return Spot(key, path, inode, _stored(inode, start, end), head)
 
     def _small(self, host: FleetHost, key: LogId, shadow: Shadow, where: str) -> Spot | None:
         folder = shadow.log.directory.path

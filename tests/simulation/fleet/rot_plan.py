@@ -12,8 +12,9 @@ KIND = "flip-bit"
 SHARE = 0.35
 STRIKES_MAX = 6
 
-RECORDS = ("any", "any", "newest", "oldest")
-"""Of the batches that are committed: one anywhere, the last, or the one with the log's start."""
+RECORDS = ("any", "any", "newest", "oldest", "epoch")
+"""Of the batches that are committed: one anywhere, the last, or the one with the log's start; or of
+one anywhere the leader epoch, which is not under the batch's checksum."""
 SMALL_FILES = (".idx", ".tdx", "producer-snapshot", "leader-epochs", "log-start")
 
 
