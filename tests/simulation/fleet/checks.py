@@ -20,6 +20,7 @@ from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.entries import What
 from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.raft.store import RaftStore
+from tests.simulation.fleet import data_throttles, read_watch
 from tests.simulation.fleet.ack_watch import AckWatch
 from tests.simulation.fleet.data_history import FleetHistory
 from tests.simulation.fleet.data_watch import DataWatch
@@ -93,6 +94,8 @@ class FleetRegistry(Registry):
         with ExitStack() as stack:
             stack.enter_context(self.data.watching())
             stack.enter_context(AckWatch(self).watching())
+            stack.enter_context(data_throttles.watching(self))
+            stack.enter_context(read_watch.watching(self))
             for owner, name, replacement in (
                 (RaftStore, "open", watched_open),
                 (RaftStore, "submit", watched_submit),

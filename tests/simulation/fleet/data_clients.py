@@ -268,6 +268,7 @@ class DataConsumer:
             max_prefetch_bytes=100_000,
             max_partition_bytes=plan.partition_bytes_max,
             max_wait_ms=plan.max_wait_ms,
+            rack=plan.rack or None,
             connection=self._clients.options(plan.name),
             policy=self._clients.policy(3.0),
             rng=random.Random(self._rng.getrandbits(64)),
@@ -351,6 +352,7 @@ class DataConsumer:
             tailing=True,
         )
         self._around.history.polls.append(poll)
+        self._around.registry.data.on_read(self._name, key, seen[-1].offset)
         self._around.trace("poll", self._name, key, seen[0].offset, len(seen))
 
     async def _ask_ends(self) -> None:

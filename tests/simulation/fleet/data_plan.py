@@ -5,7 +5,7 @@ seeds as they were.
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 REPLICAS_MAX = 3
 """Topics have at most so many."""
@@ -48,6 +48,7 @@ class DataConsumerPlan:
     partition_bytes_max: int
     restart_share: float  # how often it begins anew, from the start
     end_share: float  # how often it asks where partitions end
+    rack: str = ""  # from whose followers it reads, where there are any
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,18 @@ def draw_data(seed: int, nodes: int, pace: float) -> DataPlan:
         admin_interval_ms=int(rng.choice((150, 400, 1000)) * pace),
         actions=tuple(each for each in ACTIONS if rng.random() < 0.4),
     )
+
+
+def with_racks(data: DataPlan, seed: int, racks: tuple[str, ...]) -> DataPlan:
+    """Let consumers of some runs be in a rack of the nodes."""
+    rng = random.Random(f"{seed}/fleet/consumers-racks")
+    if not racks:
+        return data
+    consumers = [
+        replace(each, rack=rng.choice(racks)) if rng.random() < 0.8 else each
+        for each in data.consumers
+    ]
+    return replace(data, consumers=tuple(consumers))
 
 
 def _topics(rng: random.Random, replicas_max: int) -> tuple[DataTopicPlan, ...]:

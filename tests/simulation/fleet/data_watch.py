@@ -336,6 +336,13 @@ class DataWatch:
                 return True
         return False
 
+    def on_read(self, client: str, log: Any, offset: int) -> None:
+        """A client was given a record: by then a leader's watermark was beyond it (H18)."""
+        key = (log.topic_id, log.partition)
+        if key in self._names and key not in self._loose and offset >= self.committed_end(key):
+            text = f"{client} was given {offset}, committed is {self.committed_end(key)}"
+            self._violate("ReadBelowHighWatermark", key, text)
+
     def shadows(self, key: LogId) -> dict[int, Shadow]:
         """Return the shadows of a partition's logs, by node."""
         return self._shadows.get(key, {})

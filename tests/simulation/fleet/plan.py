@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.simulation.fleet import rot_plan
 from tests.simulation.fleet.bounds import draw_bounds
-from tests.simulation.fleet.data_plan import NO_DATA, DataPlan, draw_data
+from tests.simulation.fleet.data_plan import NO_DATA, DataPlan, draw_data, with_racks
 from tests.simulation.plan import Fault
 
 CLIENT_PORT, RAFT_PORT, INTERNAL_PORT = 9092, 9643, 9645
@@ -51,6 +51,7 @@ class FleetPlan:
     dropped: tuple[int, ...] = field(default=())
     data: DataPlan = NO_DATA
     bounds: dict[str, int | float] = field(default_factory=dict)
+    throttle_interval_ms: int = 0  # between changes of throttles of replication; 0: there are none
     write_back_share: float = 0.0  # of what is dirty, flushed by the system itself now and then
 
     @property
@@ -106,6 +107,8 @@ class FleetPlan:
             f" operator every {self.operator_interval_ms} ms,"
             f" last strike {self.last_strike}"
         )
+        if self.throttle_interval_ms:
+            lines.append(f"throttles every {self.throttle_interval_ms} ms")
         lines += self.data.describe()
         return lines + [f"fault {number}: {fault}" for number, fault in self.schedule()]
 
@@ -135,7 +138,7 @@ def draw(seed: int) -> FleetPlan:
     pace = 1.0 if quick else 3.5
     active_ms = int(rng.choice((2500, 3500, 5000)) * (1.0 if quick else 1.6))
     data_directories = rng.choice((("/data0",), ("/data0",), ("/data0", "/data1")))
-    return FleetPlan(
+    plan = FleetPlan(
         seed=seed,
         nodes=nodes,
         controllers=controllers,
@@ -175,9 +178,16 @@ def draw(seed: int) -> FleetPlan:
             *rot_plan.draw_rot(seed, active_ms),
         ),
         data=draw_data(seed, nodes, pace),
+        throttle_interval_ms=int(_throttle_interval_ms(seed) * pace),
         bounds=draw_bounds(random.Random(f"{seed}/fleet/bounds")) | rot_plan.draw_rot_bounds(seed),
         write_back_share=random.Random(f"{seed}/fleet/write-back").choice((0.0, 0.0, 0.3, 0.9)),
     )
+    return replace(plan, data=with_racks(plan.data, seed, plan.racks))
+
+
+def _throttle_interval_ms(seed: int) -> int:
+    """Throttle replication in some runs, rarely or often."""
+    return random.Random(f"{seed}/fleet/throttles").choice((0, 0, 100, 400))
 
 
 def _config(rng: random.Random) -> dict[str, str]:

@@ -22,6 +22,7 @@ from tests.simulation.fleet.data_admin import DataAdmin
 from tests.simulation.fleet.data_clients import DataClients, DataConsumer, DataProducer
 from tests.simulation.fleet.data_ending import DataEnding
 from tests.simulation.fleet.data_judge import judge
+from tests.simulation.fleet.data_throttles import DataThrottler
 from tests.simulation.fleet.faults import FleetSaboteur
 from tests.simulation.fleet.host import FleetHost
 from tests.simulation.fleet.operators import Operator
@@ -125,6 +126,7 @@ class _FleetRun:
         self.history = self.registry.history
         self.data = DataClients(self)
         self.data_admin = DataAdmin(self.data)
+        self.throttler = DataThrottler(self.data)
         self.producers = [DataProducer(self.data, each) for each in plan.data.producers]
         self.consumers = [DataConsumer(self.data, each) for each in plan.data.consumers]
         self.wholeness = Wholeness(self.hosts)
@@ -182,6 +184,7 @@ class _FleetRun:
         workers: tuple[Any, ...] = (
             *self.clients,
             self.data_admin,
+            self.throttler,
             *self.producers,
             *self.consumers,
         )
