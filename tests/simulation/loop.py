@@ -37,6 +37,10 @@ class StalledError(AssertionError):
     """The run cannot go on: nothing is scheduled, or time does not move."""
 
 
+def _do_nothing() -> None:
+    """Nobody watches."""
+
+
 class World:
     """Virtual time and what happens in it. Owner: the thread that calls `run`."""
 
@@ -50,6 +54,8 @@ class World:
         self._timers: list[tuple[int, int, asyncio.Handle]] = []
         self._sequence = itertools.count()
         self._own = SimLoop(self, "world")
+        self.after_step: Callable[[], None] = _do_nothing
+        """Called when a callback of any loop has returned, as if still on that loop."""
 
     def at(self, delay_ns: int, callback: Callable[..., object], *arguments: Any) -> None:
         """Call back after `delay_ns`, outside of any process."""
@@ -112,6 +118,7 @@ class World:
                 set_running_loop(loop)
                 current = loop
             handle._run()
+            self.after_step()
             if loop.stall_ns:
                 loop.block()
             count += 1

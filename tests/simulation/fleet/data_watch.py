@@ -20,6 +20,7 @@ from dlogd.metadata.election import rules_of
 from dlogd.metadata.image import ClusterImage, PartitionImage
 from dlogd.replication.partition import Partition
 from dlogd.storage.log import PartitionLog
+from tests.simulation.fleet.chain_watch import ChainWatch
 from tests.simulation.fleet.data_history import FleetHistory
 from tests.simulation.fleet.shadows import Head, LogId, Shadow
 from tests.simulation.loop import SimLoop
@@ -30,6 +31,7 @@ class DataWatch:
 
     def __init__(self, registry: Any, history: FleetHistory) -> None:
         self._registry = registry
+        self.chain = ChainWatch(registry, self)
         self._history = history
         self._shadows: dict[LogId, dict[int, Shadow]] = {}
         self._committed: dict[LogId, list[Head]] = {}
@@ -38,14 +40,16 @@ class DataWatch:
         self._leaders: dict[tuple[Any, int, int], int] = {}
         self._loose: set[LogId] = set()  # has lost something and is excused
 
-    def _violate(self, name: str, key: LogId, text: str) -> None:
+    def violate(self, name: str, key: LogId, text: str) -> None:
+        """Write down what is wrong with a log."""
         self._registry.violate(f"{name}: {text} log={self._names.get(key, key)}")
 
     def _now_ns(self) -> int:
         now: int = next(iter(self._registry.hosts.values())).world.now_ns
         return now
 
-    def _host(self) -> Any:
+    def host_here(self) -> Any:
+        """Return the host whose step this is, None where it is nobody's."""
         loop = asyncio.events._get_running_loop()
         if not isinstance(loop, SimLoop):
             return None
@@ -86,10 +90,12 @@ class DataWatch:
         def set_watermark(partition: Any, offset: int) -> None:
             before = slot.__get__(partition) if _has(slot, partition) else None
             slot.__set__(partition, offset)
+            watch.chain.note(partition.log)
             if before is not None and offset != before:
                 watch._on_watermark(partition, before, offset)
 
         with ExitStack() as stack:
+            stack.enter_context(self.chain.watching())
             for owner, name, replacement in (
                 (PartitionLog, "open", classmethod(watched_open)),
                 (PartitionLog, "append", watched_append),
@@ -101,7 +107,7 @@ class DataWatch:
             yield
 
     def _on_opened(self, log: PartitionLog) -> None:
-        host = self._host()
+        host = self.host_here()
         if host is None:
             return
         key = (log.topic_id, log.topic_partition.partition)
@@ -115,11 +121,12 @@ class DataWatch:
         shadow.cut(log.log_end_offset)
         # One without records may begin where its leader's begins.
         if shadow.end < log.log_end_offset and log.log_start_offset < log.log_end_offset:
-            self._violate("recovery", key, f"{host.name} recovered more than was appended")
+            self.violate("recovery", key, f"{host.name} recovered more than was appended")
         shadows[host.node_id] = shadow
 
-    def _shadow(self, log: PartitionLog) -> Shadow | None:
-        host = self._host()
+    def shadow_here(self, log: PartitionLog) -> Shadow | None:
+        """Return the shadow of a log of the host whose step this is, if it is open there."""
+        host = self.host_here()
         if host is None:
             return None
         key = (log.topic_id, log.topic_partition.partition)
@@ -129,7 +136,7 @@ class DataWatch:
     def _on_append(
         self, log: PartitionLog, base_offset: int, fields: tuple[int, ...], epoch: int
     ) -> None:
-        shadow = self._shadow(log)
+        shadow = self.shadow_here(log)
         if shadow is None:
             return
         if base_offset < shadow.end:
@@ -141,29 +148,28 @@ class DataWatch:
 
     def _on_led(self, partition: Any) -> None:
         """One node appends as the leader of an epoch."""
-        host = self._host()
+        host = self.host_here()
         key = (partition.topic_id, partition.topic_partition.partition)
         other = self._leaders.setdefault((*key, partition.leader_epoch), host.node_id)
         if other != host.node_id:
             text = f"{other} and {host.node_id} both led epoch {partition.leader_epoch}"
-            self._violate("SingleLeaderPerEpoch", key, text)
+            self.violate("SingleLeaderPerEpoch", key, text)
 
     # -- watermarks
 
     def _on_watermark(self, partition: Any, before: int, offset: int) -> None:
-        host = self._host()
+        host = self.host_here()
         if host is None or partition.is_ended:
             return
         log = partition.log
         key = (partition.topic_id, partition.topic_partition.partition)
-        shadow = self._shadow(log)
+        shadow = self.shadow_here(log)
         if shadow is None:
             return
         shadow.look_at_log()
         leads = partition.closed is None
         if offset < before and leads:
-            self._violate("MonotonicHighWatermark", key, f"{before} to {offset} at {host.name}")
-        self._look_at_chain(host, key, log, offset)
+            self.violate("MonotonicHighWatermark", key, f"{before} to {offset} at {host.name}")
         if leads:
             self._commit(key, shadow, offset)
             ends = self._ends.setdefault(key, {})
@@ -171,12 +177,6 @@ class DataWatch:
             self._look_at_isr(host, key, offset)
         if key not in self._loose:
             self._compare(host, key, shadow, offset)
-
-    def _look_at_chain(self, host: Any, key: LogId, log: PartitionLog, offset: int) -> None:
-        start, end = log.log_start_offset, log.log_end_offset
-        if not 0 <= start <= offset <= end or log.flushed_offset > end:
-            text = f"{start} {offset} {log.flushed_offset} {end}"
-            self._violate("OffsetsChain", key, f"{text} at {host.name}")
 
     def _commit(self, key: LogId, shadow: Shadow, offset: int) -> None:
         committed = self._committed.setdefault(key, [])
@@ -199,7 +199,7 @@ class DataWatch:
                 break
             if committed[at] != head:
                 text = f"{host.name} has {head}, committed is {committed[at]}"
-                self._violate("LogsAgreeBelowHighWatermark", key, text)
+                self.violate("LogsAgreeBelowHighWatermark", key, text)
                 return
             shadow.agreed = head.next_offset
             at += 1
@@ -218,7 +218,7 @@ class DataWatch:
         wanted = rules_of(image, topic).min_isr_of(partition)
         if len(partition.isr) < wanted:
             text = f"the watermark moves to {offset} with {partition.isr} of {wanted} in sync"
-            self._violate("MinIsrHonoured", key, text)
+            self.violate("MinIsrHonoured", key, text)
         # This leader may have been deposed long ago: who is in sync by now has it all the same.
         newest = self._registry.newest.topics_by_id.get(key[0])
         if newest is not None and key[1] < len(newest.partitions):
@@ -227,21 +227,31 @@ class DataWatch:
     def _look_at_members(self, key: LogId, partition: PartitionImage, offset: int) -> None:
         """Each member of an ISR has what is committed, as safe as its flush policy says."""
         for node_id in partition.isr:
-            member = self._shadows.get(key, {}).get(node_id)
-            if member is None or member.is_lost:
-                continue
-            held = min(member.end, member.log.promised_offset)
-            if held < offset and key not in self._loose:
-                text = f"{node_id} is in sync and holds {held} of {offset}: {partition}"
-                self._violate("IsrHoldsCommitted", key, text)
+            self._look_at_held(key, node_id, offset, partition)
+
+    def look_at_member(self, key: LogId, node_id: int) -> None:
+        """The same of one node, if it is in the ISR of the newest image."""
+        topic = self._registry.newest.topics_by_id.get(key[0])
+        partition = topic.partition(key[1]) if topic is not None else None
+        if partition is not None and node_id in partition.isr:
+            self._look_at_held(key, node_id, self.committed_end(key), partition)
+
+    def _look_at_held(self, key: LogId, node_id: int, offset: int, partition: Any) -> None:
+        member = self._shadows.get(key, {}).get(node_id)
+        if member is None or member.is_lost:
+            return
+        held = min(member.end, member.log.promised_offset)
+        if held < offset and key not in self._loose:
+            text = f"{node_id} is in sync and holds {held} of {offset}: {partition}"
+            self.violate("IsrHoldsCommitted", key, text)
 
     # -- leaders
 
     def _on_leading(self, partition: Any) -> None:
         """A leader has everything that was ever committed."""
-        host = self._host()
+        host = self.host_here()
         key = (partition.topic_id, partition.topic_partition.partition)
-        shadow = self._shadow(partition.log)
+        shadow = self.shadow_here(partition.log)
         if shadow is None or partition.closed is not None:
             return
         shadow.look_at_log()
@@ -255,7 +265,7 @@ class DataWatch:
         self._ask_for_end(host, key, partition, end)
         if shadow.agreed < end and shadow.end < end and shadow.log.log_start_offset < end:
             text = f"{host.name} leads epoch {partition.leader_epoch} up to {shadow.end} of {end}"
-            self._violate("CommittedNeverLost", key, text)
+            self.violate("CommittedNeverLost", key, text)
 
     def _ask_for_end(self, host: Any, key: LogId, partition: Any, end: int) -> None:
         """A new leader tells nobody of an end before it knows that it is not an old one."""
@@ -265,7 +275,7 @@ class DataWatch:
             return
         if partition.high_watermark < end:
             text = f"{host.name} would tell {partition.high_watermark} after {end}"
-            self._violate("MonotonicHighWatermark", key, text)
+            self.violate("MonotonicHighWatermark", key, text)
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         """An image was applied for the first time: note epochs, and what may be lost by it."""
@@ -341,7 +351,7 @@ class DataWatch:
         key = (log.topic_id, log.partition)
         if key in self._names and key not in self._loose and offset >= self.committed_end(key):
             text = f"{client} was given {offset}, committed is {self.committed_end(key)}"
-            self._violate("ReadBelowHighWatermark", key, text)
+            self.violate("ReadBelowHighWatermark", key, text)
 
     def shadows(self, key: LogId) -> dict[int, Shadow]:
         """Return the shadows of a partition's logs, by node."""

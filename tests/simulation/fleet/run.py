@@ -116,6 +116,7 @@ class _FleetRun:
             for node_id in range(1, plan.nodes + 1)
         ]
         self.registry.hosts = {host.address: host for host in self.hosts}
+        self.world.after_step = self.registry.data.chain.look
         self.registry.voters = set(range(1, plan.controllers + 1))
         lease = self.hosts[0].config.lease
         bound_ms = lease.authority_ms + lease.image_lag_ms_max + lease.duration_ms
