@@ -8,18 +8,22 @@ from typing import Any
 
 from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import NONE
-from dlog.types import ZERO_TOPIC_ID
+from dlog.types import NO_EPOCH, ZERO_TOPIC_ID
 from dlogd.replication import follower_append, roles
 from dlogd.replication import manager as replica_manager
 from dlogd.replication.acks import Acks
+from dlogd.replication.cuts import Cutter
 from dlogd.replication.following import Following
 from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.leader_state import LeaderState
+from dlogd.replication.mender import Mender
 from dlogd.replication.partition import Partition
+from dlogd.replication.quota import UNLIMITED, RateLimiter
 from dlogd.server import feeds
 from dlogd.server.fed import Fed
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.storage import manager as log_manager
+from dlogd.storage import recovery, scrub
 from dlogd.storage.manager import LogManager
 from tests.fakes.engine import MemoryEngine
 from tests.simulation import mutants as node_mutants
@@ -187,6 +191,50 @@ def _leave_the_files(_: Any) -> Any:
     return delete
 
 
+def _know_no_marks(original: Any) -> Any:
+    def examine(*arguments: Any, **options: Any) -> Any:
+        found = original(*arguments, **options)
+        found.mark = 0
+        return found
+
+    return examine
+
+
+def _find_nothing(_: Any) -> Any:
+    async def check(self: Any, place: Any) -> tuple[int, int]:
+        return 0, 0
+
+    return check
+
+
+def _read_followers_beyond_watermark(original: Any) -> Any:
+    unbounded = node_mutants._read_beyond_watermark(original)
+
+    def read(self: Any, partition: Any, *arguments: Any) -> Any:
+        follows = partition.closed is not None
+        return (unbounded if follows else original)(self, partition, *arguments)
+
+    return read
+
+
+def _let_all_wait(_: Any) -> Any:
+    def wait_us(self: Any, fed: Any, size: int) -> int:
+        throttled = fed.partition.settings.leader_throttled
+        if not self.limiter.is_limited or not throttled.holds(fed.key[1], self._node_id):
+            return 0
+        return int(self.limiter.may_send(size, self.clock.now_us()))
+
+    return wait_us
+
+
+def _never_lift(original: Any) -> Any:
+    def set_rate(self: Any, rate: int, now_us: int) -> None:
+        if rate < UNLIMITED:
+            original(self, rate, now_us)
+
+    return set_rate
+
+
 DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     "H1 nobody asks a follower for its history": ((feeds, "difference", _ignore_divergence),),
     "H2 followers give out offsets": (
@@ -230,4 +278,24 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     ),
     "2.5 expansions under way do not count": ((LeaderState, "propose", _do_nothing),),
     "KIP-207 a new leader shows an old watermark": ((Partition, "check_watermark", _do_nothing),),
+    "OffsetsChain a follower that is cut keeps its watermark": (
+        (Cutter, "_lower_watermark", _do_nothing),
+    ),
+    "2.13 what has rotted is cut like a torn tail": (
+        (recovery, "examine", _know_no_marks),
+        (recovery._Recovery, "_judge_tail", _do_nothing),
+        (recovery._Recovery, "_judge_gap", _do_nothing),
+        (recovery._Recovery, "_check_end", _do_nothing),
+    ),
+    "2.13 followers check no checksum": ((follower_append, "check_replicated", _take_what_comes),),
+    "2.13 the scrub finds nothing": ((scrub.Scrub, "_check", _find_nothing),),
+    "2.13 the scrub passes over leader epochs": (
+        (scrub._Walk, "_epoch_of", lambda _: lambda *_: NO_EPOCH),
+    ),
+    "2.13 nobody mends": ((Mender, "on_damage", _do_nothing),),
+    "KIP-73 who is in sync waits for a throttle": ((feeds.Feeds, "wait_us", _let_all_wait),),
+    "KIP-73 a throttle is never lifted": ((RateLimiter, "set_rate", _never_lift),),
+    "KIP-392 followers are read beyond their watermark": (
+        (FetchWork, "_read", _read_followers_beyond_watermark),
+    ),
 }

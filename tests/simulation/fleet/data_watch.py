@@ -335,6 +335,11 @@ class DataWatch:
             if not self._others_hold(key, node_id, end):
                 self._excuse(key, "last copies wiped")
 
+    def forget_node(self, node_id: int) -> None:
+        """A node that held no replica any more has new disks."""
+        for shadows in self._shadows.values():
+            shadows.pop(node_id, None)
+
     def _others_hold(self, key: LogId, node_id: int, end: int) -> bool:
         topic = self._registry.newest.topics_by_id.get(key[0])
         if topic is None or key[1] >= len(topic.partitions):

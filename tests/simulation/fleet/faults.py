@@ -269,8 +269,13 @@ class FleetSaboteur(Hands):
         return True
 
     def _flip_bit(self, fault: Fault) -> bool:
-        flipped: bool = self.around.rot.strike(fault, self._target(fault))
-        return flipped
+        rot = self.around.rot
+        if not rot.strike(fault, self._target(fault)):
+            return False
+        if fault.length_ms:
+            rot.host.crash()
+            self._later(fault, rot.host.boot)
+        return True
 
     def _may_lose(self, host: FleetHost) -> bool:
         leader = self.leader()
@@ -320,6 +325,11 @@ class FleetSaboteur(Hands):
             self.around.count("voters replaced")
             return
         self._world.at(pause_ns, self._replace, host)
+
+    def expect_removal(self, node_id: int) -> None:
+        """An operator is about to ask for the removal of a voter."""
+        self._voters_changed_ns = self._world.now_ns
+        self.around.registry.voters_asked.add((Operation.REMOVE, node_id))
 
     def _change(self, operation: Operation, node_id: int) -> None:
         host = self.some_host()

@@ -135,6 +135,14 @@ class FleetHost(Host):
         self.history.data.on_wipe(self.node_id, "/")
         self.wipes += 1
 
+    def renew(self) -> None:
+        """Have new disks where nobody counts on the old ones: the node was forgotten."""
+        self.crash()
+        self.trace("renew", self.name)
+        self._knew = frozenset()
+        self.machine = self._new_machine()
+        self.history.data.forget_node(self.node_id)
+
     def wipe_disk(self, mount: str) -> None:
         """Lose one disk of several."""
         self.crash()

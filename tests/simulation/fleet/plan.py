@@ -14,6 +14,10 @@ from tests.simulation.plan import Fault
 
 CLIENT_PORT, RAFT_PORT, INTERNAL_PORT = 9092, 9643, 9645
 SECRET_DIRECTORY = "/etc"
+LATE, RENEW, RETURN = "late", "renew", "return"
+"""What becomes of the last node: it is added late, or removed and comes back (`steward`)."""
+NODES_MIN = 4
+"""With fewer, a topic's replicas have nowhere else to go."""
 
 
 def address_of(node_id: int) -> str:
@@ -52,6 +56,8 @@ class FleetPlan:
     data: DataPlan = NO_DATA
     bounds: dict[str, int | float] = field(default_factory=dict)
     throttle_interval_ms: int = 0  # between changes of throttles of replication; 0: there are none
+    node_change: str = ""
+    node_change_ms: int = 0
     write_back_share: float = 0.0  # of what is dirty, flushed by the system itself now and then
 
     @property
@@ -107,6 +113,8 @@ class FleetPlan:
             f" operator every {self.operator_interval_ms} ms,"
             f" last strike {self.last_strike}"
         )
+        if self.node_change:
+            lines.append(f"node {self.nodes}: {self.node_change} at {self.node_change_ms} ms")
         if self.throttle_interval_ms:
             lines.append(f"throttles every {self.throttle_interval_ms} ms")
         lines += self.data.describe()
@@ -182,7 +190,18 @@ def draw(seed: int) -> FleetPlan:
         bounds=draw_bounds(random.Random(f"{seed}/fleet/bounds")) | rot_plan.draw_rot_bounds(seed),
         write_back_share=random.Random(f"{seed}/fleet/write-back").choice((0.0, 0.0, 0.3, 0.9)),
     )
-    return replace(plan, data=with_racks(plan.data, seed, plan.racks))
+    change, change_ms = _node_change(seed, plan)
+    data = with_racks(plan.data, seed, plan.racks)
+    return replace(plan, data=data, node_change=change, node_change_ms=change_ms)
+
+
+def _node_change(seed: int, plan: FleetPlan) -> tuple[str, int]:
+    """Add or remove a node in some runs; one that is not a voter from the start."""
+    rng = random.Random(f"{seed}/fleet/nodes")
+    change = rng.choice(("", LATE, RENEW, RETURN))
+    if not change or plan.nodes < NODES_MIN or plan.nodes == plan.controllers:
+        return "", 0
+    return change, rng.randrange(500, plan.active_ms if change == LATE else plan.active_ms // 2)
 
 
 def _throttle_interval_ms(seed: int) -> int:

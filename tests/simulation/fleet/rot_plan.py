@@ -28,7 +28,10 @@ def _rng(seed: int, what: str) -> random.Random:
 
 
 def draw_rot(seed: int, active_ms: int) -> tuple[Fault, ...]:
-    """Return when bits of one node's disks flip; the amount is how many at once."""
+    """Return when bits of one node's disks flip; the amount is how many at once.
+
+    With a length the node is killed at that moment for so long: a start finds them first.
+    """
     if not is_rotten(seed):
         return ()
     rng = _rng(seed, "/faults")
@@ -37,7 +40,9 @@ def draw_rot(seed: int, active_ms: int) -> tuple[Fault, ...]:
         where = rng.choice(RECORDS if rng.random() < 0.8 else SMALL_FILES)
         target = rng.choice(("data", "any"))
         at_ms = rng.randrange(active_ms // 4, active_ms)
-        faults.append(Fault(at_ms, KIND, 0, rng.choice((1, 1, 3, 20)), f"{target} {where}"))
+        crash_ms = rng.choice((0, 0, 50, 300))
+        amount = rng.choice((1, 1, 3, 20))
+        faults.append(Fault(at_ms, KIND, crash_ms, amount, f"{target} {where}"))
     return tuple(sorted(faults, key=lambda fault: fault.at_ms))
 
 

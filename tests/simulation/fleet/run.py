@@ -29,6 +29,7 @@ from tests.simulation.fleet.operators import Operator
 from tests.simulation.fleet.plan import FleetPlan
 from tests.simulation.fleet.rot import Rot
 from tests.simulation.fleet.smallness import bounds_of
+from tests.simulation.fleet.steward import Steward
 from tests.simulation.fleet.threads import virtual_threads
 from tests.simulation.fleet.wholeness import Wholeness
 from tests.simulation.loop import NS, SimLoop, StalledError, World
@@ -128,6 +129,7 @@ class _FleetRun:
         self.data = DataClients(self)
         self.data_admin = DataAdmin(self.data)
         self.throttler = DataThrottler(self.data)
+        self.steward = Steward(self.data, self.hosts[-1])
         self.producers = [DataProducer(self.data, each) for each in plan.data.producers]
         self.consumers = [DataConsumer(self.data, each) for each in plan.data.consumers]
         self.wholeness = Wholeness(self.hosts)
@@ -186,6 +188,7 @@ class _FleetRun:
             *self.clients,
             self.data_admin,
             self.throttler,
+            self.steward,
             *self.producers,
             *self.consumers,
         )
