@@ -10,8 +10,8 @@ import random
 from typing import Any
 
 from dlog.client.admin import Admin
+from dlog.client.admin_cluster import Drain
 from dlog.errors import DlogError
-from dlogd.metadata.image import Drain
 from tests.simulation.fleet.data_clients import DataClients
 from tests.simulation.fleet.host import FleetHost
 from tests.simulation.fleet.plan import LATE, RENEW
