@@ -117,6 +117,8 @@ class Mending:
         self._check()
         if not is_good:
             raise CorruptMessageError(f"{place.path} does not keep what was written")
+        # The bad bytes may have been read into memory, when the log was cut behind them.
+        self._segment.tail.forget_all()
         state.damage.forget_place(place)
 
 
