@@ -67,35 +67,6 @@ def test_a_place_is_whole_again(pieces: list[tuple[int, int]]) -> None:
     run(scenario)
 
 
-def test_what_memory_has_of_a_place_is_not_served_any_more() -> None:
-    """A cut reads the last block again, with what has rotted in it."""
-
-    async def scenario() -> None:
-        host = LogHost(config=CONFIG)
-        plog = await host.open()
-        for number in range(6):
-            await append_waiting(plog, b"%03d" % number + b"x" * 97)
-        await plog.flush()
-        good = await read_batches(plog, 0)
-        file = host.directory.open(file_name(0))
-        file.pwrite(b"\x40", 2 * BATCH_BYTES + 12)  # the leader epoch, under no checksum
-        file.close()
-        await plog.truncate_to(5)
-        for number in range(5, COUNT):
-            await append_waiting(plog, b"%03d" % number + b"x" * 97)
-        await plog.flush()
-        while plog.segments[0].state is not SegmentState.SEALED:
-            await asyncio.sleep(0.01)
-        path = plog.segments[0].path
-        plog.damage.note(path, 2 * BATCH_BYTES, 2, 3, 3 * BATCH_BYTES)
-        mending = Mending(plog, plog.damage.places[0])
-        await mending.take(good[2 * BATCH_BYTES : 3 * BATCH_BYTES])
-        await mending.finish()
-        assert (await read_batches(plog, 0))[: 5 * BATCH_BYTES] == good[: 5 * BATCH_BYTES]
-
-    run(scenario)
-
-
 def _other_epoch(data: bytearray) -> None:
     data[15] ^= 1
 
