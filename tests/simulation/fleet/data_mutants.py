@@ -12,18 +12,17 @@ from dlog.types import NO_EPOCH, ZERO_TOPIC_ID
 from dlogd.replication import follower_append, roles
 from dlogd.replication import manager as replica_manager
 from dlogd.replication.acks import Acks
-from dlogd.replication.cuts import Cutter
 from dlogd.replication.following import Following
 from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.leader_state import LeaderState
 from dlogd.replication.mender import Mender
 from dlogd.replication.partition import Partition
-from dlogd.replication.quota import UNLIMITED, RateLimiter
 from dlogd.server import feeds
 from dlogd.server.fed import Fed
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.storage import manager as log_manager
 from dlogd.storage import recovery, scrub
+from dlogd.storage.log_state import LogState
 from dlogd.storage.manager import LogManager
 from tests.fakes.engine import MemoryEngine
 from tests.simulation import mutants as node_mutants
@@ -200,6 +199,14 @@ def _know_no_marks(original: Any) -> Any:
     return examine
 
 
+def _count_one_more(original: Any) -> Any:
+    def advance(self: Any, flushed: int, promised: int) -> None:
+        original(self, flushed, promised)
+        self.flushed_offset = flushed + 1
+
+    return advance
+
+
 def _find_nothing(_: Any) -> Any:
     async def check(self: Any, place: Any) -> tuple[int, int]:
         return 0, 0
@@ -225,14 +232,6 @@ def _let_all_wait(_: Any) -> Any:
         return int(self.limiter.may_send(size, self.clock.now_us()))
 
     return wait_us
-
-
-def _never_lift(original: Any) -> Any:
-    def set_rate(self: Any, rate: int, now_us: int) -> None:
-        if rate < UNLIMITED:
-            original(self, rate, now_us)
-
-    return set_rate
 
 
 DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
@@ -278,23 +277,19 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     ),
     "2.5 expansions under way do not count": ((LeaderState, "propose", _do_nothing),),
     "KIP-207 a new leader shows an old watermark": ((Partition, "check_watermark", _do_nothing),),
-    "OffsetsChain a follower that is cut keeps its watermark": (
-        (Cutter, "_lower_watermark", _do_nothing),
-    ),
+    "OffsetsChain a flush counts what is not there yet": ((LogState, "advance", _count_one_more),),
     "2.13 what has rotted is cut like a torn tail": (
         (recovery, "examine", _know_no_marks),
         (recovery._Recovery, "_judge_tail", _do_nothing),
         (recovery._Recovery, "_judge_gap", _do_nothing),
         (recovery._Recovery, "_check_end", _do_nothing),
     ),
-    "2.13 followers check no checksum": ((follower_append, "check_replicated", _take_what_comes),),
     "2.13 the scrub finds nothing": ((scrub.Scrub, "_check", _find_nothing),),
     "2.13 the scrub passes over leader epochs": (
         (scrub._Walk, "_epoch_of", lambda _: lambda *_: NO_EPOCH),
     ),
     "2.13 nobody mends": ((Mender, "on_damage", _do_nothing),),
     "KIP-73 who is in sync waits for a throttle": ((feeds.Feeds, "wait_us", _let_all_wait),),
-    "KIP-73 a throttle is never lifted": ((RateLimiter, "set_rate", _never_lift),),
     "KIP-392 followers are read beyond their watermark": (
         (FetchWork, "_read", _read_followers_beyond_watermark),
     ),
