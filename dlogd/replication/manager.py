@@ -310,6 +310,7 @@ class ReplicaManager:
             plog = await self._logs.create(name, topic.topic_id, config, anew=anew)
             if plog.failed is not None:
                 raise plog.failed
+            await self._logs.check_epoch(plog, topic.partitions[index].leader_epoch)
             await self._configure(plog, config)  # it was recovered with those of an earlier image
             producers = ProducerStates(
                 expiry_ms=self._config.producer_id.expiry_ms,

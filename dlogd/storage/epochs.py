@@ -125,6 +125,18 @@ def in_order(found: Iterable[tuple[int, int]], path: str) -> EpochHistory:
     return history
 
 
+def newer_epoch(path: str, found: int, known: int) -> KafkaStorageError:
+    """Return the error of a log whose newest leader epoch its partition never had.
+
+    Only its last batches tell so, and no checksum is over their epoch: believed, they would be cut
+    as what nobody else has.
+    """
+    return KafkaStorageError(
+        f"{path} is damaged: its last batch has leader epoch {found}, and the partition had none"
+        f" after {known}. The partition is out of service and its batches are untouched"
+    )
+
+
 def decode(data: bytes) -> EpochHistory:
     """Read the bytes of the file; raise MalformedFileError."""
     history = EpochHistory()

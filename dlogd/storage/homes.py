@@ -220,3 +220,16 @@ class Home:
             "appends_refused": self.space.is_low,
             "scrub": None if self.scrub_status is None else self.scrub_status(),
         }
+
+
+def roomiest(homes: Sequence[Home], now_ms: int) -> Home:
+    """Return the directory with the most free space, expected growth of its logs deducted.
+
+    A new log is about to begin there. Raises KafkaStorageError when none is in service.
+    """
+    working = [home for home in homes if home.failure is None]
+    if not working:
+        raise KafkaStorageError("No data directory is in service")
+    best = max(working, key=lambda home: home.room_bytes(now_ms))
+    best.expect_growth()
+    return best

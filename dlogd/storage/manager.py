@@ -20,14 +20,15 @@ from typing import Any
 from uuid import UUID
 
 from dlog.errors import ConfigError, KafkaStorageError, WireError
-from dlog.types import NodeId, Offset, TopicId, TopicPartition
+from dlog.types import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from dlogd.storage.absent import AbsentLogs
 from dlogd.storage.claiming import Claiming
 from dlogd.storage.closing import Closing
 from dlogd.storage.directories import LogKey, log_name, note_weak
+from dlogd.storage.epochs import newer_epoch
 from dlogd.storage.errnos import is_disk_failure
 from dlogd.storage.files import Directory
-from dlogd.storage.homes import Home, StorageSettings, make_homes
+from dlogd.storage.homes import Home, StorageSettings, make_homes, roomiest
 from dlogd.storage.lives import Lives
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
@@ -219,6 +220,14 @@ class LogManager:
         home.logs.pop(key, None)
         await self.logs.pop(key).close(clean=False)
 
+    async def check_epoch(self, opened: PartitionLog, known: LeaderEpoch) -> None:
+        """Close a log with a newer leader epoch than its partition ever had; KafkaStorageError."""
+        if opened.last_epoch > known:
+            error = newer_epoch(opened.directory.path, opened.last_epoch, known)
+            self.failures[opened.key] = error
+            await self.close_log(next(h for h in self._homes if opened.key in h.logs), opened.key)
+            raise error
+
     # -- create and delete
 
     async def create(
@@ -262,7 +271,7 @@ class LogManager:
         if home is None:
             if not anew:
                 self._absent.check(key)
-            home = self._roomiest()
+            home = roomiest(self._homes, self._services.clock.now_ms())
             home.expect(key, log_name(topic_partition, key[0]))
         elif home.failure is not None:
             raise KafkaStorageError(
@@ -283,15 +292,6 @@ class LogManager:
 
     def _home_of(self, key: LogKey) -> Home | None:
         return next((home for home in self._homes if key in home.names), None)
-
-    def _roomiest(self) -> Home:
-        """Return the directory with the most free space, expected growth of its logs deducted."""
-        working = [home for home in self._homes if home.failure is None]
-        if not working:
-            raise KafkaStorageError("No data directory is in service")
-        best = max(working, key=lambda home: home.room_bytes(self._services.clock.now_ms()))
-        best.expect_growth()
-        return best
 
     async def delete(self, topic_partition: TopicPartition, topic_id: TopicId) -> None:
         """Remove a log for good; readers that hold it may finish. Nothing when there is none.

@@ -3,12 +3,15 @@
 import asyncio
 import errno
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dlog.errors import KafkaStorageError
+from dlog.types import NodeId
+from dlogd.metadata.partition_changes import with_topics
 from dlogd.replication import manager as manager_module
 from dlogd.storage.directories import DataDirectory
 from tests.fakes.front import until
@@ -157,5 +160,39 @@ def test_a_replica_that_failed_and_is_given_back_is_in_service_again(tmp_path: P
                 await host.follow()
                 assert manager.offline_keys() == offline
             assert manager.partition("t", 1).log.failed is None
+
+    check(scenario, tmp_path)
+
+
+def test_a_log_with_an_epoch_that_never_was_is_damaged(tmp_path: Path) -> None:
+    """No checksum is over it: believed, the batches would be cut as what nobody else has."""
+
+    async def scenario(host: Host) -> None:
+        async with host.running(clean=False) as manager:
+            topic_id = host.create("t")
+            await host.follow()
+            for value in (b"one", b"two"):
+                await append(manager.partition("t", 0), value)
+        (file,) = tmp_path.glob("**/topics/t-0.*/*.log")
+        content = bytearray(file.read_bytes())
+        second = 12 + int.from_bytes(content[8:12], "big")
+        content[second + 13] ^= 1
+        file.write_bytes(content)
+        async with host.running() as manager:
+            assert manager.offline_keys() == frozenset([(topic_id, 0)])
+            with pytest.raises(KafkaStorageError, match="had none after 0"):
+                manager.partition("t", 0)
+            assert host.logs.status()["logs_failed"] == 1
+            # The others have it, and count on it no more: then it begins anew.
+            host.place(topic_id, 1, 2)
+            (topic,) = host.image.topics_by_id.values()
+            alone = replace(topic.partitions[0], isr=(NodeId(2),), leader=NodeId(2))
+            host.image = with_topics(host.image, [replace(topic, partitions=(alone,))])
+            host.image = host.image.having(version=host.image.version + 1)
+            await host.follow()
+            assert not manager.failures
+            assert manager.by_id[topic_id, 0].log.log_end_offset == 0
+        (aside,) = tmp_path.glob("**/stray/**/*.log")
+        assert aside.read_bytes()[: len(content)] == content
 
     check(scenario, tmp_path)

@@ -61,7 +61,6 @@ class FleetHost(Host):
         self.wipes = 0
         self._knew: frozenset[int] = frozenset()  # when it went down
         self.on_power_cut: Callable[[int], None] = _ignore  # told before its power is gone
-        self.on_down: Callable[[int], None] = _ignore  # told when a process has ended
         self.unstuck_ns = -NS * 1_000  # when a disk or process that had hung went on
 
     # -- life
@@ -119,7 +118,6 @@ class FleetHost(Host):
 
     def _mark_down(self, how: str) -> SimLoop:
         self._knew = self.known_voters()
-        self.on_down(self.node_id)
         self._graveyard.append(self.store)
         self.store = None
         return super()._mark_down(how)

@@ -30,11 +30,6 @@ from tests.simulation.plan import Fault
 EPOCH_AT = 12
 """Where the leader epoch stands in a batch's head (docs/formats/record-batch.md)."""
 
-SPARES_LAST_EPOCHS = True
-"""A start that reads a last batch whose leader epoch has rotted upwards believes it: there is no
-later batch that would tell, and no checksum. The replica is cut then as one that nobody knows,
-also in sync (seed 57 without this). Until a start knows better such a bit flips back."""
-
 
 @dataclass(slots=True)
 class Spot:
@@ -193,19 +188,6 @@ class Rot:
     def _is_good(self, spot: Spot) -> bool:
         content = spot.inode.content
         return all(at < len(content) and content[at] == byte for at, byte in spot.good.items())
-
-    def on_down(self, node_id: int) -> None:
-        """Take back what no start could tell from an epoch that has just begun."""
-        if self.host is None or self.host.node_id != node_id or not SPARES_LAST_EPOCHS:
-            return
-        for spot in self.open_spots():
-            shadow = self._around.registry.data.shadows(spot.key)[node_id]
-            if spot.head is None or spot.head.next_offset < shadow.log.flushed_offset:
-                continue
-            place = _place(spot.inode, spot.head)
-            if place and any(EPOCH_AT <= at - place[0] < EPOCH_AT + 4 for at in spot.good):
-                self._restore(spot)
-                self._around.count("rot taken back in a last epoch")
 
     def on_power_cut(self, node_id: int) -> None:
         """Take back what the node could not tell from a torn write."""
