@@ -22,14 +22,7 @@ from dlog.errors import (
     UnknownLeaderEpochError,
     WireError,
 )
-from dlog.types import (
-    NO_EPOCH,
-    LeaderEpoch,
-    NodeId,
-    Offset,
-    TopicId,
-    TopicPartition,
-)
+from dlog.types import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from dlogd.clock import Clock
 from dlogd.replication.acks import Acks
 from dlogd.replication.batch_checks import PartitionSettings, check_produced
@@ -67,6 +60,7 @@ class Partition:
         "high_watermark",
         "is_cutting",
         "is_ended",
+        "is_in_sync",
         "leader",
         "leader_epoch",
         "log",
@@ -107,6 +101,8 @@ class Partition:
         """Why this node does not lead."""
         self.is_ended = False
         """Whether that is for ever."""
+        self.is_in_sync = False
+        """Whether this follower surely is in the ISR; else nobody should read it (KIP-392)."""
         self._led = LeaderState(leader_epoch, log.log_end_offset)  # the last one
         self.leader: LeaderState | None = self._led
         self.reporter: Reporter | None = None
@@ -176,14 +172,17 @@ class Partition:
         self._advance()
         self.settle_trims()
 
-    def follow(self, leader_epoch: LeaderEpoch, why: WireError) -> None:
-        """Serve nobody until `lead`; whoever waits hears `why`."""
+    def follow(
+        self, leader_epoch: LeaderEpoch, why: WireError, *, is_in_sync: bool = False
+    ) -> None:
+        """Serve no producer until `lead`, and readers only in sync; whoever waits hears `why`."""
         assert not self.is_ended
-        was_leading = self.closed is None
+        was_leading, was_in_sync = self.closed is None, self.is_in_sync
         self.leader_epoch, self.closed = leader_epoch, why
-        self.leader = None
+        self.leader, self.is_in_sync = None, is_in_sync
         if was_leading:
             self._end_epoch(why)
+        if was_leading or (was_in_sync and not is_in_sync):
             self.wake_fetches()
 
     def _end_epoch(self, error: WireError) -> None:

@@ -121,4 +121,7 @@ class Roles:
             min_isr = rules_of(self._image, topic).min_isr_of(image)
             partition.lead(image.leader_epoch, leadership(self._node_id, image, min_isr))
             return
-        partition.follow(image.leader_epoch, NotLeaderOrFollowerError(why))
+        # Who has no lease is perhaps out of the ISR and has not heard of it.
+        is_in_sync = self._may_lead and self._node_id in image.isr
+        error = NotLeaderOrFollowerError(why)
+        partition.follow(image.leader_epoch, error, is_in_sync=is_in_sync)

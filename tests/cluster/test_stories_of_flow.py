@@ -1,12 +1,17 @@
-"""Replication that does not stop, burn or crawl (L3, L4, L5, L7, L9), nor is felt."""
+"""Replication that does not stop, burn or crawl (L3, L4, L5, L7, L9), nor is felt.
+
+Nor does who reads from a follower stop with it.
+"""
 
 import asyncio
 import random
 import re
+import signal
 import time
 
 from dlog.batch.header import iter_headers
 from dlog.client.admin import Admin, Resource
+from dlog.client.consumer import Consumer
 from tests.cluster.nodes import LOOK_S, Node, cpu_s
 from tests.cluster.replica_logs import folder_of
 from tests.cluster.senders import Manner, Own, Rdk, SendLog
@@ -260,5 +265,52 @@ def test_who_comes_back_with_much_to_fetch_holds_up_nobody(stage: Stage) -> None
         assert meanwhile >= len(behind) > 2
         assert told.gap_s_max < LEASE_S
         await log.until_same([a, b, c])
+
+    stage.play(story)
+
+
+def reload_with(stage: Stage, node: Node, **changes: str) -> None:
+    """Let a node run on with other settings."""
+    named = {key.replace("_", "."): value for key, value in changes.items()}
+    debug = {"log.level": "debug"}
+    node.write_config({**stage.cluster.overrides_of(node), **debug, **named})
+    node.signal(signal.SIGHUP)
+
+
+def test_a_reader_leaves_the_follower_that_has_left_the_isr(stage: Stage) -> None:
+    """A consumer reads from the follower in its rack, whose disk then has no room. What is
+    acknowledged without it reaches the consumer all the same, in seconds and not after minutes.
+    """
+
+    async def story(stage: Stage) -> None:
+        c = stage.cluster.node(3)
+        log = await stage.topic()
+        async with Consumer(stage.cluster.bootstrap, log.topic, rack="rack-3") as consumer:
+            found: list[bytes | None] = []
+
+            async def until_read(count: int) -> None:
+                async with asyncio.timeout(15):
+                    while len(found) < count:
+                        found.extend(each.value for each in await consumer.poll())
+
+            # Its long poll at the follower is under way when that one gets nothing more.
+            for number in range(100):
+                await log.write(b"%d" % number)
+                await until_read(number + 1)
+                if consumer.counters.follower_moves:
+                    break
+            assert consumer.counters.follower_moves == 1
+            written = len(found)
+            reload_with(stage, c, disk_reserve_bytes="100TiB")
+            try:
+                while 3 in (await log.view()).isr:
+                    await log.write(b"with or without")
+                    written += 1
+                await log.write(*(b"%d later" % number for number in range(20)))
+                await until_read(written + 20)
+                assert 3 not in (await log.view()).isr
+            finally:
+                reload_with(stage, c)
+        await log.until_whole()
 
     stage.play(story)

@@ -312,7 +312,7 @@ class FetchWork(Slot):
         _, leader_epoch, offset, last_epoch, _, partition_bytes_max = entry
         if self._request.replica_id >= 0:
             raise NotLeaderOrFollowerError("Nodes replicate over the internal listener")
-        if self._request.rack_id and partition.reporter is not None:
+        if self._request.rack_id and partition.reporter is not None and partition.is_in_sync:
             partition.check_readable(leader_epoch)
             if offset > partition.log.log_end_offset:
                 raise OffsetNotAvailableError(f"This follower has no offset {offset} yet")

@@ -154,9 +154,9 @@ def _any_epoch(_: Any) -> Any:
 def _lead_once_lead_always(original: Any) -> Any:
     """Go on as a leader whatever the image says, as long as nobody says that it leads anew."""
 
-    def follow(self: Any, leader_epoch: Any, why: Any) -> None:
+    def follow(self: Any, leader_epoch: Any, why: Any, **facts: Any) -> None:
         if self.closed is not None or self.is_ended:
-            original(self, leader_epoch, why)
+            original(self, leader_epoch, why, **facts)
 
     return follow
 
