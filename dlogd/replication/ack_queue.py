@@ -6,14 +6,18 @@ safety. No timer runs on the way of an acknowledgement: one per queue looks for 
 
 import asyncio
 import math
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 
 from dlog.errors import WireError
 from dlogd.replication.waiters import AckWaiter, Drainable
 
 Entry = tuple[int, float, AckWaiter, int]
 """End offset (exclusive), deadline by the loop's time, who waits, which part of its request."""
+
+END_OFFSET = itemgetter(0)
 
 Judge = Callable[[WireError | None], tuple[WireError | None, int]]
 """Says what becomes of an outcome at this moment, and what time it is (`Clock.now_us`)."""
@@ -24,7 +28,11 @@ LOOK_S_MIN = 0.05
 
 
 class AckQueue:
-    """Who waits, in the order of appends: their end offsets ascend."""
+    """Who waits, in the order of what they wait for.
+
+    Invariant: end offsets ascend. Those of appends do by themselves; a batch that was sent again
+    waits for its old offsets, below those of batches that came before the repetition.
+    """
 
     __slots__ = ("_entries", "_judge", "_late", "_loop", "_timer", "_timer_at_s")
 
@@ -45,7 +53,11 @@ class AckQueue:
     def add(self, end_offset: int, timeout_ms: int, waiter: AckWaiter, index: int) -> None:
         """Call `waiter.on_acked` when all below `end_offset` is safe, or cannot be, or too late."""
         deadline_s = self._loop.time() + timeout_ms / 1000
-        self._entries.append((end_offset, deadline_s, waiter, index))
+        entries, entry = self._entries, (end_offset, deadline_s, waiter, index)
+        if not entries or entries[-1][0] <= end_offset:
+            entries.append(entry)
+        else:
+            entries.insert(bisect_right(entries, end_offset, key=END_OFFSET), entry)
         if deadline_s < self._timer_at_s:
             self._arm(deadline_s)
 

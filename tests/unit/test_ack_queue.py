@@ -1,7 +1,13 @@
-"""Deadlines of acknowledgements: many that end one after the other are looked at together."""
+"""Who waits for acknowledgements: all hear in time, whatever the order in which they came.
+
+Deadlines: many that end one after the other are looked at together.
+"""
 
 from collections.abc import Callable
 from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dlog.errors import RequestTimedOutError, WireError
 from dlogd.replication.ack_queue import AckQueue
@@ -47,3 +53,33 @@ def test_many_deadlines_one_after_the_other_are_looked_at_together() -> None:
         assert len(waiter.settled) >= int(loop.now_s * 1000) - 1
     assert len(waiter.settled) == 1000 and not len(queue)
     assert looks <= 25 and loop.now_s < 1.1
+
+
+END, TIME = st.integers(1, 30), st.integers(1, 5)
+STEPS = st.lists(st.one_of(END.map(lambda end: ("add", end)), TIME.map(lambda up: ("safe", up))))
+
+
+@given(STEPS)
+def test_all_below_what_is_safe_are_answered_in_any_order_of_arrival(
+    steps: list[tuple[str, int]],
+) -> None:
+    """A batch that is sent again waits for less than those that arrived before the repetition."""
+    loop: Any = Timers()
+    queue, waiter, safe = (
+        AckQueue(loop, lambda error: (error, 0), RequestTimedOutError),
+        Waiter(),
+        0,
+    )
+    ends: list[int] = []
+    for step, number in steps:
+        if step == "add":
+            queue.add(number, 60_000, waiter, len(ends))
+            ends.append(number)
+            continue
+        # What is waited for may be safe already when it is added; the next advance settles it.
+        safe += number
+        queue.settle_to(safe)
+        settled = [index for index, _ in waiter.settled]
+        assert sorted(settled) == [index for index, end in enumerate(ends) if end <= safe]
+        assert len(queue) == len(ends) - len(settled)
+    assert all(error is None for _, error in waiter.settled)
