@@ -27,7 +27,7 @@ def adopt(state: LogState, recovered: RecoveredLog) -> None:
     active.file = recovered.file
     active.allocated_end = last.size
     if active.tail.end and last.first_timestamp_ms >= 0:
-        active.roll_at_ms = last.first_timestamp_ms + state.config.segment_ms
+        active.begin_age(last.first_timestamp_ms, state.config.segment_ms)
     state.epochs = recovered.history
     state.last_epoch = state.epochs.latest
     state.log_start_offset = recovered.log_start_offset

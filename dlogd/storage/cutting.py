@@ -23,6 +23,7 @@ from dlogd.storage.reader import LogReader
 from dlogd.storage.recovery import LOG_START, encode_log_start
 from dlogd.storage.segment import IDX, LOG, TDX, Segment, SegmentState, file_name
 from dlogd.storage.spare import Spare
+from dlogd.storage.time_index import NO_TIMESTAMP
 
 Run = Callable[[Callable[[], None]], Awaitable[None]]
 """How blocking work is done: by the engine, patiently or not."""
@@ -148,7 +149,7 @@ class Cutter:
             newest = max(newest, fields[8])
         segment.max_timestamp_ms = newest
         if not position:
-            segment.roll_at_ms = 1 << 62
+            segment.begin_age(NO_TIMESTAMP, state.config.segment_ms)
         state.active = segment
         state.log_end_offset = Offset(offset)
         state.flushed_offset = min(state.flushed_offset, Offset(offset))

@@ -122,8 +122,7 @@ class PartitionLog(LogState):
         self._interval_bytes = min(config.index_interval_bytes, FLUSH_BYTES_MAX)
         if not self.is_working:
             return
-        if self.active.roll_at_ms < 1 << 62:
-            self.active.roll_at_ms += config.segment_ms - old.segment_ms
+        self.active.limit_age(config.segment_ms)
         if (old.durable, old.direct_writes) != (config.durable, config.direct_writes):
             self.change_policy()
 
@@ -291,7 +290,7 @@ class PartitionLog(LogState):
     def _first_append(self, segment: Segment, position: int, timestamp_ms: int) -> None:
         """A segment is appended to for the first time since it was made or opened."""
         if not position and timestamp_ms >= 0:
-            segment.roll_at_ms = timestamp_ms + self.config.segment_ms
+            segment.begin_age(timestamp_ms, self.config.segment_ms)
         self._maintenance.prepare_soon(segment)
 
     def _begin_epoch(self, leader_epoch: LeaderEpoch, offset: Offset) -> None:

@@ -39,6 +39,10 @@ def parse_name(name: str) -> tuple[int, str] | None:
     return (int(found[1]), "." + found[2]) if found else None
 
 
+NEVER_MS = 1 << 62
+"""For `roll_at_ms`: the age of the segment is unknown, or it has none."""
+
+
 class SegmentState(enum.Enum):
     """Life of a segment; only forward."""
 
@@ -92,6 +96,7 @@ class Segment:
         "end_offset",
         "extend_at",
         "file",
+        "first_timestamp_ms",
         "flushed_position",
         "index",
         "indexed_position",
@@ -147,7 +152,9 @@ class Segment:
         self.prepared = False
         self.indexed_position = 0
         self.max_timestamp_ms = NO_TIMESTAMP
-        self.roll_at_ms = 1 << 62
+        # Of the first batch, where the segment's age is known; by it and `segment.ms` it is rolled.
+        self.first_timestamp_ms = NO_TIMESTAMP
+        self.roll_at_ms = NEVER_MS
         # What streams the segment to a reader tells here that the file could not be read.
         self.on_read_error: Callable[[OSError], object] = _ignore
         self.on_unused: Callable[[Segment], None] | None = None
@@ -167,6 +174,16 @@ class Segment:
     def end_position(self) -> int:
         """Position after the last batch."""
         return self.tail.end
+
+    def begin_age(self, first_timestamp_ms: int, segment_ms: int) -> None:
+        """The first batch has this timestamp; NO_TIMESTAMP: there is none, or it has none."""
+        self.first_timestamp_ms = first_timestamp_ms
+        self.limit_age(segment_ms)
+
+    def limit_age(self, segment_ms: int) -> None:
+        """Be rolled at this age, which may be as long as a setting can say, and shorter later."""
+        first_ms = self.first_timestamp_ms
+        self.roll_at_ms = NEVER_MS if first_ms < 0 else first_ms + segment_ms
 
     # -- what readers use
 

@@ -1,6 +1,7 @@
 """A partition log on the simulated disk: appends, rolls, closing."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -152,6 +153,32 @@ def test_roll_by_age_of_the_first_record() -> None:
         assert plog.active.base_offset == 6
         plog.maybe_roll(8003)
         assert plog.active.base_offset == 7, "the age is known after a restart"
+
+    run_virtual(scenario)
+
+
+@pytest.mark.parametrize("is_found", [False, True], ids=["made", "found at a start"])
+def test_a_segment_that_was_to_last_for_ever_is_rolled_by_a_shorter_age(is_found: bool) -> None:
+    """Without it nothing of the log would ever be old enough for retention by time."""
+
+    async def scenario() -> None:
+        host = LogHost(config=config(segment_ms=(1 << 63) - 1))
+        plog = await opened(host)
+        await append_waiting(plog, b"x", timestamp_ms=5000)
+        if is_found:
+            await plog.flush()
+            plog = await host.crash()
+        for segment_ms, now_ms, segments in (
+            (1000, 6000, 1),
+            ((1 << 63) - 1, 1 << 61, 1),
+            (1000, 6001, 2),
+        ):
+            plog.reconfigure(replace(plog.config, segment_ms=segment_ms))
+            plog.maybe_roll(now_ms)
+            assert len(plog.segments) == segments
+        plog.reconfigure(replace(plog.config, segment_ms=1))
+        plog.maybe_roll(1 << 61)
+        assert len(plog.segments) == 2, "an empty segment has no age"
 
     run_virtual(scenario)
 
