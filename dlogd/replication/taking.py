@@ -21,6 +21,7 @@ from dlogd.replication.following import NO_HANDLE, Following
 from dlogd.replication.link import Link
 from dlogd.replication.quota import RateLimiter
 from dlogd.replication.stream import Refusal
+from dlogd.replication.throttling import Throttle
 from dlogd.storage.append_memory import AppendMemory
 from dlogd.tasks import Tasks
 
@@ -65,8 +66,7 @@ class Taking:
         self._tasks = tasks
         self._loop = loop
         self._clock = clock
-        self._limiter = limiter
-        self._node_id = node_id
+        self._throttle = Throttle(limiter, loop, clock, node_id, report)
         self._counters = counters
         self._subscribe = subscribe
         self._report = report
@@ -158,43 +158,10 @@ class Taking:
         elif is_news:
             self._report(following)  # this log begins there already
         is_behind = plog.log_end_offset < high_watermark
-        if flags & stream.MORE and not self._is_throttled(
+        if flags & stream.MORE and not self._throttle.holds_back(
             following, base_offset, size, is_behind=is_behind
         ):
             self._report(following)
-        return True
-
-    def _is_throttled(
-        self, following: Following, base_offset: int, size: int, *, is_behind: bool
-    ) -> bool:
-        """Whether a follower that catches up has to slow down; then the leader hears later.
-
-        Who has all that is committed may be in sync: it is counted, and never waits (KIP-73).
-        """
-        limiter = self._limiter
-        throttled = following.partition.settings.follower_throttled
-        if not limiter.is_limited or not throttled.holds(following.key[1], self._node_id):
-            return False
-        limiter.count(size, self._clock.now_us())
-        if not is_behind:
-            return False
-        return self._wait(following, base_offset)
-
-    def _wait(self, following: Following, ceiling: int) -> bool:
-        """Say nothing until what was taken is paid for; return whether that is later."""
-        wait_us = self._limiter.may_send(0, self._clock.now_us())
-        if not wait_us:
-            return False
-
-        def go_on() -> None:
-            if following.handle == NO_HANDLE or following.ceiling is None:
-                return
-            if not self._wait(following, ceiling):
-                following.ceiling = None
-                self._report(following)
-
-        following.ceiling = ceiling
-        self._loop.call_later(wait_us / 1e6, go_on)
         return True
 
     def _await_memory(self, following: Following, row: tuple[int, ...], cursor: DataCursor) -> bool:

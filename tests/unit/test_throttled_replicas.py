@@ -78,3 +78,24 @@ def test_another_replica_than_those_named_is_not_throttled() -> None:
         assert fleet.loop.time() - begin < 3
 
     tell(story)
+
+
+def test_who_was_stopped_goes_on_when_its_topic_is_not_throttled_any_more() -> None:
+    """The rate itself stays what it is."""
+
+    async def story(fleet: SmallFleet) -> None:
+        nodes = await _fill(fleet)
+        await _throttle(fleet, "follower", "*", "")
+        await fleet.admin.alter_reassignments({("t", 0): nodes})
+        await fleet.sleep(1)
+        rate = {"follower.replication.throttled.rate": "0"}
+        await fleet.admin.alter_configs(Resource.BROKER, "", set_values=rate)
+        await fleet.sleep(3)
+        end = fleet.replica(nodes[2], "t").log.log_end_offset
+        await fleet.sleep(3)
+        assert fleet.replica(nodes[2], "t").log.log_end_offset == end < len(VALUES)
+        names = ("follower.replication.throttled.replicas",)
+        await fleet.admin.alter_configs(Resource.TOPIC, "t", delete_names=names)
+        await fleet.until(lambda: nodes[2] in fleet.state("t").isr, 5)
+
+    tell(story)
