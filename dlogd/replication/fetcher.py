@@ -95,6 +95,7 @@ class Fetcher:
         self._is_scheduled = False
         self._taken = 0  # DATA frames on this connection
         self._taken_bytes = 0  # since the leader was told
+        self._is_telling = False  # it is to be told of them, whether there is progress or not
         self._idle_pings = 0
         self._rest_s = REST_S_MIN
         self._said = ""
@@ -159,11 +160,12 @@ class Fetcher:
         self._reports[following] = None
         self._schedule()
 
-    def _on_taken(self, size: int) -> None:
+    def _on_taken(self, size: int, is_in_vain: bool) -> None:
         """Note that a DATA frame was taken; the leader sends on when it hears of it."""
         self._taken += 1
         self._taken_bytes += size
-        if self._taken_bytes >= TAKEN_BYTES_MAX:
+        if is_in_vain or self._taken_bytes >= TAKEN_BYTES_MAX:
+            self._is_telling = True
             self._schedule()
 
     def _schedule(self) -> None:
@@ -179,13 +181,13 @@ class Fetcher:
             return
         if self._unsubscribed:
             self._send_subscriptions(link)
-        if self._reports or self._taken_bytes >= TAKEN_BYTES_MAX:
+        if self._reports or self._is_telling:
             rows = [row for each in self._reports if (row := each.progress()) is not None]
             self._reports.clear()
             self._send_progress(link, rows)
 
     def _send_progress(self, link: Link, rows: list[stream.Progress]) -> None:
-        self._taken_bytes = 0
+        self._taken_bytes, self._is_telling = 0, False
         link.send(stream.encode_progress(self._taken, rows))
 
     def _send_subscriptions(self, link: Link) -> None:
@@ -272,7 +274,7 @@ class Fetcher:
         self._link = link
         self.lost_s = -math.inf
         self._handles = self._taken = self._taken_bytes = self._idle_pings = 0
-        self._is_scheduled = False
+        self._is_scheduled = self._is_telling = False
         self._taking.begin(link)
         for following in self.followings:
             self.subscribe(following)

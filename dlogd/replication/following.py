@@ -135,9 +135,9 @@ class Following:
         self.ceiling = None
         self._stop_resting()
 
-    def next_rest_s(self) -> float:
+    def next_rest_s(self, least_s: float = REST_S_MIN, most_s: float = REST_S_MAX) -> float:
         """Return how long to rest after a refusal; longer with each until something arrives."""
-        self.rest_s = min(max(self.rest_s * 2, REST_S_MIN), REST_S_MAX)
+        self.rest_s = min(max(self.rest_s * 2, least_s), most_s)
         return self.rest_s
 
     def end(self) -> None:

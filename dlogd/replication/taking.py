@@ -17,7 +17,7 @@ from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter, divergence
 from dlogd.replication.data_cursor import DataCursor
 from dlogd.replication.follower_append import append_as_follower
-from dlogd.replication.following import NO_HANDLE, Following
+from dlogd.replication.following import NO_HANDLE, REST_S_MAX, Following
 from dlogd.replication.link import Link
 from dlogd.replication.quota import RateLimiter
 from dlogd.replication.stream import Refusal
@@ -28,6 +28,8 @@ from dlogd.tasks import Tasks
 log = logging.getLogger(__name__)
 
 TRIM_AGAIN_S = 1.0
+FULL_REST_S_MAX = 30.0
+"""So seldom the leader is asked while a disk takes nothing: it may have deletions to tell of."""
 
 
 @dataclass(slots=True)
@@ -57,9 +59,10 @@ class Taking:
         node_id: NodeId,
         subscribe: Callable[[Following], None],
         report: Callable[[Following], None],
-        on_taken: Callable[[int], None],
+        on_taken: Callable[[int, bool], None],
         on_cut: Callable[[Following], None],
     ) -> None:
+        """`on_taken` hears of each frame: its bytes, and whether the leader has to hear at once."""
         self.by_handle: dict[int, Following] = {}
         self._leader_id = leader_id
         self._cutter = cutter
@@ -74,10 +77,12 @@ class Taking:
         self._on_cut = on_cut
         self._link: Link | None = None
         self._hanging: set[AppendMemory] = set()  # of which nothing came back for long
+        self._is_in_vain = False  # a row of this frame leads to no report
 
     def begin(self, link: Link) -> None:
         """A connection is ready."""
         self._link = link
+        self._is_in_vain = False
 
     def end(self) -> None:
         """It has ended."""
@@ -113,15 +118,15 @@ class Taking:
             if cursor.row_end == cursor.position:
                 cursor.row_end = cursor.position + row[4]
             following = self.by_handle.get(row[0])
-            if (
-                following is not None
-                and following.is_current
-                and not self._take_row(following, row, cursor)
-            ):
+            if following is None or not following.is_current:
+                self._is_in_vain = True
+            elif not self._take_row(following, row, cursor):
                 return False
             cursor.position = cursor.row_end
             cursor.index += 1
-        self._on_taken(cursor.size)
+        # Few frames may be under way, so one that nobody took must not be left so for long.
+        is_in_vain, self._is_in_vain = self._is_in_vain, False
+        self._on_taken(cursor.size, is_in_vain)
         return True
 
     def _take_row(self, following: Following, row: tuple[int, ...], cursor: DataCursor) -> bool:
@@ -245,14 +250,23 @@ class Taking:
             following.partition.log.log_end_offset,
             error,
         )
-        self._leave(following)
+        self._give_up(following)
+        if following.partition.log.refuses_appends:
+            rest_s = following.next_rest_s(REST_S_MAX, FULL_REST_S_MAX)
+            self._rest_until(following, self._loop.time() + rest_s)
+        else:
+            self._rest(following)
 
     def _leave(self, following: Following) -> None:
         """Give the present subscription up, and subscribe anew after a rest."""
+        self._give_up(following)
+        self._rest(following)
+
+    def _give_up(self, following: Following) -> None:
+        self._is_in_vain = True
         handle, following.handle = following.handle, NO_HANDLE
         if self.forget(handle) and self._link is not None:
             self._link.send(stream.encode_unsubscribe((handle,)))
-        self._rest(following)
 
     async def _trim(self, following: Following) -> None:
         """Follow the leader's log start, as far as this log is committed: it is not told again."""
@@ -364,3 +378,20 @@ class Taking:
                 self._subscribe(following)
 
         following.timer = self._loop.call_later(following.next_rest_s(), go_on)
+
+    def _rest_until(self, following: Following, end_s: float) -> None:
+        """Rest until then, by the loop's clock, or until its log takes records again."""
+        if following.is_ended or following.timer is not None:
+            return
+
+        def go_on() -> None:
+            following.timer = None
+            if not following.is_current:
+                return
+            if following.partition.log.refuses_appends and self._loop.time() < end_s:
+                self._rest_until(following, end_s)
+            else:
+                self._subscribe(following)
+
+        next_s = min(end_s, self._loop.time() + REST_S_MAX)
+        following.timer = self._loop.call_at(next_s, go_on)

@@ -1,4 +1,4 @@
-"""Throttled partitions that catch up with one leader: who has to wait before it takes more (KIP-73).
+"""Throttled partitions that catch up with one leader: who waits before it takes more (KIP-73).
 
 Part of `dlogd.replication.taking`. Who has all that is committed may be in sync: it is counted, and
 never waits. Whether a partition is throttled is asked again and again while it waits: its topic or

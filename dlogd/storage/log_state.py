@@ -248,6 +248,11 @@ class LogState:
         held = self._holds.setdefault(reason, error)
         self.blocked = self.blocked or held
 
+    @property
+    def refuses_appends(self) -> bool:
+        """Whether nothing may be appended now."""
+        return self.blocked is not None or self.refusal is not None
+
     def resume(self, reason: str) -> None:
         """Take appends again, unless something else holds them up."""
         error = self._holds.pop(reason, None)

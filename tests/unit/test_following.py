@@ -194,7 +194,7 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
             node_id=NodeId(1),
             subscribe=nothing,
             report=reports.append,
-            on_taken=lambda _: None,
+            on_taken=lambda *_: None,
             on_cut=nothing,
         )
         mine.begin(Held(frame))  # type: ignore[arg-type]

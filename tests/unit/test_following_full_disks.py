@@ -1,0 +1,96 @@
+"""Followers whose disk takes nothing: what that costs the others, and when it is tried again."""
+
+from typing import Any
+
+import pytest
+
+from dlog.errors import KafkaStorageError
+from dlogd.replication import taking
+from dlogd.replication.follower_append import append_as_follower
+from tests.fakes.small_fleet import SmallFleet, tell
+
+FULL = KafkaStorageError("less than its reserve")
+
+
+FOLLOWER, PARTITIONS = 3, 12
+
+
+class Refusals:
+    """Appends of a node to `full`, refused as by the reserve of its directory."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_full = False
+        self.bytes = 0
+        """What was sent in vain."""
+        monkeypatch.setattr(taking, "append_as_follower", self._append)
+
+    def _append(self, partition: Any, buffer: bytearray, start: int, end: int, now_ms: int) -> int:
+        if self.is_full and partition.topic_partition.topic == "full":
+            partition.log.refusal = FULL
+            self.bytes += end - start
+        return append_as_follower(partition, buffer, start, end, now_ms)
+
+
+async def miss_much(fleet: SmallFleet) -> None:
+    """Let one follower miss more of two topics than memory keeps."""
+    for name in ("full", "well"):
+        await fleet.admin.create_topic(name, assignments=[(1, 2, FOLLOWER)] * PARTITIONS)
+        for index in range(PARTITIONS):
+            await fleet.until_in_sync(name, index)
+    host = fleet.host(FOLLOWER)
+    host.is_held_down = True
+    host.crash()
+    for name in ("full", "well"):
+        for index in range(PARTITIONS):
+            await fleet.produce(name, *[bytes(60_000)] * 5, partition=index)
+            await fleet.until(lambda: FOLLOWER not in fleet.state(name, index).isr)  # noqa: B023
+    host.is_held_down = False
+
+
+async def until_all_in_sync(fleet: SmallFleet, name: str, seconds: float) -> None:
+    """Wait for all partitions of a topic."""
+
+    def is_done() -> bool:
+        partitions = fleet.image.topics[name].partitions
+        return all(FOLLOWER in each.isr for each in partitions)
+
+    await fleet.until(is_done, seconds)
+
+
+def test_who_takes_nothing_does_not_starve_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of frames from a disk few may be under way: those in vain have to be told of at once."""
+    refusals = Refusals(monkeypatch)
+
+    async def story(fleet: SmallFleet) -> None:
+        await miss_much(fleet)
+        refusals.is_full = True
+        fleet.host(FOLLOWER).boot()
+        await fleet.until(lambda: fleet.is_up(FOLLOWER))
+        await until_all_in_sync(fleet, "well", seconds=2)
+
+    tell(story)
+
+
+def test_a_full_disk_is_sent_little_and_goes_on_when_there_is_space(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not nothing: it has to hear of deletions, which make space."""
+    refusals = Refusals(monkeypatch)
+
+    async def story(fleet: SmallFleet) -> None:
+        await miss_much(fleet)
+        refusals.is_full = True
+        fleet.host(FOLLOWER).boot()
+        await fleet.until(lambda: fleet.is_up(FOLLOWER))
+        await fleet.until(lambda: refusals.bytes)
+        await fleet.sleep(30)
+        before = refusals.bytes
+        await fleet.sleep(120)
+        missed = PARTITIONS * 5 * 60_000
+        assert 2 * missed < refusals.bytes - before < 6 * missed
+        refusals.is_full = False
+        for index in range(PARTITIONS):
+            fleet.replica(FOLLOWER, "full", index).log.refusal = None
+        await until_all_in_sync(fleet, "full", seconds=3)
+
+    tell(story)
