@@ -84,6 +84,7 @@ class Replicating:
                 cutter=Cutter(clock),
                 counters=self.counters,
                 limiter=self._limiter,
+                is_in_sync=self._is_in_sync,
                 address=clustering.address_of,
                 introduce=clustering.introduce,
                 on_cut=self._on_cut,
@@ -139,6 +140,12 @@ class Replicating:
         now_us = self._clock.now_us()
         self.feeds.limiter.set_rate(rates.leader, now_us)
         self._limiter.set_rate(rates.follower, now_us)
+
+    def _is_in_sync(self, key: Key) -> bool:
+        topic = self._clustering.store.image.topics_by_id.get(key[0])
+        if topic is None or key[1] >= len(topic.partitions):
+            return False
+        return self._clustering.node_id in topic.partitions[key[1]].isr
 
     def read_replica(self, partition: Partition, rack: str, offset: int) -> NodeId:
         """Return the follower that a consumer in a rack should read from, or NO_NODE."""

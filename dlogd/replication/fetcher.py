@@ -22,6 +22,7 @@ from dlogd.replication.cuts import Cutter
 from dlogd.replication.following import NO_HANDLE, Following
 from dlogd.replication.link import Introduction, Link, LinkMemory
 from dlogd.replication.quota import RateLimiter
+from dlogd.replication.reconcile import Key
 from dlogd.replication.taking import FetchCounters, Taking
 from dlogd.tasks import Tasks
 
@@ -57,6 +58,8 @@ class FetchServices:
     cutter: Cutter
     counters: FetchCounters
     limiter: RateLimiter
+    is_in_sync: Callable[[Key], bool]
+    """Whether this node's replica is in the ISR, as far as it knows."""
     address: Callable[[NodeId], Address | None]
     introduce: Callable[[NodeId], Introduction]
     on_cut: Callable[[Following], None]
@@ -85,6 +88,7 @@ class Fetcher:
             services.counters,
             services.limiter,
             node_id=services.node_id,
+            is_in_sync=services.is_in_sync,
             subscribe=self.subscribe,
             report=self.report,
             on_taken=self._on_taken,
@@ -126,6 +130,7 @@ class Fetcher:
         self._reports.pop(following, None)
         handle = following.handle
         following.end()
+        self._taking.throttle.forget(following)
         if self._taking.forget(handle) and self._link is not None:
             self._link.send(stream.encode_unsubscribe((handle,)))
         if not self.followings:
@@ -198,6 +203,8 @@ class Fetcher:
                 continue  # asked again when it is cut, or replaced by another
             if following.handle != NO_HANDLE:
                 continue  # twice: the leader would end the first, then the second, for ever
+            if not self._taking.throttle.may_ask(following):
+                continue  # asked again when it may
             following.begin()
             self._handles += 1
             following.handle = self._handles

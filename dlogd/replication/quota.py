@@ -7,6 +7,8 @@ for what a node sends as leader and one for what it takes as follower; `dlogd.se
 
     wait_us = limiter.may_send(size_bytes, now_us)    # 0: counted, send it; else look again then
     limiter.count(size_bytes, now_us)                 # sent in any case
+    wait_us = limiter.may_begin(expected_bytes, now_us)    # 0: ask for more
+    limiter.pay(size_bytes, now_us)                   # when it has come
 """
 
 BURST_US = 1_000_000
@@ -65,18 +67,39 @@ class RateLimiter:
         if self._left > 0:
             self._spend(size_bytes)
             return 0
+        return self._wait_us()
+
+    def may_begin(self, expected_bytes: int, now_us: int) -> int:
+        """Return 0 when something may be asked for, beside `expected_bytes` that are on the way.
+
+        Else the time in us after which to ask again. Nothing is counted before it is there.
+        """
+        if self._rate >= UNLIMITED:
+            return 0
+        self._earn(now_us)
+        if self._left > expected_bytes * 1_000_000:
+            return 0
+        return WAIT_US_MAX if self._left > 0 else self._wait_us()
+
+    def _wait_us(self) -> int:
         if self._rate <= 0:
             return WAIT_US_MAX
         # Until there is at least one whole byte.
         return min(WAIT_US_MAX, (1_000_000 - self._left) // self._rate + 1)
 
-    def count(self, size_bytes: int, now_us: int) -> None:
-        """Count what did not have to ask."""
-        if self._rate >= UNLIMITED:
-            self.sent_bytes += size_bytes
-            return
+    def pay(self, size_bytes: int, now_us: int) -> None:
+        """Count what `may_begin` let be asked for; of any size, it has to be paid for."""
         self._earn(now_us)
         self._spend(size_bytes)
+
+    def count(self, size_bytes: int, now_us: int) -> None:
+        """Count what did not have to ask."""
+        self._earn(now_us)
+        left = self._left
+        self._spend(size_bytes)
+        if self.is_limited:
+            # It holds others up for a while only; what they owe already stays.
+            self._left = max(self._left, min(left, -max(self._rate, 1) * DEBT_US_MAX))
 
     def _earn(self, now_us: int) -> None:
         passed_us = now_us - self._at_us
@@ -86,7 +109,4 @@ class RateLimiter:
 
     def _spend(self, size_bytes: int) -> None:
         self.sent_bytes += size_bytes
-        owed_max = max(self._rate, 1) * DEBT_US_MAX
-        # One large frame may owe more than that: it has to be paid for.
-        floor = min(-owed_max, self._left - size_bytes * 1_000_000) if self._left > 0 else -owed_max
-        self._left = max(self._left - size_bytes * 1_000_000, floor)
+        self._left -= size_bytes * 1_000_000

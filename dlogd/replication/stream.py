@@ -25,6 +25,9 @@ SUBSCRIBE, UNSUBSCRIBE, PROGRESS, DATA, REFUSED = range(1, 6)
 ROWS_MAX = 200_000
 """More in one frame are refused: each costs memory of ours."""
 
+FRAME_BYTES = 512 << 10
+"""A DATA frame has at most so many bytes of records, or one batch."""
+
 MORE = 1
 """Flag of a DATA row: the leader goes on when it hears how far the follower has come."""
 

@@ -17,19 +17,18 @@ from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter, divergence
 from dlogd.replication.data_cursor import DataCursor
 from dlogd.replication.follower_append import append_as_follower
-from dlogd.replication.following import NO_HANDLE, REST_S_MAX, Following
+from dlogd.replication.following import NO_HANDLE, Following
 from dlogd.replication.link import Link
 from dlogd.replication.quota import RateLimiter
+from dlogd.replication.reconcile import Key
+from dlogd.replication.resting import Resting
 from dlogd.replication.stream import Refusal
 from dlogd.replication.throttling import Throttle
-from dlogd.storage.append_memory import AppendMemory
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
 TRIM_AGAIN_S = 1.0
-FULL_REST_S_MAX = 30.0
-"""So seldom the leader is asked while a disk takes nothing: it may have deletions to tell of."""
 
 
 @dataclass(slots=True)
@@ -57,6 +56,7 @@ class Taking:
         limiter: RateLimiter,
         *,
         node_id: NodeId,
+        is_in_sync: Callable[[Key], bool],
         subscribe: Callable[[Following], None],
         report: Callable[[Following], None],
         on_taken: Callable[[int, bool], None],
@@ -69,14 +69,14 @@ class Taking:
         self._tasks = tasks
         self._loop = loop
         self._clock = clock
-        self._throttle = Throttle(limiter, loop, clock, node_id, report)
+        self.throttle = Throttle(limiter, loop, clock, node_id, is_in_sync, self._go_on)
         self._counters = counters
         self._subscribe = subscribe
         self._report = report
         self._on_taken = on_taken
         self._on_cut = on_cut
         self._link: Link | None = None
-        self._hanging: set[AppendMemory] = set()  # of which nothing came back for long
+        self._resting = Resting(loop, subscribe)
         self._is_in_vain = False  # a row of this frame leads to no report
 
     def begin(self, link: Link) -> None:
@@ -88,10 +88,14 @@ class Taking:
         """It has ended."""
         self._link = None
         self.by_handle.clear()
+        self.throttle.clear()
 
     def forget(self, handle: int) -> bool:
         """Take nothing more for a handle; return whether the leader knows it."""
-        return self.by_handle.pop(handle, None) is not None
+        following = self.by_handle.pop(handle, None)
+        if following is not None:
+            self.throttle.forget(following)
+        return following is not None
 
     def take(self, buffer: bytearray, start: int, end: int) -> bool:
         """Take a frame; False when it is held, to be gone on with later. Raises ProtocolError."""
@@ -103,7 +107,8 @@ class Taking:
         if kind != stream.REFUSED:
             raise ProtocolError(f"a leader sent a frame of kind {kind}")
         for refusal in stream.parse_refused(view, position, end, count):
-            following = self.by_handle.pop(refusal.handle, None)
+            following = self.by_handle.get(refusal.handle)
+            self.forget(refusal.handle)
             if following is not None and following.handle == refusal.handle:
                 following.handle = NO_HANDLE
                 self._on_refusal(following, refusal)
@@ -115,9 +120,11 @@ class Taking:
         rows = cursor.rows
         while cursor.index < len(rows):
             row = rows[cursor.index]
+            following = self.by_handle.get(row[0])
             if cursor.row_end == cursor.position:
                 cursor.row_end = cursor.position + row[4]
-            following = self.by_handle.get(row[0])
+                if following is not None:
+                    self.throttle.on_row(following, row[1], row[4])
             if following is None or not following.is_current:
                 self._is_in_vain = True
             elif not self._take_row(following, row, cursor):
@@ -162,17 +169,25 @@ class Taking:
             self._tasks.spawn("trim follower", self._trim(following))
         elif is_news:
             self._report(following)  # this log begins there already
-        is_behind = plog.log_end_offset < high_watermark
-        if flags & stream.MORE and not self._throttle.holds_back(
-            following, base_offset, size, is_behind=is_behind
-        ):
-            self._report(following)
+        if flags & stream.MORE:
+            if plog.log_end_offset >= high_watermark or self.throttle.may_ask(following):
+                self._report(following)
+            else:
+                following.ceiling = base_offset
         return True
+
+    def _go_on(self, following: Following) -> None:
+        """The throttle lets it ask for more."""
+        if following.handle == NO_HANDLE:
+            self._subscribe(following)
+        else:
+            following.ceiling = None
+            self._report(following)
 
     def _await_memory(self, following: Following, row: tuple[int, ...], cursor: DataCursor) -> bool:
         """Go on when there is append memory, which the directory's own disk gives back."""
         plog = following.partition.log
-        if plog.services.memory in self._hanging:
+        if plog.services.memory in self._resting.hanging:
             self._leave(following)
             return True
         if row[5] & stream.MORE:
@@ -205,14 +220,14 @@ class Taking:
                 link.go_on()
 
         def go_on() -> None:
-            self._hanging.discard(memory)
+            self._resting.hanging.discard(memory)
             if timer is not None:
                 timer.cancel()
             resume()
 
         def give_up() -> None:
             if link is self._link:
-                self._hanging.add(memory)
+                self._resting.hanging.add(memory)
                 self._leave(following)
                 resume()
 
@@ -222,7 +237,7 @@ class Taking:
     def _begin_log(self, following: Following, offset: Offset, cursor: DataCursor) -> bool:
         """Begin the log with the batch at hand; False when that is held until then."""
         partition = following.partition
-        if partition.log.services.memory in self._hanging:
+        if partition.log.services.memory in self._resting.hanging:
             self._leave(following)
             return True
         go_on = self._hold(cursor, following)
@@ -251,16 +266,12 @@ class Taking:
             error,
         )
         self._give_up(following)
-        if following.partition.log.refuses_appends:
-            rest_s = following.next_rest_s(REST_S_MAX, FULL_REST_S_MAX)
-            self._rest_until(following, self._loop.time() + rest_s)
-        else:
-            self._rest(following)
+        self._resting.rest_after_append(following)
 
     def _leave(self, following: Following) -> None:
         """Give the present subscription up, and subscribe anew after a rest."""
         self._give_up(following)
-        self._rest(following)
+        self._resting.rest(following)
 
     def _give_up(self, following: Following) -> None:
         self._is_in_vain = True
@@ -322,7 +333,7 @@ class Taking:
                 self._leader_id,
                 ERRORS[refusal.error_code].name,
             )
-        self._rest(following)
+        self._resting.rest(following)
 
     def _on_out_of_range(self, following: Following, refusal: Refusal) -> None:
         partition = following.partition
@@ -334,7 +345,7 @@ class Taking:
             target = Offset(refusal.log_start_offset)
             self._spawn_cut(following, self._cutter.start_at(partition, target))
         else:
-            self._rest(following)
+            self._resting.rest(following)
 
     def _spawn_cut(self, following: Following, work: Awaitable[None]) -> None:
         # From now on, not from when the work begins: nobody may lead or be followed meanwhile.
@@ -347,7 +358,7 @@ class Taking:
             if done:
                 self._subscribe(following)
             else:
-                self._rest(following)
+                self._resting.rest(following)
 
         self._tasks.spawn("cut follower's log", cut())
 
@@ -364,34 +375,3 @@ class Taking:
         finally:
             self._on_cut(following)
         return True
-
-    def _rest(self, following: Following) -> None:
-        if following.is_ended or following.timer is not None:
-            return
-
-        def go_on() -> None:
-            following.timer = None
-            hangs = following.partition.log.services.memory in self._hanging
-            if hangs and following.can_follow:  # it could not take anything
-                self._rest(following)
-            elif following.is_current:
-                self._subscribe(following)
-
-        following.timer = self._loop.call_later(following.next_rest_s(), go_on)
-
-    def _rest_until(self, following: Following, end_s: float) -> None:
-        """Rest until then, by the loop's clock, or until its log takes records again."""
-        if following.is_ended or following.timer is not None:
-            return
-
-        def go_on() -> None:
-            following.timer = None
-            if not following.is_current:
-                return
-            if following.partition.log.refuses_appends and self._loop.time() < end_s:
-                self._rest_until(following, end_s)
-            else:
-                self._subscribe(following)
-
-        next_s = min(end_s, self._loop.time() + REST_S_MAX)
-        following.timer = self._loop.call_at(next_s, go_on)

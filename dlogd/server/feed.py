@@ -29,8 +29,7 @@ from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-FRAME_BYTES = 512 << 10
-"""A frame has at most so many bytes of records, or one batch."""
+FRAME_BYTES = stream.FRAME_BYTES
 ROWS_MAX = 10_000
 WATERMARK_DELAY_S = 0.01
 """How long a follower may not know of a new watermark when nothing else is sent."""

@@ -192,6 +192,7 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
             FetchCounters(),
             RateLimiter(),
             node_id=NodeId(1),
+            is_in_sync=lambda _: False,
             subscribe=nothing,
             report=reports.append,
             on_taken=lambda *_: None,

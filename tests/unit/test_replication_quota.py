@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dlog.errors import InvalidConfigError
 from dlogd.metadata import topic_configs
 from dlogd.metadata.throttled_replicas import NOBODY, throttled
-from dlogd.replication.quota import BURST_US, UNLIMITED, WAIT_US_MAX, RateLimiter
+from dlogd.replication.quota import BURST_US, DEBT_US_MAX, UNLIMITED, WAIT_US_MAX, RateLimiter
 
 SECOND = 1_000_000
 
@@ -34,6 +34,39 @@ def test_after_the_burst_the_rate_holds() -> None:
             sent += 100
     burst = 1000 * BURST_US // SECOND
     assert 59_900 <= sent <= 60_000 + burst + 100 and limiter.sent_bytes == sent
+
+
+def wait_s(limiter: RateLimiter, now_us: int) -> int:
+    """Return for how many whole seconds nothing may be sent."""
+    begin_us = now_us
+    while wait_us := limiter.may_send(0, now_us):
+        now_us += wait_us
+    return (now_us - begin_us) // SECOND
+
+
+def test_what_does_not_have_to_ask_shortens_nobodys_wait() -> None:
+    """Else the debt of one large frame is forgotten with the next one that is only counted."""
+    limiter = RateLimiter(1000)
+    assert limiter.may_send(512_000, 0) == 0
+    limiter.count(100, SECOND)
+    assert wait_s(limiter, SECOND) in range(509, 512)
+    limiter = RateLimiter(1000)
+    for _ in range(100):  # and holds up nobody for long
+        limiter.count(1000, 0)
+    assert wait_s(limiter, 0) == DEBT_US_MAX // SECOND
+
+
+def test_another_one_may_begin_when_a_whole_frame_is_left_for_each_under_way() -> None:
+    limiter = RateLimiter(100_000)
+    assert limiter.may_begin(0, 0) == 0 == limiter.may_begin(99_999, 0)
+    assert limiter.may_begin(100_000, 0) == WAIT_US_MAX
+    limiter.pay(100_000, 0)
+    assert limiter.may_begin(0, 0) == 11
+    assert limiter.may_begin(1, 11) == 0 < limiter.may_begin(2, 11)
+    limiter.set_rate(0, 11)
+    assert limiter.may_begin(0, 60 * SECOND) == WAIT_US_MAX
+    limiter.set_rate(UNLIMITED, 11)
+    assert limiter.may_begin(1 << 40, 11) == 0
 
 
 def test_a_frame_larger_than_the_burst_passes_and_is_paid_for() -> None:
