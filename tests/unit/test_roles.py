@@ -120,7 +120,7 @@ def test_consumers_read_a_follower_while_it_is_in_sync(tmp_path: Path) -> None:
             ):
                 follower.learn(image)
                 assert await read(client, 0) == [error]
-            follower.outlive_lease()  # others may have put it out of the ISR: it does not hear of it
+            follower.outlive_lease()  # it would not hear that it is out of the ISR
             assert await read(client, 0) == [NotLeaderOrFollowerError.code]
 
     run_on(asyncio.new_event_loop, scenario())
