@@ -90,10 +90,12 @@ class Replicating:
                 on_cut=self._on_cut,
             )
         )
-        reader = ReplicaReader(loop, lambda: clustering.store.image)
-        self.mender = Mender(
-            node_id, replicas.by_id, lambda: clustering.store.image, reader.read, loop
-        )
+
+        def image() -> ClusterImage:
+            return clustering.store.image
+
+        reader = ReplicaReader(loop, image)
+        self.mender = Mender(node_id, replicas.by_id, image, reader.read, loop)
         replicas.roles.on_role = self._on_role
         replicas.on_closed = self.fetching.leave
         clustering.server.streams = self.feeds
