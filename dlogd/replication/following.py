@@ -7,6 +7,7 @@ epoch makes a new one: what was said about the old one then has no handle any mo
 import asyncio
 from typing import Protocol
 
+from dlog.errors import WireError
 from dlog.types import LeaderEpoch, NodeId, Offset
 from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
@@ -37,6 +38,7 @@ class Following:
 
     __slots__ = (
         "ceiling",
+        "error",
         "fetcher",
         "handle",
         "hold_s",
@@ -75,6 +77,8 @@ class Following:
         self.said = 0
         """What the leader was told last to be promised here."""
         self.rest_s = 0.0
+        self.error: WireError | None = None
+        """Why its log did not take what came last."""
         self.hold_s = HOLD_S
         """So long it may hold up the others; more when it takes what it was not in time for."""
         self.timer: asyncio.TimerHandle | None = None

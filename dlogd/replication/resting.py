@@ -6,9 +6,12 @@ Part of `dlogd.replication.taking`. Owner: the event loop's thread.
 import asyncio
 from collections.abc import Callable
 
+from dlog.errors import RecordTooLargeError, WireError
 from dlogd.replication.following import REST_S_MAX, Following
 from dlogd.storage.append_memory import AppendMemory
 
+TOO_LARGE_REST_S_MAX = 300.0
+"""What does not fit into memory is sent again and again in vain, until its leader drops it."""
 FULL_REST_S_MAX = 30.0
 """So seldom the leader is asked while a disk takes nothing: it may have deletions to tell of."""
 
@@ -39,16 +42,22 @@ class Resting:
 
         following.timer = self._loop.call_later(following.next_rest_s(), go_on)
 
-    def rest_after_append(self, following: Following) -> None:
+    def rest_after_append(self, following: Following, error: WireError) -> None:
         """Rest because the log did not take what came."""
-        if following.partition.log.refuses_appends:
+        plog = following.partition.log
+        if isinstance(error, RecordTooLargeError):
+            rest_s = following.next_rest_s(REST_S_MAX, TOO_LARGE_REST_S_MAX)
+            self._rest_while(lambda: True, following, self._loop.time() + rest_s)
+        elif plog.refuses_appends:
             rest_s = following.next_rest_s(REST_S_MAX, FULL_REST_S_MAX)
-            self._rest_until(following, self._loop.time() + rest_s)
+            self._rest_while(lambda: plog.refuses_appends, following, self._loop.time() + rest_s)
         else:
             self.rest(following)
 
-    def _rest_until(self, following: Following, end_s: float) -> None:
-        """Rest until then, by the loop's clock, or until its log takes records again."""
+    def _rest_while(
+        self, is_in_vain: Callable[[], bool], following: Following, end_s: float
+    ) -> None:
+        """Rest as long as that is so, but not beyond `end_s` of the loop's clock."""
         if following.is_ended or following.timer is not None:
             return
 
@@ -56,8 +65,8 @@ class Resting:
             following.timer = None
             if not following.is_current:
                 return
-            if following.partition.log.refuses_appends and self._loop.time() < end_s:
-                self._rest_until(following, end_s)
+            if is_in_vain() and self._loop.time() < end_s:
+                self._rest_while(is_in_vain, following, end_s)
             else:
                 self._subscribe(following)
 

@@ -10,7 +10,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from dlog.errors import ERRORS, NONE, OffsetOutOfRangeError, ProtocolError, WireError
+from dlog.errors import (
+    ERRORS,
+    NONE,
+    OffsetOutOfRangeError,
+    ProtocolError,
+    RecordTooLargeError,
+    WireError,
+)
 from dlog.types import NodeId, Offset
 from dlogd.clock import Clock
 from dlogd.replication import stream
@@ -160,7 +167,7 @@ class Taking:
             if reached < cursor.row_end:
                 return self._await_memory(following, row, cursor)
             following.ceiling = None
-            following.rest_s = 0.0
+            following.rest_s, following.error = 0.0, None
         partition.on_leader_watermark(high_watermark)
         is_news = log_start > following.leader_start
         following.leader_start = log_start
@@ -257,16 +264,29 @@ class Taking:
         return False
 
     def _on_append_error(self, following: Following, error: WireError) -> None:
-        log.warning(
-            "Cannot take records partition=%s leader=%d leader_epoch=%d log_end_offset=%d error=%s",
-            following.partition.topic_partition,
-            self._leader_id,
-            following.leader_epoch,
-            following.partition.log.log_end_offset,
-            error,
-        )
+        is_news = type(error) is not type(following.error)
+        following.error = error
+        if isinstance(error, RecordTooLargeError):
+            if is_news:
+                log.error(
+                    "This replica stays behind, for its node has too little memory: give it the"
+                    " append.memory.bytes of the others partition=%s leader=%d error=%s",
+                    following.partition.topic_partition,
+                    self._leader_id,
+                    error,
+                )
+        else:
+            log.warning(
+                "Cannot take records partition=%s leader=%d leader_epoch=%d log_end_offset=%d"
+                " error=%s",
+                following.partition.topic_partition,
+                self._leader_id,
+                following.leader_epoch,
+                following.partition.log.log_end_offset,
+                error,
+            )
         self._give_up(following)
-        self._resting.rest_after_append(following)
+        self._resting.rest_after_append(following, error)
 
     def _leave(self, following: Following) -> None:
         """Give the present subscription up, and subscribe anew after a rest."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from dlog.types import NodeId
 from dlogd.clock import Clock
 from dlogd.replication.fetcher import Fetcher
+from dlogd.replication.following import Following
 from dlogd.replication.isr import IsrCounters
 from dlogd.replication.leader_state import FollowerProgress
 from dlogd.replication.mender import MendCounters
@@ -129,7 +130,19 @@ class ReplicationReport:
             "fetched_bytes": replicating.counters.bytes_total,
             "mended_places": replicating.mend_counters.mended_total,
             "worst": worst,
+            "stuck": [
+                {
+                    "partition": str(each.partition.topic_partition),
+                    "leader": int(each.leader_id),
+                    "error": str(each.error),
+                }
+                for each in self._stuck()[:WORST_COUNT]
+            ],
         }
+
+    def _stuck(self) -> list[Following]:
+        fetchers = self._replicating.fetchers.values()
+        return [each for one in fetchers for each in one.followings if each.error is not None]
 
     def _look(
         self, partitions: Iterable[Partition]
@@ -188,6 +201,7 @@ class ReplicationReport:
             (metrics.UNDER_REPLICATED, led.under_replicated),
             (metrics.UNDER_MIN_ISR, led.under_min_isr),
             (metrics.AT_MIN_ISR, led.at_min_isr),
+            (metrics.STUCK, len(self._stuck())),
         ):
             yield Sample(spec, (), value)
         for node_id, lag in sorted(lags.items()):

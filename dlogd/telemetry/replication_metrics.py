@@ -48,10 +48,14 @@ AT_MIN_ISR = _spec(
     "at_min_isr_partitions",
     "Partitions led here that would refuse acks=all with one replica less in sync.",
 )
+STUCK = _spec(
+    "stuck_partitions",
+    "Partitions whose log here did not take what their leader sent last; `/status` says why.",
+)
 REPLICATION = (
     *(ISR_EXPANDS, ISR_SHRINKS, ISR_REFUSED, BYTES_OUT, BYTES_IN, CONNECTS, FAILURES, REFUSALS),
     *(TRUNCATIONS, MENDED, MEND_FAILURES, LAG_RECORDS, LAG_BYTES, LAG_SECONDS, FOLLOWED),
-    *(FOLLOWING, CONNECTED, UNDER_REPLICATED, UNDER_MIN_ISR, AT_MIN_ISR),
+    *(FOLLOWING, CONNECTED, UNDER_REPLICATED, UNDER_MIN_ISR, AT_MIN_ISR, STUCK),
 )
 """What a node of several has beside."""
 

@@ -1,12 +1,13 @@
-"""Followers whose disk takes nothing: what that costs the others, and when it is tried again."""
+"""Followers whose disk or memory takes nothing: what it costs, and when it is tried again."""
 
 from typing import Any
 
 import pytest
 
-from dlog.errors import KafkaStorageError
+from dlog.errors import KafkaStorageError, RecordTooLargeError
 from dlogd.replication import taking
 from dlogd.replication.follower_append import append_as_follower
+from dlogd.status.replication import ReplicationReport
 from tests.fakes.small_fleet import SmallFleet, tell
 
 FULL = KafkaStorageError("less than its reserve")
@@ -94,3 +95,45 @@ def test_a_full_disk_is_sent_little_and_goes_on_when_there_is_space(
         await until_all_in_sync(fleet, "full", seconds=3)
 
     tell(story)
+
+
+def test_what_does_not_fit_into_memory_is_sent_ever_more_seldom(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node with less append memory than the leader; once is said what to do about it."""
+    attempts: list[float] = []
+    is_small = True
+
+    async def story(fleet: SmallFleet) -> None:
+        def append(*place: Any) -> int:
+            if is_small:
+                attempts.append(fleet.loop.time())
+                raise RecordTooLargeError("more than half of append.memory.bytes")
+            return append_as_follower(*place)
+
+        def samples() -> dict[str, float]:
+            replicating, replicas = fleet.broker(FOLLOWER).replicating, fleet.broker(1).replicas
+            assert replicating is not None and replicas is not None
+            report = ReplicationReport(replicating, fleet.clock)
+            (stuck,) = report.status([])["stuck"] or [None]
+            assert stuck is None or (stuck["partition"], stuck["leader"]) == ("t-0", 1)
+            return {each.spec.name: each.value for each in report.samples([])}
+
+        monkeypatch.setattr(taking, "append_as_follower", append)
+        await fleet.admin.create_topic(
+            "t", assignments=[(1, FOLLOWER)], configs={"min.insync.replicas": "1"}
+        )
+        await fleet.until_in_sync("t")
+        await fleet.produce("t", b"large")
+        await fleet.sleep(2000)
+        assert len(attempts) < 20
+        assert 100 < attempts[-1] - attempts[-2] <= 301
+        assert samples()["dlog_replication_stuck_partitions"] == 1
+        nonlocal is_small
+        is_small = False
+        await fleet.until_in_sync("t", seconds=301)
+        assert samples()["dlog_replication_stuck_partitions"] == 0
+
+    tell(story)
+    (said,) = [each for each in caplog.records if "append.memory.bytes" in each.getMessage()]
+    assert said.levelname == "ERROR"
