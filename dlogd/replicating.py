@@ -90,15 +90,14 @@ class Replicating:
                 on_cut=self._on_cut,
             )
         )
-
-        def image() -> ClusterImage:
-            return clustering.store.image
-
-        reader = ReplicaReader(loop, image)
-        self.mender = Mender(node_id, replicas.by_id, image, reader.read, loop)
+        reader = ReplicaReader(loop, self._image)
+        self.mender = Mender(node_id, replicas.by_id, self._image, reader.read, loop)
         replicas.roles.on_role = self._on_role
         replicas.on_closed = self.fetching.leave
         clustering.server.streams = self.feeds
+
+    def _image(self) -> ClusterImage:
+        return self._clustering.store.image
 
     @property
     def isr_counters(self) -> IsrCounters:
