@@ -1,11 +1,12 @@
 """Followers whose disk or memory takes nothing: what it costs, and when it is tried again."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from dlog.errors import KafkaStorageError, RecordTooLargeError
-from dlogd.replication import taking
+from dlogd.replication import resting, taking
 from dlogd.replication.follower_append import append_as_follower
 from dlogd.status.replication import ReplicationReport
 from tests.fakes.small_fleet import SmallFleet, tell
@@ -120,18 +121,19 @@ def test_what_does_not_fit_into_memory_is_sent_ever_more_seldom(
             return {each.spec.name: each.value for each in report.samples([])}
 
         monkeypatch.setattr(taking, "append_as_follower", append)
+        monkeypatch.setattr(resting, "TOO_LARGE_REST_S_MAX", 40.0)
         await fleet.admin.create_topic(
             "t", assignments=[(1, FOLLOWER)], configs={"min.insync.replicas": "1"}
         )
         await fleet.until_in_sync("t")
         await fleet.produce("t", b"large")
-        await fleet.sleep(2000)
-        assert len(attempts) < 20
-        assert 100 < attempts[-1] - attempts[-2] <= 301
+        await fleet.sleep(150)
+        rests = [after - before for before, after in pairwise(attempts)]
+        assert rests == pytest.approx([1, 2, 4, 8, 16, 32, 40, 40], rel=0.01)
         assert samples()["dlog_replication_stuck_partitions"] == 1
         nonlocal is_small
         is_small = False
-        await fleet.until_in_sync("t", seconds=301)
+        await fleet.until_in_sync("t", seconds=41)
         assert samples()["dlog_replication_stuck_partitions"] == 0
 
     tell(story)
