@@ -184,6 +184,9 @@ class Broker:
         )
 
     def _on_store_failed(self, error: Exception) -> None:
+        if self.clustering is not None:
+            # It will not hear who leads instead, and would go on to serve what it has.
+            self.clustering.keeper.surrender()
         self._fail(f"the metadata cannot be written: {error}")
 
     def _make_logs(self) -> LogManager:

@@ -10,6 +10,7 @@ from dlog.errors import InvalidTopicError, UnknownTopicOrPartitionError
 from dlog.spark.errors import SparkSourceError
 from dlog.spark.pipelines.audit import NOTHING_COMPARED, AuditRules, _Run, audit
 from dlog.spark.pipelines.comparison import Finding, Span
+from dlog.spark.pipelines.manifest import Hole
 from dlog.spark.pipelines.origins import _checked, find_bounds, find_origin
 from dlog.spark.pipelines.sides import Extent
 from dlog.spark.settings import ClientSettings
@@ -29,6 +30,9 @@ class Bounds:
         return {partition: each.start for partition, each in self._extents.items()}
 
     def problems(self) -> list[str]:
+        return []
+
+    def holes(self) -> list[Hole]:
         return []
 
 
