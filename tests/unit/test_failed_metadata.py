@@ -1,4 +1,4 @@
-"""A node whose metadata fail serves nothing from that moment: it hears no more who leads instead."""
+"""A node whose metadata fail serves nothing from then on: it does not hear who leads instead."""
 
 from types import SimpleNamespace
 from typing import Any, cast
