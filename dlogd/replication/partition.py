@@ -18,6 +18,7 @@ from dlog.errors import (
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
+    OutOfOrderSequenceNumberError,
     RequestTimedOutError,
     UnknownLeaderEpochError,
     WireError,
@@ -216,12 +217,15 @@ class Partition:
             )
         producer_id = fields[9]
         if producer_id >= 0:
-            known = self.producers.check(producer_id, fields[10], fields[11], fields[12])
+            try:
+                known = self.producers.check(producer_id, fields[10], fields[11], fields[12])
+            except OutOfOrderSequenceNumberError:
+                self.log.check_appends()  # then that is why it lacks the batch before
+                raise
             if known is not None:
                 return known[0], known[1] + 1, known[2]
-        append_time_ms = -1
+        append_time_ms = now_ms if settings.stamps_append_time else -1
         if settings.stamps_append_time:
-            append_time_ms = now_ms
             patch_log_append_time(buffer, start, end - start, append_time_ms)
             fields = BATCH_STRUCT.unpack_from(buffer, start)
         # First, so that it leaves for followers before this node's own flush is prepared: what they
