@@ -143,10 +143,9 @@ class Replicating:
         self._limiter.set_rate(rates.follower, now_us)
 
     def _is_in_sync(self, key: Key) -> bool:
-        topic = self._clustering.store.image.topics_by_id.get(key[0])
-        if topic is None or key[1] >= len(topic.partitions):
-            return False
-        return self._clustering.node_id in topic.partitions[key[1]].isr
+        topic = self._image().topics_by_id.get(key[0])
+        found = None if topic is None else topic.partition(key[1])
+        return found is not None and self._clustering.node_id in found.isr
 
     def read_replica(self, partition: Partition, rack: str, offset: int) -> NodeId:
         """Return the follower that a consumer in a rack should read from, or NO_NODE."""

@@ -48,7 +48,11 @@ class Rules:
 
     def min_isr_of(self, partition: PartitionImage) -> int:
         """Return how many members the ISR of a partition needs for its watermark to move."""
-        return max(1, min(self.min_isr, len(partition.replicas) - len(partition.adding)))
+        return self.enough_of(len(partition.replicas) - len(partition.adding))
+
+    def enough_of(self, replica_count: int) -> int:
+        """Return how many of so many replicas have to be in sync."""
+        return max(1, min(self.min_isr, replica_count))
 
 
 def rules_of(image: ClusterImage, topic: TopicImage) -> Rules:
@@ -134,9 +138,8 @@ class _Draft:
             return
         target = tuple(n for n in self.replicas if n not in self.removing)
         isr = tuple(n for n in self.isr if n in target)
-        enough = max(1, min(self.rules.min_isr, len(target)))
         if (
-            len(isr) >= enough
+            len(isr) >= self.rules.enough_of(len(target))
             and all(node_id in isr for node_id in self.adding)
             and any(self.can_lead(node_id) for node_id in isr)
         ):
@@ -146,8 +149,7 @@ class _Draft:
 
     def keep_eligible(self) -> None:
         """Keep in the ELR who was in the ISR or the ELR until now, while the ISR is too small."""
-        settled = len(self.replicas) - len(self.adding)
-        if len(self.isr) >= max(1, min(self.rules.min_isr, settled)):
+        if len(self.isr) >= self.rules.enough_of(len(self.replicas) - len(self.adding)):
             self.elr = ()
             return
         until_now = (*self.old.elr, *self.old.isr)

@@ -217,7 +217,7 @@ def _check_copies(
     may be for good: it keeps nobody.
     """
     going = [n for n in partition.isr if n not in replicas]
-    enough = max(1, min(rules_of(image, topic).min_isr, target_count))
+    enough = rules_of(image, topic).enough_of(target_count)
     staying = len(partition.isr) - len(going)
     if going and staying < enough:
         raise InvalidReplicaAssignmentError(

@@ -32,6 +32,12 @@ class Refusals:
             self.bytes += end - start
         return append_as_follower(partition, buffer, start, end, now_ms)
 
+    async def come_back_full(self, fleet: SmallFleet) -> None:
+        """Start the follower again, with a disk that takes nothing of one topic."""
+        self.is_full = True
+        fleet.host(FOLLOWER).boot()
+        await fleet.until(lambda: fleet.is_up(FOLLOWER))
+
 
 async def miss_much(fleet: SmallFleet) -> None:
     """Let one follower miss more of two topics than memory keeps."""
@@ -65,9 +71,7 @@ def test_who_takes_nothing_does_not_starve_the_others(monkeypatch: pytest.Monkey
 
     async def story(fleet: SmallFleet) -> None:
         await miss_much(fleet)
-        refusals.is_full = True
-        fleet.host(FOLLOWER).boot()
-        await fleet.until(lambda: fleet.is_up(FOLLOWER))
+        await refusals.come_back_full(fleet)
         await until_all_in_sync(fleet, "well", seconds=2)
 
     tell(story)
@@ -81,9 +85,7 @@ def test_a_full_disk_is_sent_little_and_goes_on_when_there_is_space(
 
     async def story(fleet: SmallFleet) -> None:
         await miss_much(fleet)
-        refusals.is_full = True
-        fleet.host(FOLLOWER).boot()
-        await fleet.until(lambda: fleet.is_up(FOLLOWER))
+        await refusals.come_back_full(fleet)
         await fleet.until(lambda: refusals.bytes)
         await fleet.sleep(30)
         before = refusals.bytes
