@@ -24,7 +24,7 @@ from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.mender import MendCounters, Mender
 from dlogd.replication.partition import Partition
 from dlogd.replication.quota import RateLimiter
-from dlogd.replication.reconcile import Key
+from dlogd.replication.reconcile import Key, others_have_it
 from dlogd.replication.selector import read_replica
 from dlogd.replication.taking import FetchCounters
 from dlogd.server.feeds import Feeds
@@ -81,7 +81,7 @@ class Replicating:
                 rng=rng,
                 tasks=tasks,
                 memory=LinkMemory(),
-                cutter=Cutter(clock),
+                cutter=Cutter(clock, self._others_have_it),
                 counters=self.counters,
                 limiter=self._limiter,
                 is_in_sync=self._is_in_sync,
@@ -143,9 +143,16 @@ class Replicating:
         self._limiter.set_rate(rates.follower, now_us)
 
     def _is_in_sync(self, key: Key) -> bool:
-        topic = self._image().topics_by_id.get(key[0])
-        found = None if topic is None else topic.partition(key[1])
+        found = self._partition_image(key)
         return found is not None and self._clustering.node_id in found.isr
+
+    def _others_have_it(self, key: Key) -> bool:
+        found = self._partition_image(key)
+        return found is not None and others_have_it(found, self._clustering.node_id)
+
+    def _partition_image(self, key: Key) -> PartitionImage | None:
+        topic = self._image().topics_by_id.get(key[0])
+        return None if topic is None else topic.partition(key[1])
 
     def read_replica(self, partition: Partition, rack: str, offset: int) -> NodeId:
         """Return the follower that a consumer in a rack should read from, or NO_NODE."""

@@ -6,13 +6,15 @@ Producers are read anew: what they sent behind the cut was never there.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from dlog.errors import CorruptMessageError
 from dlog.types import LeaderEpoch, Offset
 from dlogd.clock import Clock
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import load_producers
+from dlogd.replication.reconcile import Key
 from dlogd.storage.log import PartitionLog
 
 log = logging.getLogger(__name__)
@@ -41,16 +43,27 @@ def divergence(plog: PartitionLog, leader_epoch: int, leader_end: int) -> Offset
 class Cutter:
     """Cuts the logs of followers of one node."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, others_have_it: Callable[[Key], bool]) -> None:
+        """`others_have_it`: whether the cluster has a partition's records without this replica."""
         self._clock = clock
+        self._others_have_it = others_have_it
 
     async def truncate_to(self, partition: Partition, offset: Offset) -> None:
-        """Drop what lies at or behind `offset`. Raises WireError or OSError."""
+        """Drop what lies at or behind `offset`. Raises WireError or OSError.
+
+        Where the batch that holds `offset` is damaged, its segment goes as a whole, as soon as
+        nobody counts on this replica; CorruptMessageError until then.
+        """
         plog = partition.log
         before = plog.log_end_offset
         async with self._cutting(partition):
             self._lower_watermark(partition, offset)
-            await plog.truncate_to(offset)
+            try:
+                await plog.truncate_to(offset)
+            except CorruptMessageError:
+                if not self._others_have_it((plog.topic_id, plog.topic_partition.partition)):
+                    raise
+                await self._drop_segment(partition, offset)
             # The batch that holds the offset has gone as a whole.
             self._lower_watermark(partition, plog.log_end_offset)
             await self._read_producers(partition)
@@ -61,6 +74,20 @@ class Cutter:
             plog.log_end_offset,
             partition.leader_epoch,
         )
+
+    async def _drop_segment(self, partition: Partition, offset: Offset) -> None:
+        """Cut where the damaged segment that holds `offset` begins; its leader sends it again.
+
+        Nothing else would ever heal it: what another replica has there fits no longer.
+        """
+        plog = partition.log
+        base_offset = plog.segment_of(offset).base_offset
+        start = Offset(max(base_offset, plog.log_start_offset))
+        self._lower_watermark(partition, start)
+        if start == base_offset:
+            await plog.truncate_to(start)
+        else:
+            await plog.start_at(start)
 
     async def start_at(self, partition: Partition, offset: Offset) -> None:
         """Drop everything and begin anew at `offset`. Raises WireError or OSError."""

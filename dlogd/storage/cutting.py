@@ -54,7 +54,10 @@ class Cutter:
     # -- at the end
 
     async def truncate_to(self, offset: int) -> None:
-        """Drop the batches that hold `offset` or more; the log must be flushed up to `offset`."""
+        """Drop the batches that hold `offset` or more; the log must be flushed up to `offset`.
+
+        Raises CorruptMessageError when the batch that holds it is damaged, KafkaStorageError.
+        """
         state = self._state
         async with self._maintenance.lock:
             self._check()
@@ -67,6 +70,7 @@ class Cutter:
                 )
             place = self._reader.position_of(offset)
             if place is None:
+                state.damage.check(offset)
                 raise KafkaStorageError(f"Nobody located offset {offset} before the truncation")
             if place[1] < state.log_start_offset:
                 # Of that batch only the second half counts, and it goes: nothing is left.

@@ -1,7 +1,6 @@
 """Followers whose connection, log or role changes at the wrong moment."""
 
 import asyncio
-import errno
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +10,8 @@ import pytest
 
 from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import NotLeaderOrFollowerError, TransportError
-from dlog.types import LeaderEpoch, NodeId, Offset
-from dlogd.replication import cuts, stream, taking
+from dlog.types import LeaderEpoch, NodeId
+from dlogd.replication import stream, taking
 from dlogd.replication.fetcher import Fetcher
 from dlogd.replication.follower_append import append_as_follower
 from dlogd.replication.following import NO_HANDLE, Following
@@ -285,54 +284,6 @@ def test_who_parts_from_its_leader_below_its_own_beginning_begins_where_the_lead
         await fleet.until_in_sync("t")
 
     tell(story)
-
-
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
-def test_who_does_not_know_its_producers_after_a_cut_does_not_lead(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(front: Front, partition: Partition) -> None:
-        data = batch(producer_id=7, producer_epoch=0, base_sequence=0)
-        for part in (data, batch()):
-            partition.append_as_leader(part, 0, len(part), 1)
-        partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
-        real = cuts.load_producers
-
-        async def broken(*_: Any) -> bool:
-            assert partition.is_cutting
-            monkeypatch.setattr(cuts, "load_producers", real)
-            raise OSError(number, "the snapshot cannot be read")
-
-        monkeypatch.setattr(cuts, "READ_AGAIN_S", 0.01)
-        monkeypatch.setattr(cuts, "load_producers", broken)
-        cutter = cuts.Cutter(front.clock)
-        try:
-            await cutter.truncate_to(partition, Offset(1))
-        except OSError:
-            assert partition.log.failed is not None
-        else:
-            assert len(partition.producers) == 1
-
-    check(scenario, tmp_path)
-
-
-def test_a_cut_within_a_batch_takes_the_watermark_with_all_of_it(tmp_path: Path) -> None:
-    """Else what is appended in its place counts as committed before it is on any disk."""
-
-    async def scenario(front: Front, partition: Partition) -> None:
-        data = batch(count=3)
-        partition.append_as_leader(data, 0, len(data), 1)
-        await partition.log.flush()
-        assert partition.high_watermark == 3
-        partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
-        await cuts.Cutter(front.clock).truncate_to(partition, Offset(2))
-        assert (partition.high_watermark, partition.log.log_end_offset) == (0, 0)
-        partition.lead(LeaderEpoch(4))
-        data = batch()
-        partition.append_as_leader(data, 0, len(data), -1)
-        assert not partition.is_safe(1, -1)
-
-    check(scenario, tmp_path)
 
 
 def test_a_log_does_not_begin_behind_the_watermark_while_a_frame_is_held(tmp_path: Path) -> None:

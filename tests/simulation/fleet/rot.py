@@ -50,6 +50,7 @@ class Rot:
         self._rng = random.Random(f"{around.plan.seed}/rot")
         self.host: FleetHost | None = None
         self._spots: list[Spot] = []
+        self._without_mark: set[int] = set()  # nodes that a power cut has taken the mark from
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -106,6 +107,9 @@ class Rot:
     def _flip(self, host: FleetHost, spot: Spot, many: int) -> None:
         chosen = self._rng.sample(sorted(spot.good), min(many, len(spot.good)))
         spot.good = {position: spot.good[position] for position in chosen}
+        for other in self.open_spots():  # what has flipped before is not how it was (seed 190155)
+            if other.inode is spot.inode:
+                spot.good |= {at: byte for at, byte in other.good.items() if at in spot.good}
         for position in chosen:
             spot.inode.content[position] ^= 1 << self._rng.randrange(8)
         self.host = host
@@ -137,6 +141,8 @@ class Rot:
         data = self._around.registry.data
         log_start = shadow.log.log_start_offset
         end = min(data.committed_end(key), shadow.log.promised_offset)
+        if host.state != "up" and host.node_id in self._without_mark:
+            end = min(end, shadow.log.flushed_offset - 1)  # it takes its last batch for torn
         heads = [each for each in shadow.heads if log_start < each.next_offset <= end]
         if not heads:
             return None
@@ -191,6 +197,7 @@ class Rot:
 
     def on_power_cut(self, node_id: int) -> None:
         """Take back what the node could not tell from a torn write."""
+        self._without_mark.add(node_id)
         if self.host is None or self.host.node_id != node_id:
             return
         for spot in self.open_spots():

@@ -1,0 +1,116 @@
+"""How a follower's log is cut, and what is known beside it."""
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlog.errors import CorruptMessageError, NotLeaderOrFollowerError
+from dlog.types import LeaderEpoch, Offset
+from dlogd.replication import cuts
+from dlogd.replication.partition import Partition
+from tests.fakes.front import Front
+from tests.unit.test_partition import batch, check
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_who_does_not_know_its_producers_after_a_cut_does_not_lead(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(front: Front, partition: Partition) -> None:
+        data = batch(producer_id=7, producer_epoch=0, base_sequence=0)
+        for part in (data, batch()):
+            partition.append_as_leader(part, 0, len(part), 1)
+        partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
+        real = cuts.load_producers
+
+        async def broken(*_: Any) -> bool:
+            assert partition.is_cutting
+            monkeypatch.setattr(cuts, "load_producers", real)
+            raise OSError(number, "the snapshot cannot be read")
+
+        monkeypatch.setattr(cuts, "READ_AGAIN_S", 0.01)
+        monkeypatch.setattr(cuts, "load_producers", broken)
+        cutter = cuts.Cutter(front.clock, lambda _: False)
+        try:
+            await cutter.truncate_to(partition, Offset(1))
+        except OSError:
+            assert partition.log.failed is not None
+        else:
+            assert len(partition.producers) == 1
+
+    check(scenario, tmp_path)
+
+
+def test_a_cut_within_a_batch_takes_the_watermark_with_all_of_it(tmp_path: Path) -> None:
+    """Else what is appended in its place counts as committed before it is on any disk."""
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        data = batch(count=3)
+        partition.append_as_leader(data, 0, len(data), 1)
+        await partition.log.flush()
+        assert partition.high_watermark == 3
+        partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
+        await cuts.Cutter(front.clock, lambda _: False).truncate_to(partition, Offset(2))
+        assert (partition.high_watermark, partition.log.log_end_offset) == (0, 0)
+        partition.lead(LeaderEpoch(4))
+        data = batch()
+        partition.append_as_leader(data, 0, len(data), -1)
+        assert not partition.is_safe(1, -1)
+
+    check(scenario, tmp_path)
+
+
+async def filled(partition: Partition, *segments: int) -> None:
+    """Write segments of so many batches, follow, and let nothing of them stay in memory."""
+    plog = partition.log
+    for number, count in enumerate(segments):
+        if number:
+            plog.roll()
+        for _ in range(count):
+            data = batch()
+            partition.append_as_leader(data, 0, len(data), 1)
+        await plog.flush()
+    for segment in plog.segments:
+        segment.tail.forget_all()
+    partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
+
+
+def damage(partition: Partition, offset: int) -> None:
+    """Let the base offset of the first batch rot in the segment that holds an offset."""
+    with Path(partition.log.segment_of(offset).path).open("r+b") as file:
+        file.seek(2)
+        file.write(b"\1")
+
+
+@pytest.mark.parametrize(
+    ("segments", "log_start", "target", "end"),
+    [((3,), 0, 2, 0), ((3, 3), 0, 5, 3), ((4,), 1, 3, 1)],
+)
+def test_where_a_cut_would_be_in_a_damaged_place_the_leader_sends_the_segment_again(
+    segments: tuple[int, ...], log_start: int, target: int, end: int, tmp_path: Path
+) -> None:
+    """Rot that the replica alone has would keep it away from its leader for ever."""
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        plog, has_others = partition.log, False
+        await filled(partition, *segments)
+        await plog.trim_to(log_start)
+        damage(partition, target)
+        cutter = cuts.Cutter(front.clock, lambda _: has_others)
+        before = plog.log_end_offset
+        with pytest.raises(CorruptMessageError, match="is damaged"):
+            await cutter.truncate_to(partition, Offset(target))
+        assert plog.log_end_offset == before  # it may have the only copy of what is whole
+        has_others = True
+        await cutter.truncate_to(partition, Offset(target))
+        assert (plog.log_start_offset, plog.log_end_offset) == (log_start, end)
+        assert partition.high_watermark <= end
+        partition.lead(LeaderEpoch(4))
+        data = batch()
+        partition.append_as_leader(data, 0, len(data), 1)
+        await plog.flush()
+        assert not plog.damage.places
+
+    check(scenario, tmp_path)
