@@ -75,7 +75,6 @@ def problems(config: Config) -> list[str]:
 
 def _planner_problems(config: Config) -> list[str]:
     lease, election, refill = config.lease, config.election, config.refill
-    takeover_ms = lease.authority_ms + lease.duration_ms
     rules = [
         (
             "election.preferred.after",
@@ -87,15 +86,15 @@ def _planner_problems(config: Config) -> list[str]:
         (
             "election.unclean.after",
             election.unclean_after_ms,
-            takeover_ms,
-            "lease.authority and lease.duration together",
+            lease.duration_ms,
+            "lease.duration",
             "a new controller knows no sooner who is there, and records would be lost for nothing",
         ),
         (
             "refill.after",
             _NEVER_MS if refill.after_ms == UNLIMITED else refill.after_ms,
-            max(takeover_ms, election.preferred_after_ms),
-            "election.preferred.after, and lease.authority and lease.duration together",
+            election.preferred_after_ms,
+            "election.preferred.after",
             "a node that is only restarted would lose its replicas",
         ),
     ]

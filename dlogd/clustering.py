@@ -288,9 +288,7 @@ class Clustering:
     def has_outlived(self) -> bool:
         """Return whether this node leads the metadata for so long that no lease of others holds."""
         since_ms = self._leads_since_ms
-        return since_ms is not None and (
-            self._clock.now_ms() >= since_ms + self.timings.takeover_ms
-        )
+        return since_ms is not None and (self._clock.now_ms() >= since_ms + self.timings.held_ms)
 
     def _on_leadership(self, leads: bool, term: int) -> None:
         self._leads_since_ms = self._clock.now_ms() if leads else None

@@ -100,8 +100,8 @@ class LeaseConfig:
         "lease.authority",
         keys.DURATION,
         "1500ms",
-        "How long a controller grants leases after it last surely was one; a new controller waits "
-        "for so long, and a lease, before it takes over from nodes that it does not hear.",
+        "How long a controller grants leases after it last surely was one. They end a "
+        "`lease.duration` after that, so a new controller waits no longer than that.",
         low=30,
         high=10 * MINUTE_MS,
     )

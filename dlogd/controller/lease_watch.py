@@ -146,4 +146,4 @@ class LeaseWatch:
             if await prove():
                 self.table.on_contact(begun_ms)
             spent_ms = self._clock.now_ms() - begun_ms
-            await asyncio.sleep(max(1, self._timings.authority_ms // 3 - spent_ms) / 1000)
+            await asyncio.sleep(max(1, self._timings.proof_pause_ms - spent_ms) / 1000)

@@ -205,7 +205,7 @@ class LeaseTable:
         self._probe_number = 0
         self._entries: dict[NodeId, _Entry] = {}
         for node_id in sorted(nodes):
-            expires_ms = now_ms + timings.takeover_ms
+            expires_ms = now_ms + timings.held_ms
             entry = self._entries[node_id] = _Entry(nodes[node_id], 0, now_ms, expires_ms)
             entry.may_be_starting = begins
             entry.suspect(now_ms)
@@ -221,7 +221,7 @@ class LeaseTable:
             self._contact_ms = begun_ms
 
     def may_grant(self, now_ms: int) -> bool:
-        """Return whether no later controller can have outwaited a lease that is granted now."""
+        """Return whether a lease that is granted now is worth it: the last proof is recent."""
         contact_ms = self._contact_ms
         return contact_ms is not None and now_ms < contact_ms + self._timings.authority_ms
 
@@ -255,8 +255,12 @@ class LeaseTable:
                 entry.expires_ms = now_ms + self._timings.held_ms
 
     def on_beat(self, beat: Beat, now_ms: int) -> int | NoLease:
-        """Take a heartbeat; return for how long it is granted, or why not."""
-        if not self.may_grant(now_ms):
+        """Take a heartbeat; return for how long it is granted (ms), or why not.
+
+        Until `lease_ms` after the last proof, so from before a later controller was elected: that
+        one outwaits it by waiting for as long from its election (decision 0028).
+        """
+        if self._contact_ms is None or not self.may_grant(now_ms):
             return NoLease.NOT_CONTROLLER
         entry = self._entries.get(beat.node_id)
         if entry is None or entry.node_epoch < beat.node_epoch:
@@ -278,9 +282,10 @@ class LeaseTable:
         entry.clear()
         if not self._is_recent(entry, beat, now_ms):
             return NoLease.BEHIND
+        granted_ms = self._contact_ms + self._timings.lease_ms - now_ms
         # Never earlier: a deposed controller that does not know it yet may have granted since.
-        entry.expires_ms = max(entry.expires_ms, now_ms + self._timings.held_ms)
-        return self._timings.lease_ms
+        entry.expires_ms = max(entry.expires_ms, now_ms + self._timings.outwait_ms(granted_ms))
+        return granted_ms
 
     def on_disconnect(self, node_id: NodeId, node_epoch: int, now_ms: int) -> None:
         """Suspect a node: the connection on which it sent its last heartbeat has ended."""

@@ -18,7 +18,7 @@ class LeaseTimings:
     heartbeat_ms: int = 300
     """How often a node renews its lease."""
     lease_ms: int = 3_000
-    """How long a node may lead after it *sent* a heartbeat that was granted; by its clock."""
+    """How long a node may lead after its controller surely led Raft last, be it by its clock."""
     authority_ms: int = 1_500
     """How long a controller grants leases after the latest moment at which it surely led Raft."""
     probe_timeout_ms: int = 500
@@ -36,23 +36,21 @@ class LeaseTimings:
 
     @property
     def held_ms(self) -> int:
-        """How long the controller takes a lease for held after it granted it; by its clock."""
-        return self._outwait_ms(self.lease_ms)
-
-    @property
-    def takeover_ms(self) -> int:
-        """How long a new controller takes leases for held that an earlier one may have granted.
-
-        The earlier one may grant for `authority_ms` after it lost Raft's leadership, unknowing.
-        """
-        return self._outwait_ms(self.authority_ms + self.lease_ms)
+        """How long nobody else takes a lease for over, from when it was surely granted by."""
+        return self.outwait_ms(self.lease_ms)
 
     @property
     def overdue_ms(self) -> int:
         """How long after its last heartbeat a node is suspected."""
         return 3 * self.heartbeat_ms
 
-    def _outwait_ms(self, duration_ms: int) -> int:
+    @property
+    def proof_pause_ms(self) -> int:
+        """Between two proofs that the controller leads: so much of a lease is used up, at most."""
+        return self.heartbeat_ms
+
+    def outwait_ms(self, duration_ms: int) -> int:
+        """Return how long by any clock takes what lasts `duration_ms` by another one."""
         fast, slow = _MILLION + self.clock_drift_ppm, _MILLION - self.clock_drift_ppm
         return -(-duration_ms * fast // slow) + _ROUNDING_MS
 
@@ -76,9 +74,9 @@ class LeaseTimings:
                 "lease_ms must be at least 5 times heartbeat_ms: lost heartbeats are no reason",
             ),
             (
-                self.lease_ms > 2 * self.election_ms_max + self.heartbeat_ms,
-                "lease_ms must be more than twice election_ms_max and a heartbeat: else a change of"
-                " controller takes the leases of all nodes",
+                self.lease_ms >= 2 * (self.election_ms_max + self.heartbeat_ms),
+                "lease_ms must be at least twice election_ms_max and heartbeat_ms together: else a"
+                " change of controller takes the leases of all nodes",
             ),
             (
                 self.probe_timeout_ms < self.lease_ms,
@@ -90,8 +88,9 @@ class LeaseTimings:
                 " not grant takes the leases of all nodes",
             ),
             (
-                self.authority_ms <= self.lease_ms,
-                "authority_ms must be at most lease_ms: it delays every takeover",
+                self.authority_ms + 3 * self.heartbeat_ms <= self.lease_ms,
+                "authority_ms must be at least 3 times heartbeat_ms below lease_ms: only what is"
+                " left of it then is granted",
             ),
             (
                 self.image_lag_ms_max >= 2 * self.heartbeat_ms,

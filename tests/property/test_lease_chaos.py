@@ -34,7 +34,7 @@ class Chaos:
             act()
             self.steer(rng.randint(10, 3_000))
         self.heal()
-        self.steer(2 * TIMINGS.takeover_ms)
+        self.steer(3 * TIMINGS.held_ms)
         for node_id in NODE_IDS:
             node = cluster.nodes[node_id]
             assert node.holds(), f"node {node_id} has no lease after {self.happened}"

@@ -330,15 +330,17 @@ def test_the_model_reaches_what_it_is_for() -> None:
 
 
 def _unstretched(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LeaseTimings, "_outwait_ms", lambda _self, duration_ms: duration_ms)
+    patch.setattr(LeaseTimings, "outwait_ms", lambda _self, duration_ms: duration_ms)
 
 
-def _takeover_without_authority(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LeaseTimings, "takeover_ms", LeaseTimings.held_ms)
+def _granting_whole_leases(patch: pytest.MonkeyPatch) -> None:
+    real = LeaseTable.on_beat
 
+    def on_beat(self: LeaseTable, beat: Beat, now_ms: int) -> int | NoLease:
+        found = real(self, beat, now_ms)
+        return found if isinstance(found, NoLease) else self._timings.lease_ms
 
-def _granting_without_quorum(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LeaseTable, "may_grant", lambda _self, _now_ms: True)
+    patch.setattr(LeaseTable, "on_beat", on_beat)
 
 
 def _counting_from_the_answer(patch: pytest.MonkeyPatch) -> None:
@@ -380,8 +382,7 @@ def _obeying_the_deposed(patch: pytest.MonkeyPatch) -> None:
 HOLE_SEEDS = 200
 HOLES: dict[str, Mutation] = {
     "clocks are taken for equal": _unstretched,
-    "a takeover waits for one lease only": _takeover_without_authority,
-    "leases are granted without a quorum": _granting_without_quorum,
+    "leases do not count from the proof": _granting_whole_leases,
     "a lease counts from the answer": _counting_from_the_answer,
     "a heartbeat renews what was condemned": _renewing_the_condemned,
     "leases are granted with any image": _granting_with_any_image,

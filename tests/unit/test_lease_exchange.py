@@ -46,7 +46,8 @@ def test_a_silent_host_is_given_up_when_its_lease_is_over(cluster: Cluster) -> N
     cluster.nodes[2].cut_power()
     taken_ms = cluster.until(lambda: cluster.condemned(2) is not None)
     assert cluster.condemned(2) is Condemned.EXPIRED
-    assert TIMINGS.lease_ms - TIMINGS.heartbeat_ms < taken_ms < TIMINGS.held_ms + 300
+    used_ms = TIMINGS.proof_pause_ms + TIMINGS.heartbeat_ms
+    assert TIMINGS.lease_ms - used_ms < taken_ms < TIMINGS.held_ms + TIMINGS.heartbeat_ms
 
 
 def test_a_paused_process_wakes_up_without_its_lease(cluster: Cluster) -> None:
@@ -118,7 +119,7 @@ def test_a_silent_controller_is_outwaited_with_all_that_it_may_have_granted(
     cluster.lead(2)
     taken_ms = cluster.until(lambda: cluster.condemned(1) is not None)
     assert cluster.condemned(1) is Condemned.EXPIRED
-    assert taken_ms >= TIMINGS.takeover_ms
+    assert TIMINGS.lease_ms <= taken_ms < TIMINGS.held_ms + TIMINGS.heartbeat_ms
 
 
 def test_a_controller_without_a_quorum_stops_granting(cluster: Cluster) -> None:
@@ -126,7 +127,7 @@ def test_a_controller_without_a_quorum_stops_granting(cluster: Cluster) -> None:
     old.proven = False
     # Node 3 and the old controller still believe in it.
     taken_ms = cluster.until(lambda: not cluster.nodes[3].holds() and not old.holds())
-    assert taken_ms <= TIMINGS.authority_ms + TIMINGS.lease_ms
+    assert taken_ms <= TIMINGS.lease_ms
     assert old.keeper.problem == "the controller grants no lease (NOT_CONTROLLER)"
     # Those who live are asked now and then, not all the time (L4).
     probes = [node.service.counters.probes_total for node in cluster.nodes.values()]
@@ -284,7 +285,7 @@ def test_the_default_timings_go_together_and_others_are_refused() -> None:
         ({"election_ms_max": 1_500}, "election"),
         ({"probe_timeout_ms": 3_000}, "probe_timeout_ms"),
         ({"authority_ms": 500}, "authority_ms"),
-        ({"authority_ms": 9_000}, "takeover"),
+        ({"authority_ms": 2_400}, "what is left"),
         ({"image_lag_ms_max": 100}, "image_lag"),
     ):
         problems = replace(LeaseTimings(), **changes).problems()
