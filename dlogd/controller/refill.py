@@ -6,9 +6,9 @@ stays where it is in the order; the copy is made by a reassignment, which the ma
 
 from collections.abc import Iterator
 
-from dlog.types import NodeId, TopicId
+from dlog.types import NodeId
 from dlogd.metadata.commands import Assignment, Reassignment
-from dlogd.metadata.election import rules_of
+from dlogd.metadata.election import Rules, rules_of
 from dlogd.metadata.factor import target_of
 from dlogd.metadata.image import ClusterImage, NodeRegistration, PartitionImage, TopicImage
 from dlogd.metadata.placement import Loads, by_turns_over_racks, next_replica, usable_nodes
@@ -29,13 +29,13 @@ def plan_refill(
         return []
     ring = by_turns_over_racks(usable)
     moves = []
-    for topic_id, number, partition in _affected(image, dead | leaving):
+    for topic, number, partition in _affected(image, dead | leaving):
         is_repair = bool(partition.adding or partition.removing)
         if not is_repair and room <= 0:
             continue
         target = _target(image, ring, partition, dead | leaving, loads)
-        if target is not None:
-            moves.append(Reassignment(topic_id=topic_id, partition=number, replicas=target))
+        if target is not None and _is_allowed(rules_of(image, topic), partition, target):
+            moves.append(Reassignment(topic_id=topic.topic_id, partition=number, replicas=target))
             loads.count(target)
             room -= not is_repair
     return moves
@@ -52,14 +52,14 @@ def empty_nodes(image: ClusterImage) -> Nodes:
     return frozenset(empty)
 
 
-def _affected(image: ClusterImage, gone: Nodes) -> Iterator[tuple[TopicId, int, PartitionImage]]:
+def _affected(image: ClusterImage, gone: Nodes) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
     """Yield partitions with a leader that shall have a replica on a node that is gone."""
     for topic in image.topics.values():
         for number, partition in enumerate(topic.partitions):
             if not partition.has_leader:
                 continue  # there is nobody to copy from
             if any(node_id in gone for node_id in _wanted(image, topic, partition, gone)):
-                yield topic.topic_id, number, partition
+                yield topic, number, partition
 
 
 def _wanted(
@@ -96,9 +96,16 @@ def _target(
         others.remove(taker)
         chosen.append(taker)
         target[place] = taker.node_id
-    if tuple(target) == present:
-        return None
-    # The machine refuses to give up the only ones in sync, and the other moves of the plan with it.
-    holders = partition.holders
+    return None if tuple(target) == present else tuple(target)
+
+
+def _is_allowed(rules: Rules, partition: PartitionImage, target: Assignment) -> bool:
+    """Return False where too few in sync would be left.
+
+    The machine would refuse it, and the other moves of the plan with it.
+    """
     kept = {*target, *(n for n in partition.replicas if n not in partition.adding)}
-    return tuple(target) if not holders or any(n in kept for n in holders) else None
+    holders = partition.holders
+    if holders and not any(n in kept for n in holders):
+        return False
+    return rules.may_let_go(partition, kept, len(target))

@@ -16,7 +16,7 @@ comes last.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from dlog.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
@@ -53,6 +53,15 @@ class Rules:
     def enough_of(self, replica_count: int) -> int:
         """Return how many of so many replicas have to be in sync."""
         return max(1, min(self.min_isr, replica_count))
+
+    def may_let_go(self, partition: PartitionImage, kept: Container[NodeId], count: int) -> bool:
+        """Whether all in sync who are not `kept` may go, of which `count` are to stay.
+
+        Not before enough of the others are in sync: what was acknowledged would be on fewer disks
+        than promised. Who is eligible only is down, and may be for good: it keeps nobody.
+        """
+        staying = sum(node_id in kept for node_id in partition.isr)
+        return staying == len(partition.isr) or staying >= self.enough_of(count)
 
 
 def rules_of(image: ClusterImage, topic: TopicImage) -> Rules:

@@ -28,6 +28,7 @@ from dlogd.metadata.commands import (
 )
 from dlogd.metadata.election import (
     Change,
+    Rules,
     can_lead,
     candidates,
     preferred_leader,
@@ -194,7 +195,7 @@ def _reassigned(
     replicas = target + removing
     if partition.holders and not any(n in replicas for n in partition.holders):
         raise InvalidReplicaAssignmentError(_why_it_is_kept(where, partition))
-    _check_copies(image, topic, partition, wanted, replicas, len(target))
+    _check_copies(rules_of(image, topic), where, partition, replicas, len(target))
     return Change(
         replicas=replicas,
         adding=adding,
@@ -204,28 +205,18 @@ def _reassigned(
 
 
 def _check_copies(
-    image: ClusterImage,
-    topic: TopicImage,
-    partition: PartitionImage,
-    wanted: Reassignment,
-    replicas: Assignment,
-    target_count: int,
+    rules: Rules, where: TopicPartition, partition: PartitionImage, replicas: Assignment, count: int
 ) -> None:
-    """Raise when members of the ISR would go before min.insync.replicas of the others are in it.
-
-    What was acknowledged would be on fewer disks than promised. Who is eligible only is down, and
-    may be for good: it keeps nobody.
-    """
+    """Raise when members of the ISR would go before enough of the `count` that stay are in it."""
+    if rules.may_let_go(partition, replicas, count):
+        return
     going = [n for n in partition.isr if n not in replicas]
-    enough = rules_of(image, topic).enough_of(target_count)
-    staying = len(partition.isr) - len(going)
-    if going and staying < enough:
-        raise InvalidReplicaAssignmentError(
-            f"Only {staying} of the {enough} replicas that min.insync.replicas asks for would be in"
-            f" sync of {topic.topic_partition(wanted.partition)} without {going}: what was"
-            " acknowledged would be on too few disks. Wait until more of those that stay are in"
-            f" sync, or keep {going} among the replicas until then"
-        )
+    raise InvalidReplicaAssignmentError(
+        f"Only {len(partition.isr) - len(going)} of the {rules.enough_of(count)} replicas that"
+        f" min.insync.replicas asks for would be in sync of {where} without {going}: what was"
+        " acknowledged would be on too few disks. Wait until more of those that stay are in sync,"
+        f" or keep {going} among the replicas until then"
+    )
 
 
 def _check_replicas(image: ClusterImage, replicas: Assignment) -> None:

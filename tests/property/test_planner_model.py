@@ -206,6 +206,9 @@ class Model:
                 # Not the only ones in sync, while they are new: they would go at once.
                 stay = (set(present) - gone) | (set(partition.replicas) - set(partition.adding))
                 may = may and bool(stay.intersection(partition.holders))
+                # Nor any in sync before enough of the others are.
+                in_sync = set(partition.isr)
+                may = may and (in_sync <= stay or len(in_sync & stay) >= min(2, len(present)))
                 if may and fit - gone - set(present):
                     assert not moving and len(moves) >= room, "somebody could take it"
                 continue

@@ -351,6 +351,20 @@ def test_what_would_be_refused_keeps_no_other_replica_where_it_is() -> None:
     assert cluster.partition("u").adding == (4,)
 
 
+def test_a_plan_takes_nobody_in_sync_away_before_enough_others_are() -> None:
+    """Else the machine refuses the whole plan, again and again."""
+    cluster = FakeCluster(4)
+    cluster.create("t", (3,), min_insync_replicas="2")
+    cluster.create("u", (1, 4))
+    reassign(cluster, "t", 1, 2)
+    cluster.apply(cluster.isr_change("t", 0, [3, 1]))
+    cluster.fence(2)
+    gone = frozenset({NodeId(2)}), frozenset({NodeId(1)})
+    moves = plan_refill(cluster.image, *gone, 20, Loads.of(cluster.image))
+    assert [each.topic_id for each in moves] == [cluster.image.topics["u"].topic_id]
+    cluster.apply(AlterAssignments(command_id=cluster.new_id(), reassignments=tuple(moves)))
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_after_any_trouble_the_plans_end_with_a_cluster_in_order(seed: int) -> None:
     rng = random.Random(seed)

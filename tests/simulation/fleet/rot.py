@@ -227,8 +227,18 @@ class Rot:
                 self.host.loop.call_soon(log.roll)
 
     def is_mended(self) -> bool:
-        """Whether no batch is rotten any more; a small file is looked at by the next start."""
-        return all(spot.head is None for spot in self.open_spots())
+        """Whether no batch is rotten any more; a small file is looked at by the next start.
+
+        What is written is good before it was read once more, and is refused until then.
+        """
+        is_good = all(spot.head is None for spot in self.open_spots())
+        return is_good and not any(self._refused())
+
+    def _refused(self) -> Iterator[str]:
+        broker = None if self.host is None else self.host.broker
+        replicas = None if broker is None else broker.replicas
+        for partition in () if replicas is None else replicas.by_id.values():
+            yield from partition.log.damage.problems(partition.log.log_start_offset)
 
     def put_right(self) -> bool:
         """Let a person restore what no other replica in sync has; return whether there was any.
