@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from dlogd.server.handlers import fetch_answers
-from tests.fakes.front import Front, fetch_frame
+from dlogd.server.handlers import fetch, fetch_answers
+from tests.fakes.front import Front, fetch_frame, until
 from tests.fakes.logs import values_in
-from tests.unit.test_fetch_handler import check, fill
+from tests.unit.test_fetch_handler import (
+    ReaderStandIn,
+    check,
+    fill,
+    forget_what_is_in_memory,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,5 +58,65 @@ def test_no_answer_is_larger_than_the_node_bears(
             await client.send(frame)
             found = await asyncio.wait_for(client.fetched(), 10)
             assert [len(values_in(records)) for _, records in found.values()] == [3, 0]
+
+    check(scenario)
+
+
+@pytest.mark.parametrize("is_topic_again", [False, True])
+def test_a_partition_that_is_named_again_is_searched_once(
+    tmp_path: Path, is_topic_again: bool
+) -> None:
+    """As in Kafka, what is said last counts. Else 100,000 searches fit into one small request."""
+
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            await fill(front.partition("t"), 5)
+            forget_what_is_in_memory(front.partition("t"))
+            searches: list[int] = []
+            reader = front.partition("t").log.reader
+
+            async def counting(offset: int) -> None:
+                searches.append(offset)
+                await reader.locate(offset)
+
+            ReaderStandIn(front.partition("t"), locate=counting)
+            client = await front.connect()
+            wanted = [("t", offset % 3) for offset in range(1000)] + [("t", 3)]
+            if is_topic_again:
+                await client.send(fetch_frame(wanted))
+            else:
+                await client.send(fetch_frame([("t", 3)], partitions=[0] * 1000))
+            found = await asyncio.wait_for(client.fetched(), 10)
+            assert [offset for offset, _ in values_in(found["t"][1])] == [3, 4]
+            assert searches == [3]
+
+    check(scenario)
+
+
+def test_nothing_is_searched_any_more_for_a_client_that_has_gone(tmp_path: Path) -> None:
+    """Else clients that come and go leave ever more searches behind."""
+
+    async def scenario() -> None:
+        topics = [f"t{number}" for number in range(fetch.LOCATE_COUNT_MAX + 10)]
+        async with Front.open(tmp_path, topics) as front:
+            gate = asyncio.Event()
+            searches: list[int] = []
+
+            async def late(offset: int) -> None:
+                searches.append(offset)
+                await gate.wait()
+
+            for topic in topics:
+                await fill(front.partition(topic), 2)
+                forget_what_is_in_memory(front.partition(topic))
+                ReaderStandIn(front.partition(topic), locate=late)
+            client = await front.connect()
+            await client.send(fetch_frame([(topic, 1) for topic in topics]))
+            await until(lambda: len(searches) == fetch.LOCATE_COUNT_MAX)
+            client.close()
+            await until(lambda: not front.listener.connection_count)
+            gate.set()
+            await until(lambda: not len(front.tasks))
+            assert len(searches) == fetch.LOCATE_COUNT_MAX
 
     check(scenario)

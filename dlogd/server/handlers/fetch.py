@@ -47,7 +47,6 @@ LOCATE_COUNT_MAX = 64
 MAX_WAIT_MS_MAX = 5 * 60 * 1000
 """Longer waits are cut: a client that asks for more is answered empty and asks again."""
 
-
 ReadReplica = Callable[[Partition, str, int], NodeId]
 """Says which follower a consumer in a rack should read an offset from; NO_NODE: the leader."""
 
@@ -350,6 +349,8 @@ class FetchWork(Slot):
         self._refused = []
         try:
             for first in range(0, len(unknown), LOCATE_COUNT_MAX):
+                if self.replies.is_closed:
+                    break  # nobody waits for the rest, and more of them may have come and gone
                 some = unknown[first : first + LOCATE_COUNT_MAX]
                 errors = await asyncio.gather(*(_locate_one(*each) for each in some))
                 for (partition, _), error in zip(some, errors, strict=True):
