@@ -14,6 +14,7 @@ from dlogd.metadata.commands import Command
 from dlogd.metadata.image import Outcome, Refused, Unknown
 from dlogd.server.handlers import alter_configs, describe_configs
 from tests.fakes.server import FakeClock, FakeNode
+from tests.fakes.turns import turns_beside
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -125,26 +126,14 @@ def test_many_topics_at_once_each_show_their_own() -> None:
 def test_many_topics_with_the_same_configs_hold_nobody_up() -> None:
     async def test() -> None:
         node = FakeNode()
-        for number in range(300):
-            await node.create(f"t{number}", 1)
-        resources = [
-            {"resource_type": TOPIC, "resource_name": f"t{number}", "configuration_keys": None}
-            for number in range(300)
-        ]
-        turns = 0
-
-        async def count_turns() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        others = asyncio.ensure_future(count_turns())
-        response = await node.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=resources)
-        others.cancel()
+        resources = []
+        for name in (f"t{number}" for number in range(300)):
+            await node.create(name)
+            resources.append({"resource_type": TOPIC, "resource_name": name})
+        asking = node.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=resources)
+        response, turns = await turns_beside(asking)
         assert turns >= 300 // describe_configs.RESOURCES_BURST_COUNT
         assert len(response.results) == 300
-
         # A megabyte of the same one was answered with three hundred of them.
         response = await node.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=resources[:2] * 50)
         assert [result.resource_name for result in response.results] == ["t0", "t1"]
