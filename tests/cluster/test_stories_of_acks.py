@@ -158,6 +158,7 @@ def test_l8_what_is_refused_is_refused_before_it_is_there(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         a, b, _ = stage.nodes(1, 2, 3)
         log = await stage.topic()
+        await log.until_end(a, 0)  # it knows that it leads: nobody hears of a refusal
         assert await log.send(a, b"unconfirmed", acks=0) == -1
         await log.until_end(a, 1)
         with pytest.raises(InvalidRequiredAcksError):

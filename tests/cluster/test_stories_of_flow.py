@@ -47,8 +47,8 @@ def test_l3_a_hung_leader_stops_nobody_elses_followers(stage: Stage) -> None:
 
 
 def test_l4_a_lasting_error_costs_little(stage: Stage) -> None:
-    """The leader stands still, then is dead for good with another replica: the one that is left
-    tries again and again, and hardly uses its processor.
+    """Two nodes of three are dead: the one that is left looks for them again and again, leads what
+    it may, and hardly uses its processor.
     """
 
     async def story(stage: Stage) -> None:
@@ -67,6 +67,46 @@ def test_l4_a_lasting_error_costs_little(stage: Stage) -> None:
         await start(a, b)
         for each in logs:
             await each.until_whole()
+
+    stage.play(story)
+
+
+def reload_with(stage: Stage, node: Node, **changes: str) -> None:
+    """Let a node run on with other settings."""
+    named = {key.replace("_", "."): value for key, value in changes.items()}
+    debug = {"log.level": "debug"}
+    node.write_config({**stage.cluster.overrides_of(node), **debug, **named})
+    node.signal(signal.SIGHUP)
+
+
+def refusals(node: Node) -> int:
+    """Return how often a follower's log has not taken what its leader sent."""
+    return node.log.count("Cannot take records ")
+
+
+def test_l4_nor_does_a_replica_that_takes_nothing(stage: Stage) -> None:
+    """A follower's disk has no room, and its leader lives: it is asked seldom for what would be
+    sent in vain.
+    """
+
+    async def story(stage: Stage) -> None:
+        a, b, c = stage.nodes(1, 2, 3)
+        logs = [await stage.topic() for _ in range(5)]
+        reload_with(stage, c, disk_reserve_bytes="100TiB")
+        try:
+            for each in logs:
+                while 3 in (await each.view()).isr:
+                    await each.write(b"not at c")
+            attempts, begun_s = refusals(c), time.monotonic()
+            await asyncio.sleep(4)
+            attempts, waited_s = refusals(c) - attempts, time.monotonic() - begun_s
+            print(f"{attempts} attempts of {len(logs)} logs in {waited_s:.1f} s")
+            assert attempts <= len(logs) * waited_s
+        finally:
+            reload_with(stage, c)
+        for each in logs:
+            await each.until_whole()
+            await each.until_same([a, b, c])
 
     stage.play(story)
 
@@ -267,14 +307,6 @@ def test_who_comes_back_with_much_to_fetch_holds_up_nobody(stage: Stage) -> None
         await log.until_same([a, b, c])
 
     stage.play(story)
-
-
-def reload_with(stage: Stage, node: Node, **changes: str) -> None:
-    """Let a node run on with other settings."""
-    named = {key.replace("_", "."): value for key, value in changes.items()}
-    debug = {"log.level": "debug"}
-    node.write_config({**stage.cluster.overrides_of(node), **debug, **named})
-    node.signal(signal.SIGHUP)
 
 
 def test_a_reader_leaves_the_follower_that_has_left_the_isr(stage: Stage) -> None:

@@ -29,9 +29,10 @@ def status(*followers: tuple[int, int, int], worst: Any = ()) -> dict[str, Any]:
 
 
 def test_lags_over_all_leaders() -> None:
-    told = [status((2, 5, 100), (3, 0, 0)), status((2, 1, 900)), None, {"replication": None}, {}]
+    nothing: list[dict[str, Any] | None] = [None, {"replication": None}, {}]
+    told = [status((2, 5, 100), (3, 0, 0)), status((2, 1, 900)), status((2, 3, 50)), *nothing]
     assert lags_of(told) == {
-        2: {"records": 6, "bytes": 60, "ms": 900},
+        2: {"records": 9, "bytes": 90, "ms": 900},
         3: {"records": 0, "bytes": 0, "ms": 0},
     }
     late = [

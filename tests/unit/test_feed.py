@@ -149,6 +149,29 @@ def test_what_is_read_takes_its_place_when_it_is_there(monkeypatch: pytest.Monke
     assert len(sent) == DISK_FRAMES_MAX + 10
 
 
+def test_what_was_read_for_who_has_gone_meanwhile_leaves_no_segment_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else its file is kept, deleted or not, as long as the node runs."""
+    held: list[str] = []
+    segment: Any = SimpleNamespace(cut_count=0, release=held.pop)
+    source: Any = Source(1, FRAME_BYTES, is_disk=True)
+    source.answers.clear()
+
+    async def load(taken: Taken) -> list[Piece]:
+        await source.answers.wait()
+        held.append("x")
+        return [memoryview(b""), RangePiece(segment, 0, 10)]
+
+    source.load = load
+    feed, sent = feed_of([source], monkeypatch)
+    go_on(feed)
+    del feed._fed[1]
+    source.answers.set()
+    feed._loop.run_until_complete(asyncio.gather(*feed.tasks))
+    assert (len(feed.tasks), held, sent) == (1, [], [])
+
+
 def test_a_large_batch_has_its_turn_beside_a_partition_that_never_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
