@@ -54,8 +54,7 @@ def alter_partition(image: ClusterImage, command: AlterPartition) -> Step:
     partition = _partition_of(topic, command.partition)
     _check_epochs(topic, partition, command)
     isr = tuple(node_id for node_id, _ in command.isr)
-    if len(set(isr)) != len(isr) or not set(isr).issubset(partition.replicas):
-        raise InvalidRequestError(f"{list(isr)} is no subset of the replicas")
+    _check_members(partition, isr)
     if command.node_id not in isr:
         raise InvalidRequestError("The leader is not in its own ISR")
     for node_id, node_epoch in command.isr:
@@ -84,6 +83,12 @@ def _check_epochs(topic: TopicImage, partition: PartitionImage, command: AlterPa
             f"{where} has the partition epoch {partition.partition_epoch}, "
             f"not {command.partition_epoch}"
         )
+
+
+def _check_members(partition: PartitionImage, isr: tuple[NodeId, ...]) -> None:
+    """Raise unless only replicas are named, each once."""
+    if len(set(isr)) != len(isr) or not set(isr).issubset(partition.replicas):
+        raise InvalidRequestError(f"{list(isr)} is no subset of the replicas")
 
 
 def _check_newcomer(

@@ -64,7 +64,8 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "elect whoever is up (H3)": (_Draft, "elect", _elect_anybody),
     "forget the last leader (L2)": (_Draft, "note_last_leader", lambda draft: None),
     "compare no epochs (H11)": (partition_steps, "_check_epochs", lambda *_: None),
-    "let anybody join an ISR (H9)": (partition_steps, "_check_newcomer", lambda *_: None),
+    "let who has no replica join an ISR (H9)": (partition_steps, "_check_members", lambda *_: None),
+    "let the fenced join an ISR (KIP-841)": (partition_steps, "_check_newcomer", lambda *_: None),
     "believe old directories": (node_steps, "_is_proved", _believe_any_proof),
     "believe flushes that never were": (
         node_steps._Exceptions,

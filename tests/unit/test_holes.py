@@ -1,6 +1,7 @@
 """Which seeds saw the known holes: tried first, written down, and never believed."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,18 @@ def test_a_seed_that_sees_no_more_is_not_the_last_word(remembered: Path) -> None
     found = holes.look_for("node", HOLE, range(2, 4))
     assert found is not None and (found.seed, bool(found.violations)) == (2, True)
     assert holes.look_for("node", HOLE, range(0)) is None
+
+
+def test_a_hole_that_is_seen_for_something_else_is_not_seen(
+    remembered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a log is not whole in the end, where one asks whether records were lost."""
+    for known_by, is_seen in (("lost-write",), False), (("lost-write", "duplicate"), True):
+        sight = replace(holes.SIGHTS["node"], shows={HOLE: known_by})
+        monkeypatch.setitem(holes.SIGHTS, "node", sight)
+        assert (holes.look_for("node", HOLE, range(2, 3)) is not None) is is_seen
+    for sight in holes.SIGHTS.values():
+        assert set(sight.shows) <= set(sight.mutants) | {HOLE}
 
 
 def test_seeds_are_written_down_and_holes_that_are_gone_forgotten(remembered: Path) -> None:

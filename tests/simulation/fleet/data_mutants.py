@@ -9,6 +9,9 @@ from typing import Any
 from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import NONE
 from dlog.types import NO_EPOCH, ZERO_TOPIC_ID
+from dlogd.metadata import partition_steps
+from dlogd.metadata.election import _Draft
+from dlogd.replicating import Replicating
 from dlogd.replication import follower_append, roles
 from dlogd.replication import manager as replica_manager
 from dlogd.replication.acks import Acks
@@ -133,6 +136,37 @@ def _feed_everybody(original: Any) -> Any:
     return leadership
 
 
+def _follow_as_anybody(original: Any) -> Any:
+    """Follow the leader of every log that is open here."""
+
+    def on_role(self: Any, partition: Any, key: Any, image: Any) -> None:
+        node_id = self._clustering.node_id
+        others = [each for each in image.replicas if each != node_id]
+        original(self, partition, key, replace(image, replicas=(*others, node_id)))
+
+    return on_role
+
+
+def _take_anybody_in(original: Any) -> Any:
+    """Let the image have whom the leader names, replica or not."""
+
+    def begin(self: Any, old: Any, rules: Any, change: Any) -> None:
+        original(self, old, rules, change)
+        others = [each for each in change.isr or () if each not in self.replicas]
+        self.isr = (*self.isr, *others)
+
+    return begin
+
+
+def _drop_unless_leading_the_metadata(original: Any) -> Any:
+    async def outcome_of(self: Any, *arguments: Any) -> Any:
+        if self._store.progress.role != "leader":
+            return None
+        return await original(self, *arguments)
+
+    return outcome_of
+
+
 def _open_everything(_: Any) -> Any:
     return lambda topic, node_id: list(range(len(topic.partitions)))
 
@@ -247,6 +281,9 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
         (Acks, "_judge", _judge_no_lease),
     ),
     "H6 a shrink counts before it is committed": ((IsrKeeper, "_propose", _shrink_at_once),),
+    "H7 ISR changes are lost where another node leads the metadata": (
+        (IsrKeeper, "_outcome_of", _drop_unless_leading_the_metadata),
+    ),
     "H8 followers are credited with what was sent": (
         (Fed, "row", _credit_what_is_sent),
         (Fed, "on_progress", _lenient_progress),
@@ -254,6 +291,9 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     "H9 any node is fed and counted": (
         (roles, "leadership", _feed_everybody),
         (replica_manager, "mine", _open_everything),
+        (Replicating, "_on_role", _follow_as_anybody),
+        (partition_steps, "_check_members", _do_nothing),
+        (_Draft, "__init__", _take_anybody_in),
     ),
     "H11 a zombie goes on as leader": (
         (Partition, "follow", _lead_once_lead_always),
@@ -294,3 +334,11 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
         (FetchWork, "_read", _read_followers_beyond_watermark),
     ),
 }
+
+SHOWS = {
+    "H2 followers give out offsets": ("LogsAgree", "CommittedNeverLost"),
+    "H9 any node is fed and counted": ("IsrSubsetOfReplicas",),
+    "H11 a zombie goes on as leader": ("AcknowledgedUnderLease", "CommittedNeverLost"),
+}
+"""How the violation begins by which a hole is known that could be seen for something else: for a
+log that is never whole, one that is open where it should not be, rot that nobody mends."""

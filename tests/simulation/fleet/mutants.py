@@ -134,7 +134,7 @@ class _Steps:
 
 
 MUTANTS: dict[str, tuple[Patch, ...]] = {
-    "H7 only the Raft leader's own proposals count": ((Participant, "_forward", _do_nothing),),
+    "only the Raft leader's own proposals count": ((Participant, "_forward", _do_nothing),),
     "H10 a node opens replicas that are not its own": (
         (replica_manager, "mine", _open_everything),
     ),
