@@ -60,7 +60,8 @@ def verify(
 
     Only what all replicas in sync must have is compared: from the last log start to the least high
     watermark. The exit code is 10 when a replica differs, is damaged, behind or out of service, 2
-    when a node could not be asked.
+    when a node could not be asked. What is damaged in a closed segment its node then mends by
+    itself from another replica: look again before a repair.
     """
     if first is not None and end is not None and first >= end:
         raise click.UsageError(f"there is nothing from {first} up to {end}, exclusive", context)

@@ -3,7 +3,8 @@
     GET /digest?topic=events&partition=0                         how far the replica goes
     GET /digest?topic=events&partition=0&from=0&to=200000        checksums of what is there
 
-Read only, one at a time for each node, and slow enough to be no harm. docs/decisions/0025.
+Read only (damage that is found is noted, and mended as the scrub's), one at a time for each node,
+and slow enough to be no harm. docs/decisions/0025.
 """
 
 import asyncio

@@ -3,7 +3,8 @@
 Segments end elsewhere on each replica, offsets do not: a range holds the batches that begin within
 a step of offsets. Its checksum is over the heads of these batches, each of which has the checksum
 of its batch, which is verified here. So equal checksums mean equal bytes. Memory is never asked:
-what is there says nothing about the disk. Owner: the event loop's thread.
+what is there says nothing about the disk. Damage of closed segments is noted in the log, which is
+mended then. Owner: the event loop's thread.
 """
 
 import asyncio
@@ -149,11 +150,16 @@ class DigestWalk:
         last.bytes += size
 
     async def _pass_over(self, file: File, segment: Segment, check: SegmentCheck) -> None:
+        cut_count, log = segment.cut_count, self._log
         search = partial(next_good, file, check.batch_position, check.end_position, check)
-        found = await guarded(self._log, self._log.services.engine.run(search), segment)
-        end_offset = int(self._log.end_offset_of(segment))
+        found = await guarded(log, log.services.engine.run(search), segment)
+        end_offset = int(log.end_offset_of(segment))
         position, offset = found or (check.end_position, end_offset)
         self.found.damaged.append((check.expected_offset, offset))
+        if segment.state is SegmentState.SEALED and segment.cut_count == cut_count:
+            # As the scrub does, which reads the same segments: the node mends it, and says so.
+            bad = check.batch_position
+            log.damage.note(segment.path, bad, check.expected_offset, offset, position)
         check.resume(position, offset)
 
     async def _read(self, file: File, segment: Segment, position: int, length: int) -> bytes:

@@ -4,10 +4,14 @@
 """
 
 import asyncio
+import json
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
+from typing import Any
 
+import confluent_kafka as librdkafka
 import pytest
 
 from bench.peers.server import StartError
@@ -22,6 +26,7 @@ from tests.behaviour.scene import play, read_count
 TOPIC = "racks"
 FIRST = TopicPartition(TOPIC, PartitionId(0))
 IN_SYNC_S = 60
+READ_S = 60
 
 
 @pytest.fixture(scope="module", params=list(CLUSTERS))
@@ -96,6 +101,37 @@ def test_it_is_read_where_the_reader_is(cluster: TestedCluster, node: int) -> No
             assert reader.counters.follower_moves == (node != 1)
 
     play(work)
+
+
+def test_librdkafka_reads_where_it_is(cluster: TestedCluster) -> None:
+    """As another library understands it: nearly all its fetches go to the follower."""
+    asyncio.run(write(cluster, 0, 500))
+    fetches: dict[int, int] = {}
+
+    def on_statistics(text: str) -> None:
+        for each in json.loads(text)["brokers"].values():
+            fetches[each["nodeid"]] = each["req"].get("Fetch", 0)
+
+    config: dict[str, Any] = {
+        "bootstrap.servers": cluster.bootstrap,
+        "group.id": "nobody asks for it",
+        "enable.auto.commit": False,
+        "client.rack": rack_of(3),
+        "statistics.interval.ms": 100,
+        "stats_cb": on_statistics,
+    }
+    consumer = librdkafka.Consumer(config)
+    try:
+        consumer.assign([librdkafka.TopicPartition(TOPIC, 0, librdkafka.OFFSET_BEGINNING)])
+        read, deadline_s = 0, time.monotonic() + READ_S
+        while (read < 500 or fetches.get(3, 0) <= 5) and time.monotonic() < deadline_s:
+            message = consumer.poll(0.1)
+            read += message is not None and message.error() is None
+    finally:
+        consumer.close()
+    assert read >= 500
+    # The leader, once or twice: it says where to go.
+    assert fetches[3] > 5 and fetches[1] < fetches[3] and fetches.get(2, 0) == 0, fetches
 
 
 def test_a_rack_without_a_node_is_no_matter(cluster: TestedCluster) -> None:

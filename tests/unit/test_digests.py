@@ -86,8 +86,26 @@ def test_other_bytes_are_other_checksums_and_bad_ones_are_damage() -> None:
         file.close()
         digest = await DigestWalk(plog, 0, COUNT, step=10).run()
         assert digest.damaged == [(25, 26)]
+        # The node knows now, too, and does not wait for its scrub.
+        (place,) = plog.damage.places
+        assert (place.first_offset, place.next_offset) == (25, 26)
+        assert (place.position, place.end_position) == (25 * BATCH_BYTES, 26 * BATCH_BYTES)
         differ = [n for n, row in enumerate(shown(digest)) if row != good[n]]
         assert differ == [1, 2]
+
+    run(scenario)
+
+
+def test_damage_of_the_open_segment_is_told_and_not_noted() -> None:
+    """What a reader of it finds is another matter: its tail may be on its way to the disk."""
+
+    async def scenario() -> None:
+        host, plog = await log_of(1 << 20)
+        file = host.directory.open(file_name(0))
+        file.pwrite(b"\xff", 25 * BATCH_BYTES + 90)
+        file.close()
+        assert (await DigestWalk(plog, 0, COUNT).run()).damaged == [(25, 26)]
+        assert not plog.damage.places
 
     run(scenario)
 
