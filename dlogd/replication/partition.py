@@ -18,7 +18,6 @@ from dlog.errors import (
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
-    OutOfOrderSequenceNumberError,
     RequestTimedOutError,
     UnknownLeaderEpochError,
     WireError,
@@ -217,11 +216,7 @@ class Partition:
             )
         producer_id = fields[9]
         if producer_id >= 0:
-            try:
-                known = self.producers.check(producer_id, fields[10], fields[11], fields[12])
-            except OutOfOrderSequenceNumberError:
-                self.log.check_appends()  # then that is why it lacks the batch before
-                raise
+            known = self.producers.check(producer_id, fields[10], fields[11], fields[12])
             if known is not None:
                 return known[0], known[1] + 1, known[2]
         append_time_ms = now_ms if settings.stamps_append_time else -1

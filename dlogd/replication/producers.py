@@ -120,6 +120,11 @@ class ProducerStates:
             f"expected {entry.next_sequence}"
         )
 
+    def follows_on(self, producer_id: int, epoch: int, base_sequence: int) -> bool:
+        """Whether this is what comes next of a producer that is known."""
+        entry = self._producers.get(producer_id)
+        return entry is not None and (epoch, base_sequence) == (entry.epoch, entry.next_sequence)
+
     def update(
         self,
         producer_id: int,

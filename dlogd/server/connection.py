@@ -16,6 +16,7 @@ from dlogd.clock import Clock
 from dlogd.intake import FrameMemory, Intake
 from dlogd.server.loading import HeldReads
 from dlogd.server.outlet import Outlet, outlet_of
+from dlogd.server.refusals import RefusedBatches
 from dlogd.server.replies import Replies
 from dlogd.storage.engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
@@ -127,6 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         self._charged = 0
         self._vain: dict[asyncio.Task[None], None] = {}
         self.replies = Replies(owner.engine, limits.held, self._on_send_error, self._on_progress)
+        self.refused = RefusedBatches()
         self.peer = "?"
         self.peer_host = "?"
         self.client_id = ""

@@ -215,7 +215,8 @@ class PartitionLog(LogState):
         `when_writable`. Raises WireError when nothing may be appended. The caller has checked the
         batch; base offset and leader epoch in `batch` do not matter.
         """
-        self.check_appends()
+        if self.blocked is not None or self.refusal is not None:
+            self._refuse()
         segment = self.active
         tail = segment.tail
         position = tail.end
@@ -270,11 +271,9 @@ class PartitionLog(LogState):
         """Call `callback` once, in its turn, when an append that got None may be tried again."""
         self.services.memory.when_available(callback, self._refused_bytes)
 
-    def check_appends(self) -> None:
-        """Raise when nothing may be appended now, for want of space or because of a stop."""
+    def _refuse(self) -> None:
         error = self.blocked or self.refusal
-        if error is None:
-            return
+        assert error is not None
         if self.blocked is None:
             self._metrics.append_refusals_total += 1
         raise error.with_traceback(None)

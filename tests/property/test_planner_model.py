@@ -55,7 +55,6 @@ def plain(plan: Plan) -> list[Any]:
     """Return what a plan does, without the ids of its commands."""
     found: list[Any] = []
     for guarded in plan.commands:
-        assert isinstance(guarded, Guarded)
         command = guarded.command
         if isinstance(command, FenceNodes):
             found.append(("fence", *(node_id for node_id, _ in command.nodes)))
@@ -163,8 +162,7 @@ class Model:
             return False
         if image.nodes[partition.leader].drain is not Drain.NONE:
             return True
-        first = partition.replicas[0]
-        return best == first and self.settled(first, now_ms)
+        return best == partition.replicas[0] and self.settled(best, now_ms)
 
     def is_lost(
         self, image: ClusterImage, topic: TopicImage, number: int, part: PartitionImage, now_ms: int
@@ -203,12 +201,11 @@ class Model:
             wanted = partition.adding if moving and ends else present
             may = partition.has_leader and bool(gone.intersection(wanted))
             if target is None:
-                # Not the only ones in sync, while they are new: they would go at once.
+                # Not the last holders, nor too many of the ISR: they would go at once.
                 stay = (set(present) - gone) | (set(partition.replicas) - set(partition.adding))
+                going, left = set(partition.isr) - stay, stay.intersection(partition.isr)
+                may = may and not (going and len(left) < min(2, len(present)))
                 may = may and bool(stay.intersection(partition.holders))
-                # Nor any in sync before enough of the others are.
-                in_sync = set(partition.isr)
-                may = may and (in_sync <= stay or len(in_sync & stay) >= min(2, len(present)))
                 if may and fit - gone - set(present):
                     assert not moving and len(moves) >= room, "somebody could take it"
                 continue
@@ -377,8 +374,8 @@ class PlannerMachine(RuleBasedStateMachine):
     )
     def reassign(self, pick: int, wanted: list[NodeId], passed_ms: int) -> None:
         """As an operator does; refused where nobody in sync would be left."""
-        all_of_them = list(every(self.cluster.image))
-        topic, number, _ = all_of_them[pick % len(all_of_them)]
+        of_them = list(every(self.cluster.image))
+        topic, number, _ = of_them[pick % len(of_them)]
         move = Reassignment(topic_id=topic.topic_id, partition=number, replicas=tuple(wanted))
         data = encode(AlterAssignments(command_id=self.cluster.new_id(), reassignments=(move,)))
         self.cluster.image, _ = machine.apply(self.cluster.image, data)

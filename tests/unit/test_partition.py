@@ -110,30 +110,6 @@ def test_what_is_refused_changes_nothing(
     check(scenario, tmp_path)
 
 
-def test_what_comes_behind_a_batch_without_room_is_refused_like_it(tmp_path: Path) -> None:
-    """Five of a producer's batches are under way: the second would be out of order only because
-    the first found no room. librdkafka then begins a new epoch, and sends again what other
-    partitions have already.
-    """
-
-    async def scenario(front: Front, partition: Partition) -> None:
-        def of(sequence: int) -> bytearray:
-            return batch(producer_id=7, producer_epoch=0, base_sequence=sequence)
-
-        assert append(partition, of(0))[0] == 0
-        partition.log.hold("space", KafkaStorageError("the disk is full"))
-        for sequence in (1, 2, 3):
-            with pytest.raises(KafkaStorageError, match="full"):
-                append(partition, of(sequence))
-        assert append(partition, of(0))[0] == 0, "what it has is not refused"
-        partition.log.resume("space")
-        with pytest.raises(OutOfOrderSequenceNumberError):
-            append(partition, of(2))
-        assert [append(partition, of(sequence))[0] for sequence in (1, 2, 3)] == [1, 2, 3]
-
-    check(scenario, tmp_path)
-
-
 def test_acknowledgements_come_with_the_flush_once_for_each_owner(tmp_path: Path) -> None:
     async def scenario(front: Front, partition: Partition) -> None:
         first, second = Waiter(), Waiter()

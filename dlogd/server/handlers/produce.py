@@ -95,9 +95,13 @@ class ProduceHandler:
         partition = self._by_name.get(key) or self._by_id.get(key)  # type: ignore[arg-type]
         if partition is None:
             return False
+        refused = connection.refused
         try:
+            if refused:
+                refused.check(topic, index, buffer, start, end, partition.producers)
             appended = partition.append_as_leader(buffer, start, end, acks)
         except WireError as error:
+            refused.note(topic, index, buffer, start, end, error)
             self.api.seconds.observe((self.clock.now_us() - connection.received_us) / 1e6)
             topics = [(topic, [self.refusal(index, error)])]
             connection.replies.reply(self.encode(version, correlation_id, topics))
@@ -229,12 +233,17 @@ class ProduceWork:
         parts = self._parts
         while self._cursor < len(parts):
             topic, index, start, end = parts[self._cursor]
+            refused, shift = self._connection.refused, self._shift
+            part = topic, index, self._buffer, start + shift, end + shift
             try:
                 partition = self._handler.find(topic, index)
+                if refused:
+                    refused.check(*part, partition.producers)
                 if not self._append(partition, index, start, end):
                     self._stall(partition)
                     return
             except WireError as error:
+                refused.note(*part, error)
                 self._results.append(self._handler.refusal(index, error))
             self._cursor += 1
         self._buffer = _NO_BUFFER  # it is not counted any more, and this may wait for long
