@@ -22,7 +22,6 @@ from dlogd.metadata.commands import (
     ElectionKind,
     ElectLeaders,
     FenceNodes,
-    Guarded,
     Proof,
     Reassignment,
     ReportReplicas,
