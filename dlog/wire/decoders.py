@@ -10,7 +10,7 @@ unknown_server_error), a zero uuid is None where the field is optional.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -22,6 +22,7 @@ from dlog.wire.reader import Reader
 from dlog.wire.shapes import FIXED_CODES, Run, Shape, plan_of
 
 Decode = Callable[[Reader], Any]
+DecodePieces = Callable[[Reader], Generator[None, None, Any]]
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
@@ -61,6 +62,68 @@ def decoder(entity_type: Any) -> Decode:
     return decode_entity
 
 
+@cache
+def piecewise_decoder(entity_type: Any) -> DecodePieces:
+    """Return what does as `decoder`, as a generator that yields behind each item of its arrays.
+
+    So that who reads a message of a hundred thousand entries can rest on the way.
+    """
+    plan = plan_of(entity_type)
+    steps = [
+        step if isinstance(step, Run) else (step.name, *_pieces_of(step)) for step in plan.steps
+    ]
+    tagged = {s.tag: (s.name, _decoder_of(s)) for s in plan.tagged}
+    defaults = {s.name: s.default for s in plan.tagged}
+
+    def decode_entity(reader: Reader) -> Generator[None, None, Any]:
+        values = defaults.copy()
+        for step in steps:
+            if isinstance(step, Run):
+                values.update(zip(step.names, reader.numbers(step.layout), strict=True))
+                continue
+            name, decode, decode_pieces = step
+            values[name] = (
+                decode(reader) if decode_pieces is None else (yield from decode_pieces(reader))
+            )
+        if tagged:
+            _decode_tagged(reader, tagged, values)
+        else:
+            reader.tags()
+        return entity_type(**values)
+
+    return decode_entity
+
+
+def _pieces_of(shape: Shape) -> tuple[Decode, DecodePieces | None]:
+    """Return how a field is read, and how it is read in pieces where it has any."""
+    if not shape.is_array or shape.kafka_type in FIXED_CODES:
+        return _decoder_of(shape), None
+    decode_item = None if shape.kafka_type is None else _primitive_decoder(shape, False)
+    decode_pieces = piecewise_decoder(shape.item) if decode_item is None else None
+
+    def decode_array(reader: Reader) -> Generator[None, None, tuple[Any, ...] | None]:
+        count = reader.entries()
+        if count < 0:
+            _check_nullable(shape)
+            return None
+        items = []
+        for _ in range(count):
+            if decode_item is not None:
+                items.append(decode_item(reader))
+            elif decode_pieces is not None:
+                items.append((yield from decode_pieces(reader)))
+            yield
+        return tuple(items)
+
+    return _decoder_of(shape), decode_array
+
+
+def _check_nullable(shape: Shape) -> None:
+    """Raise when an array is null that must not be."""
+    if not shape.is_nullable:
+        raise ProtocolError(f"the array {shape.name} is null")
+
+
 def _decode_tagged(
     reader: Reader, tagged: dict[int | None, tuple[str, Decode]], values: dict[str, Any]
 ) -> None:
@@ -79,6 +142,8 @@ def _decode_tagged(
 def _decoder_of(shape: Shape) -> Decode:
     # A tagged field says null by not being there, except for strings and bytes.
     nullable = shape.is_nullable
+    if shape.is_array and shape.kafka_type in FIXED_CODES:
+        return _numbers_decoder(shape, FIXED_CODES[shape.kafka_type])
     if shape.kafka_type is None:
         decode_item = decoder(shape.item)
         if nullable and not shape.is_array and shape.tag is None:
@@ -90,13 +155,23 @@ def _decoder_of(shape: Shape) -> Decode:
 
     def decode_array(reader: Reader) -> tuple[Any, ...] | None:
         count = reader.entries()
-        if count >= 0:
-            return tuple([decode_item(reader) for _ in range(count)])
-        if nullable:
+        if count < 0:
+            _check_nullable(shape)
             return None
-        raise ProtocolError(f"the array {shape.name} is null")
+        return tuple([decode_item(reader) for _ in range(count)])
 
     return decode_array
+
+
+def _numbers_decoder(shape: Shape, code: str) -> Decode:
+    def decode_numbers(reader: Reader) -> tuple[Any, ...] | None:
+        count = reader.entries()
+        if count < 0:
+            _check_nullable(shape)
+            return None
+        return reader.numbers(struct.Struct(f">{count}{code}"))
+
+    return decode_numbers
 
 
 def _nullable_entity_decoder(decode: Decode) -> Decode:

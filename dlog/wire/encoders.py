@@ -6,7 +6,7 @@ alone: what does not fit a field raises struct.error, for that is a bug of the c
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from operator import attrgetter
@@ -17,6 +17,7 @@ from dlog.wire.primitives import append_count, append_string, append_uvarint
 from dlog.wire.shapes import FIXED_CODES, Plan, Run, Shape, plan_of
 
 Encode = Callable[[bytearray, Any], None]
+EncodePieces = Callable[[bytearray, Any], Generator[None, None, None]]
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -43,6 +44,54 @@ def encoder(entity_type: Any) -> Encode:
             encode_tags(output, entity)
 
     return encode_entity
+
+
+@cache
+def piecewise_encoder(entity_type: Any) -> EncodePieces:
+    """Return what does as `encoder`, as a generator that yields behind each entity of its arrays.
+
+    An array may be anything with a length that gives its items in turn: they need not be made
+    before they are encoded.
+    """
+    plan = plan_of(entity_type)
+    steps: list[tuple[Encode, Shape | None]] = [
+        (_run_encoder(step), None)
+        if isinstance(step, Run)
+        else (_field_encoder(step, plan.flexible), step if _is_of_entities(step) else None)
+        for step in plan.steps
+    ]
+    pieces = {s.name: _item_encoder(s) for _, s in steps if s is not None}
+    encode_tags = _tags_encoder(plan) if plan.flexible else None
+
+    def encode_entity(output: bytearray, entity: Any) -> Generator[None, None, None]:
+        for encode, shape in steps:
+            items = None if shape is None else getattr(entity, shape.name)
+            if shape is None or items is None:
+                encode(output, entity)
+                continue
+            append_count(output, len(items), plan.flexible)
+            encode_item, encode_pieces = pieces[shape.name]
+            for item in items:
+                if encode_pieces is None:
+                    encode_item(output, item)
+                else:
+                    yield from encode_pieces(output, item)
+                yield
+        if encode_tags is not None:
+            encode_tags(output, entity)
+
+    return encode_entity
+
+
+def _is_of_entities(shape: Shape) -> bool:
+    return shape.is_array and shape.kafka_type is None
+
+
+def _item_encoder(shape: Shape) -> tuple[Encode, EncodePieces | None]:
+    """Return how an item of an array is written, and how in pieces where it has any."""
+    steps = plan_of(shape.item).steps
+    has_pieces = any(isinstance(step, Shape) and _is_of_entities(step) for step in steps)
+    return encoder(shape.item), piecewise_encoder(shape.item) if has_pieces else None
 
 
 def _run_encoder(run: Run) -> Encode:

@@ -10,13 +10,14 @@ it holds. Names and ids of topics, sizes, times are not judged here.
 
 import importlib
 import sys
+from collections.abc import Generator
 from functools import cache
 from types import ModuleType
 from typing import Any
 
 from dlog.errors import ProtocolError
 from dlog.wire.apis import ApiKey, is_flexible
-from dlog.wire.decoders import decoder
+from dlog.wire.decoders import decoder, piecewise_decoder
 from dlog.wire.encoders import encoder
 from dlog.wire.frame import (
     encode_frame,
@@ -87,15 +88,28 @@ def parse_request(
 ) -> Any:
     """Read the body of a request in [position, end); raises ProtocolError."""
     decode = decoder(request_type(api_key, api_version))
-    reader = Reader(
+    # What follows the message is ignored, as Kafka does: librdkafka leaves three bytes behind the
+    # null array of a Metadata request for all topics (confluentinc/librdkafka#5049).
+    return decode(_request_reader(api_key, api_version, buffer, position, end))
+
+
+def parse_request_in_pieces(
+    api_key: int, api_version: int, buffer: memoryview, position: int
+) -> Generator[None, None, Any]:
+    """Do as `parse_request`, as a generator that yields behind each entry of an array."""
+    decode = piecewise_decoder(request_type(api_key, api_version))
+    return decode(_request_reader(api_key, api_version, buffer, position, None))
+
+
+def _request_reader(
+    api_key: int, api_version: int, buffer: memoryview, position: int, end: int | None
+) -> Reader:
+    return Reader(
         buffer,
         position,
         len(buffer) if end is None else end,
         flexible=is_flexible(api_key, api_version),
     )
-    # What follows the message is ignored, as Kafka does: librdkafka leaves three bytes behind the
-    # null array of a Metadata request for all topics (confluentinc/librdkafka#5049).
-    return decode(reader)
 
 
 def encode_response(entity: Any, correlation_id: int) -> bytes:

@@ -199,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
             self._intake.received(nbytes)
             self._process()
         except ProtocolError as error:
-            self._on_protocol_error(error)
+            self.break_off(error)
         except Exception as error:  # noqa: BLE001 - a bug must cost one connection, not the daemon
             self._on_bug(error)
 
@@ -303,11 +303,12 @@ class Connection(asyncio.BufferedProtocol):
         try:
             work()
         except ProtocolError as error:
-            self._on_protocol_error(error)
+            self.break_off(error)
         except Exception as error:  # noqa: BLE001 - a bug must cost one connection, not the daemon
             self._on_bug(error)
 
-    def _on_protocol_error(self, error: ProtocolError) -> None:
+    def break_off(self, error: ProtocolError) -> None:
+        """Close the connection of a client whose request made no sense."""
         self._metrics.connections_broken_total += 1
         self.abort(f"Closed connection of a client that broke the protocol error={error}")
 

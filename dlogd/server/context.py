@@ -22,6 +22,7 @@ from dlogd.metadata.placement import Loads, LoadTracker
 from dlogd.metadata.surface import Quorum
 from dlogd.replication.partition import Partition
 from dlogd.server.lingering import Lingering
+from dlogd.server.turns import Turns
 
 OPEN_PATIENCE_MS = 200
 """How long the answer about new partitions waits for them to be open here, in a cluster."""
@@ -82,6 +83,8 @@ class ServerContext:
     ask_node: Callable[[NodeId, Any], Awaitable[Any]] | None = None
     """Hand a decoded request to another node; raise TransportError, ProtocolError or WireError."""
     load_tracker: LoadTracker = field(default_factory=LoadTracker)
+    turns: Turns = field(default_factory=Turns)
+    """Where those rest who work on a large request."""
 
     def loads(self) -> Loads:
         """Return how many leaders and replicas each node has, for the caller to change."""

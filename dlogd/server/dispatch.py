@@ -8,8 +8,8 @@ of connections.
 """
 
 import logging
-from collections.abc import Awaitable, Coroutine, Iterator, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from typing import Any, TypeVar
 
 from dlog.errors import (
     NONE,
@@ -47,11 +47,15 @@ from dlogd.server.handlers import (
     raft_voters,
     reassignments,
 )
+from dlogd.server.turns import PIECE_ENTRIES
 from dlogd.telemetry.metrics import Telemetry
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 NOBODY = Peer()
+LARGE_BYTES = 16 * 1024
+"""A request from this size on is copied, and read in pieces: the smallest entries have 3 bytes."""
 
 
 def make_handlers() -> dict[ApiKey, Handler]:
@@ -104,6 +108,9 @@ class Dispatcher:
         if not apis.is_supported(header.api_key, header.api_version):
             return self._respond_unsupported(header)
         api_key = ApiKey(header.api_key)
+        if end - header.body_position >= LARGE_BYTES:
+            body_bytes = bytes(buffer[header.body_position : end])
+            return self._respond_to_large(header, memoryview(body_bytes), peer)
         body = messages.parse_request(
             api_key, header.api_version, buffer, header.body_position, end
         )
@@ -111,7 +118,7 @@ class Dispatcher:
         answer = self._start(request)
         if isinstance(answer, Awaitable):
             return self._respond_later(request, answer, header.correlation_id)
-        return self._encode(request, answer, header.correlation_id)
+        return self._begin(self._encode(request, answer, header.correlation_id))
 
     async def handle(
         self, api_key: ApiKey, version: int, body: Entity, peer: Peer = NOBODY
@@ -129,11 +136,23 @@ class Dispatcher:
         handler = self._handlers[request.api_key]
         try:
             answer = handler.answer(self._context, request)
+            if isinstance(answer, Generator):
+                answer = self._begin(answer)
         except Exception as error:  # noqa: BLE001 - the one place
             return handler.refuse(request, self._as_wire_error(request, error))
         if isinstance(answer, Awaitable):
             return self._finish(handler, request, answer)
         return answer
+
+    def _begin(self, pieces: Generator[None, None, T]) -> T | Coroutine[Any, Any, T]:
+        """Return what `pieces` returns, now when it is little, else when it is awaited."""
+        try:
+            for _ in range(PIECE_ENTRIES):
+                next(pieces)
+        except StopIteration as ended:
+            found: T = ended.value
+            return found
+        return self._context.turns.finish(pieces)
 
     async def _finish(
         self, handler: Handler, request: Request, answer: Awaitable[Answer]
@@ -171,23 +190,42 @@ class Dispatcher:
     async def _respond_later(
         self, request: Request, answer: Awaitable[Answer], correlation_id: int
     ) -> bytes:
-        return self._encode(request, await answer, correlation_id)
+        encoding = self._encode(request, await answer, correlation_id)
+        return await self._context.turns.finish(encoding)
 
-    def _encode(self, request: Request, answer: Answer, correlation_id: int) -> bytes:
-        self._count_errors(request.api_key, answer)
+    async def _respond_to_large(self, header: RequestHeader, body: memoryview, peer: Peer) -> bytes:
+        api_key = ApiKey(header.api_key)
+        turns = self._context.turns
+        parsing = messages.parse_request_in_pieces(api_key, header.api_version, body, 0)
+        request = Request(
+            api_key=api_key,
+            version=header.api_version,
+            body=await turns.finish(parsing),
+            peer=peer,
+        )
+        await turns.rest()
+        answer = self._start(request)
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        return await turns.finish(self._encode(request, answer, header.correlation_id))
+
+    def _encode(
+        self, request: Request, answer: Answer, correlation_id: int
+    ) -> Generator[None, None, bytes]:
+        """Return the frame of an answer; yields behind each of its entries."""
+        yield from self._count_errors(request.api_key, answer)
         try:
-            return _encoded(request.api_key, request.version, answer, correlation_id)
+            return (yield from _encoded(request.api_key, request.version, answer, correlation_id))
         except Exception as error:  # noqa: BLE001 - the one place
             refusal = self._as_wire_error(request, error)
         fields = self._handlers[request.api_key].refuse(request, refusal)
-        self._count_errors(request.api_key, fields)
-        return _encoded(request.api_key, request.version, fields, correlation_id)
+        yield from self._count_errors(request.api_key, fields)
+        return (yield from _encoded(request.api_key, request.version, fields, correlation_id))
 
-    def _count_errors(self, api_key: ApiKey, answer: Answer) -> None:
+    def _count_errors(self, api_key: ApiKey, answer: Answer) -> Generator[None, None, None]:
         if isinstance(answer, EncodedBody):
             return  # Metadata, whose missing topics are no errors of ours
-        for code in _error_codes(answer):
-            self._telemetry.api(api_key.name).on_error(error_for(code).name)
+        yield from _tell_errors(answer, self._telemetry.api(api_key.name).on_error)
 
     def _respond_unsupported(self, header: RequestHeader) -> bytes:
         """Tell a client that asks ApiVersions in an unknown version what there is (KIP-511)."""
@@ -198,24 +236,30 @@ class Dispatcher:
         # Version 0 of the response is what every client reads.
         request = Request(api_key=ApiKey.API_VERSIONS, version=0, body=None)
         fields = api_versions.HANDLER.refuse(request, UnsupportedVersionError())
-        return _encoded(ApiKey.API_VERSIONS, 0, fields, header.correlation_id)
+        entity = entities.build_response(ApiKey.API_VERSIONS, 0, fields)
+        return messages.encode_response(entity, header.correlation_id)
 
 
-def _error_codes(fields: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the codes of all errors in a response, at whatever depth."""
+def _tell_errors(
+    fields: Mapping[str, Any], tell: Callable[[str], None]
+) -> Generator[None, None, None]:
+    """Tell the names of all errors in a response, at whatever depth; yields behind each entry."""
     for name, value in fields.items():
         if name == "error_code":
             if value != NONE:
-                yield value
-        elif isinstance(value, Mapping):
-            yield from _error_codes(value)
-        elif isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
+                tell(error_for(value).name)
+        elif isinstance(value, dict):
+            yield from _tell_errors(value, tell)
+        elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
             for each in value:
-                yield from _error_codes(each)
+                yield from _tell_errors(each, tell)
+                yield
 
 
-def _encoded(api_key: ApiKey, version: int, answer: Answer, correlation_id: int) -> bytes:
+def _encoded(
+    api_key: ApiKey, version: int, answer: Answer, correlation_id: int
+) -> Generator[None, None, bytes]:
     if isinstance(answer, EncodedBody):
         return frame.encode_response(api_key, version, correlation_id, answer.body)
-    entity = entities.build_response(api_key, version, answer)
-    return messages.encode_response(entity, correlation_id)
+    body = yield from entities.response_builder(api_key, version).encode_in_pieces(answer)
+    return frame.encode_response(api_key, version, correlation_id, body)

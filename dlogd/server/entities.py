@@ -14,13 +14,13 @@ import datetime
 import enum
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from dlog.wire import messages
 from dlog.wire.apis import ApiKey
-from dlog.wire.encoders import encoder
+from dlog.wire.encoders import encoder, piecewise_encoder
 from dlog.wire.primitives import append_count
 
 Fields = Mapping[str, Any]
@@ -38,7 +38,7 @@ class Builder:
     Invariant: made once per class and kept, because it reads the class's type hints.
     """
 
-    __slots__ = ("_defaults", "_takes", "entity_type", "nested")
+    __slots__ = ("_arrays", "_defaults", "_takes", "entity_type", "nested")
 
     def __init__(self, entity_type: Any) -> None:
         hints = typing.get_type_hints(entity_type)
@@ -47,11 +47,14 @@ class Builder:
         self._defaults: dict[str, Any] = {}
         self.nested: dict[str, Builder] = {}
         """Builders of the entities inside this one, by field name."""
+        self._arrays: set[str] = set()
         for field in dataclasses.fields(entity_type):
             hint = hints[field.name]
             inner = _inner_entity(hint)
             if inner is not None:
                 self.nested[field.name] = Builder(inner)
+                if typing.get_origin(_without_none(hint)[0]) is tuple:
+                    self._arrays.add(field.name)
             convert = _converter(hint, self.nested.get(field.name))
             self._takes.append((field.name, convert))
             if field.default is dataclasses.MISSING:
@@ -79,6 +82,42 @@ class Builder:
         encoded = bytearray()
         encoder(self.entity_type)(encoded, entity)
         return bytes(encoded)
+
+    def build_lazily(self, fields: Fields) -> Entity:
+        """Do as `build`, but make the entities of arrays only when they are taken, one by one."""
+        if not self._arrays:
+            return self.build(fields)
+        arguments = self._defaults.copy()
+        for name, convert in self._takes:
+            if name in fields:
+                value = fields[name]
+                if name in self._arrays and value is not None:
+                    arguments[name] = _Later(value, self.nested[name])
+                else:
+                    arguments[name] = value if convert is None else convert(value)
+        return self.entity_type(**arguments)
+
+    def encode_in_pieces(self, fields: Fields) -> Generator[None, None, bytearray]:
+        """Do as `encode`, as a generator that yields behind each entity of its arrays."""
+        encoded = bytearray()
+        yield from piecewise_encoder(self.entity_type)(encoded, self.build_lazily(fields))
+        return encoded
+
+
+class _Later:
+    """An array of entities, each of which is made when it is taken."""
+
+    __slots__ = ("_builder", "_values")
+
+    def __init__(self, values: Collection[Fields], builder: Builder) -> None:
+        self._values = values
+        self._builder = builder
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[Entity]:
+        return map(self._builder.build_lazily, self._values)
 
 
 @cache

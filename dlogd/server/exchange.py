@@ -5,7 +5,7 @@ carries an error that concerns the whole request. Neither knows bytes, versions 
 connections. The table of all handlers is in `dlogd.server.dispatch`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,12 +47,15 @@ class EncodedBody:
 
 Answer = Fields | EncodedBody
 
+Pieces = Generator[None, None, Answer]
+"""An answer in the making: yields behind each entry, where others may get their turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class Handler:
     """How requests of one API are answered."""
 
-    answer: Callable[[ServerContext, Request], Answer | Awaitable[Answer]]
+    answer: Callable[[ServerContext, Request], Answer | Pieces | Awaitable[Answer]]
     refuse: Callable[[Request, WireError], Fields]
 
 

@@ -98,6 +98,9 @@ class RequestRouter:
         data: bytes | None = None
         try:
             data = await answer
+        except ProtocolError as error:
+            connection.break_off(error)
+            return
         finally:
             if data is None:
                 connection.abort(None)  # cut off by a stop, or a bug, which the task set logs

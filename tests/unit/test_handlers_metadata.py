@@ -1,9 +1,9 @@
 """Metadata, DescribeCluster: what clients are told of nodes and topics."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -16,7 +16,7 @@ from dlogd.config.schema import build
 from dlogd.metadata.commands import CreateTopic
 from dlogd.metadata.image import Refused, TopicImage, Unknown
 from dlogd.server import entities
-from dlogd.server.exchange import EncodedBody, Request
+from dlogd.server.exchange import EncodedBody, Pieces, Request
 from dlogd.server.handlers import metadata, topology
 from tests.fakes.server import CLUSTER_ID, FakeNode
 
@@ -73,7 +73,8 @@ def test_the_kept_entries_give_the_bytes_of_the_whole_entity(version: int) -> No
             version=version,
             body=entities.build_request(ApiKey.METADATA, version, asked),
         )
-        answered = metadata.MetadataHandler().answer(node.context, request)
+        describing = cast(Pieces, metadata.MetadataHandler().answer(node.context, request))
+        answered = await node.context.turns.finish(describing)
         assert isinstance(answered, EncodedBody)
         body = memoryview(answered.body)
         response = messages.parse_response_body(ApiKey.METADATA, version, body)
@@ -228,7 +229,7 @@ def test_entries_are_encoded_once_per_image_of_a_topic(monkeypatch: pytest.Monke
     encoded: list[str] = []
     encode = metadata._encode_topic
 
-    def counting(fields: entities.Fields, version: int) -> bytes:
+    def counting(fields: entities.Fields, version: int) -> Generator[None, None, bytes]:
         encoded.append(fields["name"])
         return encode(fields, version)
 
@@ -263,7 +264,8 @@ def test_entries_of_deleted_topics_are_dropped() -> None:
         entries = metadata.TopicEntries()
         for number in range(50):
             topic = await node.create(f"t{number}")
-            entries.entry(topology.Topology(node.context), topic, 9, False)
+            seen = topology.Topology(node.context)
+            await node.context.turns.finish(entries.entry(seen, topic, 9, False))
             command = {"topic_names": [topic.name], "timeout": 100}
             await node.ask(ApiKey.DELETE_TOPICS, 4, **command)
         assert len(entries._kept[9, False]) <= 2

@@ -16,9 +16,11 @@ from kio.serial import entity_reader, entity_writer
 from dlog.errors import ProtocolError
 from dlog.wire import messages
 from dlog.wire.apis import VERSIONS, ApiKey, is_flexible
+from dlog.wire.encoders import piecewise_encoder
 from dlog.wire.frame import FrameSplitter, parse_request_header, parse_response_header
 from dlog.wire.primitives import uvarint
 from dlog.wire.reader import ENTRIES_MAX
+from dlogd.server.turns import at_once
 
 EVERY = [(key, v) for key, (low, high) in VERSIONS.items() for v in range(low, high + 1)]
 IDS = [f"{key.name.lower()}-{version}" for key, version in EVERY]
@@ -72,6 +74,12 @@ def random_primitive(annotation: Any, kafka_type: str, rng: random.Random) -> An
     return choices[kafka_type]()
 
 
+def parse_in_pieces(key: ApiKey, version: int, view: memoryview, position: int) -> Any:
+    """Read a request as those of many entries are read."""
+    pieces = messages.parse_request_in_pieces(key, version, view, position)
+    return at_once(pieces)
+
+
 @pytest.mark.parametrize(("key", "version"), EVERY, ids=IDS)
 @pytest.mark.parametrize("part", ["request", "response"])
 def test_agrees_with_kio(key: ApiKey, version: int, part: str) -> None:
@@ -95,6 +103,7 @@ def test_agrees_with_kio(key: ApiKey, version: int, part: str) -> None:
         if part == "request":
             position = parse_request_header(view, 0, len(view)).body_position
             found = messages.parse_request(key, version, view, position)
+            assert parse_in_pieces(key, version, view, position) == found
         else:
             correlation_id, position = parse_response_header(view, 0, len(view), key, version)
             assert correlation_id == 7
@@ -103,6 +112,10 @@ def test_agrees_with_kio(key: ApiKey, version: int, part: str) -> None:
         assert bytes(view[position:]) == body
         theirs, _ = entity_reader(entity_type)(body, 0)
         assert found == theirs == entity
+        in_pieces = bytearray()
+        for _ in piecewise_encoder(entity_type)(in_pieces, entity):
+            pass
+        assert in_pieces == body
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY, ids=IDS)
@@ -116,6 +129,8 @@ def test_every_cut_of_a_request_is_refused(key: ApiKey, version: int) -> None:
             messages.parse_request(key, version, view[:cut], position)
         with pytest.raises(ProtocolError):
             messages.parse_request(key, version, view, position, cut)
+        with pytest.raises(ProtocolError):
+            parse_in_pieces(key, version, view[:cut], position)
     longer = memoryview(bytes(view) + b"\x00")
     assert messages.parse_request(key, version, longer, position) == messages.parse_request(
         key, version, view, position
@@ -143,6 +158,7 @@ def test_no_bytes_do_harm(key: ApiKey, version: int, part: str) -> None:
         )
         try:
             if part == "request":
+                parse_in_pieces(key, version, memoryview(raw), 0)
                 messages.parse_request(key, version, memoryview(raw), 0)
             else:
                 messages.parse_response(key, version, memoryview(raw))

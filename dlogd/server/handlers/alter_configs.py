@@ -34,6 +34,9 @@ TIMEOUT_MS = 30_000
 ATTEMPTS_MAX = 5
 """How often operations on a list are planned anew because somebody else changed it meanwhile."""
 
+BURST_COUNT = 100
+"""Resources changed or refused before others get their turn."""
+
 Plan = Callable[[ConfigScope, Mapping[str, str], Any], tuple[ConfigChange, ...]]
 
 
@@ -92,7 +95,7 @@ async def _answer(context: ServerContext, request: Request, plan: Plan) -> Field
     named = Counter((each.resource_type, each.resource_name) for each in resources)
     deadline_ms = context.deadline_ms(TIMEOUT_MS)
     responses: list[Fields] = []
-    for resource in resources:
+    async for resource in context.turns.each(resources, BURST_COUNT):
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise InvalidRequestError("Each resource must appear at most once.")

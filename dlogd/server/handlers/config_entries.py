@@ -4,7 +4,7 @@ One topic has some forty configs, and tools ask for those of all topics at once:
 in nothing but their name. One `ConfigEntries` serves one response, so that it never goes stale.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from dlog.wire.apis import ApiKey, is_flexible
 from dlogd.metadata.effective import ConfigEntry
@@ -24,19 +24,37 @@ class ConfigEntries:
         self._flexible = is_flexible(api_key, version)
         self._tail_bytes = 1 if self._flexible else 0  # tagged fields, of which there are none
         self._fields_of = fields_of
-        self._encoded: dict[object, list[bytes]] = {}
+        self._described: dict[object, Sequence[ConfigEntry]] = {}
+        self._encoded: dict[object, dict[str, bytes]] = {}
         self._results: list[bytes] = []
         self.encoded_count = 0
         """How many configs were encoded; each takes some ten microseconds."""
 
-    def add(self, fields: Fields, key: object, describe: Describe) -> None:
-        """Add a result with the configs that `describe` gives; the same for the same `key`."""
-        configs = self._encoded.get(key)
-        if configs is None:
-            builder = self._result.nested["configs"]
-            configs = [builder.encode(self._fields_of(entry)) for entry in describe()]
-            self._encoded[key] = configs
-            self.encoded_count += len(configs)
+    def add(
+        self,
+        fields: Fields,
+        key: object,
+        describe: Describe,
+        wanted: Collection[str] | None = None,
+    ) -> None:
+        """Add a result with the configs that `describe` gives; the same for the same `key`.
+
+        Of these only the `wanted` ones; None: all.
+        """
+        entries = self._described.get(key)
+        if entries is None:
+            entries = self._described[key] = describe()
+        encoded = self._encoded.setdefault(key, {})
+        configs: list[bytes] = []
+        for entry in entries:
+            if wanted is not None and entry.name not in wanted:
+                continue
+            config = encoded.get(entry.name)
+            if config is None:
+                builder = self._result.nested["configs"]
+                config = encoded[entry.name] = builder.encode(self._fields_of(entry))
+                self.encoded_count += 1
+            configs.append(config)
         result = self._result.encode({**fields, "configs": ()})
         self._results.append(
             entities.splice(result, self._tail_bytes, configs, flexible=self._flexible)

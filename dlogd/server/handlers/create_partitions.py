@@ -14,6 +14,9 @@ from dlogd.server.entities import Fields, milliseconds
 from dlogd.server.exchange import Handler, Request, error_fields
 from dlogd.server.handlers import topic_creation
 
+BURST_COUNT = 50
+"""Topics planned before others get their turn: trying one out costs the machine 0.5 ms."""
+
 
 async def answer(context: ServerContext, request: Request) -> Fields:
     """Add partitions, or with `validate_only` say whether they could be."""
@@ -23,7 +26,7 @@ async def answer(context: ServerContext, request: Request) -> Fields:
     room = topic_creation.Room()
     results: dict[str, WireError | None] = {}
     planned: dict[str, CreatePartitions] = {}
-    for topic in body.topics:
+    async for topic in context.turns.each(body.topics, BURST_COUNT):
         try:
             if topic.name in twice:
                 raise InvalidRequestError("Duplicate topic name.")
@@ -43,7 +46,8 @@ async def answer(context: ServerContext, request: Request) -> Fields:
     if grown and not await context.opened(grown, deadline_ms):
         late = RequestTimedOutError("The partitions were created and are not open yet")
         results.update(dict.fromkeys(grown, late))
-    return {"results": [_result(name, error) for name, error in results.items()]}
+    described = context.turns.each(results.items())
+    return {"results": [_result(name, error) async for name, error in described]}
 
 
 def _plan(context: ServerContext, wanted: Any, room: topic_creation.Room) -> CreatePartitions:

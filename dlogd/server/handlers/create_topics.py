@@ -4,7 +4,6 @@ The answer waits until the new partitions are open on this node, so that a clien
 right away finds them.
 """
 
-import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -21,7 +20,7 @@ from dlogd.metadata.commands import NewTopic
 from dlogd.metadata.effective import ConfigEntry
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields, milliseconds
-from dlogd.server.exchange import Answer, EncodedBody, Handler, Request, error_fields
+from dlogd.server.exchange import Answer, EncodedBody, Handler, Pieces, Request, error_fields
 from dlogd.server.handlers import topic_creation
 from dlogd.server.handlers.config_entries import ConfigEntries, key_of
 
@@ -41,7 +40,7 @@ async def answer(context: ServerContext, request: Request) -> Answer:
     planned: list[NewTopic] = []
     for number, topic in enumerate(body.topics, 1):
         if number % BURST_COUNT == 0:
-            await asyncio.sleep(0)
+            await context.turns.rest()
         try:
             if topic.name in twice:
                 raise InvalidRequestError("Duplicate topic name.")
@@ -55,7 +54,7 @@ async def answer(context: ServerContext, request: Request) -> Answer:
             planned.append(new)
     if not body.validate_only:
         results |= await _created_now(context, planner, planned, deadline_ms)
-    return _described(context, request, results)
+    return await context.turns.finish(_described(context, request, results))
 
 
 async def _created_now(
@@ -85,17 +84,17 @@ def _wanted(topic: Any) -> topic_creation.WantedTopic:
 
 def _described(
     context: ServerContext, request: Request, results: Mapping[str, NewTopic | WireError]
-) -> Answer:
+) -> Pieces:
     """Say what became of each topic; from version 5 on with the configs of those created."""
     if request.version < CONFIGS_SINCE_VERSION:
-        return {
-            "topics": [
-                _failed(name, result)
-                if isinstance(result, WireError)
-                else _created(request, result)
-                for name, result in results.items()
-            ]
-        }
+        topics: list[Fields] = []
+        for name, result in results.items():
+            if isinstance(result, WireError):
+                topics.append(_failed(name, result))
+            else:
+                topics.append(_created(request, result))
+            yield
+        return {"topics": topics}
     entries = ConfigEntries(request.api_key, request.version, "topics", _config)
     cluster = context.image().configs
     for name, result in results.items():
@@ -104,6 +103,7 @@ def _described(
         else:
             describe = partial(effective.describe_topic, result.configs, cluster, context.config)
             entries.add(_created(request, result), key_of(result.configs), describe)
+        yield
     return EncodedBody(entries.body())
 
 

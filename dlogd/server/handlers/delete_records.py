@@ -1,6 +1,7 @@
 """DeleteRecords: partitions forget what is below an offset (KIP-107)."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from dlog.errors import (
@@ -17,6 +18,10 @@ from dlogd.server.exchange import Handler, Request
 
 HIGH_WATERMARK = -1
 """Stands for everything that consumers can see now."""
+GROUP_PARTITIONS = 100
+"""Partitions that are begun with in one turn; all of them are waited for together."""
+
+_Place = tuple[str, int]
 
 
 async def answer(context: ServerContext, request: Request) -> Fields:
@@ -31,8 +36,17 @@ async def answer(context: ServerContext, request: Request) -> Fields:
         for topic in body.topics
         for asked in topic.partitions
     }
-    work = (_result_of(context, name, asked, body.timeout) for (name, _), asked in wanted.items())
-    found = dict(zip(wanted, await asyncio.gather(*work), strict=True))
+    found: dict[_Place, Fields] = {}
+    trimmed: list[tuple[_Place, Any]] = []
+    async for place, asked in context.turns.each(wanted.items()):
+        try:
+            _offset(context, place[0], asked)
+        except WireError as error:  # without a task: there may be a hundred thousand of them
+            found[place] = _result(asked, NO_OFFSET, error.code)
+        else:
+            trimmed.append((place, asked))
+    groups = [trimmed[n : n + GROUP_PARTITIONS] for n in range(0, len(trimmed), GROUP_PARTITIONS)]
+    await asyncio.gather(*(_trim_group(context, each, body.timeout, found) for each in groups))
     return {
         "topics": [
             {
@@ -46,6 +60,19 @@ async def answer(context: ServerContext, request: Request) -> Fields:
     }
 
 
+async def _trim_group(
+    context: ServerContext,
+    group: Sequence[tuple[_Place, Any]],
+    timeout: Any,
+    found: dict[_Place, Fields],
+) -> None:
+    """Trim some partitions, in this group's turn, and add what became of them to `found`."""
+    await context.turns.rest()
+    work = (_result_of(context, name, asked, timeout) for (name, _), asked in group)
+    results = await asyncio.gather(*work)
+    found.update(zip((place for place, _ in group), results, strict=True))
+
+
 async def _result_of(context: ServerContext, topic: str, asked: Any, timeout: Any) -> Fields:
     try:
         return _result(
@@ -55,7 +82,8 @@ async def _result_of(context: ServerContext, topic: str, asked: Any, timeout: An
         return _result(asked, NO_OFFSET, error.code)
 
 
-async def _trim(context: ServerContext, topic: str, asked: Any, timeout_s: float) -> Offset:
+def _offset(context: ServerContext, topic: str, asked: Any) -> tuple[Partition, Offset]:
+    """Return what is to be trimmed, and to which offset; raise WireError where it cannot be."""
     partition = context.partition(topic, asked.partition_index)
     partition.check_serving()
     high_watermark = partition.high_watermark
@@ -65,6 +93,11 @@ async def _trim(context: ServerContext, topic: str, asked: Any, timeout_s: float
             f"The offset {offset} for partition {partition.topic_partition} is not valid:"
             f" its high watermark is {high_watermark}"
         )
+    return partition, offset
+
+
+async def _trim(context: ServerContext, topic: str, asked: Any, timeout_s: float) -> Offset:
+    partition, offset = _offset(context, topic, asked)
     if offset > partition.log.log_start_offset:
         # Without the client's time-out: a trim that is cut short leaves its work half done.
         await partition.log.trim_to(offset)

@@ -3,8 +3,8 @@
 Many are one round of the metadata where the cluster's feature level allows it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from dlog.errors import (
     InvalidRequestError,
@@ -19,7 +19,6 @@ from dlogd.metadata.image import ClusterImage, TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields, milliseconds
 from dlogd.server.exchange import Handler, Request, error_fields
-from dlogd.server.handlers import topic_creation
 
 IDS_SINCE_VERSION = 6
 LEVEL_TOGETHER = 3
@@ -28,8 +27,7 @@ COMMAND_TOPICS_MAX = 5_000
 """That one command deletes together."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Doomed:
+class _Doomed(NamedTuple):
     """One topic as the client names it."""
 
     name: str | None
@@ -39,12 +37,12 @@ class _Doomed:
 async def answer(context: ServerContext, request: Request) -> Fields:
     """Delete topics, each on its own, for good: records included."""
     deadline_ms = context.deadline_ms(milliseconds(request.body.timeout))
-    asked = _asked(request)
+    asked = [doomed async for doomed in context.turns.each(_asked(request))]
     image = context.image()
-    repeated = _repeated(image, asked)
+    repeated = await _repeated(context, image, asked)
     results: dict[_Doomed, Fields] = {}
     found: dict[_Doomed, TopicImage] = {}
-    for doomed in asked:
+    async for doomed in context.turns.each(asked):
         try:
             if doomed in repeated:
                 raise InvalidRequestError(repeated[doomed])
@@ -54,7 +52,7 @@ async def answer(context: ServerContext, request: Request) -> Fields:
         else:
             results[doomed] = _result(_Doomed(found[doomed].name, found[doomed].topic_id), None)
     failed = await _delete(context, [topic.topic_id for topic in found.values()], deadline_ms)
-    for doomed, topic in found.items():
+    async for doomed, topic in context.turns.each(found.items()):
         if topic.topic_id in failed:
             results[doomed] = _result(doomed, failed[topic.topic_id])
     return {"responses": list(results.values())}
@@ -92,27 +90,30 @@ async def _delete_each(
     }
 
 
-def _asked(request: Request) -> list[_Doomed]:
+def _asked(request: Request) -> Iterator[_Doomed]:
     if request.version < IDS_SINCE_VERSION:
-        return [_Doomed(name) for name in request.body.topic_names]
-    return [_Doomed(topic.name, topic.topic_id or ZERO_TOPIC_ID) for topic in request.body.topics]
+        return (_Doomed(name) for name in request.body.topic_names)
+    return (_Doomed(topic.name, topic.topic_id or ZERO_TOPIC_ID) for topic in request.body.topics)
 
 
-def _repeated(image: ClusterImage, asked: list[_Doomed]) -> dict[_Doomed, str]:
+async def _repeated(
+    context: ServerContext, image: ClusterImage, asked: list[_Doomed]
+) -> dict[_Doomed, str]:
     """Return what names a topic that was named before, each with the reason for its refusal."""
     repeated: dict[_Doomed, str] = {}
-    twice = topic_creation.names_given_twice([doomed.name for doomed in asked])
+    times_named: dict[str | None, int] = {}
     ids_seen: dict[TopicId, _Doomed] = {}
-    for doomed in asked:
+    async for doomed in context.turns.each(asked):
+        times_named[doomed.name] = times_named.get(doomed.name, 0) + 1
         if doomed.topic_id != ZERO_TOPIC_ID:
             if doomed.topic_id in ids_seen:
                 repeated[doomed] = "Duplicate topic id."
             ids_seen[doomed.topic_id] = doomed
-    for doomed in asked:
+    async for doomed in context.turns.each(asked):
         if doomed.name is None or doomed.topic_id != ZERO_TOPIC_ID:
             continue
         topic = image.topics.get(doomed.name)
-        if doomed.name in twice:
+        if times_named[doomed.name] > 1:
             repeated[doomed] = "Duplicate topic name."
         elif topic is not None and topic.topic_id in ids_seen:
             reason = "The provided topic name maps to an ID that was already supplied."

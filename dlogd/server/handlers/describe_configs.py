@@ -1,6 +1,5 @@
 """DescribeConfigs: which values hold for topics, for this node and for the cluster, and why."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -37,7 +36,7 @@ async def answer(context: ServerContext, request: Request) -> EncodedBody:
         is_tired = entries.encoded_count - rested_at >= BURST_COUNT
         if is_tired or number % RESOURCES_BURST_COUNT == 0:
             rested_at = entries.encoded_count
-            await asyncio.sleep(0)
+            await context.turns.rest()
     return EncodedBody(entries.body())
 
 
@@ -64,8 +63,9 @@ def _add(context: ServerContext, entries: ConfigEntries, resource: Any) -> None:
         describe = partial(_describe_cluster, context)
     entries.add(
         _result(resource, None),
-        (same, wanted, image.version),
-        lambda: [entry for entry in describe() if not wanted or entry.name in wanted],
+        (same, image.version),
+        describe,
+        frozenset(wanted) if wanted else None,
     )
 
 

@@ -5,14 +5,14 @@ from dlog.types import NO_NODE, ZERO_TOPIC_ID, NodeId
 from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Request
+from dlogd.server.exchange import Handler, Pieces, Request
 from dlogd.server.handlers import topology
 
 PARTITION_COUNT_MAX = 2_000
 """In one answer, whatever the client asks for (`max.request.partition.size.limit`)."""
 
 
-def answer(context: ServerContext, request: Request) -> Fields:
+def answer(context: ServerContext, request: Request) -> Pieces:
     """Describe topics in order of name from the cursor on; say where the next page begins."""
     seen = topology.Topology(context)
     image = seen.image
@@ -24,6 +24,7 @@ def answer(context: ServerContext, request: Request) -> Fields:
     left = max(1, min(body.response_partition_limit, PARTITION_COUNT_MAX))
     topics: list[Fields] = []
     for name in names:
+        yield
         if left == 0:
             return {"topics": topics, "next_cursor": _cursor(name, 0)}
         topic = image.topics.get(name)

@@ -1,6 +1,6 @@
 """ElectLeaders: preferred or unclean ones, for partitions that are named or for all (KIP-460)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 from dlog.errors import (
@@ -20,6 +20,9 @@ from dlogd.server.exchange import Handler, Request, error_fields
 Verdicts = dict[int, WireError | None]
 """What becomes of the partitions of one topic; None where a leader is elected."""
 
+Judged = list[tuple[str, Verdicts]]
+Judging = Generator[None, None, Judged]
+
 
 async def answer(context: ServerContext, request: Request) -> Fields:
     """Elect leaders; say of each partition what became of it."""
@@ -27,10 +30,8 @@ async def answer(context: ServerContext, request: Request) -> Fields:
     deadline_ms = context.deadline_ms(milliseconds(request.body.timeout))
     before = context.image()
     asked = request.body.topic_partitions
-    if asked is None:
-        judged = list(_all(before, kind))
-    else:
-        judged = [(each.topic, _judge(before, each, kind)) for each in asked]
+    judging = _all(before, kind) if asked is None else _named(before, asked, kind)
+    judged = await context.turns.finish(judging)
     electable: dict[TopicId, dict[int, None]] = {}
     for name, verdicts in judged:
         for number, verdict in verdicts.items():
@@ -45,7 +46,8 @@ async def answer(context: ServerContext, request: Request) -> Fields:
         await context.propose(command, deadline_ms)
         for name, verdicts in judged:
             _look_again(before, context.image(), name, verdicts, kind)
-    return {"error_code": 0, "replica_election_results": [_result(*each) for each in judged]}
+    results = await context.turns.finish(_results(judged))
+    return {"error_code": 0, "replica_election_results": results}
 
 
 def _kind(request: Request) -> ElectionKind:
@@ -55,24 +57,35 @@ def _kind(request: Request) -> ElectionKind:
     return ElectionKind(number)
 
 
-def _judge(image: ClusterImage, asked: Any, kind: ElectionKind) -> Verdicts:
-    topic = image.topics.get(asked.topic)
-    if topic is None:
-        missing = UnknownTopicOrPartitionError(f"No such topic as {asked.topic}")
-        return dict.fromkeys(asked.partitions, missing)
-    return {number: why_no_election(image, topic, number, kind) for number in asked.partitions}
+def _named(image: ClusterImage, asked: Iterable[Any], kind: ElectionKind) -> Judging:
+    """Return what becomes of the partitions asked for; yields behind each."""
+    judged: Judged = []
+    for each in asked:
+        topic = image.topics.get(each.topic)
+        missing = UnknownTopicOrPartitionError(f"No such topic as {each.topic}")
+        verdicts: Verdicts = {}
+        for number in each.partitions:
+            verdicts[number] = (
+                missing if topic is None else why_no_election(image, topic, number, kind)
+            )
+            yield
+        judged.append((each.topic, verdicts))
+    return judged
 
 
-def _all(image: ClusterImage, kind: ElectionKind) -> Iterator[tuple[str, Verdicts]]:
-    """Yield all partitions but those that have the leader that is wanted."""
+def _all(image: ClusterImage, kind: ElectionKind) -> Judging:
+    """Return all partitions but those that have the leader that is wanted; yields behind each."""
+    judged: Judged = []
     for topic in image.topics.values():
-        verdicts = {}
+        verdicts: Verdicts = {}
         for number in range(len(topic.partitions)):
             verdict = why_no_election(image, topic, number, kind)
             if not isinstance(verdict, ElectionNotNeededError):
                 verdicts[number] = verdict
+            yield
         if verdicts:
-            yield topic.name, verdicts
+            judged.append((topic.name, verdicts))
+    return judged
 
 
 def _look_again(
@@ -94,6 +107,17 @@ def _failure(
         return None
     error = why_no_election(after, now, number, kind)
     return None if isinstance(error, ElectionNotNeededError) else error
+
+
+def _results(judged: Judged) -> Generator[None, None, list[Fields]]:
+    results: list[Fields] = []
+    for name, verdicts in judged:
+        partitions: list[Fields] = []
+        for number, error in verdicts.items():
+            partitions.append({"partition_id": number, **error_fields(error)})
+            yield
+        results.append({"topic": name, "partition_result": partitions})
+    return results
 
 
 def _result(name: str, verdicts: Verdicts) -> Fields:

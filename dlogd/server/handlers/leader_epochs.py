@@ -7,20 +7,19 @@ from dlog.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from dlogd.replication.partition import Partition
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Request
+from dlogd.server.exchange import Handler, Pieces, Request
 
 
-def answer(context: ServerContext, request: Request) -> Fields:
+def answer(context: ServerContext, request: Request) -> Pieces:
     """Return, per partition, the largest epoch not above the one asked for, and its end."""
-    return {
-        "topics": [
-            {
-                "topic": topic.topic,
-                "partitions": [_end_of(context, topic.topic, asked) for asked in topic.partitions],
-            }
-            for topic in request.body.topics
-        ]
-    }
+    topics: list[Fields] = []
+    for topic in request.body.topics:
+        partitions: list[Fields] = []
+        for asked in topic.partitions:
+            partitions.append(_end_of(context, topic.topic, asked))
+            yield
+        topics.append({"topic": topic.topic, "partitions": partitions})
+    return {"topics": topics}
 
 
 def _end_of(context: ServerContext, topic: str, asked: Any) -> Fields:

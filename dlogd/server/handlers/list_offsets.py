@@ -40,20 +40,25 @@ async def answer(context: ServerContext, request: Request) -> Fields:
         for asked in topic.partitions:
             place = (topic.name, asked.partition_index)
             seen[place] = seen.get(place, 0) + 1
-    topics: list[Fields] = []
-    for topic in request.body.topics:
-        partitions: list[Fields] = []
-        for asked in topic.partitions:
-            try:
-                if seen[topic.name, asked.partition_index] > 1:
-                    raise InvalidRequestError("The partition is asked for twice")
-                found = await _find(context, request, topic.name, asked)
-            except WireError as error:
-                partitions.append(_failed(request, asked, error))
-            else:
-                partitions.append(_found(asked, found))
-        topics.append({"name": topic.name, "partitions": partitions})
-    return {"topics": topics}
+    found_of: list[list[Fields]] = [[] for _ in request.body.topics]
+    places = (
+        (topic.name, asked, found)
+        for topic, found in zip(request.body.topics, found_of, strict=True)
+        for asked in topic.partitions
+    )
+    async for name, asked, found in context.turns.each(places):
+        try:
+            if seen[name, asked.partition_index] > 1:
+                raise InvalidRequestError("The partition is asked for twice")
+            found.append(_found(asked, await _find(context, request, name, asked)))
+        except WireError as error:
+            found.append(_failed(request, asked, error))
+    return {
+        "topics": [
+            {"name": topic.name, "partitions": found}
+            for topic, found in zip(request.body.topics, found_of, strict=True)
+        ]
+    }
 
 
 async def _find(context: ServerContext, request: Request, topic: str, asked: Any) -> Found:

@@ -5,7 +5,7 @@ the bytes of each topic's entry are kept for as long as the topic and the nodes 
 whole response is then its head, the kept entries, its tail.
 """
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Generator, Iterable, Mapping
 from typing import Any
 
 from dlog.errors import (
@@ -22,7 +22,7 @@ from dlogd.metadata.image import ClusterImage, NodeRegistration, TopicImage
 from dlogd.server import entities
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
-from dlogd.server.exchange import EncodedBody, Handler, Request
+from dlogd.server.exchange import Answer, EncodedBody, Handler, Pieces, Request
 from dlogd.server.handlers import topic_creation, topology
 
 TOPIC_IDS_SINCE_VERSION = 12
@@ -44,8 +44,8 @@ class TopicEntries:
 
     def entry(
         self, seen: topology.Topology, topic: TopicImage, version: int, with_operations: bool
-    ) -> bytes:
-        """Return the encoded entry of a topic of the image."""
+    ) -> Generator[None, None, bytes]:
+        """Return the encoded entry of a topic of the image; yields behind each partition."""
         image = seen.image
         if self._nodes is not image.nodes or self._offline is not seen.offline:
             self._nodes, self._offline = image.nodes, seen.offline
@@ -56,8 +56,10 @@ class TopicEntries:
             return found[1]
         if len(kept) > len(image.topics):
             self._drop_deleted(kept, image)
-        encoded = _encode_topic(_topic_fields(seen, topic, version, with_operations), version)
-        kept[topic.name] = (topic, encoded)
+        fields = yield from _topic_fields(seen, topic, version, with_operations)
+        encoded = yield from _encode_topic(fields, version)
+        if self._nodes is image.nodes and self._offline is seen.offline:
+            kept[topic.name] = (topic, encoded)
         return encoded
 
     def _drop_deleted(self, kept: dict[str, tuple[TopicImage, bytes]], image: ClusterImage) -> None:
@@ -65,20 +67,26 @@ class TopicEntries:
             del kept[name]
 
 
-def _encode_topic(fields: Fields, version: int) -> bytes:
+def _encode_topic(fields: Fields, version: int) -> Generator[None, None, bytes]:
     builder = entities.response_builder(ApiKey.METADATA, version).nested["topics"]
-    return builder.encode(fields)
+    return bytes((yield from builder.encode_in_pieces(fields)))
+
+
+def _encode_missing(error: WireError, name: str | None, topic_id: TopicId, version: int) -> bytes:
+    builder = entities.response_builder(ApiKey.METADATA, version).nested["topics"]
+    return builder.encode(_missing_fields(error, name, topic_id))
 
 
 def _topic_fields(
     seen: topology.Topology, topic: TopicImage, version: int, with_operations: bool
-) -> Fields:
+) -> Generator[None, None, Fields]:
     partitions: list[Fields] = []
     for index, partition in enumerate(topic.partitions):
         fields = topology.partition_fields(seen, topic, index)
         partitions.append(
             topology.alive_only(seen.image, fields, partition) if version == 0 else fields
         )
+        yield
     return {
         "error_code": 0,
         "name": topic.name,
@@ -110,7 +118,7 @@ class MetadataHandler:
 
     def answer(
         self, context: ServerContext, request: Request
-    ) -> EncodedBody | Coroutine[Any, Any, EncodedBody]:
+    ) -> Pieces | Coroutine[Any, Any, Answer]:
         """Describe the topics asked for, creating missing ones where node and client allow it."""
         wanted = _wanted(request)
         if (
@@ -127,9 +135,9 @@ class MetadataHandler:
 
     async def _answer_created(
         self, context: ServerContext, request: Request, wanted: list[str | TopicId]
-    ) -> EncodedBody:
+    ) -> Answer:
         failed = await _create(context, _missing(context.image(), wanted))
-        return self._describe(context, request, wanted, failed)
+        return await context.turns.finish(self._describe(context, request, wanted, failed))
 
     async def _answer_settled(
         self,
@@ -137,9 +145,9 @@ class MetadataHandler:
         context: ServerContext,
         request: Request,
         wanted: list[str | TopicId] | None,
-    ) -> EncodedBody:
+    ) -> Answer:
         await settling
-        return self._describe(context, request, wanted, {})
+        return await context.turns.finish(self._describe(context, request, wanted, {}))
 
     def _describe(
         self,
@@ -147,18 +155,19 @@ class MetadataHandler:
         request: Request,
         wanted: list[str | TopicId] | None,
         failed_names: Mapping[str, WireError],
-    ) -> EncodedBody:
+    ) -> Pieces:
         seen = topology.Topology(context)
-        image = seen.image
+        image, version = seen.image, request.version
         with_operations = request.get("include_topic_authorized_operations", False)
-        failed: list[Fields] = []
+        failed: list[bytes] = []
         topics: Iterable[TopicImage] = image.topics.values()
         if wanted is not None:
-            topics, failed = _select(image, wanted, failed_names)
-        entries = [
-            self._entries.entry(seen, topic, request.version, with_operations) for topic in topics
-        ]
-        entries.extend(_encode_topic(fields, request.version) for fields in failed)
+            topics, failed = yield from _select(image, wanted, failed_names, version)
+        entries: list[bytes] = []
+        for topic in topics:
+            entries.append((yield from self._entries.entry(seen, topic, version, with_operations)))
+            yield
+        entries += failed
         return _assemble(context, request, image, entries)
 
 
@@ -192,22 +201,24 @@ def _select(
     image: ClusterImage,
     wanted: list[str | TopicId],
     failed_names: Mapping[str, WireError],
-) -> tuple[list[TopicImage], list[Fields]]:
-    """Return the topics that exist, and entries of those that do not."""
+    version: int,
+) -> Generator[None, None, tuple[list[TopicImage], list[bytes]]]:
+    """Return the topics that exist, and encoded entries of those that do not."""
     topics: list[TopicImage] = []
-    failed: list[Fields] = []
+    failed: list[bytes] = []
     for each in wanted:
         if isinstance(each, str):
             topic = image.topics.get(each)
             if topic is None:
                 error = failed_names.get(each) or topology.absence(each)
-                failed.append(_missing_fields(error, each, ZERO_TOPIC_ID))
+                failed.append(_encode_missing(error, each, ZERO_TOPIC_ID, version))
         else:
             topic = image.topics_by_id.get(each)
             if topic is None:
-                failed.append(_missing_fields(UnknownTopicIdError(), None, each))
+                failed.append(_encode_missing(UnknownTopicIdError(), None, each, version))
         if topic is not None:
             topics.append(topic)
+        yield
     return topics, failed
 
 

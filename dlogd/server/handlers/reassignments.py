@@ -1,7 +1,6 @@
 """AlterPartitionReassignments and ListPartitionReassignments (KIP-455, KIP-860)."""
 
-import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 from dlog.errors import (
@@ -15,8 +14,9 @@ from dlogd.metadata.commands import AlterAssignments, Reassignment
 from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields, milliseconds
-from dlogd.server.exchange import Handler, Request, error_fields
+from dlogd.server.exchange import Handler, Pieces, Request, error_fields
 from dlogd.server.handlers import topic_creation
+from dlogd.server.turns import at_once
 
 Key = tuple[str, int]
 
@@ -36,7 +36,7 @@ async def answer_alter(context: ServerContext, request: Request) -> Fields:
     named = [(topic.name, partition) for topic in body.topics for partition in topic.partitions]
     for count, (name, partition) in enumerate(named, 1):
         if count % BURST_COUNT == 0:
-            await asyncio.sleep(0)
+            await context.turns.rest()
         key = (name, partition.partition_index)
         try:
             if key in begun:
@@ -50,7 +50,7 @@ async def answer_alter(context: ServerContext, request: Request) -> Fields:
         "error_code": 0,
         "error_message": None,
         "allow_replication_factor_change": not same_factor,
-        "responses": _responses(request, failed),
+        "responses": await context.turns.finish(_responses(request, failed)),
     }
 
 
@@ -133,20 +133,18 @@ async def _propose(
     return failed
 
 
-def _responses(request: Request, failed: Mapping[Key, WireError]) -> list[Fields]:
-    return [
-        {
-            "name": topic.name,
-            "partitions": [
-                {
-                    "partition_index": each.partition_index,
-                    **error_fields(failed.get((topic.name, each.partition_index))),
-                }
-                for each in topic.partitions
-            ],
-        }
-        for topic in request.body.topics
-    ]
+def _responses(
+    request: Request, failed: Mapping[Key, WireError]
+) -> Generator[None, None, list[Fields]]:
+    responses: list[Fields] = []
+    for topic in request.body.topics:
+        partitions: list[Fields] = []
+        for each in topic.partitions:
+            error = failed.get((topic.name, each.partition_index))
+            partitions.append({"partition_index": each.partition_index, **error_fields(error)})
+            yield
+        responses.append({"name": topic.name, "partitions": partitions})
+    return responses
 
 
 def refuse_alter(request: Request, error: WireError) -> Fields:
@@ -159,19 +157,22 @@ def refuse_alter(request: Request, error: WireError) -> Fields:
     return {
         **error_fields(error),
         "allow_replication_factor_change": request.get("allow_replication_factor_change", True),
-        "responses": _responses(request, failed),
+        "responses": at_once(_responses(request, failed)),
     }
 
 
-def answer_list(context: ServerContext, request: Request) -> Fields:
+def answer_list(context: ServerContext, request: Request) -> Pieces:
     """Say which partitions are being reassigned, of those asked for or of all."""
     image = context.image()
     topics = []
     for name, numbers in _asked(image, request):
         topic = image.topics.get(name)
-        under_way = [] if topic is None else _under_way(topic, numbers)
+        under_way: list[Fields] = []
+        if topic is not None:
+            under_way = yield from _under_way(topic, numbers)
         if under_way:
             topics.append({"name": name, "partitions": under_way})
+        yield
     return {**error_fields(None), "topics": topics}
 
 
@@ -181,7 +182,7 @@ def _asked(image: ClusterImage, request: Request) -> Iterable[tuple[str, Iterabl
     return [(name, range(len(topic.partitions))) for name, topic in image.topics.items()]
 
 
-def _under_way(topic: TopicImage, numbers: Iterable[int]) -> list[Fields]:
+def _under_way(topic: TopicImage, numbers: Iterable[int]) -> Generator[None, None, list[Fields]]:
     found: list[Fields] = []
     for number in numbers:
         partition = topic.partition(number)
@@ -194,6 +195,7 @@ def _under_way(topic: TopicImage, numbers: Iterable[int]) -> list[Fields]:
                     "removing_replicas": partition.removing,
                 }
             )
+        yield
     return found
 
 

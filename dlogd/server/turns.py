@@ -1,0 +1,83 @@
+"""Turns for large requests, so that one of a hundred thousand entries holds up nobody.
+
+What costs ten microseconds for each entry costs the event loop a second for all of them, and six
+such requests at once cost the node its lease. So the work on them is done in pieces, of some
+milliseconds each, and one piece of one request in each iteration of the loop, however many of them
+there are. Counted, not timed: a simulation does the same again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Generator, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PIECE_ENTRIES = 500
+"""Entries of a request or an answer that are worked on before others get their turn."""
+
+
+class Turns:
+    """The queue of who rests, one per node. Owner: the event loop's thread.
+
+    Invariant: scheduled when somebody waits.
+    """
+
+    __slots__ = ("_is_scheduled", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_scheduled = False
+
+    async def rest(self) -> None:
+        """Return in a later iteration of the loop, behind all who rest already."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._waiting.append(future)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._wake, loop)
+        await future
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the first go on who still wants to."""
+        waiting = self._waiting
+        while waiting:
+            future = waiting.popleft()
+            if not future.done():  # else it was cancelled
+                future.set_result(None)
+                break
+        self._is_scheduled = bool(waiting)
+        if self._is_scheduled:
+            loop.call_soon(self._wake, loop)
+
+    async def each(self, items: Iterable[T], burst: int = PIECE_ENTRIES) -> AsyncIterator[T]:
+        """Yield `items`; rest after every `burst` of them."""
+        left = burst
+        for item in items:
+            if not left:
+                await self.rest()
+                left = burst
+            left -= 1
+            yield item
+
+    async def finish(self, pieces: Generator[None, None, T], burst: int = PIECE_ENTRIES) -> T:
+        """Return what `pieces` returns; rest after every `burst` of its steps."""
+        while True:
+            try:
+                for _ in range(burst):
+                    next(pieces)
+            except StopIteration as ended:
+                found: T = ended.value
+                return found
+            await self.rest()
+
+
+def at_once(pieces: Generator[None, None, T]) -> T:
+    """Return what `pieces` returns, without a rest."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as ended:
+            found: T = ended.value
+            return found
