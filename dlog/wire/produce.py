@@ -32,6 +32,8 @@ _MESSAGE_CHARACTERS_MAX = 1000
 
 ENTRIES_MAX = 100_000
 """Topics and partitions in one message; more are refused, for each costs memory of ours."""
+REQUEST_ENTRIES_MAX = 20_000
+"""The same in a request: ten thousand partitions, each in a topic of its own, are as many."""
 
 PartitionData = tuple[int, int, int]
 """(partition, start, end): where its record set stands in the buffer; empty when it is null."""
@@ -179,7 +181,7 @@ def _read_size(buffer: memoryview, position: int, first: int) -> tuple[int, int]
 
 def _check_entries(entries: int, count: int) -> int:
     """Return the number of entries so far; an array's count must not be negative or too high."""
-    if count < 0 or entries + count > ENTRIES_MAX:
+    if count < 0 or entries + count > REQUEST_ENTRIES_MAX:
         raise ProtocolError(f"{count} topics or partitions after {entries}")
     return entries + count
 

@@ -96,6 +96,7 @@ class Dispatcher:
         self._handlers = make_handlers()
         self.error_total = 0
         """Answers that were UNKNOWN_SERVER_ERROR, each with a log line."""
+        self.turns = context.turns
 
     def respond(
         self, header: RequestHeader, buffer: memoryview, end: int, peer: Peer
@@ -152,7 +153,7 @@ class Dispatcher:
         except StopIteration as ended:
             found: T = ended.value
             return found
-        return self._context.turns.finish(pieces)
+        return self.turns.finish(pieces)
 
     async def _finish(
         self, handler: Handler, request: Request, answer: Awaitable[Answer]
@@ -191,11 +192,11 @@ class Dispatcher:
         self, request: Request, answer: Awaitable[Answer], correlation_id: int
     ) -> bytes:
         encoding = self._encode(request, await answer, correlation_id)
-        return await self._context.turns.finish(encoding)
+        return await self.turns.finish(encoding)
 
     async def _respond_to_large(self, header: RequestHeader, body: memoryview, peer: Peer) -> bytes:
         api_key = ApiKey(header.api_key)
-        turns = self._context.turns
+        turns = self.turns
         parsing = messages.parse_request_in_pieces(api_key, header.api_version, body, 0)
         request = Request(
             api_key=api_key,

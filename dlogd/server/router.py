@@ -4,18 +4,22 @@ from collections.abc import Coroutine
 from typing import Any
 
 from dlog.errors import ProtocolError
+from dlog.wire import fetch
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlog.wire.frame import RequestHeader, parse_request_header
 from dlogd.clock import Clock
 from dlogd.server.connection import Connection
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.exchange import Peer
-from dlogd.server.handlers.fetch import FetchHandler
+from dlogd.server.handlers import fetch_answers
+from dlogd.server.handlers.fetch import FetchHandler, FetchWork
 from dlogd.server.handlers.produce import ProduceHandler
 from dlogd.server.slots import Slot
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import ApiMetrics, Telemetry
 
+LARGE_FETCH_BYTES = 64 * 1024
+"""A Fetch request from this size on waits for its turn: it names two thousand partitions."""
 _PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
 _PRODUCE_MIN, _PRODUCE_MAX = VERSIONS[ApiKey.PRODUCE]
@@ -37,14 +41,15 @@ class RequestRouter:
     def __init__(
         self,
         produce: ProduceHandler,
-        fetch: FetchHandler,
+        fetch_handler: FetchHandler,
         dispatcher: Dispatcher,
         clock: Clock,
         tasks: Tasks,
         telemetry: Telemetry,
     ) -> None:
         self._produce = produce
-        self._fetch = fetch
+        self._fetch = fetch_handler
+        self._turns = produce.turns = dispatcher.turns
         self._dispatcher = dispatcher
         self._clock = clock
         self._tasks = tasks
@@ -63,9 +68,32 @@ class RequestRouter:
         elif api_key == _FETCH:
             if not _FETCH_MIN <= version <= _FETCH_MAX:
                 raise ProtocolError(f"Fetch version {version} is not served")
-            self._fetch.handle(connection, version, correlation_id, buffer, position, end)
+            if end - position < LARGE_FETCH_BYTES:
+                self._fetch.handle(connection, version, correlation_id, buffer, position, end)
+            else:
+                self._fetch_in_turns(connection, version, correlation_id, position, end)
         else:
             self._dispatch(connection, header, view, end)
+
+    def _fetch_in_turns(
+        self, connection: Connection, version: int, correlation_id: int, position: int, end: int
+    ) -> None:
+        """Read a request for thousands of partitions in one turn, and look at them in another.
+
+        Not in smaller pieces: what is found is true of one moment, and may be cut in the next.
+        """
+
+        def parse() -> None:
+            request = fetch_answers.bounded(
+                fetch.parse_request(memoryview(buffer), position + shift, end + shift, version)
+            )
+            work = FetchWork(self._fetch, connection, version, correlation_id, request)
+            connection.stall(lambda: work.start(end - position))
+            self._turns.ask(connection.unstall)
+
+        self._fetch.api.requests += 1
+        buffer, shift = connection.stall(parse)
+        self._turns.ask(connection.unstall)
 
     def _dispatch(
         self, connection: Connection, header: RequestHeader, view: memoryview, end: int

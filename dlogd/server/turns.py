@@ -8,7 +8,7 @@ there are. Counted, not timed: a simulation does the same again.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -26,30 +26,35 @@ class Turns:
     __slots__ = ("_is_scheduled", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[Callable[[], object]] = deque()
         self._is_scheduled = False
 
-    async def rest(self) -> None:
-        """Return in a later iteration of the loop, behind all who rest already."""
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        self._waiting.append(future)
+    def ask(self, go_on: Callable[[], object]) -> None:
+        """Call `go_on` in a later iteration of the loop, alone, behind all who wait already."""
+        self._waiting.append(go_on)
         if not self._is_scheduled:
-            self._is_scheduled = True
-            loop.call_soon(self._wake, loop)
-        await future
+            self._schedule(asyncio.get_running_loop())
 
-    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let the first go on who still wants to."""
-        waiting = self._waiting
-        while waiting:
-            future = waiting.popleft()
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_scheduled = bool(self._waiting)
+        if self._is_scheduled:
+            loop.call_soon(self._run, loop)
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        go_on = self._waiting.popleft()
+        self._schedule(loop)
+        go_on()
+
+    async def rest(self) -> None:
+        """Return in a later iteration of the loop, behind all who wait already."""
+        future = asyncio.get_running_loop().create_future()
+
+        def go_on() -> None:
             if not future.done():  # else it was cancelled
                 future.set_result(None)
-                break
-        self._is_scheduled = bool(waiting)
-        if self._is_scheduled:
-            loop.call_soon(self._wake, loop)
+
+        self.ask(go_on)
+        await future
 
     async def each(self, items: Iterable[T], burst: int = PIECE_ENTRIES) -> AsyncIterator[T]:
         """Yield `items`; rest after every `burst` of them."""

@@ -35,6 +35,7 @@ from dlogd.server.handlers.produce import ProduceHandler
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.listener import Listener
 from dlogd.server.router import RequestRouter
+from dlogd.server.turns import Turns
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.posix import PosixDirectory
@@ -90,6 +91,7 @@ class ScriptedDispatcher:
     """Answers every request that is neither Produce nor Fetch as the test says."""
 
     def __init__(self) -> None:
+        self.turns = Turns()
         self.requests: list[RequestHeader] = []
         self.answer: Callable[[RequestHeader], Answer] = lambda header: response_of(header, b"")
 

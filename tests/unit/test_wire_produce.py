@@ -174,7 +174,7 @@ def test_malformed(version: int, body: bytes) -> None:
 
 
 def test_more_partitions_than_a_request_may_have() -> None:
-    count = produce.ENTRIES_MAX
+    count = produce.REQUEST_ENTRIES_MAX
     body = (
         b"\xff\xff\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x01t"
         + count.to_bytes(4, "big")

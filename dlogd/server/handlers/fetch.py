@@ -162,8 +162,8 @@ class FetchWork(Slot):
         self._is_expired = request.max_wait_ms <= 0
         self._is_locating = False
         self._locate_rounds = 0
-        self._leaders: tuple[CurrentLeader, ...] = ()
-        self._refused: list[tuple[Partition, WireError]] = []
+        self._leaders: list[CurrentLeader] = []
+        self._refused: dict[Partition, WireError] = {}
 
     def start(self, request_bytes: int) -> None:
         """Answer now, or park."""
@@ -301,7 +301,7 @@ class FetchWork(Slot):
         if self._version >= fetch.ENDPOINTS_VERSION:
             leader = self._handler.hints.after(error.code, topic, index)
         if leader is not None:
-            self._leaders = (*self._leaders, leader)
+            self._leaders.append(leader)
         return fetch.FetchedPartition(index, error.code, -1, -1, -1, 0, current_leader=leader)
 
     def _read(
@@ -334,10 +334,8 @@ class FetchWork(Slot):
 
     def _check_refused(self, partition: Partition) -> None:
         """Raise what the last search of the disk met, when it was not the first one."""
-        if self._locate_rounds > 1:
-            for refused, error in self._refused:
-                if refused is partition:
-                    raise error.with_traceback(None)
+        if self._locate_rounds > 1 and partition in self._refused:
+            raise self._refused[partition].with_traceback(None)
 
     def _locate(self, unknown: list[tuple[Partition, int]]) -> None:
         self._is_locating = True
@@ -346,7 +344,7 @@ class FetchWork(Slot):
 
     async def _locate_then_look(self, unknown: list[tuple[Partition, int]]) -> None:
         done = False
-        self._refused = []
+        self._refused = {}
         try:
             for first in range(0, len(unknown), LOCATE_COUNT_MAX):
                 if self.replies.is_closed:
@@ -355,7 +353,7 @@ class FetchWork(Slot):
                 errors = await asyncio.gather(*(_locate_one(*each) for each in some))
                 for (partition, _), error in zip(some, errors, strict=True):
                     if error is not None:
-                        self._refused.append((partition, error))
+                        self._refused[partition] = error
             done = True
         finally:
             self._is_locating = False

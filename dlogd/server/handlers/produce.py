@@ -5,7 +5,7 @@ the partitions and leaves with the flush that covers it. When append memory is s
 stops reading and the request goes on where it stood.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dlog.compression import Codec
 from dlog.errors import (
@@ -24,6 +24,7 @@ from dlogd.replication.waiters import Drainable
 from dlogd.server.connection import Connection
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.slots import Slot
+from dlogd.server.turns import PIECE_ENTRIES, Turns
 from dlogd.telemetry.metrics import Telemetry
 
 ZSTD_VERSION_MIN = 7
@@ -48,6 +49,8 @@ class ProduceHandler:
         self._by_name = replicas.by_name
         self._by_id = replicas.by_id
         self.clock = clock
+        self.turns = Turns()
+        """Where requests for many partitions rest; the router gives one for all requests."""
         self.api = telemetry.api("PRODUCE")
         self.server = telemetry.server
         self.storage = telemetry.storage
@@ -231,7 +234,8 @@ class ProduceWork:
     def run(self) -> None:
         """Append the parts that are left; park where memory or a flush must be waited for."""
         parts = self._parts
-        while self._cursor < len(parts):
+        tired_at = min(self._cursor + PIECE_ENTRIES, len(parts))
+        while self._cursor < tired_at:
             topic, index, start, end = parts[self._cursor]
             refused, shift = self._connection.refused, self._shift
             part = topic, index, self._buffer, start + shift, end + shift
@@ -240,12 +244,15 @@ class ProduceWork:
                 if refused:
                     refused.check(*part, partition.producers)
                 if not self._append(partition, index, start, end):
-                    self._stall(partition)
+                    self._stall(partition.log.when_writable)
                     return
             except WireError as error:
                 refused.note(*part, error)
                 self._results.append(self._handler.refusal(index, error))
             self._cursor += 1
+        if tired_at < len(parts):
+            self._stall(self._handler.turns.ask)
+            return
         self._buffer = _NO_BUFFER  # it is not counted any more, and this may wait for long
         self._waiting -= 1
         if self._waiting == 0:
@@ -279,10 +286,11 @@ class ProduceWork:
             partition.wait(end_offset, acks, timeout_ms, self, len(results) - 1)
         return True
 
-    def _stall(self, partition: Partition) -> None:
+    def _stall(self, until: Callable[[Callable[[], None]], object]) -> None:
+        """Go on when what is handed to `until` is called."""
         self._buffer, shift = self._connection.stall(self.run)
         self._shift += shift
-        partition.log.when_writable(self._connection.unstall)
+        until(self._connection.unstall)
 
     def on_acked(self, index: int, error: WireError | None, now_us: int) -> Drainable | None:
         """Settle one part; return whose replies may leave when it was the last."""
