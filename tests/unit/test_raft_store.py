@@ -1,8 +1,10 @@
 """Three Raft stores with real sockets, threads and disks; the simulation has the faults."""
 
 import asyncio
+import logging
 import random
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -142,7 +144,11 @@ def test_any_node_proposes_and_all_images_become_equal(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_voters_are_added_removed_and_described(tmp_path: Path) -> None:
+def test_voters_are_added_removed_and_described(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
     async def scenario() -> None:
         async with _cluster(tmp_path, observers=(4,)) as stores:
             assert isinstance(await stores[4].barrier(_soon()), Applied)
@@ -167,8 +173,29 @@ def test_voters_are_added_removed_and_described(tmp_path: Path) -> None:
             assert isinstance(begun, Applied)
             while stores[4].role != "leader":
                 await asyncio.sleep(0.01)
+            await asyncio.gather(*(store.barrier(_soon()) for store in stores.values()))
+            left = ",".join(str(n) for n in (1, 2, 3, 4) if n != other)
+            told = Counter(each for each in caplog.messages if each.startswith("Voters of"))
+            # On each node; that directories are bound at the start is no change.
+            assert told == {
+                "Voters of the metadata have changed came=4 left=- voters=1,2,3,4": 4,
+                f"Voters of the metadata have changed came=- left={other} voters={left}": 4,
+            }
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_voter_with_another_directory_has_left_and_come() -> None:
+    def voters(*directories: int) -> Voters:
+        return Voters.of(
+            Voter(node_id=n, directory_id=UUID(int=each), host="h", port=n)
+            for n, each in enumerate(directories, 1)
+        )
+
+    assert voters(1, 2, 7).changes_since(voters(1, 2, 3)) == ((3,), (3,))
+    assert voters(1, 2, 3).changes_since(voters(1, 0, 3)) == ((), ())
+    assert voters(1, 2, 3).changes_since(voters(1, 2)) == ((3,), ())
+    assert voters(1).changes_since(voters(1, 2, 3)) == ((), (2, 3))
 
 
 def test_an_address_that_cannot_be_ends_no_node(tmp_path: Path) -> None:

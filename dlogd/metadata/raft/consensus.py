@@ -197,7 +197,13 @@ class RaftCore(Elections):
         # Not by the entry's index: another leader's entry may have taken its place in one append.
         if voters == self._followed:
             return
-        self._followed = voters
+        before, self._followed = self._followed, voters
+        came, left = ((), ()) if before is None else voters.changes_since(before)
+        if came or left:
+            log.info(
+                "Voters of the metadata have changed came=%s left=%s voters=%s",
+                *(",".join(map(str, each)) or "-" for each in (came, left, voters.node_ids)),
+            )
         wanted = {number: Peer(number) for number in voters.node_ids if number != self._log.node_id}
         others: set[Peer] = getattr(self, "_SyncObj__otherNodes")  # noqa: B009 (mypy)
         present = {peer.id: peer for peer in others}

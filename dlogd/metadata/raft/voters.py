@@ -72,6 +72,19 @@ class Voters:
         voter = self.get(node_id)
         return voter is not None and voter.is_in(directory_id)
 
+    def changes_since(self, before: "Voters") -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return which nodes have come and which have left; both, for another directory.
+
+        A directory that is bound now and was not is the same voter.
+        """
+        came = tuple(
+            voter.node_id
+            for voter in self.members
+            if (old := before.get(voter.node_id)) is None or not old.is_in(voter.directory_id)
+        )
+        gone = (each for each in before.node_ids if self.get(each) is None or each in came)
+        return came, tuple(gone)
+
     def bound(self, node_id: int, directory_id: UUID) -> "Voters":
         """Return the set with the directory of an unbound voter noted."""
         return Voters(
