@@ -104,12 +104,16 @@ class Cluster:
     def can_lead_instead(self, partition: PartitionView, node_id: int) -> bool:
         """Whether another node that is up, not drained and in sync could lead a partition."""
         return any(
-            each != node_id
-            and (state := self.nodes.get(each)) is not None
-            and not state.is_fenced
-            and state.drain is Drain.NONE
-            for each in partition.isr
+            self.nodes[each].drain is Drain.NONE for each in self.others_up(partition, node_id)
         )
+
+    def others_up(self, partition: PartitionView, node_id: int) -> list[int]:
+        """Return the other nodes that are up and in sync, drained or not."""
+        return [
+            each
+            for each in partition.isr
+            if each != node_id and each in self.nodes and not self.nodes[each].is_fenced
+        ]
 
 
 def _leader(quorum: QuorumView) -> QuorumReplica | None:

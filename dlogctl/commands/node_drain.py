@@ -33,6 +33,10 @@ class _Left:
     """Nobody else can take it."""
     headless: list[str]
     """Nobody leads it, so there is nobody to copy from."""
+    drained: dict[int, None]
+    """Other nodes that could lead some of what is stuck, and may not: they are drained as well."""
+    kept_by_drains: list[str]
+    """What of it is stuck for no other reason."""
 
 
 def _homeless(cluster: Cluster, node_id: int, drained: Sequence[int]) -> frozenset[str]:
@@ -52,7 +56,7 @@ def _homeless(cluster: Cluster, node_id: int, drained: Sequence[int]) -> frozens
 def _left(
     cluster: Cluster, node_id: int, drain: Drain, homeless: Container[str] = frozenset()
 ) -> _Left:
-    left = _Left([], [], [])
+    left = _Left([], [], [], {}, [])
     for topic, each in cluster.held_by(node_id):
         if drain is Drain.LEADERS and each.leader != node_id:
             continue
@@ -65,6 +69,10 @@ def _left(
         else:
             can_move = cluster.can_lead_instead(each, node_id)
         (left.movable if can_move else left.stuck).append(name)
+        others = cluster.others_up(each, node_id)
+        if not can_move and drain is Drain.LEADERS and others:
+            left.kept_by_drains.append(name)
+            left.drained.update(dict.fromkeys(others))
     return left
 
 
@@ -134,11 +142,28 @@ def _report(node_id: int, drain: Drain, left: _Left, patience_s: float) -> list[
             f" {_names(left.stuck)}; they move when there is another node, or go with: dlogctl"
             " topic alter TOPIC --replication-factor N"
         )
-    elif left.stuck:
+    else:
+        found += _report_leaders(node_id, left)
+    return found
+
+
+def _report_leaders(node_id: int, left: _Left) -> list[str]:
+    """Return why a node still leads what nobody else can lead."""
+    found = []
+    leads = f"node {node_id} still leads"
+    alone = [each for each in left.stuck if each not in set(left.kept_by_drains)]
+    if left.kept_by_drains:
+        numbers = [str(each) for each in sorted(left.drained)]
         found.append(
-            f"node {node_id} still leads {format_count(len(left.stuck), 'partition')} that no other"
-            " node in sync can lead:"
-            f" {_names(left.stuck)}; they go offline with it. Wait until others are in sync, or"
+            f"{leads} {format_count(len(left.kept_by_drains), 'partition')} that only nodes could"
+            f" lead which are being drained as well ({', '.join(numbers)}):"
+            f" {_names(left.kept_by_drains)}; they go offline with it. Drain one node after the"
+            f" other; now, end the drain of others: dlogctl node undrain {' '.join(numbers)}"
+        )
+    if alone:
+        found.append(
+            f"{leads} {format_count(len(alone), 'partition')} that no other node in sync can lead:"
+            f" {_names(alone)}; they go offline with it. Wait until others are in sync, or"
             " give them more replicas: dlogctl partition reassign --help"
         )
     return found

@@ -56,6 +56,7 @@ def test_draining(ctl: Ctl, world: World) -> None:
     left = ctl("node drain 2")
     assert left.code == 10
     assert "still leads 1 partition that no other node in sync can lead: single-0" in left.err
+    assert "drained as well" not in left.err
     assert ctl("node drain 4 --replicas").out == "node 4 holds nothing\n"
     assert json.loads(ctl("node list -o json").out)[3]["state"] == "drained"
     assert ctl("node drain 3 --no-wait").out == "node 3 is draining\n"
@@ -63,6 +64,17 @@ def test_draining(ctl: Ctl, world: World) -> None:
     assert [row["result"] for row in rows] == ["undrained"] * 3
     assert ctl("node drain 9").code == 1
     assert ctl("node undrain 9").code == 1
+
+
+def test_that_others_are_drained_as_well_is_told(ctl: Ctl) -> None:
+    """As when each of several people, or a script at once, drains a node."""
+    for node_id in (3, 2):
+        assert ctl(f"node drain {node_id} --no-wait").code == 0
+    left = ctl("node drain 1 --keep-controller --patience 100ms")
+    assert left.code == 10
+    assert "that only nodes could lead which are being drained as well (2, 3)" in left.err
+    assert "dlogctl node undrain 2 3" in left.err
+    assert "Wait until others are in sync" not in left.err
 
 
 def test_replicas_that_nobody_can_take_are_told_at_once(ctl: Ctl) -> None:
