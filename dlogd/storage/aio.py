@@ -121,9 +121,16 @@ class _Read:
         read = self._read
         if result == read.span:
             read.succeed(result)
-        elif result < 0:
+            return
+        if result < 0:
             read.fail(OSError(-result, os.strerror(-result), read.file.path))
-        elif read.start + result < read.file.size():
+            return
+        try:
+            is_too_short = read.start + result < read.file.size()
+        except OSError as error:  # it was closed meanwhile: who asked has given up
+            read.fail(error)
+            return
+        if is_too_short:
             self._repeat(read)
         else:
             read.succeed(result)

@@ -190,6 +190,22 @@ def test_a_short_read_before_the_end_is_repeated(run: Callable[..., None]) -> No
     run(scenario)
 
 
+def test_a_short_read_of_a_file_that_was_closed_meanwhile_ends(run: Callable[..., None]) -> None:
+    """Whoever gives a read up lets its file be closed; its memory has to come back all the same."""
+
+    async def scenario(engine: AioEngine, file: PosixFile, context: ScriptedContext) -> None:
+        assert await write(engine, file, 0, blocks(1, 7)) is None
+        end = file.size()
+        done = asyncio.get_running_loop().create_future()
+        engine.read(file, end - BLOCK, 2 * BLOCK, done.set_result)
+        engine._submit()
+        file.close()
+        found = await done
+        assert isinstance(found, OSError) and found.errno == errno.EBADF
+
+    run(scenario)
+
+
 def test_durable_means_rwf_dsync(run: Callable[..., None]) -> None:
     async def scenario(engine: AioEngine, file: PosixFile, context: ScriptedContext) -> None:
         for durable, flags in ((True, os.RWF_DSYNC), (False, 0)):
