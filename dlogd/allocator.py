@@ -1,7 +1,7 @@
 """glibc's allocator, told what kind of program this is.
 
 As it comes, glibc gives each thread that allocates a heap of its own and never returns the top of
-it: 8 to 17 MB of a node that holds 48 MiB of tails, for a dozen threads that take turns under the
+it: 8 to 17 MB of a node that holds 32 MiB of tails, for a dozen threads that take turns under the
 interpreter's lock anyhow. Requests of up to a few MiB, as producers send them, stay on the one
 heap, for a mapping of their own would cost its page faults each time. Source: mallopt(3).
 """

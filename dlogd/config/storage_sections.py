@@ -152,7 +152,7 @@ class AppendConfig:
     memory_bytes: int = key(
         "append.memory.bytes",
         keys.BYTES,
-        "48MiB",
+        "32MiB",
         "Memory for the tails of all active segments; producers wait when all of it is unflushed. "
         "Each of several data directories has an equal share of what is not flushed. "
         "Flushed tails stay in it as a cache for consumers.",

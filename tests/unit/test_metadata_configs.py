@@ -153,7 +153,7 @@ def test_the_order_of_sources() -> None:
 
 
 def test_values_are_bounded_by_what_the_node_can_do() -> None:
-    assert resolve({"max.message.bytes": "2147483647"}, {}, NODE).max_message_bytes == 24 << 20
+    assert resolve({"max.message.bytes": "2147483647"}, {}, NODE).max_message_bytes == 16 << 20
     assert resolve({"segment.bytes": "4096"}, {}, NODE).preallocate_bytes == 4096
     assert resolve({"index.interval.bytes": "0"}, {}, NODE).index_interval_bytes == 1
 
