@@ -17,7 +17,15 @@ from typing import TypeVar
 
 from dlogd.storage.engine import ReadDone, WriteDone
 from dlogd.storage.files import File
-from dlogd.storage.linux_aio import IOVECS_MAX, PREAD, PWRITE, PWRITEV, AioContext, address_of
+from dlogd.storage.linux_aio import (
+    IOVECS_MAX,
+    PREAD,
+    PWRITE,
+    PWRITEV,
+    AioContext,
+    address_of,
+    limits,
+)
 from dlogd.storage.reads import READ_MEMORY_BYTES, PooledRead, ReadPool
 from dlogd.storage.threads import (
     DIRECTORY_WORK_THREADS,
@@ -119,18 +127,15 @@ class _Read:
 
     def complete(self, result: int) -> None:
         read = self._read
-        if result == read.span:
-            read.succeed(result)
-            return
-        if result < 0:
-            read.fail(OSError(-result, os.strerror(-result), read.file.path))
-            return
         try:
-            is_too_short = read.start + result < read.file.size()
-        except OSError as error:  # it was closed meanwhile: who asked has given up
+            if result < 0:
+                raise OSError(-result, os.strerror(-result), read.file.path)
+            # A file that was closed meanwhile has no size: who asked has given up.
+            is_short = result < read.span and read.start + result < read.file.size()
+        except OSError as error:
             read.fail(error)
             return
-        if is_too_short:
+        if is_short:
             self._repeat(read)
         else:
             read.succeed(result)
@@ -160,7 +165,7 @@ class AioEngine:
             self._context = AioContext(events, self._eventfd)
         except OSError as error:
             os.close(self._eventfd)
-            raise OSError(error.errno, f"{error.strerror} ({_limits()})") from error
+            raise OSError(error.errno, f"{error.strerror} ({limits()})") from error
         self._events = events
         self._operations: list[_Write | _Read | None] = [None] * events
         self._free_slots = list(range(events))
@@ -393,15 +398,3 @@ def _is_within(end: int, file: File) -> bool:
         return end <= file.size()
     except OSError:
         return False
-
-
-def _limits() -> str:
-    """Return the system-wide figures, for messages."""
-    figures = []
-    for name in ("aio-nr", "aio-max-nr"):
-        try:
-            with open(f"/proc/sys/fs/{name}") as file:
-                figures.append(f"fs.{name}={file.read().strip()}")
-        except OSError:
-            figures.append(f"fs.{name}=?")
-    return " ".join(figures)

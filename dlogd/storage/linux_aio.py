@@ -146,3 +146,15 @@ class AioContext:
         if self._context:
             _libc.syscall(_long(self._destroy_number), ctypes.c_ulong(self._context))
             self._context = 0
+
+
+def limits() -> str:
+    """Return how much of the system-wide bound is used, for messages (proc(5))."""
+    figures = []
+    for name in ("aio-nr", "aio-max-nr"):
+        try:
+            with open(f"/proc/sys/fs/{name}") as file:
+                figures.append(f"fs.{name}={file.read().strip()}")
+        except OSError:
+            figures.append(f"fs.{name}=?")
+    return " ".join(figures)

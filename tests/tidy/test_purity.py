@@ -35,7 +35,7 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
                 # Writes to the descriptor of a connection, where the transport has one.
                 "dlogd.server.outlet",
                 "dlogd.storage.posix",
-                "dlogd.storage.aio",
+                "dlogd.storage.linux_aio",
                 "dlogd.storage.buffers",
                 "dlogd.storage.threads",
             }
