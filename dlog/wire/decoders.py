@@ -102,9 +102,8 @@ def _pieces_of(shape: Shape) -> tuple[Decode, DecodePieces | None]:
     decode_pieces = piecewise_decoder(shape.item) if decode_item is None else None
 
     def decode_array(reader: Reader) -> Generator[None, None, tuple[Any, ...] | None]:
-        count = reader.entries()
+        count = _entries(reader, shape)
         if count < 0:
-            _check_nullable(shape)
             return None
         items = []
         for _ in range(count):
@@ -118,10 +117,12 @@ def _pieces_of(shape: Shape) -> tuple[Decode, DecodePieces | None]:
     return _decoder_of(shape), decode_array
 
 
-def _check_nullable(shape: Shape) -> None:
-    """Raise when an array is null that must not be."""
-    if not shape.is_nullable:
+def _entries(reader: Reader, shape: Shape) -> int:
+    """Read how many items an array has, -1 when it is null; raise when it must not be."""
+    count = reader.entries()
+    if count < 0 and not shape.is_nullable:
         raise ProtocolError(f"the array {shape.name} is null")
+    return count
 
 
 def _decode_tagged(
@@ -154,9 +155,8 @@ def _decoder_of(shape: Shape) -> Decode:
         return decode_item
 
     def decode_array(reader: Reader) -> tuple[Any, ...] | None:
-        count = reader.entries()
+        count = _entries(reader, shape)
         if count < 0:
-            _check_nullable(shape)
             return None
         return tuple([decode_item(reader) for _ in range(count)])
 
@@ -165,9 +165,8 @@ def _decoder_of(shape: Shape) -> Decode:
 
 def _numbers_decoder(shape: Shape, code: str) -> Decode:
     def decode_numbers(reader: Reader) -> tuple[Any, ...] | None:
-        count = reader.entries()
+        count = _entries(reader, shape)
         if count < 0:
-            _check_nullable(shape)
             return None
         return reader.numbers(struct.Struct(f">{count}{code}"))
 

@@ -220,10 +220,12 @@ class LeaseTable:
         if self._contact_ms is None or begun_ms > self._contact_ms:
             self._contact_ms = begun_ms
 
-    def may_grant(self, now_ms: int) -> bool:
-        """Return whether a lease that is granted now is worth it: the last proof is recent."""
+    def _recent_contact_ms(self, now_ms: int) -> int | None:
+        """Return when this node surely led last, None when that is too long ago to grant."""
         contact_ms = self._contact_ms
-        return contact_ms is not None and now_ms < contact_ms + self._timings.authority_ms
+        if contact_ms is None or now_ms >= contact_ms + self._timings.authority_ms:
+            return None
+        return contact_ms
 
     def on_image(self, nodes: Mapping[NodeId, NodeRegistration], version: int, now_ms: int) -> None:
         """Follow a newer image: registrations, fences and their ends."""
@@ -260,7 +262,8 @@ class LeaseTable:
         Until `lease_ms` after the last proof, so from before a later controller was elected: that
         one outwaits it by waiting for as long from its election (decision 0028).
         """
-        if self._contact_ms is None or not self.may_grant(now_ms):
+        contact_ms = self._recent_contact_ms(now_ms)
+        if contact_ms is None:
             return NoLease.NOT_CONTROLLER
         entry = self._entries.get(beat.node_id)
         if entry is None or entry.node_epoch < beat.node_epoch:
@@ -282,7 +285,7 @@ class LeaseTable:
         entry.clear()
         if not self._is_recent(entry, beat, now_ms):
             return NoLease.BEHIND
-        granted_ms = self._contact_ms + self._timings.lease_ms - now_ms
+        granted_ms = contact_ms + self._timings.lease_ms - now_ms
         # Never earlier: a deposed controller that does not know it yet may have granted since.
         entry.expires_ms = max(entry.expires_ms, now_ms + self._timings.outwait_ms(granted_ms))
         return granted_ms

@@ -18,7 +18,7 @@ class LeaseTimings:
     heartbeat_ms: int = 300
     """How often a node renews its lease."""
     lease_ms: int = 3_000
-    """How long a node may lead after its controller surely led Raft last, be it by its clock."""
+    """How long a node may lead after the moment at which its controller surely led Raft last."""
     authority_ms: int = 1_500
     """How long a controller grants leases after the latest moment at which it surely led Raft."""
     probe_timeout_ms: int = 500
@@ -36,7 +36,7 @@ class LeaseTimings:
 
     @property
     def held_ms(self) -> int:
-        """How long nobody else takes a lease for over, from when it was surely granted by."""
+        """How long after a moment all leases that were granted until then are taken for held."""
         return self.outwait_ms(self.lease_ms)
 
     @property
@@ -46,7 +46,7 @@ class LeaseTimings:
 
     @property
     def proof_pause_ms(self) -> int:
-        """Between two proofs that the controller leads: so much of a lease is used up, at most."""
+        """How long a controller that has proof of its leadership waits before it asks for more."""
         return self.heartbeat_ms
 
     def outwait_ms(self, duration_ms: int) -> int:

@@ -9,7 +9,7 @@ of connections.
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from dlog.errors import (
     NONE,
@@ -47,12 +47,10 @@ from dlogd.server.handlers import (
     raft_voters,
     reassignments,
 )
-from dlogd.server.turns import PIECE_ENTRIES
 from dlogd.telemetry.metrics import Telemetry
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 NOBODY = Peer()
 LARGE_BYTES = 16 * 1024
 """A request from this size on is copied, and read in pieces: the smallest entries have 3 bytes."""
@@ -119,7 +117,7 @@ class Dispatcher:
         answer = self._start(request)
         if isinstance(answer, Awaitable):
             return self._respond_later(request, answer, header.correlation_id)
-        return self._begin(self._encode(request, answer, header.correlation_id))
+        return self.turns.begin(self._encode(request, answer, header.correlation_id))
 
     async def handle(
         self, api_key: ApiKey, version: int, body: Entity, peer: Peer = NOBODY
@@ -138,22 +136,12 @@ class Dispatcher:
         try:
             answer = handler.answer(self._context, request)
             if isinstance(answer, Generator):
-                answer = self._begin(answer)
+                answer = self.turns.begin(answer)
         except Exception as error:  # noqa: BLE001 - the one place
             return handler.refuse(request, self._as_wire_error(request, error))
         if isinstance(answer, Awaitable):
             return self._finish(handler, request, answer)
         return answer
-
-    def _begin(self, pieces: Generator[None, None, T]) -> T | Coroutine[Any, Any, T]:
-        """Return what `pieces` returns, now when it is little, else when it is awaited."""
-        try:
-            for _ in range(PIECE_ENTRIES):
-                next(pieces)
-        except StopIteration as ended:
-            found: T = ended.value
-            return found
-        return self.turns.finish(pieces)
 
     async def _finish(
         self, handler: Handler, request: Request, answer: Awaitable[Answer]

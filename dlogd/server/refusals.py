@@ -31,6 +31,11 @@ class _Refused:
     behind: int = BATCHES_REMEMBERED - 1
     """How many more may be refused for it: so many were under way. Nobody is refused for ever."""
 
+    def is_before(self, epoch: int, sequence: int) -> bool:
+        """Whether a batch of the same producer comes behind this one; sequences wrap around."""
+        behind = (sequence - self.sequence) & SEQUENCE_MASK
+        return epoch == self.epoch and 0 < behind <= SEQUENCE_MASK // 2
+
 
 class RefusedBatches:
     """Of each producer and partition the first batch that was refused and has not come again."""
@@ -50,15 +55,12 @@ class RefusedBatches:
         # Of a batch with a wrong checksum nobody knows whose it is.
         if not error.retriable or isinstance(error, CorruptMessageError):
             return
-        if end - start < HEADER_BYTES:
-            return
-        fields = BATCH_STRUCT.unpack_from(buffer, start)
-        producer_id, epoch, sequence = fields[9], fields[10], fields[11]
+        producer_id, epoch, sequence, _ = _producer_of(buffer, start, end)
         if producer_id < 0:
             return
         key = topic, index, producer_id
         known = self._refused.get(key)
-        if known is not None and known.epoch == epoch and _is_behind(sequence, known.sequence):
+        if known is not None and known.is_before(epoch, sequence):
             return
         self._refused.pop(key, None)
         if len(self._refused) >= PARTITIONS_MAX:
@@ -78,15 +80,10 @@ class RefusedBatches:
 
         `producers` is what the partition knows: who follows on there, overtakes nothing.
         """
-        if end - start < HEADER_BYTES:
-            return
-        fields = BATCH_STRUCT.unpack_from(buffer, start)
-        producer_id, epoch, sequence = fields[9], fields[10], fields[11]
+        producer_id, epoch, sequence, count = _producer_of(buffer, start, end)
         key = topic, index, producer_id
         refused = self._refused.get(key)
-        if refused is None or epoch != refused.epoch:
-            return
-        if not _is_behind(sequence, refused.sequence):
+        if refused is None or not refused.is_before(epoch, sequence):
             return
         if producers.follows_on(producer_id, epoch, sequence):
             del self._refused[key]  # it came by another way
@@ -95,7 +92,7 @@ class RefusedBatches:
             del self._refused[key]
             return
         try:
-            known = producers.check(producer_id, epoch, sequence, fields[12])
+            known = producers.check(producer_id, epoch, sequence, count)
         except OutOfOrderSequenceNumberError:
             known = None
         if known is None:
@@ -103,5 +100,9 @@ class RefusedBatches:
             raise refused.kind(f"The batch before it was refused: {refused.text}")
 
 
-def _is_behind(sequence: int, refused: int) -> bool:
-    return 0 < (sequence - refused) & SEQUENCE_MASK <= SEQUENCE_MASK // 2
+def _producer_of(buffer: bytearray, start: int, end: int) -> tuple[int, int, int, int]:
+    """Return producer id, epoch, base sequence and number of records; no id: -1."""
+    if end - start < HEADER_BYTES:
+        return -1, -1, -1, 0
+    fields: tuple[int, ...] = BATCH_STRUCT.unpack_from(buffer, start)
+    return fields[9], fields[10], fields[11], fields[12]

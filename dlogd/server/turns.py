@@ -8,8 +8,8 @@ there are. Counted, not timed: a simulation does the same again.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -66,23 +66,30 @@ class Turns:
             left -= 1
             yield item
 
-    async def finish(self, pieces: Generator[None, None, T], burst: int = PIECE_ENTRIES) -> T:
-        """Return what `pieces` returns; rest after every `burst` of its steps."""
-        while True:
-            try:
-                for _ in range(burst):
-                    next(pieces)
-            except StopIteration as ended:
-                found: T = ended.value
-                return found
+    def begin(self, pieces: Generator[None, None, T]) -> T | Coroutine[Any, Any, T]:
+        """Return what `pieces` returns, now when it is little, else when it is awaited."""
+        ended = _advance(pieces)
+        return self.finish(pieces) if ended is None else ended[0]
+
+    async def finish(self, pieces: Generator[None, None, T]) -> T:
+        """Return what `pieces` returns; rest after every PIECE_ENTRIES of its steps."""
+        while (ended := _advance(pieces)) is None:
             await self.rest()
+        return ended[0]
 
 
 def at_once(pieces: Generator[None, None, T]) -> T:
     """Return what `pieces` returns, without a rest."""
-    while True:
-        try:
+    while (ended := _advance(pieces)) is None:
+        pass
+    return ended[0]
+
+
+def _advance(pieces: Generator[None, None, T]) -> tuple[T] | None:
+    """Do PIECE_ENTRIES steps at most; return what `pieces` returns if it has ended, as a tuple."""
+    try:
+        for _ in range(PIECE_ENTRIES):
             next(pieces)
-        except StopIteration as ended:
-            found: T = ended.value
-            return found
+    except StopIteration as ended:
+        return (ended.value,)
+    return None

@@ -11,7 +11,7 @@ from dlog.types import ZERO_TOPIC_ID
 from dlog.wire.apis import ApiKey
 from dlogd.config.schema import build
 from dlogd.metadata.image import Refused, Unknown
-from dlogd.server.handlers import create_topics
+from dlogd.server.handlers import topic_creation
 from tests.fakes.server import FakeNode, new_topic
 from tests.fakes.turns import turns_beside
 
@@ -349,6 +349,6 @@ def test_many_topics_do_not_hold_up_what_else_there_is_to_do(validate_only: bool
     async def test() -> None:
         topics = [new_topic(f"t{number}") for number in range(300)]
         _, turns = await turns_beside(create(FakeNode(), *topics, validate_only=validate_only))
-        assert turns >= 300 // create_topics.BURST_COUNT
+        assert turns >= 300 // topic_creation.BURST_COUNT
 
     run(test())

@@ -9,13 +9,13 @@ import pytest
 from dlog.errors import ProtocolError
 from dlog.wire import frame, messages
 from dlog.wire.apis import ApiKey
-from dlogd.server import dispatch, entities
+from dlogd.server import dispatch, entities, turns
 from dlogd.server.exchange import Handler, Peer, Request
 from dlogd.server.handlers import (
     alter_configs,
-    create_partitions,
     describe_configs,
     reassignments,
+    topic_creation,
 )
 from dlogd.server.turns import PIECE_ENTRIES, Turns
 from tests.fakes.server import FakeNode
@@ -132,7 +132,7 @@ RESTS = {
     "delete records": 4 * PASSES,
     "describe configs": PASSES + COUNT // describe_configs.RESOURCES_BURST_COUNT,
     "alter configs": 3 * PASSES + COUNT // alter_configs.BURST_COUNT - 1,
-    "create partitions": 4 * PASSES + COUNT // create_partitions.BURST_COUNT - 1,
+    "create partitions": 4 * PASSES + COUNT // topic_creation.BURST_COUNT - 1,
     "elect": 4 * PASSES,  # numbers are read at once; the verdicts are written down
     "reassign": 4 * PASSES + COUNT // reassignments.BURST_COUNT - 1,
     "describe topics": 4 * PASSES,
@@ -186,7 +186,7 @@ def test_what_is_read_and_written_in_pieces_is_the_same(
         await node.create("t", 6)
         in_pieces = await respond(node, sent)
         monkeypatch.setattr(dispatch, "LARGE_BYTES", 1 << 30)
-        monkeypatch.setattr(dispatch, "PIECE_ENTRIES", 1 << 30)
+        monkeypatch.setattr(turns, "PIECE_ENTRIES", 1 << 30)
         assert await respond(node, sent) == in_pieces
 
     run(test())

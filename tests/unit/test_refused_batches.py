@@ -51,13 +51,19 @@ def too_few(front: Front, topic: str = "t", *, wanted: int) -> None:
     leader.min_isr = wanted
 
 
+async def refused_once(front: Front) -> Client:
+    """Connect, and have batch 0 refused, as too few are in sync; then there are enough."""
+    client = await front.connect()
+    too_few(front, wanted=2)
+    assert await codes(client, 0) == [TOO_FEW]
+    too_few(front, wanted=1)
+    return client
+
+
 def test_a_new_producers_second_batch_does_not_overtake_its_first(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Front.open(tmp_path) as front:
-            client = await front.connect()
-            too_few(front, wanted=2)
-            assert await codes(client, 0) == [TOO_FEW]
-            too_few(front, wanted=1)
+            client = await refused_once(front)
             assert await codes(client, 1, 2) == [TOO_FEW, TOO_FEW]
             assert front.partition("t").log.log_end_offset == 0
             assert await codes(client, 0, 1, 2) == [0, 0, 0]
@@ -103,10 +109,7 @@ def test_nobody_is_refused_for_ever(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with Front.open(tmp_path) as front:
-            client = await front.connect()
-            too_few(front, wanted=2)
-            assert await codes(client, 0) == [TOO_FEW]
-            too_few(front, wanted=1)
+            client = await refused_once(front)
             behind = BATCHES_REMEMBERED - 1
             assert await codes(client, *range(1, behind + 1)) == [TOO_FEW] * behind
             assert await codes(client, behind + 1) == [0]

@@ -14,9 +14,6 @@ from dlogd.server.entities import Fields, milliseconds
 from dlogd.server.exchange import Handler, Request, error_fields
 from dlogd.server.handlers import topic_creation
 
-BURST_COUNT = 50
-"""Topics planned before others get their turn: trying one out costs the machine 0.5 ms."""
-
 
 async def answer(context: ServerContext, request: Request) -> Fields:
     """Add partitions, or with `validate_only` say whether they could be."""
@@ -26,7 +23,7 @@ async def answer(context: ServerContext, request: Request) -> Fields:
     room = topic_creation.Room()
     results: dict[str, WireError | None] = {}
     planned: dict[str, CreatePartitions] = {}
-    async for topic in context.turns.each(body.topics, BURST_COUNT):
+    async for topic in context.turns.each(body.topics, topic_creation.BURST_COUNT):
         try:
             if topic.name in twice:
                 raise InvalidRequestError("Duplicate topic name.")

@@ -16,6 +16,7 @@ from dlogd.metadata.partition_steps import why_no_election
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields, milliseconds
 from dlogd.server.exchange import Handler, Request, error_fields
+from dlogd.server.turns import at_once
 
 Verdicts = dict[int, WireError | None]
 """What becomes of the partitions of one topic; None where a leader is elected."""
@@ -110,6 +111,7 @@ def _failure(
 
 
 def _results(judged: Judged) -> Generator[None, None, list[Fields]]:
+    """Return what the answer says of each partition; yields behind each."""
     results: list[Fields] = []
     for name, verdicts in judged:
         partitions: list[Fields] = []
@@ -120,24 +122,11 @@ def _results(judged: Judged) -> Generator[None, None, list[Fields]]:
     return results
 
 
-def _result(name: str, verdicts: Verdicts) -> Fields:
-    return {
-        "topic": name,
-        "partition_result": [
-            {"partition_id": number, **error_fields(error)} for number, error in verdicts.items()
-        ],
-    }
-
-
 def refuse(request: Request, error: WireError) -> Fields:
     """Carry the error at the top and for each partition: version 0 has no other place for it."""
     asked: Iterable[Any] = request.body.topic_partitions or ()
-    return {
-        "error_code": error.code,
-        "replica_election_results": [
-            _result(each.topic, dict.fromkeys(each.partitions, error)) for each in asked
-        ],
-    }
+    judged: Judged = [(each.topic, dict.fromkeys(each.partitions, error)) for each in asked]
+    return {"error_code": error.code, "replica_election_results": at_once(_results(judged))}
 
 
 HANDLER = Handler(answer, refuse)

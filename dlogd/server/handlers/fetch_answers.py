@@ -30,19 +30,30 @@ class LogDivergedError(Exception):
 def bounded(request: fetch.FetchRequest) -> fetch.FetchRequest:
     """Return the request, asking for no more than BYTES_MAX and waiting for no more either.
 
-    A partition that is named again is asked for once, as it is named last, as in Kafka's
-    FetchRequest.fetchData: else one small request had the disk searched a hundred thousand times.
+    Each partition once, too.
     """
-    named = {(topic, entry[0]): entry for topic, entries in request.topics for entry in entries}
-    if len(named) < sum(len(entries) for _, entries in request.topics):
-        once: dict[TopicKey, list[fetch.FetchPartition]] = {}
-        for (topic, _), entry in named.items():
-            once.setdefault(topic, []).append(entry)
-        request = request._replace(topics=list(once.items()))
+    count = sum([len(entries) for _, entries in request.topics])
+    if count > 1:  # most name one
+        request = _named_once(request, count)
     if request.max_bytes <= BYTES_MAX:
         return request
     min_bytes = min(request.min_bytes, BYTES_MAX)
     return request._replace(max_bytes=BYTES_MAX, min_bytes=min_bytes)
+
+
+def _named_once(request: fetch.FetchRequest, count: int) -> fetch.FetchRequest:
+    """Return the request, of `count` entries, with a partition that is named again named once.
+
+    As it is named last, as in Kafka's FetchRequest.fetchData: else one small request had the disk
+    searched a hundred thousand times.
+    """
+    named = {(topic, entry[0]): entry for topic, entries in request.topics for entry in entries}
+    if len(named) == count:
+        return request
+    once: dict[TopicKey, list[fetch.FetchPartition]] = {}
+    for (topic, _), entry in named.items():
+        once.setdefault(topic, []).append(entry)
+    return request._replace(topics=list(once.items()))
 
 
 def check_history(partition: Partition, offset: int, last_epoch: int) -> None:

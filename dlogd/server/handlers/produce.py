@@ -233,21 +233,20 @@ class ProduceWork:
 
     def run(self) -> None:
         """Append the parts that are left; park where memory or a flush must be waited for."""
-        parts = self._parts
+        parts, refused = self._parts, self._connection.refused
         tired_at = min(self._cursor + PIECE_ENTRIES, len(parts))
         while self._cursor < tired_at:
             topic, index, start, end = parts[self._cursor]
-            refused, shift = self._connection.refused, self._shift
-            part = topic, index, self._buffer, start + shift, end + shift
+            place = start + self._shift, end + self._shift
             try:
                 partition = self._handler.find(topic, index)
                 if refused:
-                    refused.check(*part, partition.producers)
+                    refused.check(topic, index, self._buffer, *place, partition.producers)
                 if not self._append(partition, index, start, end):
                     self._stall(partition.log.when_writable)
                     return
             except WireError as error:
-                refused.note(*part, error)
+                refused.note(topic, index, self._buffer, *place, error)
                 self._results.append(self._handler.refusal(index, error))
             self._cursor += 1
         if tired_at < len(parts):

@@ -34,9 +34,7 @@ async def answer_alter(context: ServerContext, request: Request) -> Fields:
     failed: dict[Key, WireError] = {}
     begun: dict[Key, Reassignment] = {}
     named = [(topic.name, partition) for topic in body.topics for partition in topic.partitions]
-    for count, (name, partition) in enumerate(named, 1):
-        if count % BURST_COUNT == 0:
-            await context.turns.rest()
+    async for name, partition in context.turns.each(named, BURST_COUNT):
         key = (name, partition.partition_index)
         try:
             if key in begun:
