@@ -158,7 +158,7 @@ MUTANTS: dict[str, tuple[Patch, ...]] = {
     ),
     "leases count from the answer": ((OwnLease, "on_grant", _count_from_the_answer),),
     "a lease is taken for over before it is": (
-        (LeaseTimings, "_outwait_ms", lambda _: lambda self, ms: math.floor(ms * 0.5)),
+        (LeaseTimings, "outwait_ms", lambda _: lambda self, ms: math.floor(ms * 0.5)),
     ),
     **DATA_MUTANTS,
 }
