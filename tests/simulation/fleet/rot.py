@@ -51,6 +51,7 @@ class Rot:
         self.host: FleetHost | None = None
         self._spots: list[Spot] = []
         self._without_mark: set[int] = set()  # nodes that a power cut has taken the mark from
+        self._rounds: dict[str, list[int | None]] = {}  # of scrubs, by directory, by their starts
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -239,6 +240,28 @@ class Rot:
         replicas = None if broker is None else broker.replicas
         for partition in () if replicas is None else replicas.by_id.values():
             yield from partition.log.damage.problems(partition.log.log_start_offset)
+
+    def is_sought(self) -> bool:
+        """Whether every directory was scrubbed, all of it, since the first call. Call it often."""
+        return all([self._is_scrubbed(path, status) for path, status in self._scrubs()])
+
+    def scrubbed(self) -> list[tuple[int | None, int]]:
+        """Return how far scrubs are: when the round of each began, and the bytes it has read."""
+        return [(status["started_ms"], status["read_bytes"]) for _, status in self._scrubs()]
+
+    def _is_scrubbed(self, path: str, status: dict[str, Any]) -> bool:
+        starts = self._rounds.setdefault(path, [])
+        if status["started_ms"] not in starts:
+            starts.append(status["started_ms"])
+        # The first one may have passed the place before it rotted.
+        return len(starts) > 2 or (len(starts) == 2 and status["ended_ms"] is not None)
+
+    def _scrubs(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        broker = None if self.host is None else self.host.broker
+        logs = None if broker is None else broker.logs
+        for home in () if logs is None else logs.homes:
+            if home.failure is None and home.scrub_status is not None:
+                yield home.path, home.scrub_status()
 
     def put_right(self) -> bool:
         """Let a person restore what no other replica in sync has; return whether there was any.
