@@ -114,11 +114,7 @@ class DataWatch:
         self._names[key] = str(log.topic_partition)
         shadows = self._shadows.setdefault(key, {})
         shadow = Shadow(log)
-        before = shadows.get(host.node_id)
-        if before is not None:
-            shadow.heads = before.heads
-            shadow.agreed = before.agreed
-        shadow.cut(log.log_end_offset)
+        shadow.follow_on(_copy_before(host, log, shadows.get(host.node_id)))
         # One without records may begin where its leader's begins.
         if shadow.end < log.log_end_offset and log.log_start_offset < log.log_end_offset:
             self.violate("recovery", key, f"{host.name} recovered more than was appended")
@@ -383,3 +379,21 @@ def _has(slot: Any, owner: Any) -> bool:
     except AttributeError:
         return False
     return True
+
+
+def _copy_before(host: Any, log: PartitionLog, newest: Shadow | None) -> Shadow | None:
+    """Return the shadow of the copy that a log was recovered from, the newest if nobody knows.
+
+    When a directory fails a new copy is made in another one. The older copy is passed over as long
+    as the newer is there; when that is deleted by order of the controller, and a crash comes
+    before the node has noted so, the older one, which works again, is opened (seed 192133).
+    """
+    shadow = newest
+    while shadow is not None and shadow.log.directory.path != log.directory.path:
+        folder = f"{shadow.log.directory.path}/"
+        disks = host.machine.disks.values()
+        paths = (path for disk in disks for path, _ in disk.root.files(disk.mount.rstrip("/")))
+        if any(path.startswith(folder) for path in paths):
+            return newest
+        shadow = shadow.older
+    return shadow or newest

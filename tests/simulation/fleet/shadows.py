@@ -27,11 +27,21 @@ class Shadow:
         self.heads: list[Head] = []
         self.agreed = 0  # everything below is known to be as committed
         self.is_lost = False  # its disk was wiped
+        self.older: Shadow | None = None  # of a copy that this one took the place of
 
     @property
     def end(self) -> int:
         """The offset behind the last batch."""
         return self.heads[-1].next_offset if self.heads else self.log.log_start_offset
+
+    def follow_on(self, before: "Shadow | None") -> None:
+        """Begin with what the node's log held `before`, as much of it as was found again."""
+        if before is not None:
+            is_same = before.log.directory.path == self.log.directory.path
+            self.older = before.older if is_same else before
+            self.heads = list(before.heads)
+            self.agreed = before.agreed
+        self.cut(self.log.log_end_offset)
 
     def cut(self, offset: int) -> None:
         """Forget the batches that reach beyond `offset`."""
