@@ -196,7 +196,7 @@ def _subscription(options: Options) -> Subscription:
         raise OptionError(
             "DLOG_OPTION_VALUE",
             f"{name} is {text!r}: {error}.",
-            "It is a pattern of Python's re, which matches a topic's whole name.",
+            "It is a pattern of Python's re, which is looked for in the names of topics.",
         ) from error
     return SubscribePattern(text)
 

@@ -41,10 +41,11 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """All partitions of the topics with a name that the pattern matches as a whole.
+    """All partitions of the topics with a name in which the pattern is found.
 
-    The pattern is one of Python's `re`: what most patterns use means the same in Java. Internal
-    topics are left out, as Kafka's clients leave them out.
+    Anywhere in it, as Spark's Kafka source has it since it asks an admin client (`findFirstIn` of
+    its ConsumerStrategy). The pattern is one of Python's `re`: what most patterns use means the
+    same in Java. Internal topics are left out, as Kafka's clients leave them out.
     """
 
     pattern: str
@@ -56,9 +57,9 @@ class SubscribePattern:
 
     def choose(self, topics: Mapping[str, TopicView]) -> list[TopicPartition]:
         """Return the partitions of those that match."""
-        matches = re.compile(self.pattern).fullmatch
+        found_in = re.compile(self.pattern).search
         return partitions_of(
-            view for name, view in topics.items() if matches(name) and not view.is_internal
+            view for name, view in topics.items() if found_in(name) and not view.is_internal
         )
 
 

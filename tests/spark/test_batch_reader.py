@@ -121,8 +121,11 @@ def test_subscriptions_by_name_pattern_and_partition(
         return spark.read.format("dlog").options(**options).load().count()
 
     assert count(subscribe=f"{log.topic}, {other.topic}") == 14
-    assert count(subscribePattern=f"{log.topic}(-b)?") == 14
-    assert count(subscribePattern=f"{log.topic}") == 7
+    assert count(subscribePattern=f"^{log.topic}(-b)?$") == 14
+    assert count(subscribePattern=f"^{log.topic}$") == 7
+    # Neither need be the whole name, as with Spark's own source.
+    assert count(subscribePattern=f"{log.topic[1:]}-") == 7
+    assert count(subscribePattern=f"{log.topic[1:]}(-b)?$") == 14
     assert count(subscribePattern="no such topic") == 0
     assert count(assign=json.dumps({log.topic: [1], other.topic: [0]})) == 7
 

@@ -50,12 +50,17 @@ def test_subscriptions_choose_what_exists_in_order() -> None:
     assert Assign(wanted).topics == ("ab",)
 
 
-def test_a_pattern_matches_whole_names_and_no_internal_topics() -> None:
+def test_a_pattern_is_found_anywhere_in_a_name_but_in_no_internal_topic() -> None:
+    """As Spark's Kafka source does it: a job that moves over reads the same topics."""
     for pattern, found in (
         ("a.*", {"a", "ab"}),
-        ("a", {"a"}),
+        ("a", {"a", "ab"}),
+        ("^a$", {"a"}),
         (r"b\.c|ab", {"ab", "b.c"}),
-        ("b", set()),
+        ("b", {"ab", "b.c"}),
+        ("^b", {"b.c"}),
+        (r"\.", {"b.c"}),
+        ("d", set()),
         (".*", {"a", "ab", "b.c"}),
     ):
         chosen = SubscribePattern(pattern).choose(TOPICS)
