@@ -273,9 +273,9 @@ def _check_bounds(start: Bound, end: Bound) -> None:
     begins: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     if isinstance(start, AtOffsets) and isinstance(end, AtOffsets):
-        begins, ends = start.offsets, end.offsets
+        what, begins, ends = "offset", start.offsets, end.offsets
     elif isinstance(start, AtTimestamps) and isinstance(end, AtTimestamps):
-        begins, ends = start.timestamps_ms, end.timestamps_ms
+        what, begins, ends = "timestamp", start.timestamps_ms, end.timestamps_ms
     else:
         return
     if begins.keys() != ends.keys():
@@ -290,7 +290,7 @@ def _check_bounds(start: Bound, end: Bound) -> None:
         if 0 <= ends[key] < first:
             raise OptionError(
                 "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
-                f"The specified start offset {first} is greater than the end offset {ends[key]} "
+                f"The specified start {what} {first} is greater than the end {what} {ends[key]} "
                 f"for topic {key.topic} partition {key.partition}.",
                 "",
             )

@@ -115,7 +115,7 @@ class RowMaker:
         at = int(np.flatnonzero(outside)[0])
         offset = np.frombuffer(columns.offset_data, np.int64)[at]
         raise SparkSourceError(
-            "DLOG_TIMESTAMP",
+            "KAFKA_MALFORMED_RECORD_TIMESTAMP",
             f"The record at offset {offset} of {self._topic.value}-{self._partition.value} has the "
             f"timestamp {times[at]} ms, which is more than Spark's timestamps can hold.",
             "Set the option timestampOverflow to clip to read the nearest that Spark has instead "

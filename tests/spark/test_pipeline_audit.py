@@ -225,7 +225,8 @@ def test_timestamps_that_spark_cannot_have_stop_no_archive_that_clips_them(
     log.create(1, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
     fill(log, 10, 1)
     log.write(0, [b"odd"], timestamp_ms=lambda _: 2**62)
-    with pytest.raises(PySparkException, match=rf"DLOG_TIMESTAMP.*offset 10 of {log.topic}-0 "):
+    told = rf"KAFKA_MALFORMED_RECORD_TIMESTAMP.*offset 10 of {log.topic}-0 "
+    with pytest.raises(PySparkException, match=told):
         archive(spark, job_of(log, tmp_path))
     clipping = {"kafka.bootstrap.servers": log.bootstrap, "timestampOverflow": "clip"}
     job = dataclasses.replace(job_of(log, tmp_path), source=clipping)

@@ -151,6 +151,12 @@ def test_both_ends_must_name_the_same_partitions_in_order() -> None:
     assert "[MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET]" in text
     text = refusal(startingOffsets='{"t":{"0":5}}', endingOffsets='{"t":{"0":4}}')
     assert "[UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET]" in text
+    assert "The specified start offset 5 is greater than the end offset 4 for topic t" in text
+    text = refusal(
+        startingOffsetsByTimestamp='{"t":{"0":5}}', endingOffsetsByTimestamp='{"t":{"0":4}}'
+    )
+    assert "[UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET]" in text
+    assert "The specified start timestamp 5 is greater than the end timestamp 4 for" in text
     parse(startingOffsets='{"t":{"0":5}}', endingOffsets='{"t":{"0":-1}}')
 
 
