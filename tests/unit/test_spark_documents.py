@@ -28,6 +28,15 @@ def test_no_error_is_documented_that_is_not_there() -> None:
     ]
 
 
+def test_every_error_that_is_documented_is_called_by_its_name_in_a_test() -> None:
+    """Else it might become another one, and only its words be looked at."""
+    tests = "".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*.py")))
+    named = set(re.findall(r"`((?:DLOG|KAFKA|MISMATCHED|RESOLVED|UNRESOLVED)_[A-Z_.]+)`", GUIDE))
+    assert not [
+        name for name in sorted(named) if name.removeprefix("KAFKA_DATA_LOSS.") not in tests
+    ]
+
+
 def test_every_option_is_documented() -> None:
     understood = [*connection_options.UNDERSTOOD, *connection_options.OWN]
     names = [*options._OPTIONS, *options.REFUSED, *write_options._PRODUCER, *understood]

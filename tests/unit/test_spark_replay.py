@@ -5,10 +5,12 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self
+from types import SimpleNamespace
+from typing import Any, Self, cast
 
 import pyarrow
 import pytest
+from pyspark.sql import SparkSession
 
 from dlog.client.blocking import Consumer
 from dlog.client.futures import RefusedError
@@ -18,7 +20,7 @@ from dlog.spark.pipelines import replay_task, settling
 from dlog.spark.pipelines.archive import read_ranges
 from dlog.spark.pipelines.folders import LocalFolder, open_folder
 from dlog.spark.pipelines.manifest import ArchivedRange, DamagedArchiveError
-from dlog.spark.pipelines.replay import ReplayJob, _check_chain
+from dlog.spark.pipelines.replay import ReplayJob, _check_chain, replay
 from dlog.spark.pipelines.replay_state import DisturbedReplayError, Progress, ReplayStart
 from dlog.spark.pipelines.replay_task import ReplayTask, _record_at
 from dlog.spark.pipelines.settling import SettledEnds
@@ -246,3 +248,9 @@ def test_dots_and_links_lead_to_one_folder(tmp_path: Path) -> None:
     # Hadoop would say tmp_path/x without a look at the link.
     folder = open_folder(f"{tmp_path}/link/../x")
     assert folder.uri == f"file://{tmp_path}/deep/x"
+
+
+def test_a_session_that_may_run_tasks_twice_is_refused_before_anything_is_looked_at() -> None:
+    conf = SimpleNamespace(get=lambda name, _default: {"spark.speculation": "true"}[name])
+    with pytest.raises(OptionError, match=r"\[DLOG_SPECULATION\].*two tasks would write the same"):
+        replay(cast(SparkSession, SimpleNamespace(conf=conf)), JOB)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark.core.files import SparkFiles
+from pyspark.errors import PySparkException
 
 from dlog.spark import bundle, errors_of_install, registration, shipped, shipping
 from dlog.spark.errors import SparkSourceError
@@ -173,6 +174,24 @@ def test_what_is_missing_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     text = str(caught.value)
     assert "[DLOG_PACKAGE_MISSING] this Python" in text and "has no pyarrow_of_mars" in text
     assert sys.executable in text and "PYSPARK_PYTHON" in text
+
+
+def test_a_server_that_takes_no_archive_is_told_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Session:
+        """A client of Spark Connect, whose server refuses artifacts."""
+
+        def addArtifacts(self, path: str, *, pyfile: bool) -> None:  # noqa: N802
+            assert pyfile and path.endswith(".zip")
+            raise PySparkException("no artifacts here")
+
+    monkeypatch.setattr(shipping, "is_connect", lambda _: True)
+    with pytest.raises(SparkSourceError) as caught:
+        shipping.ship(Session())
+    text = str(caught.value)
+    assert text.startswith("[DLOG_SHIPPING_FAILED] The server takes no artifacts: no artifacts")
+    assert "Install dlog on the server" in text and "ship=False" in text
 
 
 def test_whether_others_find_dlog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

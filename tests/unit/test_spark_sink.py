@@ -175,12 +175,12 @@ def test_schemas_that_cannot_be(text: str, options: WriteOptions, says: str) -> 
         lambda: batch_writer(schema(text), False, SETTINGS, options),
         lambda: stream_writer(schema(text), SETTINGS, options),
     ):
-        with pytest.raises(SparkSourceError, match=says):
+        with pytest.raises(SparkSourceError, match=rf"\[DLOG_INVALID_SINK_SCHEMA\].*{says}"):
             make()
 
 
 def test_a_log_is_not_overwritten() -> None:
-    with pytest.raises(SparkSourceError, match=r'Save mode overwrite.*\.mode\("append"\)'):
+    with pytest.raises(SparkSourceError, match=r'DLOG_SAVE_MODE.*\.mode\("append"\)'):
         batch_writer(schema("value string"), True, SETTINGS, ONE)
 
 
@@ -307,7 +307,7 @@ def test_commits_and_aborts_may_come_again(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_a_batch_that_is_not_whole() -> None:
-    with pytest.raises(SparkSourceError, match="1 of 2 tasks of batch 7 told nothing"):
+    with pytest.raises(SparkSourceError, match="DLOG_INCOMPLETE_BATCH. 1 of 2 tasks of batch 7"):
         AtLeastOnce(SETTINGS, ONE).commit([None, message(0, Token("q", 7))], 7)
     mixed = [message(0, Token("q", 7)), message(1, Token("q", 8))]
     with pytest.raises(SparkSourceError, match="q/7, q/8"):
