@@ -46,6 +46,7 @@ def fill(bootstrap: str) -> None:
     """Make the topics that `bench.load.spark_cases` is about."""
     kept = {"retention.ms": "-1"}
     stamped = {**kept, "message.timestamp.type": "LogAppendTime"}
+    any_time = {"message.timestamp.after.max.ms": str(2**63 - 1)}
     with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
         admin.create_topics(
             [
@@ -53,8 +54,10 @@ def fill(bootstrap: str) -> None:
                 NewTopic(name="cmp-b", partitions=1, configs=kept),
                 NewTopic(name="cmp-stamped", partitions=1, configs=stamped),
                 NewTopic(name="cmp-trimmed", partitions=1, configs=kept),
+                NewTopic(name="odd", partitions=1, configs={**kept, **any_time}),
             ]
         )
+        producer.send_many("odd", [Record(None, b"odd", (), 2**62)], partition=0)
         for partition, count in enumerate((10, 60, 200)):
             producer.send_many("cmp-a", _records(partition, count), partition=partition)
         for topic in ("cmp-b", "cmp-stamped", "cmp-trimmed"):

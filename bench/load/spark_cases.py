@@ -2,7 +2,8 @@
 
 Topics are made by `bench.compare_spark`: `cmp-a` (3 partitions, records of every shape, timestamps
 1,000 s apart from 1,700,000,000 s on, one per record of a partition), `cmp-b` (1 partition),
-`cmp-stamped` (stamped by the leader), `cmp-trimmed` (begins at offset 40).
+`cmp-stamped` (stamped by the leader), `cmp-trimmed` (begins at offset 40); `odd` has a record with
+a timestamp that Spark cannot hold.
 """
 
 import json
@@ -38,6 +39,13 @@ _NOT_CUT = (
     "Spark's guide has it for batches, its source heeds it there only when minPartitions is more "
     "than there are partitions"
 )
+_NOT_THERE = (
+    "a partition that is named and not there is an error; Spark's passes over it where its topic is"
+)
+_REST = (
+    "with availableNow all that is there is read; Spark's leaves what is less than "
+    "minOffsetsPerTrigger to the next run"
+)
 A, B, TRIMMED = {"subscribe": "cmp-a"}, {"subscribe": "cmp-b"}, {"subscribe": "cmp-trimmed"}
 _ALL = ("0", "1", "2")
 
@@ -52,7 +60,11 @@ BATCHES = (
     Case("subscribePattern", {"subscribePattern": "cmp-[ab]"}),
     Case("subscribePattern, all", {"subscribePattern": "cmp-.*"}),
     Case("subscribePattern, none", {"subscribePattern": "nothing.*"}),
+    Case("subscribePattern, part of a name", {"subscribePattern": "mp-b"}),
+    Case("subscribePattern, from the beginning", {"subscribePattern": "^mp-b|^cmp-(a|b)$"}),
     Case("assign", {"assign": '{"cmp-a":[2,0],"cmp-b":[0]}'}),
+    Case("assign, one not there", {"assign": '{"cmp-a":[0,9]}'}, intended=_NOT_THERE),
+    Case("assign, a topic not there", {"assign": '{"cmp-a":[0],"cmp-no":[0]}'}, fails=True),
     Case("names in any case", {"SUBSCRIBE": "cmp-b", "startingoffsets": "earliest"}),
     Case("stamped by the leader", {"subscribe": "cmp-stamped"}),
     Case("includeHeaders", {**A, "includeHeaders": "true"}),
@@ -141,6 +153,36 @@ BATCHES = (
         {**A, "startingOffsets": _each(9), "endingOffsets": _each(3)},
         fails=True,
     ),
+    Case(
+        "times, start behind end",
+        {
+            **A,
+            "startingOffsetsByTimestamp": _each(int(_at(7))),
+            "endingOffsetsByTimestamp": _each(int(_at(3))),
+        },
+        fails=True,
+    ),
+    Case(
+        "a time behind a time",
+        {**A, "startingTimestamp": _at(7), "endingTimestamp": _at(3)},
+        fails=True,
+    ),
+    Case(
+        "other partitions at the end",
+        {**A, "startingOffsets": _each(1), "endingOffsets": '{"cmp-a":{"0":5}}'},
+        fails=True,
+    ),
+    Case(
+        "endingOffsetsByTimestamp, one missing",
+        {**A, "endingOffsetsByTimestamp": json.dumps({"cmp-a": {"0": int(_at(7))}})},
+        fails=True,
+    ),
+    Case("end behind the log", {**A, "endingOffsets": _each(5, **{"1": 900})}, fails=True),
+    Case(
+        "end behind the log, failOnDataLoss=false",
+        {**A, "endingOffsets": _each(5, **{"1": 900}), "failOnDataLoss": "false"},
+    ),
+    Case("a timestamp beyond Spark's", {"subscribe": "odd"}, fails=True),
     Case("start behind the log", {**A, "startingOffsets": _each(900)}, fails=True),
     Case("failOnDataLoss, not a bool", {**A, "failOnDataLoss": "perhaps"}, fails=True),
     Case("minPartitions 0", {**A, "minPartitions": "0"}, fails=True),
@@ -148,6 +190,9 @@ BATCHES = (
     Case("auto.offset.reset", {**A, "kafka.auto.offset.reset": "latest"}, fails=True),
     Case("enable.auto.commit", {**A, "kafka.enable.auto.commit": "true"}, fails=True),
     Case("key.deserializer", {**A, "kafka.key.deserializer": "x"}, fails=True),
+    Case("value.deserializer", {**A, "kafka.value.deserializer": "x"}, fails=True),
+    Case("interceptor.classes", {**A, "kafka.interceptor.classes": "x"}, fails=True),
+    Case("includeHeaders, not a bool", {**A, "includeHeaders": "perhaps"}, fails=True),
 )
 
 _EARLIEST = {"startingOffsets": "earliest"}
@@ -158,7 +203,11 @@ STREAMS = (
     Case("latest", A),
     Case("two topics", {"subscribe": "cmp-a,cmp-b", **_EARLIEST}),
     Case("pattern", {"subscribePattern": "cmp-[ab]", **_EARLIEST}),
+    Case("pattern, part of a name", {"subscribePattern": "mp-b", **_EARLIEST}),
     Case("assign", {"assign": '{"cmp-a":[1]}', **_EARLIEST}),
+    Case(
+        "assign, one not there", {"assign": '{"cmp-a":[0,9]}', **_EARLIEST}, intended=_NOT_THERE
+    ),
     Case("headers", {**A, **_EARLIEST, "includeHeaders": "true"}),
     Case("JSON", {**A, "startingOffsets": _each(5, **{"1": -2, "2": -1})}),
     Case("startingTimestamp", {**A, "startingTimestamp": _at(4)}),
@@ -172,6 +221,12 @@ STREAMS = (
     Case(
         "min and max",
         {**A, **_EARLIEST, "minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "60"},
+    ),
+    Case(
+        "min and max, a rest",
+        {**A, **_EARLIEST, "minOffsetsPerTrigger": "40", "maxOffsetsPerTrigger": "60"},
+        intended=_REST,
+        differs=("ends", "tasks", "rows"),
     ),
     Case("minPartitions", {**A, **_EARLIEST, "minPartitions": "8"}),
     Case("maxRecordsPerPartition", {**A, **_EARLIEST, "maxRecordsPerPartition": "30"}),
@@ -269,7 +324,10 @@ STREAMS = (
             "maxOffsetsPerTrigger": "30",
         },
     ),
+    Case("startingOffsets, one missing", {**A, "startingOffsets": '{"cmp-a":{"0":1}}'}, fails=True),
+    Case("a timestamp beyond Spark's", {"subscribe": "odd", **_EARLIEST}, fails=True),
     Case("endingOffsets", {**A, "endingOffsets": _each(5)}, fails=True),
+    Case("endingOffsetsByTimestamp", {**A, "endingOffsetsByTimestamp": _each(5)}, fails=True),
     Case(
         "endingTimestamp",
         {**A, "endingTimestamp": _at(5)},

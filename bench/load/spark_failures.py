@@ -14,9 +14,14 @@ KINDS: tuple[tuple[str, str], ...] = (
     (
         "other partitions",
         r"must specify all TopicPartitions|offsets don't match what are assigned|"
-        r"(START|TIMESTAMP)_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+        r"(START|TIMESTAMP)_OFFSET_DOES_NOT_MATCH_ASSIGNED|"
+        r"should have the same topic-partitions|MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START",
     ),
-    ("start behind end", r"START_OFFSET_GREATER_THAN_END_OFFSET|start offset \S+ is greater than"),
+    (
+        "start behind end",
+        r"START_OFFSET_GREATER_THAN_END_OFFSET|start (offset|timestamp) \S+ is greater than",
+    ),
+    ("timestamp", r"overflows when converting|KAFKA_MALFORMED_RECORD_TIMESTAMP"),
     (
         "null topic",
         r"null topic present in the data|contains a null topic|KAFKA_NULL_TOPIC_IN_DATA",

@@ -48,9 +48,13 @@ WRITES = (
     Write("partition column with nulls", (_KEY, _VALUE, _NULL_PLACE), _TOPIC),
     Write("headers", (_KEY, _VALUE, _HEADERS), {**_TOPIC, "includeHeaders": "true"}),
     Write("other columns", (_KEY, _VALUE, "id as more"), _TOPIC),
+    Write("topic between blanks", (_KEY, _VALUE), {"topic": " {topic} "}),
+    Write("columns in another case", (_KEY, f"{_ID} as VALUE"), _TOPIC, fails=True),
     Write("compression, none", (_KEY, _LONG), {**_TOPIC, "kafka.compression.type": "none"}),
     Write("compression, zstd", (_KEY, _LONG), {**_TOPIC, "kafka.compression.type": "zstd"}),
     Write("compression, lz4", (_KEY, _LONG), {**_TOPIC, "kafka.compression.type": "lz4"}),
+    Write("compression, gzip", (_KEY, _LONG), {**_TOPIC, "kafka.compression.type": "gzip"}),
+    Write("compression, snappy", (_KEY, _LONG), {**_TOPIC, "kafka.compression.type": "snappy"}),
     Write(
         "compression, unknown",
         (_KEY, _LONG),

@@ -37,6 +37,22 @@ from bench.load.spark_verdict import difference, is_meant, short, verdict
             "start behind end",
         ),
         (
+            "The specified start timestamp 9 is greater than the end timestamp 3 for topic t.",
+            "[UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] The specified start timestamp 9 ...",
+            "start behind end",
+        ),
+        (
+            "The specified start offset and end offset should have the same topic-partitions.",
+            "[MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET] The specified ...",
+            "other partitions",
+        ),
+        (
+            "Record at topic t partition 0 offset 0 has timestamp value 4611686018427387904 that "
+            "overflows when converting to Spark's microsecond-precision TimestampType.",
+            "[KAFKA_MALFORMED_RECORD_TIMESTAMP] The record at offset 0 of t-0 has the timestamp 1.",
+            "timestamp",
+        ),
+        (
             "minPartitions must be positive",
             "[DLOG_OPTION_VALUE] minPartitions is '0'.",
             "wrong value",
