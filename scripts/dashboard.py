@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 WIDTH, HEIGHT, ACROSS = 8, 7, 24
-SELECTED = '{pipeline=~"$pipeline", job=~"$job"}'
-LEGEND = "{{pipeline}} {{job}}"
+SELECTED = '{pipeline=~"$pipeline", job_name=~"$job_name"}'
+LEGEND = "{{pipeline}} {{job_name}}"
 PANELS: tuple[tuple[str, str, str, str], ...] = (
     (
         "Left to do",
@@ -141,7 +141,7 @@ def dashboard() -> dict[str, Any]:
             "list": [
                 {"name": "datasource", "type": "datasource", "query": "prometheus"},
                 _variable("pipeline"),
-                _variable("job"),
+                _variable("job_name"),
             ]
         },
         "panels": [row, *(_panel(index, *each) for index, each in enumerate(PANELS))],

@@ -269,8 +269,8 @@ def test_a_job_that_runs_again_and_again(spark: SparkSession, log: Log, tmp_path
     assert all(3000 < each <= 3600 for each in waits)
     assert_same(rows_of_archive(tmp_path / "a"), rows_of_topic(spark, log))
     text = prom.read_text()
-    assert 'dlog_pipeline_runs_total{job="a",pipeline="archive"} 2.0' in text
-    assert 'dlog_pipeline_records_total{job="a",pipeline="archive"} 50.0' in text
+    assert 'dlog_pipeline_runs_total{job_name="a",pipeline="archive"} 2.0' in text
+    assert 'dlog_pipeline_records_total{job_name="a",pipeline="archive"} 50.0' in text
 
 
 def test_a_topic_made_anew_while_a_batch_is_written_is_not_archived(

@@ -10,13 +10,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dlog.spark.errors import OptionError
+from dlog.spark.pipelines import metrics as metrics_of
 from dlog.spark.pipelines.events import BatchDone, Ended, Event, Found, Phase
 from dlog.spark.pipelines.metrics import METRICS, JobMetrics, Names, exported
 from scripts.dashboard import dashboard
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = Names("archive", 'fl"ights')
-LABELS = {"pipeline": "archive", "job": 'fl"ights'}
+LABELS = {"pipeline": "archive", "job_name": 'fl"ights'}
 
 
 def values(text: str) -> dict[str, float]:
@@ -60,6 +61,33 @@ def test_events_are_counted() -> None:
         "last_run_seconds": 9,
         "last_success_timestamp_seconds": 1234.5,
     }
+
+
+def test_no_label_is_one_that_prometheus_gives_to_what_it_scrapes() -> None:
+    """Else it calls ours `exported_job`, and the dashboard shows that of node_exporter."""
+    assert not {"job", "instance"} & set(metrics_of.LABELS)
+    text = json.dumps(dashboard())
+    assert "{{job}}" not in text and "job=~" not in text.replace("job_name=~", "")
+
+
+def test_what_is_not_known_yet_is_not_told(tmp_path: Path) -> None:
+    """A first run has everything to do, and 0 would say that nothing is left."""
+    path = tmp_path / "archive.prom"
+    with exported(NAMES, path, None) as observe:
+        begun = values(path.read_text())
+        assert not {"lag_offsets", "last_run_seconds", "last_success_timestamp_seconds"} & set(begun)
+        assert begun["running"] == 1 and begun["records_total"] == 0
+        observe(Ended(seconds=2.0, error="it failed"))
+        failed = values(path.read_text())
+        assert failed["last_run_seconds"] == 2 and failed["run_failures_total"] == 1
+        assert not {"lag_offsets", "last_success_timestamp_seconds"} & set(failed)
+    with exported(NAMES, path, None) as observe:
+        observe(batch(lag=3))
+        assert values(path.read_text())["lag_offsets"] == 3
+        observe(Ended(seconds=2.0))
+    with exported(NAMES, path, None):
+        again = values(path.read_text())
+    assert again["lag_offsets"] == 3 and again["last_success_timestamp_seconds"] > 0
 
 
 def test_a_file_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
@@ -119,7 +147,7 @@ def test_every_metric_is_documented_and_on_the_dashboard() -> None:
     text = (ROOT / "docs" / "operating" / "metrics.md").read_text(encoding="utf-8")
     shown = json.dumps(dashboard())
     for name, (kind, doc) in METRICS.items():
-        assert f"| `{name}` | {kind} | `pipeline`, `job` | {doc} |" in text
+        assert f"| `{name}` | {kind} | `pipeline`, `job_name` | {doc} |" in text
         assert name in shown
 
 

@@ -20,7 +20,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from dlog.spark.errors import OptionError
 from dlog.spark.pipelines.events import BatchDone, Ended, Event, Found, Phase
 
-LABELS = ("pipeline", "job")
+LABELS = ("pipeline", "job_name")
+"""Prometheus gives `job` and `instance` of its own to all that it scrapes."""
 METRICS: Mapping[str, tuple[str, str]] = {
     "dlog_pipeline_batches_total": ("counter", "Batches that were done for good."),
     "dlog_pipeline_records_total": ("counter", "Records that were moved."),
@@ -48,6 +49,12 @@ METRICS: Mapping[str, tuple[str, str]] = {
         "When a run ended well for the last time, in seconds since 1970.",
     ),
 }
+_UNKNOWN_AT_FIRST = (
+    "dlog_pipeline_lag_offsets",
+    "dlog_pipeline_last_run_seconds",
+    "dlog_pipeline_last_success_timestamp_seconds",
+)
+"""They are not there before something is known: 0 would say that nothing is left to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,7 @@ class JobMetrics(Collector):
     def __init__(self, names: Names, wall_s: Callable[[], float] = time.time) -> None:
         self._names = names
         self._wall_s = wall_s
-        self._values = dict.fromkeys(METRICS, 0.0)
+        self._values = {name: 0.0 for name in METRICS if name not in _UNKNOWN_AT_FIRST}
 
     def observe(self, event: Event) -> None:
         """Count an event."""
@@ -102,10 +109,10 @@ class JobMetrics(Collector):
 
     def resume(self, text: str) -> None:
         """Take over what an earlier run of this job has counted."""
-        wanted = {"pipeline": self._names.pipeline, "job": self._names.job}
+        wanted = dict(zip(LABELS, (self._names.pipeline, self._names.job), strict=True))
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                if sample.name in self._values and sample.labels == wanted:
+                if sample.name in METRICS and sample.labels == wanted:
                     self._values[sample.name] = sample.value
 
     def collect(self) -> Iterable[Metric]:
@@ -115,6 +122,8 @@ class JobMetrics(Collector):
     def _families(self) -> Iterator[Metric]:
         labels = (self._names.pipeline, self._names.job)
         for name, (kind, doc) in METRICS.items():
+            if name not in self._values:
+                continue
             family: CounterMetricFamily | GaugeMetricFamily
             if kind == "counter":
                 family = CounterMetricFamily(name, doc, labels=LABELS)
