@@ -3,12 +3,14 @@
 Spark imports every module `pyspark_*` of its Python path, and finds no source when one raises.
 """
 
-from importlib.util import find_spec
-
 try:
-    if find_spec("pyarrow") is not None:
+    from dlog.spark.errors_of_install import missing_packages
+
+    if missing_packages():
+        from dlog.spark.incomplete import IncompleteDataSource as DefaultSource
+    else:
         from dlog.spark.source import DlogDataSource as DefaultSource
-except ImportError:  # Spark is here, but not what the source needs; `dlog.spark.register` says what
+except ImportError:  # Spark is here, but not what dlog itself needs; `dlog.spark.register` says what
     pass
 
 __all__ = ["DefaultSource"]

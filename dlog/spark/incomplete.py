@@ -1,0 +1,25 @@
+"""What Spark finds by the name `dlog` where a package is missing: a source that says which.
+
+Without it Spark says that there is no such source. Imports nothing that may be missing, but pyspark
+(`pyspark_dlog` is imported by Spark alone).
+"""
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource
+
+from dlog.spark.errors_of_install import require_packages
+
+
+class IncompleteDataSource(DataSource):
+    """Reads and writes nothing. Owner: one process of Spark, which makes it before anything."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Raise SparkSourceError, which names what is missing and where."""
+        require_packages()
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` is called with."""
+        return "dlog"
