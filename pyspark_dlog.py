@@ -10,7 +10,7 @@ try:
         from dlog.spark.incomplete import IncompleteDataSource as DefaultSource
     else:
         from dlog.spark.source import DlogDataSource as DefaultSource
-except ImportError:  # Spark is here, but not what dlog itself needs; `dlog.spark.register` says what
+except ImportError:  # dlog itself is not whole; `dlog.spark.register` says what is missing
     pass
 
 __all__ = ["DefaultSource"]

@@ -205,9 +205,7 @@ STREAMS = (
     Case("pattern", {"subscribePattern": "cmp-[ab]", **_EARLIEST}),
     Case("pattern, part of a name", {"subscribePattern": "mp-b", **_EARLIEST}),
     Case("assign", {"assign": '{"cmp-a":[1]}', **_EARLIEST}),
-    Case(
-        "assign, one not there", {"assign": '{"cmp-a":[0,9]}', **_EARLIEST}, intended=_NOT_THERE
-    ),
+    Case("assign, one not there", {"assign": '{"cmp-a":[0,9]}', **_EARLIEST}, intended=_NOT_THERE),
     Case("headers", {**A, **_EARLIEST, "includeHeaders": "true"}),
     Case("JSON", {**A, "startingOffsets": _each(5, **{"1": -2, "2": -1})}),
     Case("startingTimestamp", {**A, "startingTimestamp": _at(4)}),

@@ -238,12 +238,12 @@ def test_a_replay_keeps_to_what_it_began_with(
     spark: SparkSession, log: Log, target: Log, tmp_path: Path
 ) -> None:
     make_topic(log, 10)
-    with pytest.raises(SparkSourceError, match="DLOG_NOT_ARCHIVED.*has nothing of topic"):
+    with pytest.raises(SparkSourceError, match=r"DLOG_NOT_ARCHIVED.*has nothing of topic"):
         replay(spark, replay_of(log, tmp_path, target))
     archive(spark, job_of(log, tmp_path))
     job = replay_of(log, tmp_path, target)
     replay(spark, job)
-    with pytest.raises(SparkSourceError, match="DLOG_REPLAY_OF_OTHER.*begun with placing keep"):
+    with pytest.raises(SparkSourceError, match=r"DLOG_REPLAY_OF_OTHER.*begun with placing keep"):
         replay(spark, replay_of(log, tmp_path, target, placing="key"))
     log.admin.create_partitions(target.topic, 3)
     with pytest.raises(SparkSourceError, match="2 partitions when this replay began"):
@@ -254,7 +254,7 @@ def test_a_replay_keeps_to_what_it_began_with(
         replay(spark, job)
     narrow = Log(log.bootstrap, log.admin, f"{log.topic}-narrow")
     narrow.create(1)
-    with pytest.raises(OptionError, match="DLOG_TOO_FEW_PARTITIONS.*with 2 partitions"):
+    with pytest.raises(OptionError, match=r"DLOG_TOO_FEW_PARTITIONS.*with 2 partitions"):
         replay(spark, replay_of(log, tmp_path, narrow))
 
 

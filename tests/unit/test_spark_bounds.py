@@ -57,7 +57,8 @@ def test_words_and_offsets_and_times() -> None:
 
 def test_times_that_are_too_young_are_refused_or_the_end() -> None:
     times = {"startingOffsetsByTimestamp": '{"t":{"0":5,"1":99}}'}
-    with pytest.raises(OptionError, match=r"\[DLOG_NO_OFFSET_FOR_TIMESTAMP\].* t-1 and timestamp 99"):
+    says = r"\[DLOG_NO_OFFSET_FOR_TIMESTAMP\].* t-1 and timestamp 99"
+    with pytest.raises(OptionError, match=says):
         bounds(**times)
     begin, _ = bounds(**times, startingOffsetsByTimestampStrategy="latest")
     assert begin == Beginning({ZERO: 15, ONE: 20}, frozenset({ONE}))

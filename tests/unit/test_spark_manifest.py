@@ -97,7 +97,7 @@ def test_every_damage_of_a_manifest_is_seen() -> None:
 def test_manifest_of_a_later_format_is_refused_by_name() -> None:
     document = json.loads(encode(manifest(0)))
     document["format"] = 2
-    with pytest.raises(DamagedArchiveError, match="DLOG_ARCHIVE_DAMAGED.*format 2"):
+    with pytest.raises(DamagedArchiveError, match=r"DLOG_ARCHIVE_DAMAGED.*format 2"):
         decode(json.dumps(document).encode(), "here")
 
 
@@ -206,9 +206,9 @@ def test_another_cluster_or_another_life_of_a_topic_is_refused() -> None:
     check_same_origin(None, origin("c9", "x"))
     check_same_origin(last, origin("c1", TOPIC_ID))
     check_same_origin(last, origin("", NO_TOPIC_ID))
-    with pytest.raises(SparkSourceError, match="DLOG_ARCHIVE_OF_ANOTHER_CLUSTER.*cluster c1"):
+    with pytest.raises(SparkSourceError, match=r"DLOG_ARCHIVE_OF_ANOTHER_CLUSTER.*cluster c1"):
         check_same_origin(last, origin("c2", TOPIC_ID))
-    told = "DLOG_ARCHIVE_OF_ANOTHER_TOPIC.*deleted and made anew"
+    told = r"DLOG_ARCHIVE_OF_ANOTHER_TOPIC.*deleted and made anew"
     with pytest.raises(SparkSourceError, match=told):
         check_same_origin(last, origin("c1", TOPIC_ID.replace("6", "7")))
 

@@ -16,6 +16,8 @@ from pyspark.errors import PySparkException
 
 from dlog.spark import bundle, errors_of_install, registration, shipped, shipping
 from dlog.spark.errors import SparkSourceError
+from dlog.spark.incomplete import IncompleteDataSource
+from dlog.spark.source import DlogDataSource
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -174,6 +176,15 @@ def test_what_is_missing_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     text = str(caught.value)
     assert "[DLOG_PACKAGE_MISSING] this Python" in text and "has no pyarrow_of_mars" in text
     assert sys.executable in text and "PYSPARK_PYTHON" in text
+
+
+def test_what_is_found_where_something_is_missing_has_the_name_of_the_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert IncompleteDataSource.name() == DlogDataSource.name()
+    monkeypatch.setattr(errors_of_install, "PACKAGES", ("pyarrow_of_mars",))
+    with pytest.raises(SparkSourceError, match=r"\[DLOG_PACKAGE_MISSING\].*pyarrow_of_mars"):
+        IncompleteDataSource({})
 
 
 def test_a_server_that_takes_no_archive_is_told_with_what_to_do(

@@ -307,7 +307,7 @@ def test_commits_and_aborts_may_come_again(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_a_batch_that_is_not_whole() -> None:
-    with pytest.raises(SparkSourceError, match="DLOG_INCOMPLETE_BATCH. 1 of 2 tasks of batch 7"):
+    with pytest.raises(SparkSourceError, match=r"DLOG_INCOMPLETE_BATCH. 1 of 2 tasks of batch 7"):
         AtLeastOnce(SETTINGS, ONE).commit([None, message(0, Token("q", 7))], 7)
     mixed = [message(0, Token("q", 7)), message(1, Token("q", 8))]
     with pytest.raises(SparkSourceError, match="q/7, q/8"):
