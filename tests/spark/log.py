@@ -83,8 +83,9 @@ class Log:
         self.rows = [row for row in self.rows if row[0] != partition or row[1] >= offset]
 
     def options(self, **extra: str) -> dict[str, str]:
-        """Return the options of a query that reads the topic."""
-        return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, **extra}
+        """Return the options of a query that reads the topic, or what a pattern finds."""
+        what = {} if "subscribePattern" in extra else {"subscribe": self.topic}
+        return {"kafka.bootstrap.servers": self.bootstrap, **what, **extra}
 
     def read(self, spark: SparkSession, **extra: str) -> DataFrame:
         """Return a batch query."""

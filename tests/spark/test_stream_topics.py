@@ -1,0 +1,69 @@
+"""Topics that come and go while a streaming query runs: its planning, without a JVM."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dlog.client.blocking import Admin
+from dlog.spark.errors import DataLossError
+from dlog.spark.offsets import JsonOffsets
+from dlog.spark.stream_reader import DlogStreamReader
+from tests.spark.log import Log
+from tests.spark.planners import ALL, reader_of, spans
+
+LAX = {"failOnDataLoss": "false", "fetchOffset.retryIntervalMs": "1"}
+
+
+@pytest.fixture
+def other(log: Log, admin: Admin) -> Log:
+    """Give a second topic, whose name has that of the first one within it."""
+    return Log(log.bootstrap, admin, f"second-{log.topic}")
+
+
+def batches(reader: DlogStreamReader, start: JsonOffsets) -> Iterator[tuple[JsonOffsets, list[str]]]:
+    """Yield where each batch ends and what it reads, until there is none, as Spark asks."""
+    default = reader.getDefaultReadLimit()
+    while (end := reader.latestOffset(start, default)) != start:
+        yield end, spans(reader.partitions(start, end))  # type: ignore[arg-type]
+        start = end
+
+
+def test_topics_that_a_pattern_finds_later_are_read_from_their_beginning(
+    log: Log, other: Log, readers: list[DlogStreamReader]
+) -> None:
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    reader = reader_of(log, readers, subscribePattern=f"{log.topic}$")
+    start = reader.initialOffset()
+    assert start == {log.topic: {"0": 0}}
+    first = reader.latestOffset(start, ALL)
+    other.create(2)
+    other.write(1, [b"y"] * 4)
+    log.write(0, [b"x"])
+    later = reader.latestOffset(first, ALL)
+    assert later == {log.topic: {"0": 11}, other.topic: {"0": 0, "1": 4}}
+    assert spans(reader.partitions(first, later)) == [  # type: ignore[arg-type]
+        f"{other.topic}-1 [0, 4)",
+        f"{log.topic}-0 [10, 11)",
+    ]
+
+
+def test_a_topic_that_goes_before_the_present_end_is_a_loss_or_passed_over(
+    log: Log, other: Log, readers: list[DlogStreamReader], admin: Admin
+) -> None:
+    """With `availableNow`, whose end was asked for when the topic was still there."""
+    for each in (log, other):
+        each.create(1)
+        each.write(0, [b"x"] * 6)
+    both = {"subscribe": f"{log.topic},{other.topic}", "maxOffsetsPerTrigger": "6"}
+    strict, lax = (reader_of(log, readers, **both, **more) for more in ({}, LAX))
+    begun = []
+    for reader in (strict, lax):
+        reader.prepareForTriggerAvailableNow()
+        going = batches(reader, reader.initialOffset())
+        begun.append(going)
+        assert next(going)[0] == {log.topic: {"0": 3}, other.topic: {"0": 3}}
+    admin.delete_topic(other.topic)
+    with pytest.raises(DataLossError, match=rf"PARTITIONS_DELETED\].*{other.topic}-0 have been"):
+        list(begun[0])
+    assert [read for _, read in begun[1]] == [[f"{log.topic}-0 [3, 6)"]]
