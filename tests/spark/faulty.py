@@ -34,6 +34,19 @@ class Faults:
         """Return what has not happened."""
         return sorted(path.name for path in Path(self.folder).iterdir())
 
+    def note_commit(self, batch_id: int, messages: Any) -> None:
+        """Take note of by which token a stream's batch is to be committed, or by which ones."""
+        tokens = {str(each.token): None for each in messages}
+        with self._commits().open("a") as file:
+            file.write(f"{batch_id} {' '.join(tokens)}\n")
+
+    def commits(self) -> list[str]:
+        """Return what was noted, one text for each commit: number of the batch, token."""
+        return self._commits().read_text().splitlines()
+
+    def _commits(self) -> Path:
+        return Path(f"{self.folder}.commits")
+
     def at(self, step: str) -> None:
         """Be at a step: raise, or end this process, where that was ordered."""
         for name, happen in ((step, _raise), (f"{step}!", _kill)):
@@ -101,6 +114,7 @@ class FaultyStreamWriter(StreamWriter):
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
         """Commit, perhaps in vain."""
+        self.faults.note_commit(batchId, messages)
         self.faults.at("before_commit")
         super().commit(messages, batchId)
         self.faults.at("after_commit")

@@ -1,6 +1,7 @@
 """The batch and streaming sink in Spark: what was in the DataFrame is in the log, once."""
 
 import itertools
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -320,6 +321,11 @@ def test_a_stream_with_a_fault(stream: Stream, faults: Faults, steps: tuple[str,
     found = stream.found()
     assert set(found) == set(range(150))
     assert duplicates_min <= found.total() - 150 <= duplicates_max
+    # All tasks of a batch, and those of its repetition, have one token: exactly once needs it.
+    told = faults.commits()
+    query_id = json.loads((stream.folder / "checkpoint" / "metadata").read_text())["id"]
+    assert set(told) == {f"{batch} {query_id}/{batch}" for batch in range(3)}
+    assert len(told) == 3 + failures
 
 
 def test_complete_mode_appends_each_result(stream: Stream) -> None:

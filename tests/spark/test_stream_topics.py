@@ -20,7 +20,9 @@ def other(log: Log, admin: Admin) -> Log:
     return Log(log.bootstrap, admin, f"second-{log.topic}")
 
 
-def batches(reader: DlogStreamReader, start: JsonOffsets) -> Iterator[tuple[JsonOffsets, list[str]]]:
+def batches(
+    reader: DlogStreamReader, start: JsonOffsets
+) -> Iterator[tuple[JsonOffsets, list[str]]]:
     """Yield where each batch ends and what it reads, until there is none, as Spark asks."""
     default = reader.getDefaultReadLimit()
     while (end := reader.latestOffset(start, default)) != start:
