@@ -84,11 +84,27 @@ def test_what_is_not_known_yet_is_not_told(tmp_path: Path) -> None:
         assert unknown & set(failed) == {"last_run_seconds"}
     with exported(NAMES, path, None) as observe:
         observe(batch(lag=3))
+        observe(Ended(seconds=2.0, error="it failed"))
+    with exported(NAMES, path, None) as observe:
         assert values(path.read_text())["lag_offsets"] == 3
         observe(Ended(seconds=2.0))
-    with exported(NAMES, path, None):
-        again = values(path.read_text())
-    assert again["lag_offsets"] == 3 and again["last_success_timestamp_seconds"] > 0
+    again = values(path.read_text())
+    assert again["lag_offsets"] == 0 and again["last_success_timestamp_seconds"] > 0
+
+
+@pytest.mark.parametrize(("pipeline", "left"), [("archive", 0), ("replay", 0), ("audit", None)])
+def test_a_run_that_ends_well_has_left_nothing_even_where_it_found_nothing_to_do(
+    pipeline: str, left: int | None
+) -> None:
+    """The run before it was killed, and what it left another job has done."""
+    metrics = JobMetrics(Names(pipeline, "a"))
+    if left is not None:
+        metrics.observe(batch(lag=350))
+        metrics.observe(Ended(seconds=1.0, error="killed"))
+        assert b"lag_offsets{" in metrics.text() and b"} 350.0" in metrics.text()
+    metrics.observe(Ended(seconds=1.0))
+    told = [line for line in metrics.text().decode().splitlines() if "lag_offsets{" in line]
+    assert [float(line.split()[-1]) for line in told] == ([] if left is None else [left])
 
 
 def test_a_file_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:

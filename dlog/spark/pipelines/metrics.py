@@ -37,7 +37,10 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "dlog_pipeline_batch_seconds_total": ("counter", "Time that batches took."),
     "dlog_pipeline_runs_total": ("counter", "Runs that ended well."),
     "dlog_pipeline_run_failures_total": ("counter", "Runs that ended with an error."),
-    "dlog_pipeline_lag_offsets": ("gauge", "Offsets that were left to do after the last batch."),
+    "dlog_pipeline_lag_offsets": (
+        "gauge",
+        "Offsets that were left to do after the last batch; of archives and replays.",
+    ),
     "dlog_pipeline_findings": (
         "gauge",
         "Offsets, and files or batches of an archive, that the last audit found wrong.",
@@ -49,6 +52,8 @@ METRICS: Mapping[str, tuple[str, str]] = {
         "When a run ended well for the last time, in seconds since 1970.",
     ),
 }
+_MOVING = ("archive", "replay")
+"""Pipelines that end well when nothing is left, be it that there was nothing to do."""
 _UNKNOWN_AT_FIRST = (
     "dlog_pipeline_lag_offsets",
     "dlog_pipeline_last_run_seconds",
@@ -106,6 +111,8 @@ class JobMetrics(Collector):
         else:
             values["dlog_pipeline_runs_total"] += 1
             values["dlog_pipeline_last_success_timestamp_seconds"] = self._wall_s()
+            if self._names.pipeline in _MOVING:
+                values["dlog_pipeline_lag_offsets"] = 0
 
     def resume(self, text: str) -> None:
         """Take over what an earlier run of this job has counted."""
