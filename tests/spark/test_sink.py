@@ -295,9 +295,9 @@ TASK, BATCH = Stream.ROWS, Stream.ROWS
 FAULTS: dict[tuple[str, ...], tuple[int, int, int]] = {
     ("in_write!",): (0, 0, TASK),
     ("after_write",): (0, 1, TASK),
-    ("before_commit",): (1, BATCH, BATCH),
+    ("before_commit", "in_abort"): (1, BATCH, BATCH),
     ("after_commit!",): (1, BATCH, BATCH),
-    ("in_write", "after_write", "after_commit"): (1, BATCH, 3 * BATCH),
+    ("before_write", "in_write", "after_write", "after_commit"): (1, BATCH, 3 * BATCH),
 }
 if "DLOG_SPARK_LONG" in os.environ:
     FAULTS |= {
@@ -305,7 +305,7 @@ if "DLOG_SPARK_LONG" in os.environ:
         ("in_write",): (0, 0, TASK),
         ("before_commit!",): (1, BATCH, BATCH),
         ("after_commit",): (1, BATCH, BATCH),
-        ("before_commit", "in_abort"): (1, BATCH, BATCH),
+        ("before_commit",): (1, BATCH, BATCH),
     }
 
 
