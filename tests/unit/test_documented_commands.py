@@ -15,7 +15,8 @@ DOCUMENTS = (
     *sorted(sources.ROOT.glob("*.md")),
     *sorted((sources.ROOT / "docs").rglob("*.md")),
 )
-PLANNED = {"group"}  # README lists it among what is not there yet
+PLANNED = {"group"}
+"""What README lists among what is not there yet; no other document may count on it."""
 PROGRAM = re.compile(r"(?:\.venv/bin/)?dlogctl\s+(.*)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -79,7 +80,7 @@ def test_every_command_is_taken_as_it_stands(
         except click.ClickException as error:
             pytest.fail(f"{document.name}: {' '.join(words)}: {error.format_message()}")
     for words in _named(text):
-        if words[0] in PLANNED:
+        if words[0] in PLANNED and document.name == "README.md":
             continue
         command, rest = _find(words)
         known = {each for one in command.params for each in (*one.opts, *one.secondary_opts)}
