@@ -92,6 +92,28 @@ def test_what_is_not_known_yet_is_not_told(tmp_path: Path) -> None:
     assert again["lag_offsets"] == 0 and again["last_success_timestamp_seconds"] > 0
 
 
+def test_what_an_audit_has_found_stays_until_one_ends_that_finds_less(tmp_path: Path) -> None:
+    """A run that has only begun, or that dies, says nothing of what is wrong."""
+    path = tmp_path / "audit.prom"
+
+    def told() -> float | None:
+        lines = [each for each in path.read_text().splitlines() if "_findings{" in each]
+        return float(lines[0].split()[-1]) if lines else None
+
+    seen: list[float | None] = []
+    for counts, error in (([4], ""), ([], "it died"), ([1, 5], "it died"), ([2], ""), ([], "")):
+        with exported(Names("audit", "a"), path, None) as observe:
+            seen.append(told())
+            for count in counts:
+                observe(Found(kind="gap", count=count))
+            observe(Ended(seconds=1.0, error=error))
+    assert seen == [None, 4, 4, 6, 2] and told() == 0
+    # Of other pipelines there is nothing to tell.
+    with exported(NAMES, path, None) as observe:
+        observe(Ended(seconds=1.0))
+    assert told() is None
+
+
 @pytest.mark.parametrize(("pipeline", "left"), [("archive", 0), ("replay", 0), ("audit", None)])
 def test_a_run_that_ends_well_has_left_nothing_even_where_it_found_nothing_to_do(
     pipeline: str, left: int | None

@@ -43,7 +43,8 @@ METRICS: Mapping[str, tuple[str, str]] = {
     ),
     "dlog_pipeline_findings": (
         "gauge",
-        "Offsets, and files or batches of an archive, that the last audit found wrong.",
+        "Offsets, and files or batches of an archive, that the last audit found wrong; they "
+        "stay until one ends that finds less.",
     ),
     "dlog_pipeline_running": ("gauge", "1 while a run is under way."),
     "dlog_pipeline_last_run_seconds": ("gauge", "How long the last run took."),
@@ -54,12 +55,14 @@ METRICS: Mapping[str, tuple[str, str]] = {
 }
 _MOVING = ("archive", "replay")
 """Pipelines that end well when nothing is left, be it that there was nothing to do."""
+_AUDIT = "audit"
 _UNKNOWN_AT_FIRST = (
+    "dlog_pipeline_findings",
     "dlog_pipeline_lag_offsets",
     "dlog_pipeline_last_run_seconds",
     "dlog_pipeline_last_success_timestamp_seconds",
 )
-"""They are not there before something is known: 0 would say that nothing is left to do."""
+"""They are not there before something is known: 0 would say that all is done, or well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,8 @@ class JobMetrics(Collector):
     def __init__(self, names: Names, wall_s: Callable[[], float] = time.time) -> None:
         self._names = names
         self._wall_s = wall_s
+        self._found = 0
+        """What the run that is under way has found."""
         self._values = {name: 0.0 for name in METRICS if name not in _UNKNOWN_AT_FIRST}
 
     def observe(self, event: Event) -> None:
@@ -93,14 +98,16 @@ class JobMetrics(Collector):
                 values["dlog_pipeline_batch_seconds_total"] += event.seconds
                 values["dlog_pipeline_lag_offsets"] = event.lag
             case Found():
-                values["dlog_pipeline_findings"] += event.count
+                self._found += event.count
+                # Less than before is no news while the audit runs.
+                before = values.get("dlog_pipeline_findings", 0)
+                values["dlog_pipeline_findings"] = max(before, self._found)
             case Ended():
                 self._end(event)
 
     def begin(self) -> None:
         """Note that a run begins."""
         self._values["dlog_pipeline_running"] = 1
-        self._values["dlog_pipeline_findings"] = 0
 
     def _end(self, event: Ended) -> None:
         values = self._values
@@ -111,8 +118,11 @@ class JobMetrics(Collector):
         else:
             values["dlog_pipeline_runs_total"] += 1
             values["dlog_pipeline_last_success_timestamp_seconds"] = self._wall_s()
+            if self._names.pipeline == _AUDIT:
+                values["dlog_pipeline_findings"] = self._found
             if self._names.pipeline in _MOVING:
                 values["dlog_pipeline_lag_offsets"] = 0
+        self._found = 0
 
     def resume(self, text: str) -> None:
         """Take over what an earlier run of this job has counted."""
