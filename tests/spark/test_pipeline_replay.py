@@ -19,8 +19,10 @@ from dlog.spark.pipelines import replay_task
 from dlog.spark.pipelines.archive import archive
 from dlog.spark.pipelines.folders import LocalFolder
 from dlog.spark.pipelines.manifest import MANIFEST, DamagedArchiveError, encode
+from dlog.spark.pipelines.origins import find_origin
 from dlog.spark.pipelines.replay import ReplayJob, replay
 from dlog.spark.pipelines.replay_state import DisturbedReplayError
+from dlog.spark.pipelines.resumption import Origin
 from dlog.spark.pipelines.storing import Archive
 from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
@@ -232,6 +234,25 @@ def test_a_target_that_somebody_else_writes_to_is_noticed(
     target.write(1, [b"foreign"] * 3)
     with pytest.raises(PythonException, match="the last of them is another one"):
         replay(spark, job)
+
+
+def test_what_the_target_had_uncommitted_is_not_taken_for_what_was_replayed(
+    spark: SparkSession, log: Log, target: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica was silent when the replay began: consumers saw nothing of these records yet."""
+    log.create(2)
+    for each in (log, target):
+        each.write(0, [b"same"] * 20)
+    archive(spark, job_of(log, tmp_path))
+
+    def of_consumers(*arguments: Any) -> Origin:
+        origin = find_origin(*arguments)
+        bounds = tuple(dataclasses.replace(each, end_offset=0) for each in origin.partitions)
+        return dataclasses.replace(origin, partitions=bounds)
+
+    monkeypatch.setattr("dlog.spark.pipelines.replay.find_origin", of_consumers)
+    assert replay(spark, replay_of(log, tmp_path, target)).written == 20
+    assert len(rows_of_topic(spark, target)) == 40
 
 
 def test_a_replay_keeps_to_what_it_began_with(

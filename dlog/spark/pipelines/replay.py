@@ -8,7 +8,7 @@ seen: the target has more records then than the archive.
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow
 from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +38,7 @@ from dlog.spark.pipelines.replay_state import (
 )
 from dlog.spark.pipelines.replay_task import Placing, ReplayTask
 from dlog.spark.pipelines.resumption import Origin
+from dlog.spark.pipelines.settling import SettledEnds
 from dlog.spark.pipelines.storing import Archive
 from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
@@ -85,6 +86,8 @@ def replay(spark: SparkSession, job: ReplayJob, observe: Observer = nobody) -> R
     progress = Progress(archive.folder, job.name or f"{job.topic}-to-{job.target}")
     wanted = _start(job, origin)
     _check_partitions(job, manifests, wanted)
+    if not progress.has_begun():
+        wanted = replace(wanted, ends=_settled(job, wanted))
     begun = progress.begin(wanted)
     observe(Phase(name="begun", batch=-1))
     done = progress.done()
@@ -108,6 +111,19 @@ def _start(job: ReplayJob, origin: Origin) -> ReplayStart:
         placing=job.placing,
         ends={each.partition: each.end_offset for each in origin.partitions},
     )
+
+
+def _settled(job: ReplayJob, start: ReplayStart) -> dict[int, int]:
+    """Return where the target's partitions end, what is not committed yet included.
+
+    Else a task would take what was there before the replay for what an earlier attempt has left.
+    """
+    settings = replace(job.settings, lookup_deadline_s=job.settings.deadline_s)
+    keys = [TopicPartition(job.target, PartitionId(each)) for each in sorted(start.ends)]
+    with Lookup(settings) as lookup:
+        ends = SettledEnds(lookup, settings.deadline_s)
+        ends.watch(keys)
+        return {key.partition: ends.wait(key) for key in keys}
 
 
 def _check_partitions(job: ReplayJob, manifests: list[Manifest], start: ReplayStart) -> None:

@@ -110,6 +110,10 @@ class Progress:
             "Restore that file from a copy, or begin again: a new topic, another --name.",
         )
 
+    def has_begun(self) -> bool:
+        """Return whether the start is noted; raises DamagedArchiveError."""
+        return self._load(START) is not None
+
     def begin(self, wanted: ReplayStart) -> ReplayStart:
         """Note the start, or return the one that was noted before; raises where they differ."""
         document = self._load(START)
