@@ -1,5 +1,6 @@
 """Archives of real topics, with runs that end at every step: each record is there once."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,11 @@ def manifests(folder: Path) -> Archive:
     return Archive(LocalFolder(folder))
 
 
+def left(folder: Path) -> list[Path]:
+    """Return what runs have left of batches that are no part of the archive."""
+    return list((folder / "_staging").iterdir())
+
+
 def test_any_reader_finds_every_record_once(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     make_topic(log)
     watch = Watch()
@@ -55,7 +61,7 @@ def test_any_reader_finds_every_record_once(spark: SparkSession, log: Log, tmp_p
     fill(log, 7)
     assert archive(spark, job_of(log, tmp_path / "a")).records == 14
     assert_same(rows_of_archive(tmp_path / "a"), rows_of_topic(spark, log))
-    assert not list((tmp_path / "a" / "_staging").iterdir())
+    assert left(tmp_path / "a") == []
 
 
 @pytest.mark.parametrize(("phase", "batch"), [*((each, 1) for each in PHASES), ("sealed", 0)])
@@ -152,8 +158,23 @@ def test_files_that_are_elsewhere_are_missed(spark: SparkSession, log: Log, tmp_
     with pytest.raises(DamagedArchiveError, match=r"Of the 60 records of batch 0 only .*the same"):
         archive(spark, job_of(log, tmp_path / "a"), Watch("written", 0, lose))
     assert manifests(tmp_path / "a").all() == [] and rows_of_archive(tmp_path / "a") == []
+    assert left(tmp_path / "a") == []
     archive(spark, job_of(log, tmp_path / "a"))
     assert_same(rows_of_archive(tmp_path / "a"), rows_of_topic(spark, log))
+
+
+def test_a_full_disk_is_not_filled_further(
+    spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of a batch fit, its manifest does not: each attempt would leave a copy of them."""
+    make_topic(log, 30)
+    with monkeypatch.context() as full:
+        full.setattr(LocalFolder, "write_new", lambda *_: os.close(-1))
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            archive(spark, job_of(log, tmp_path))
+    assert left(tmp_path) == []
+    archive(spark, job_of(log, tmp_path))
+    assert_same(rows_of_archive(tmp_path), rows_of_topic(spark, log))
 
 
 def test_what_retention_took_is_told_or_noted(
@@ -285,7 +306,7 @@ def test_a_topic_made_anew_while_a_batch_is_written_is_not_archived(
 
     with pytest.raises(SparkSourceError, match="deleted and made anew"):
         archive(spark, job_of(log, tmp_path), Watch("planned", 0, make_anew))
-    assert manifests(tmp_path).all() == []
+    assert manifests(tmp_path).all() == [] and left(tmp_path) == []
     # Nothing was archived yet: the new one may be.
     archive(spark, job_of(log, tmp_path))
     assert_same(rows_of_archive(tmp_path), rows_of_topic(spark, log))

@@ -17,7 +17,7 @@ from dlog.client.futures import RefusedError
 from dlog.errors import InvalidTimestampError
 from dlog.spark.errors import OptionError, SparkSourceError
 from dlog.spark.pipelines import replay_task, settling
-from dlog.spark.pipelines.archive import read_ranges
+from dlog.spark.pipelines.archive import ArchiveJob, archive, read_ranges
 from dlog.spark.pipelines.folders import LocalFolder, open_folder
 from dlog.spark.pipelines.manifest import ArchivedRange, DamagedArchiveError
 from dlog.spark.pipelines.replay import ReplayJob, _check_chain, replay
@@ -224,6 +224,14 @@ def test_a_pipeline_reads_what_it_has_planned(name: str) -> None:
     wanted = [ArchivedRange(topic="t", partition=0, start_offset=0, end_offset=4)]
     with pytest.raises(OptionError, match=rf"DLOG_OPTION_CONFLICT. Option {name} "):
         read_ranges(None, {name: "5"}, wanted, 10)  # type: ignore[arg-type]
+
+
+def test_a_topic_that_readers_take_for_none_is_not_archived(tmp_path: Path) -> None:
+    """Spark and Hive write that name for null: whoever reads the archive finds no topic there."""
+    topics = ("t", "__HIVE_DEFAULT_PARTITION__")
+    job = ArchiveJob(topics=topics, folder=str(tmp_path), settings=SETTINGS)
+    with pytest.raises(OptionError, match=r"DLOG_OPTION_VALUE. .*__HIVE_DEFAULT_PARTITION__"):
+        archive(None, job)  # type: ignore[arg-type]
 
 
 # Folders

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from py4j.protocol import Py4JError
@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
-from dlog.spark.errors import OptionError
+from dlog.spark.errors import OptionError, SparkSourceError
 from dlog.spark.pipelines.archived import count_rows, read_places
 from dlog.spark.pipelines.events import BatchDone, Event, Observer, Phase, nobody
 from dlog.spark.pipelines.folders import join, open_folder
@@ -53,6 +53,8 @@ _GONE = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"
 _DAY_MS = 86_400_000
 _TOLD_MAX = 10
 """So many holes of a batch are told one by one; the manifest has more of them."""
+_NO_NAME = "__HIVE_DEFAULT_PARTITION__"
+"""What Spark and Hive write for null into the name of a folder, and read as null."""
 _log = logging.getLogger("dlog.spark")
 # They would win over the offsets that are asked for.
 _OF_TIMES = frozenset(
@@ -94,6 +96,12 @@ class _Lost(Exception):  # noqa: N818 - no error: another run was first
 
 def archive(spark: SparkSession, job: ArchiveJob, observe: Observer = nobody) -> Archived:
     """Archive everything that the topics have when a batch is planned, and return."""
+    if _NO_NAME in job.topics:
+        raise OptionError(
+            "DLOG_OPTION_VALUE",
+            f"A topic of the name {_NO_NAME} cannot be archived.",
+            "Readers of Parquet would take the folder of that name for one of no topic.",
+        )
     run = _Run(spark, job, observe)
     batches = records = missing = 0
     while (done := run.batch()) is not None:
@@ -174,15 +182,12 @@ class _Run:
         staged = self._archive.stage(number)
         if staged is None:
             raise _Lost
-        try:
+        with self._taking_away(staged):
             content = self._write_files(staged, ranges)
             self._say("written", number)
             files = self._archive.data_files(staged)
             self._check_written(staged, files, content.rows)
             holes = self._holes(staged, files, ranges, content.rows)
-        except (PySparkException, Py4JError, OSError):
-            self._check_unpublished(staged)
-            raise
         manifest = Manifest(
             batch=number,
             owner=staged.owner,
@@ -197,12 +202,10 @@ class _Run:
             holes=holes.first,
         )
         # What was read may be another topic's, that was made while the tasks ran.
-        check_same_origin(manifest, find_again(self._job.settings, origin))
-        try:
+        with self._taking_away(staged):
+            check_same_origin(manifest, find_again(self._job.settings, origin))
+        with self._taking_away(staged, may_be_published=True):
             is_ours = self._archive.publish(staged, manifest, lambda name: self._say(name, number))
-        except (Py4JError, OSError):
-            self._check_unpublished(staged)
-            raise
         if not is_ours:
             self._archive.withdraw(staged)
             raise _Lost
@@ -241,7 +244,6 @@ class _Run:
         there = count_rows(self._spark, folder, [f"{staged.path}/{each}" for each in files])
         if there == rows:
             return
-        self._check_unpublished(staged)
         raise DamagedArchiveError(
             f"Of the {rows} records of batch {staged.batch} only {there} are in files below "
             f"{folder.uri}.",
@@ -261,6 +263,22 @@ class _Run:
             return NO_HOLES
         paths = [f"{staged.path}/{each}" for each in files]
         return find_holes(read_places(self._spark, self._archive.folder, staged.path, paths), whole)
+
+    @contextmanager
+    def _taking_away(self, staged: Staged, *, may_be_published: bool = False) -> Iterator[None]:
+        """Take the files of a batch away that fails in this block, and go on where it was lost.
+
+        Else each attempt would leave as many, on a disk that is full, say, until one succeeds.
+        """
+        try:
+            yield
+        except (SparkSourceError, PySparkException, Py4JError, OSError):
+            with suppress(Py4JError, OSError):  # the error that is told is the first one
+                self._check_unpublished(staged)
+                # Once the folder has its name, there is nothing at the place that it was moved from.
+                if self._archive.folder.has_atomic_moves or not may_be_published:
+                    self._archive.withdraw(staged)
+            raise
 
     def _check_unpublished(self, staged: Staged) -> None:
         there = self._archive.load(staged.batch)
