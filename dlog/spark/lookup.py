@@ -216,8 +216,11 @@ class Lookup:
         try:
             found = await self._find(wanted, replica_id)
         except UnknownTopicOrPartitionError:
-            view = await self._refresh(tuple(dict.fromkeys(key.topic for key in wanted)))
-            existing = frozenset(partitions_of(view.topics.values()))
+            topics = tuple(dict.fromkeys(key.topic for key in wanted))
+            # A node that lags says so, too: what another one knows is there, and no loss.
+            views = [await self._refresh(topics, elsewhere=each) for each in (False, True)]
+            known = [topic for view in views for topic in view.topics.values()]
+            existing = frozenset(partitions_of(known))
             wanted = {key: wanted[key] for key in wanted if key in existing}
             found = await self._find(wanted, replica_id)
         return {key: each.offset for key, each in found.items()}

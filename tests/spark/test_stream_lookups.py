@@ -8,6 +8,8 @@ import pytest
 
 from dlog.client.admin import Admin
 from dlog.client.cluster import Cluster
+from dlog.client.offsets import OffsetFinder
+from dlog.errors import UnknownTopicOrPartitionError
 from dlog.spark.stream_planner import MEAN_BYTES
 from dlog.spark.stream_reader import DlogStreamReader
 from tests.spark.log import Log
@@ -62,3 +64,28 @@ def test_a_node_that_lags_is_not_believed_while_another_one_knows_more(
     later = reader.latestOffset(end, ALL)
     assert later == {log.topic: {"0": 10, "1": 15}} and asked == [False, True]
     assert spans(reader.partitions(end, later)) == [f"{log.topic}-1 [10, 15)"]  # type: ignore[arg-type]
+
+
+def test_what_a_leader_does_not_know_yet_is_not_gone_for_a_node_that_lags(
+    log: Log, readers: list[DlogStreamReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a query ends for a loss that there is none of, or passes over what is there."""
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    reader = reader_of(log, readers)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    find, refresh, answers = OffsetFinder.find, Cluster.refresh, list[bool]()
+
+    async def not_yet(finder: OffsetFinder, *arguments: Any) -> Any:
+        answers.append(True)
+        if len(answers) == 1:
+            raise UnknownTopicOrPartitionError(f"{log.topic}-0")
+        return await find(finder, *arguments)
+
+    async def lagging(cluster: Cluster, topics: Any = (), *, elsewhere: bool = False) -> Any:
+        view = await refresh(cluster, topics)
+        return view if elsewhere else replace(view, topics={})
+
+    monkeypatch.setattr(OffsetFinder, "find", not_yet)
+    monkeypatch.setattr(Cluster, "refresh", lagging)
+    assert spans(reader.partitions(reader.initialOffset(), end)) == [f"{log.topic}-0 [0, 10)"]
