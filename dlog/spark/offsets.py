@@ -112,9 +112,18 @@ def _object(option: str, text: str, example: str) -> dict[str, Any]:
 
 def _partition(option: str, text: str, example: str, topic: str, value: object) -> TopicPartition:
     number = _integer(option, text, example, value)
-    if not topic or not 0 <= number <= PARTITION_MAX:
+    if not topic or not _is_text(topic) or not 0 <= number <= PARTITION_MAX:
         raise _wrong(option, text, example)
     return TopicPartition(topic, PartitionId(number))
+
+
+def _is_text(topic: str) -> bool:
+    """Return whether a name can be sent: JSON can have halves of letters, which are no UTF-8."""
+    try:
+        topic.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _integer(option: str, text: str, example: str, value: object) -> int:

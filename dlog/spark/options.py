@@ -192,7 +192,7 @@ def _subscription(options: Options) -> Subscription:
         raise _nothing(f"Pattern to subscribe is empty as specified value for option '{name}'", "")
     try:
         re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise OptionError(
             "DLOG_OPTION_VALUE",
             f"{name} is {text!r}: {error}.",

@@ -88,8 +88,11 @@ def test_subscriptions_are_one_of_three() -> None:
         ({"assign": '{"a": [0.5]}'}, "expected e.g"),
         ({"assign": '{"a": 1}'}, "expected e.g"),
         ({"assign": '["a"]'}, "expected e.g"),
+        ({"assign": r'{"\ud800": [0]}'}, "expected e.g"),
         ({"subscribePattern": " "}, "Pattern to subscribe is empty"),
         ({"subscribePattern": "t("}, "subscribePattern is"),
+        ({"subscribePattern": "t{0,99999999999}"}, "subscribePattern is"),
+        ({"subscribePattern": "(" * 10_000}, "subscribePattern is"),
     ):
         with pytest.raises(OptionError, match=message):
             parse_read_options({**base, **wrong}, is_streaming=False)
