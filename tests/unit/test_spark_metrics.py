@@ -129,6 +129,15 @@ def test_a_run_that_ends_well_has_left_nothing_even_where_it_found_nothing_to_do
     assert [float(line.split()[-1]) for line in told] == ([] if left is None else [left])
 
 
+def test_each_audit_of_a_job_that_runs_again_tells_its_own_findings() -> None:
+    metrics = JobMetrics(Names("audit", "a"))
+    metrics.begin()
+    for _ in range(2):
+        for event in (Phase(name="planned", batch=0), Found(kind="gap", count=4), Ended(seconds=1)):
+            metrics.observe(event)
+    assert values(metrics.text().decode())["findings"] == 4
+
+
 def test_a_file_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
     path = tmp_path / "metrics" / "archive.prom"
     for run in range(1, 3):
