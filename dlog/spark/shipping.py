@@ -7,6 +7,7 @@ everything but that planner.
 """
 
 import atexit
+import contextlib
 import os
 import shutil
 import site
@@ -116,5 +117,6 @@ def link_streaming_files() -> None:
 
     root = SparkFiles.getRootDirectory()
     link = os.path.join(root, _STREAMING)
-    if not os.path.lexists(link):
+    # Not by a look before: threads register at the same time, each has to.
+    with contextlib.suppress(FileExistsError):
         os.symlink(root, link, target_is_directory=True)

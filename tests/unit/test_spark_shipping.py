@@ -278,6 +278,17 @@ except Exception as error:
 """
 
 
+def test_threads_that_register_at_the_same_time_make_one_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    # Each looks before the other one has made it.
+    monkeypatch.setattr(shipping.os.path, "lexists", lambda _: False)
+    for _ in range(2):
+        shipping.link_streaming_files()
+    assert (tmp_path / "streaming_job").readlink() == tmp_path
+
+
 @pytest.mark.parametrize(
     ("missing", "found"),
     [
