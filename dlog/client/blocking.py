@@ -37,6 +37,7 @@ class BlockingClient:
         policy: RetryPolicy | None = None,
     ) -> None:
         self._runner = asyncio.Runner()
+        self._is_closed = False
         self.cluster = Cluster(
             bootstrap,
             loop=self._runner.get_loop(),
@@ -52,6 +53,9 @@ class BlockingClient:
 
     def close(self) -> None:
         """Close all connections. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._runner.run(self.cluster.close())
         self._runner.close()
 

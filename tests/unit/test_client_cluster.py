@@ -238,3 +238,9 @@ def test_the_blocking_client_says_that_nobody_is_there() -> None:
 def test_a_bootstrap_address_is_needed() -> None:
     with pytest.raises(ValueError, match="bootstrap"):
         BlockingClient([])
+
+
+def test_the_blocking_client_may_be_closed_twice() -> None:
+    client = BlockingClient([Address("127.0.0.1", 1)])
+    client.close()
+    client.close()
