@@ -83,22 +83,40 @@ class RowMaker:
             is_stamped = run[0].append_time_ms is not None
             kind = LOG_APPEND_TIME if is_stamped else CREATE_TIME
             if len(columns):
-                yield from _cut(self._batch(columns, kind))
+                yield from self._batches(columns, kind)
 
-    def _batch(self, columns: Columns, timestamp_type: int) -> pa.RecordBatch:
+    def _batches(self, columns: Columns, timestamp_type: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, in parts where one compressed batch of the log has made them many.
+
+        What is the same in all rows is made for a part only: a long name in millions of rows has
+        more bytes than an array of strings can.
+        """
         rows = len(columns)
         make: dict[str, Callable[[], pa.Array]] = {
             "key": columns.keys.to_arrow,
             "value": columns.values.to_arrow,
-            "topic": lambda: self._topic.rows(rows),
-            "partition": lambda: self._partition.rows(rows),
             "offset": lambda: _int64s(columns.offset_data, rows, pa.int64()),
             "timestamp": lambda: self._microseconds(columns),
-            "timestampType": lambda: self._types[timestamp_type].rows(rows),
             "headers": lambda: _headers(columns.headers, rows),
         }
-        arrays = [make[name]() for name in self._schema.names]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        same = {
+            "topic": self._topic,
+            "partition": self._partition,
+            "timestampType": self._types[timestamp_type],
+        }
+        names = self._schema.names
+        arrays = {name: make[name]() for name in names if name in make}
+        size = sum(each.nbytes for each in arrays.values())
+        size += rows * sum(same[name].row_bytes for name in names if name in same)
+        parts = max(1, min(size // BATCH_BYTES_ENOUGH // 2, rows))
+        step = -(-rows // parts)
+        for start in range(0, rows, step):
+            count = min(step, rows - start)
+            cut = [
+                arrays[name].slice(start, count) if name in arrays else same[name].rows(count)
+                for name in names
+            ]
+            yield pa.RecordBatch.from_arrays(cut, schema=self._schema)
 
     def _microseconds(self, columns: Columns) -> pa.Array:
         times = columns.timestamps_ms
@@ -131,6 +149,7 @@ class _Constant:
         self.value = value
         self._scalar = pa.scalar(value, kind)
         self._array = pa.repeat(self._scalar, 0)
+        self.row_bytes = pa.repeat(self._scalar, 1).nbytes
 
     def rows(self, count: int) -> pa.Array:
         """Return so many rows."""
@@ -170,10 +189,3 @@ def _headers(headers: HeaderColumn | None, rows: int) -> pa.Array:
     buffers = [pa.py_buffer(validity), pa.py_buffer(headers.bounds)]
     return pa.Array.from_buffers(kind, rows, buffers, -1, children=[pairs])
 
-
-def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts where one compressed batch of the log has made it much too large."""
-    parts = max(1, min(batch.nbytes // BATCH_BYTES_ENOUGH // 2, batch.num_rows))
-    step = -(-batch.num_rows // parts)
-    for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)

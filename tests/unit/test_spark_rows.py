@@ -167,3 +167,18 @@ def test_columns_that_there_are_not() -> None:
         RowMaker(pa.schema([("other", pa.int32())]), "t", 0)
     with pytest.raises(OptionError, match=r"DLOG_COLUMN_TYPE.*offset is int64, not int32"):
         RowMaker(pa.schema([("offset", pa.int32())]), "t", 0)
+
+
+def test_a_long_name_in_very_many_rows_takes_little_memory() -> None:
+    """One compressed batch can have millions of records: a column of names would be gigabytes."""
+    records = [Record(None, None, (), 0)] * 300_000
+    packed = bytes(encode(records, codec=Codec.GZIP))
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        made = RowMaker(schema_of("topic", "offset"), "t" * 249, 0).make([packed], 0, 2**62)
+        assert sum(each.num_rows for each in made) == 300_000
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < 16 * 1024 * 1024
