@@ -168,15 +168,32 @@ def test_a_task_opens_one_consumer_and_only_where_there_is_something_to_look_at(
             opened.append(self)
             super().start()
 
-    monkeypatch.setattr(replay_task, "Consumer", Counted)
-    if has_records:
-        for partition in (0, 1):
-            target.write(partition, [b"a", b"b"])
     settings = ClientSettings(bootstrap=target.bootstrap)
     task = replay_task.ReplayTask(settings=settings, topic=target.topic, bases={0: 0, 1: 0})
+    if has_records:
+        list(task([rows_to_replay({0: [b"a", b"b"], 1: [b"a", b"b"]})]))
+    monkeypatch.setattr(replay_task, "Consumer", Counted)
     (result,) = task([rows_to_replay({0: [b"a", b"b", b"c"], 1: [b"a", b"b", b"c"]})])
     assert result.column("written").to_pylist() == ([1, 1] if has_records else [3, 3])
     assert len(opened) == (1 if has_records else 0)
+
+
+@pytest.mark.parametrize("stamped", ["CreateTime", "LogAppendTime"])
+def test_records_of_somebody_else_are_told_by_their_times(log: Log, stamped: str) -> None:
+    """All have the same key and value, as beats of a heart have; a leader's times tell nothing."""
+    log.create(1, configs={"retention.ms": "-1", "message.timestamp.type": stamped})
+    settings = ClientSettings(bootstrap=log.bootstrap)
+    task = replay_task.ReplayTask(settings=settings, topic=log.topic, bases={0: 0})
+    rows = rows_to_replay({0: [b"beat"] * 4})
+    list(task([rows.slice(1, 3)]))
+    rest = rows.slice(0, 4).set_column(0, "key", pyarrow.array([b"k1", b"k2", b"k3", b"k4"]))
+    if stamped == "CreateTime":
+        late = pyarrow.array([5000] * 4, rows.column("timestamp").type)
+        place = rows.schema.get_field_index("timestamp")
+        with pytest.raises(DisturbedReplayError, match="the last of them is another one"):
+            list(task([rest.set_column(place, "timestamp", late)]))
+    (result,) = task([rest])
+    assert result.column("written").to_pylist() == [1]
 
 
 def test_nothing_is_written_behind_a_record_that_is_refused(target: Log) -> None:

@@ -17,8 +17,6 @@ from dlog.spark.pipelines.resumption import Origin, PartitionBounds
 from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
 
-_CLEANUP = "cleanup.policy"
-
 
 def _policy(settings: ClientSettings) -> RetryPolicy:
     return RetryPolicy(deadline_s=settings.deadline_s)
@@ -67,7 +65,20 @@ def find_compacted(settings: ClientSettings, topics: Iterable[str]) -> dict[str,
 
     Of a topic that is gone, or whose configuration nobody may see, that is not known: False.
     """
-    found = {}
+    return {
+        topic: "compact" in (value or "")
+        for topic, value in _configs(settings, topics, "cleanup.policy").items()
+    }
+
+
+def find_stamped(settings: ClientSettings, topic: str) -> bool:
+    """Return whether records of a topic have their leader's times, or that is not known."""
+    return _configs(settings, [topic], "message.timestamp.type")[topic] != "CreateTime"
+
+
+def _configs(settings: ClientSettings, topics: Iterable[str], name: str) -> dict[str, str | None]:
+    """Return what a setting of each topic is; None where nobody tells."""
+    found: dict[str, str | None] = {}
     with Admin(
         settings.bootstrap, connection=settings.connection(), policy=_policy(settings)
     ) as admin:
@@ -76,8 +87,7 @@ def find_compacted(settings: ClientSettings, topics: Iterable[str]) -> dict[str,
                 entries = admin.describe_configs(Resource.TOPIC, topic)
             except DlogError:
                 entries = []
-            policies = [each.value or "" for each in entries if each.name == _CLEANUP]
-            found[topic] = any("compact" in each for each in policies)
+            found[topic] = next((each.value for each in entries if each.name == name), None)
     return found
 
 

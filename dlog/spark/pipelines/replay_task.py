@@ -16,10 +16,12 @@ from dlog.batch.arrow import columns_from_arrow
 from dlog.batch.columns import library
 from dlog.batch.native import murmur2_rows
 from dlog.client.blocking import Consumer, Producer
+from dlog.client.consumed import ConsumedRecord
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
 from dlog.spark.errors import SparkSourceError
 from dlog.spark.lookup import Lookup
+from dlog.spark.pipelines.origins import find_stamped
 from dlog.spark.pipelines.replay_state import DisturbedReplayError
 from dlog.spark.pipelines.settling import SettledEnds
 from dlog.spark.settings import ClientSettings
@@ -31,6 +33,7 @@ WINDOW = 4
 RESULT = pyarrow.schema([("target", pyarrow.int32()), ("rows", pyarrow.int64()),
                          ("written", pyarrow.int64())])  # fmt: skip
 _POSITIVE = 0x7FFF_FFFF
+_US_PER_MS = 1000
 _SENT = ("key", "value", "timestamp", "headers")
 
 
@@ -105,23 +108,31 @@ class _Target:
     partition: int
     there: int
     """So many rows it had before."""
-    last: tuple[bytes | None, bytes | None] | None
-    """Key and value of the last of those; None where there is none to look at."""
+    last: ConsumedRecord | None
+    """The last of those; None where there is none to look at."""
+    is_stamped: bool = False
+    """The target has its leader's times, not those of the archive."""
     rows: int = 0
 
     def take(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
         """Return the rows that are to be written."""
         skipped = min(max(0, self.there - self.rows), batch.num_rows)
         if skipped and self.rows + skipped == self.there and self.last is not None:
-            row = batch.slice(skipped - 1, 1)
-            ours = row.column("key")[0].as_py(), row.column("value")[0].as_py()
-            if ours != self.last:
+            if not self._is(batch.slice(skipped - 1, 1), self.last):
                 raise DisturbedReplayError(
                     f"{self.topic}-{self.partition} has {self.there} records since the last batch, "
                     "but the last of them is another one than the archive has there."
                 )
         self.rows += batch.num_rows
         return batch.slice(skipped)
+
+    def _is(self, row: pyarrow.RecordBatch, found: ConsumedRecord) -> bool:
+        """Return whether a record is that of the row, in everything that was sent."""
+        key, value, timestamp, headers = (row.column(name)[0] for name in _SENT)
+        pairs = tuple((each["key"], each["value"]) for each in headers.as_py() or ())
+        return (key.as_py(), value.as_py(), pairs) == (found.key, found.value, found.headers) and (
+            self.is_stamped or timestamp.value // _US_PER_MS == found.timestamp_ms
+        )
 
     def check(self) -> None:
         """Raise when the partition had more records than there are."""
@@ -181,10 +192,12 @@ class _Writer:
         end = self._ends.wait(key)
         if end < base:
             raise DisturbedReplayError(f"{topic}-{partition} ends at {end}, before {base}.")
-        last = None
+        target = _Target(topic, partition, end - base, None)
         if end > base and end > self._lookup.earliest([key]).get(key, end):
-            last = _record_at(self._reader(), key, end - 1, self.task.settings.deadline_s)
-        return _Target(topic, partition, end - base, last)
+            settings = self.task.settings
+            target.last = _record_at(self._reader(), key, end - 1, settings.deadline_s)
+            target.is_stamped = find_stamped(settings, topic)
+        return target
 
     def _reader(self) -> Consumer:
         if self._consumer is None:
@@ -217,8 +230,8 @@ class _Writer:
 
 def _record_at(
     consumer: Consumer, key: TopicPartition, offset: int, deadline_s: float
-) -> tuple[bytes | None, bytes | None]:
-    """Return key and value of the last record that is there; raises SparkSourceError in time."""
+) -> ConsumedRecord:
+    """Return the last record that is there; raises SparkSourceError in time."""
     consumer.assign([key], offset)
     records = consumer.poll(max_records=1, timeout_ms=deadline_s * 1000)
     if not records:
@@ -232,7 +245,7 @@ def _record_at(
         )
     if records[0].offset != offset:
         raise DisturbedReplayError(f"{key.topic}-{key.partition} has no record at {offset}.")
-    return records[0].key, records[0].value
+    return records[0]
 
 
 @dataclass(frozen=True, slots=True)
