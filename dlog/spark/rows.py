@@ -188,4 +188,3 @@ def _headers(headers: HeaderColumn | None, rows: int) -> pa.Array:
     validity = np.packbits(counts > 0, bitorder="little")
     buffers = [pa.py_buffer(validity), pa.py_buffer(headers.bounds)]
     return pa.Array.from_buffers(kind, rows, buffers, -1, children=[pairs])
-

@@ -275,7 +275,7 @@ class _Run:
         except (SparkSourceError, PySparkException, Py4JError, OSError):
             with suppress(Py4JError, OSError):  # the error that is told is the first one
                 self._check_unpublished(staged)
-                # Once the folder has its name, there is nothing at the place that it was moved from.
+                # Once the folder has its name, nothing is left in the place that it was moved from.
                 if self._archive.folder.has_atomic_moves or not may_be_published:
                     self._archive.withdraw(staged)
             raise

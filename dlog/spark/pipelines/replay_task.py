@@ -117,12 +117,12 @@ class _Target:
     def take(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
         """Return the rows that are to be written."""
         skipped = min(max(0, self.there - self.rows), batch.num_rows)
-        if skipped and self.rows + skipped == self.there and self.last is not None:
-            if not self._is(batch.slice(skipped - 1, 1), self.last):
-                raise DisturbedReplayError(
-                    f"{self.topic}-{self.partition} has {self.there} records since the last batch, "
-                    "but the last of them is another one than the archive has there."
-                )
+        is_last = skipped > 0 and self.rows + skipped == self.there
+        if is_last and self.last and not self._is(batch.slice(skipped - 1, 1), self.last):
+            raise DisturbedReplayError(
+                f"{self.topic}-{self.partition} has {self.there} records since the last batch, "
+                "but the last of them is another one than the archive has there."
+            )
         self.rows += batch.num_rows
         return batch.slice(skipped)
 
