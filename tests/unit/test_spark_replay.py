@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import errno
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +17,7 @@ from dlog.client.blocking import Consumer
 from dlog.client.futures import RefusedError
 from dlog.errors import InvalidTimestampError
 from dlog.spark.errors import OptionError, SparkSourceError
-from dlog.spark.pipelines import replay_task, settling
+from dlog.spark.pipelines import folders, replay_task, settling
 from dlog.spark.pipelines.archive import ArchiveJob, archive, read_ranges
 from dlog.spark.pipelines.folders import LocalFolder, open_folder
 from dlog.spark.pipelines.manifest import ArchivedRange, DamagedArchiveError
@@ -248,6 +249,30 @@ def test_spark_and_we_mean_the_same_folder(tmp_path: Path, name: str) -> None:
         assert folder.uri == f"file://{path}"
         assert folder.write_new(f"{number}.json", b"x")
         assert (tmp_path / name / f"{number}.json").read_bytes() == b"x"
+
+
+def test_a_file_outlives_the_host_with_the_folders_that_were_made_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay whose start is lost would write everything once more."""
+    synced: list[Path] = []
+    monkeypatch.setattr(folders, "_sync_directory", synced.append)
+    assert LocalFolder(tmp_path).write_new("_replays/one/start.json", b"x")
+    replays = tmp_path / "_replays"
+    assert synced == [tmp_path, replays, replays / "one"]
+
+
+def test_a_full_disk_leaves_nothing_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(folders.os, "fsync", full)
+    (tmp_path / "deep").mkdir()
+    with pytest.raises(OSError, match="No space left"):
+        LocalFolder(tmp_path).write_new("deep/start.json", b"x")
+    assert list((tmp_path / "deep").iterdir()) == []
 
 
 def test_dots_and_links_lead_to_one_folder(tmp_path: Path) -> None:

@@ -84,6 +84,14 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def _make_folder(path: Path) -> None:
+    """Make a folder and those above it, durably: what is in it is lost with its name."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in reversed(missing):
+        _sync_directory(each.parent)
+
+
 class LocalFolder:
     """A folder of this host, or one that all hosts have mounted at the same place."""
 
@@ -123,18 +131,18 @@ class LocalFolder:
     def write_new(self, path: str, data: bytes) -> bool:
         """Write a file, durably, whole or not at all; False when there is one of this name."""
         target = self._root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(target.parent)
         written = target.with_name(f".{target.name}.{os.getpid()}")
-        with written.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
         try:
+            with written.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             os.link(written, target)  # unlike a rename it fails when the name is taken
         except FileExistsError:
             return False
         finally:
-            written.unlink()
+            written.unlink(missing_ok=True)
         _sync_directory(target.parent)
         return True
 
