@@ -34,13 +34,16 @@ ENTRIES_MAX = 100_000
 REQUEST_ENTRIES_MAX = 20_000
 """The same in a request: ten thousand partitions, each in a topic of its own, take 0.1 s."""
 
+COMPARING_REPLICA_ID = -2
+"""Of who looks at one replica, and not at the log: Kafka's DEBUGGING_CONSUMER_ID."""
+
 FetchPartition = tuple[int, int, int, int, int, int]
 """(partition, current leader epoch, fetch offset, last fetched epoch, log start offset of the
 follower, bytes at most); -1 for what a version does not have."""
 
 
 class FetchRequest(NamedTuple):
-    """A parsed request; `replica_id` is -1 for a consumer."""
+    """A parsed request; `replica_id` is -1 for a consumer, COMPARING_REPLICA_ID."""
 
     replica_id: int
     max_wait_ms: int

@@ -28,7 +28,7 @@ REST_S_MAX = 600.0
 
 
 class ReadReplica(Protocol):
-    """Reads committed batches from another node's replica."""
+    """Reads batches from another node's replica, committed or not."""
 
     def __call__(
         self, node_id: NodeId, topic_id: TopicId, partition: int, first: int, end: int, /
@@ -116,8 +116,6 @@ class Mender:
         for place in partition.log.damage.places:
             if place.next_offset <= partition.log.log_start_offset:
                 partition.log.damage.forget_place(place)
-            elif place.next_offset > partition.high_watermark:
-                is_whole = False  # nobody gives out what is not committed
             else:
                 is_whole = await self._mend_place(partition, key, place) and is_whole
         return is_whole

@@ -1,7 +1,7 @@
-"""Reads batches of a partition from another node's replica, as a consumer would.
+"""Reads batches of a partition from another node's replica, of those, too, that are not committed.
 
-For what is damaged here: rare, so each reading has a connection of its own. Only what the other
-replica knows to be committed is given out.
+For what is damaged here: rare, so each reading has a connection of its own. The same offset in the
+same leader epoch is the same batch everywhere, committed or not: who asks looks at the epoch.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from dlog.transport import Address, Connection, ConnectionOptions
 from dlog.types import NodeId, TopicId
 from dlog.wire import fetch_client
 from dlog.wire.apis import ApiKey
-from dlog.wire.fetch import FetchRequest
+from dlog.wire.fetch import COMPARING_REPLICA_ID, FetchRequest
 from dlog.wire.frame import parse_response_header
 from dlogd.metadata.image import ClusterImage
 from dlogd.server.handlers import topology
@@ -72,7 +72,7 @@ class ReplicaReader:
         self, connection: Connection, topic_id: TopicId, partition: int, offset: int
     ) -> bytes:
         request = FetchRequest(
-            replica_id=-1,
+            replica_id=COMPARING_REPLICA_ID,
             max_wait_ms=WAIT_MS,
             min_bytes=1,
             max_bytes=FETCH_BYTES,

@@ -97,7 +97,10 @@ class Damage:
 
     def is_suspect(self, offset: int) -> bool:
         """Whether `offset` was sent unseen too often; its batch has to be looked at as a whole."""
-        return self._sent.pop(offset, 0) > REPEATS_MAX
+        if self._sent.get(offset, 0) <= REPEATS_MAX:
+            return False  # still counted: who asks for it may have it located each time
+        del self._sent[offset]
+        return True
 
     def vouch(self, offset: int) -> None:
         """The batch at `offset` was looked at as a whole, and is good."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError, WireError
-from dlog.types import LeaderEpoch, Offset, PartitionId, TopicId, TopicPartition
+from dlog.types import NO_EPOCH, LeaderEpoch, Offset, PartitionId, TopicId, TopicPartition
 from dlogd.clock import Clock
 from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.damage import Damage
@@ -328,6 +328,20 @@ class LogState:
     def epoch_at(self, offset: int) -> LeaderEpoch:
         """Return the leader epoch of the batch that holds `offset`, NO_EPOCH when there is none."""
         return self.epochs.epoch_at(Offset(offset))
+
+    def epoch_of_batch(self, base_offset: int, next_offset: int) -> LeaderEpoch:
+        """Return the leader epoch that a batch must have, which no checksum covers.
+
+        NO_EPOCH when that is not known: of what is below the log's start. The start may be in a
+        batch.
+        """
+        start = self.log_start_offset
+        return NO_EPOCH if next_offset <= start else self.epoch_at(max(base_offset, start))
+
+    def has_its_epoch(self, fields: tuple[int, ...]) -> bool:
+        """Whether the batch with this head has the leader epoch that it must have."""
+        wanted = self.epoch_of_batch(fields[0], fields[0] + fields[6] + 1)
+        return wanted in (fields[2], NO_EPOCH)
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
         """Return the largest epoch <= `epoch` in the log and where it ends (exclusive)."""

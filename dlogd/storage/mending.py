@@ -74,7 +74,6 @@ class Mending:
     def _fitting(self, data: bytes) -> tuple[int, int]:
         """Return where the batches that come next begin and end in `data`; count them."""
         place, position, start = self._place, 0, -1
-        epoch_at = self._log.epoch_at
         expected = self.next_offset
         while len(data) - position >= HEADER_BYTES and expected < place.next_offset:
             fields = BATCH_STRUCT.unpack_from(data, position)
@@ -88,8 +87,7 @@ class Mending:
             if (
                 fields[0] != expected
                 or fields[3] != MAGIC
-                # Of what is below the log's start no epoch is known: the start may be in a batch.
-                or fields[2] != epoch_at(max(fields[0], self._log.log_start_offset))
+                or not self._log.has_its_epoch(fields)
                 or not verify_crc(data, position, size)
             ):
                 raise CorruptMessageError(

@@ -277,7 +277,7 @@ class LogReader:
     async def _bad_batch(
         self, segment: Segment, position: int, batches: list[tuple[int, ...]], offset: int
     ) -> tuple[int, int, int, int] | None:
-        """Return place and offsets of the batch that holds `offset` when its checksum is wrong.
+        """Return place and offsets of the batch that holds `offset` when it is not as written.
 
         Looked at only when its readers have asked again and again: nobody else looks at records.
         """
@@ -287,7 +287,8 @@ class LogReader:
             size, following = fields[1] + LENGTH_OVERHEAD_BYTES, fields[0] + fields[6] + 1
             if fields[0] <= offset < following:
                 data = await self.bytes_of(segment, position, size)
-                if len(data) == size and not verify_crc(data, 0, size):
+                is_good = self._state.has_its_epoch(fields) and verify_crc(data, 0, len(data))
+                if len(data) == size and not is_good:
                     return position, fields[0], following, position + size
                 self._state.damage.vouch(offset)
                 break

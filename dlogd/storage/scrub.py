@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any
 
 from dlog.batch.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES
-from dlog.types import NO_EPOCH
 from dlogd.storage import checkpoint
 from dlogd.storage.checkpoint import MalformedFileError
 from dlogd.storage.directories import parse_log_name
@@ -230,14 +229,9 @@ class _Walk:
         self._file = file
         self._cut_count = segment.cut_count
         self._check = SegmentCheck(
-            segment.base_offset, segment.end_position, epoch_of=self._epoch_of
+            segment.base_offset, segment.end_position, epoch_of=opened.epoch_of_batch
         )
         self._unreadable_end = 0
-
-    def _epoch_of(self, base_offset: int, next_offset: int) -> int:
-        # Of what is below the log's start no epoch is known: the start may be in a batch.
-        start = self._log.log_start_offset
-        return NO_EPOCH if next_offset <= start else self._log.epoch_at(max(base_offset, start))
 
     @property
     def _is_worth_it(self) -> bool:

@@ -31,6 +31,7 @@ from dlogd.server.handlers.fetch_answers import (
     check_history,
     holds_more,
     interleave,
+    readable_end,
     without_records,
 )
 from dlogd.server.leader_hints import LeaderHints
@@ -319,7 +320,7 @@ class FetchWork(Slot):
             partition.check_serving(leader_epoch)
         if last_epoch not in (NO_EPOCH, partition.leader_epoch):
             check_history(partition, offset, last_epoch)
-        watermark = partition.high_watermark
+        watermark = readable_end(partition, self._request.replica_id)
         size = max(0, min(bytes_max, partition_bytes_max))
         if offset >= watermark or (size == 0 and not is_first):
             # Nothing; but the offset is checked, so that an impossible one is an error at once. One

@@ -73,6 +73,12 @@ def check_history(partition: Partition, offset: int, last_epoch: int) -> None:
         raise LogDivergedError(epoch, end_offset)
 
 
+def readable_end(partition: Partition, replica_id: int) -> int:
+    """Return up to where a client may read: what is committed, or all, for who compares replicas."""
+    is_comparing = replica_id == fetch.COMPARING_REPLICA_ID
+    return partition.log.log_end_offset if is_comparing else partition.high_watermark
+
+
 def without_records(partition: Partition, index: int, **news: Any) -> fetch.FetchedPartition:
     """Answer with `news` of a partition instead of records; fields of FetchedPartition."""
     watermark, log_start = partition.high_watermark, partition.log.log_start_offset
