@@ -114,9 +114,10 @@ class Mender:
             return False
         is_whole = True
         for place in partition.log.damage.places:
-            if place.next_offset <= partition.log.log_start_offset:
+            if place.next_offset <= partition.log.segments[0].base_offset:
                 partition.log.damage.forget_place(place)
-            else:
+            elif place.next_offset > partition.log.log_start_offset:
+                # Else nobody needs it; whoever reads behind it passes it over.
                 is_whole = await self._mend_place(partition, key, place) and is_whole
         return is_whole
 

@@ -61,10 +61,12 @@ class Damage:
     ) -> None:
         """There is no batch at `position`: offsets in [first, next) cannot be found.
 
-        The next good one is at `end_position`, or the segment ends there.
+        The next good one is at `end_position`, or the segment ends there. A place that turns out
+        to be larger than it was taken for is noted anew.
         """
         key = (path, position)
-        if key in self._places:
+        known = self._places.get(key)
+        if known is not None and known.next_offset >= next_offset:
             return
         error = CorruptMessageError(
             f"{path} is damaged: no batch at position {position}, so offsets from {first_offset}"

@@ -17,7 +17,8 @@ from dlogd.storage.engine import ReadBuffer
 from dlogd.storage.files import File
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.opener import guarded
-from dlogd.storage.scrub import PIECE_BYTES, next_good
+from dlogd.storage.scan import next_good
+from dlogd.storage.scrub import PIECE_BYTES
 from dlogd.storage.segment import Segment, SegmentState, file_name
 from dlogd.storage.segment_check import SegmentCheck
 
@@ -151,14 +152,14 @@ class DigestWalk:
 
     async def _pass_over(self, file: File, segment: Segment, check: SegmentCheck) -> None:
         cut_count, log = segment.cut_count, self._log
-        search = partial(next_good, file, check.batch_position, check.end_position, check)
+        bad = check.batch_position
+        search = partial(next_good, file, bad, check.end_position, bad, check.expected_offset)
         found = await guarded(log, log.services.engine.run(search), segment)
         end_offset = int(log.end_offset_of(segment))
         position, offset = found or (check.end_position, end_offset)
         self.found.damaged.append((check.expected_offset, offset))
         if segment.state is SegmentState.SEALED and segment.cut_count == cut_count:
             # As the scrub does, which reads the same segments: the node mends it, and says so.
-            bad = check.batch_position
             log.damage.note(segment.path, bad, check.expected_offset, offset, position)
         check.resume(position, offset)
 

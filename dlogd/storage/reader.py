@@ -8,11 +8,12 @@ from bisect import bisect_right
 from collections.abc import Awaitable
 from typing import NamedTuple, TypeVar
 
-from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, verify_crc
+from dlog.batch.header import LENGTH_OVERHEAD_BYTES
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlog.types import Offset
 from dlogd.storage.cursors import Cursor, cursor_of
 from dlogd.storage.engine import ReadBuffer
+from dlogd.storage.locating import Locator, Place
 from dlogd.storage.log_state import LogState
 from dlogd.storage.maintenance import Maintenance
 from dlogd.storage.opener import Opener, guarded
@@ -21,8 +22,6 @@ from dlogd.storage.segment import Segment, SegmentRange, SegmentState
 CURSORS_MAX = 32
 """Places remembered per log: found by a search, or the end of a segment or of its file. A read that
 ended between two index entries, and not in memory, goes on by a search of the disk."""
-
-_PEEK_BYTES = 8 * 1024
 
 T = TypeVar("T")
 
@@ -38,11 +37,12 @@ class Read(NamedTuple):
 class LogReader:
     """Reads of one log."""
 
-    __slots__ = ("_cursors", "_cut_count", "_opener", "_state")
+    __slots__ = ("_cursors", "_cut_count", "_locator", "_opener", "_state")
 
     def __init__(self, state: LogState, maintenance: Maintenance) -> None:
         self._state = state
         self._opener = Opener(state, maintenance)
+        self._locator = Locator(state, self.bytes_of)
         self._cursors: dict[int, Cursor] = {}
         self._cut_count = 0
 
@@ -256,57 +256,22 @@ class LogReader:
         cut_count = self._cut_count
         segment.acquire()  # so that its file stays open
         try:
-            batches, bad_position = await self._walk_strictly(segment, place, end)
-            bad = await self._bad_batch(segment, place[1], batches, offset)
+            found = await self._locator.find(
+                segment, Place(*place), Place(next_offset, end), offset
+            )
         finally:
             segment.release()
         if state.segment_of(offset) is not segment or cut_count != self._cut_count:
             return
-        if bad_position is not None:
-            if segment.file is None or end > segment.written_position or not state.is_working:
-                raise self._changed(segment, bad_position)
-            first_offset = batches[-1][0] + batches[-1][6] + 1 if batches else place[0]
-            state.damage.note(segment.path, bad_position, first_offset, next_offset, end)
-        if bad is not None:
+        if found.bad and (
+            segment.file is None or end > segment.written_position or not state.is_working
+        ):
+            raise self._changed(segment, found.bad[0].position)
+        for bad in found.bad:
             state.damage.note(segment.path, *bad)
-            return
-        cursor = cursor_of(segment, place[1], batches, offset)
+        cursor = cursor_of(segment, found.position, found.batches, offset)
         if cursor is not None:
             self._add(offset, cursor)
-
-    async def _bad_batch(
-        self, segment: Segment, position: int, batches: list[tuple[int, ...]], offset: int
-    ) -> tuple[int, int, int, int] | None:
-        """Return place and offsets of the batch that holds `offset` when it is not as written.
-
-        Looked at only when its readers have asked again and again: nobody else looks at records.
-        """
-        if not self._state.damage.is_suspect(offset):
-            return None
-        for fields in batches:
-            size, following = fields[1] + LENGTH_OVERHEAD_BYTES, fields[0] + fields[6] + 1
-            if fields[0] <= offset < following:
-                data = await self.bytes_of(segment, position, size)
-                is_good = self._state.has_its_epoch(fields) and verify_crc(data, 0, len(data))
-                if len(data) == size and not is_good:
-                    return position, fields[0], following, position + size
-                self._state.damage.vouch(offset)
-                break
-            position += size
-        return None
-
-    async def _walk_strictly(
-        self, segment: Segment, place: tuple[int, int], end: int
-    ) -> tuple[list[tuple[int, ...]], int | None]:
-        """Do as `_walk`; a batch that leads astray by a wrong length counts as none."""
-        batches, bad_position = await self._walk(segment, place[1], end, place[0])
-        if bad_position is not None and batches:
-            size = batches[-1][1] + LENGTH_OVERHEAD_BYTES
-            data = await self.bytes_of(segment, bad_position - size, size)
-            if len(data) < size or not verify_crc(data, 0, size):
-                batches.pop()
-                bad_position -= size
-        return batches, bad_position
 
     async def open(self, segment: Segment) -> None:
         """Open the files of a segment for reading, unless they are."""
@@ -314,39 +279,10 @@ class LogReader:
 
     async def heads(self, segment: Segment, start: int, end: int) -> list[tuple[int, ...]]:
         """Return the heads of the batches in [start, end), both of which are boundaries."""
-        heads, damaged_position = await self._walk(segment, start, end)
+        heads, damaged_position = await self._locator.walk(segment, start, end)
         if damaged_position is not None:
             raise self._changed(segment, damaged_position)
         return heads
-
-    async def _walk(
-        self, segment: Segment, start: int, end: int, expected: int | None = None
-    ) -> tuple[list[tuple[int, ...]], int | None]:
-        """Return the heads of the batches in [start, end), and where there is none but should be.
-
-        With `expected`, the offset at `start`, also one that leaves a gap counts as none.
-        """
-        heads: list[tuple[int, ...]] = []
-        position = start
-        data, data_start = b"", start
-        while end - position >= HEADER_BYTES:
-            index = position - data_start
-            if index + HEADER_BYTES > len(data):
-                data = await self.bytes_of(segment, position, min(_PEEK_BYTES, end - position))
-                data_start, index = position, 0
-                if len(data) < HEADER_BYTES:
-                    break
-            fields = BATCH_STRUCT.unpack_from(data, index)
-            size = fields[1] + LENGTH_OVERHEAD_BYTES
-            if not HEADER_BYTES <= size <= end - position or fields[3] != 2:
-                return heads, position
-            if expected is not None:
-                if fields[0] != expected or fields[6] < 0:
-                    return heads, position
-                expected = fields[0] + fields[6] + 1
-            heads.append(fields)
-            position += size
-        return heads, position if position < end else None
 
     async def bytes_of(self, segment: Segment, position: int, length: int) -> bytes:
         """Return bytes of a segment from memory or from the file; shorter only at its end."""

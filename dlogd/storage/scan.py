@@ -205,6 +205,32 @@ def find_batch(
     return None
 
 
+def next_good(
+    file: File, start: int, end: int, bad_position: int, bad_offset: int
+) -> tuple[int, int] | None:
+    """Return position and offset of the first good batch in [start, end), None if there is none.
+
+    That is behind the bad batch at `bad_position`, which should begin with `bad_offset`. When it is
+    only the content of the bad batch that is bad, its own length tells where the next one is; else
+    they are searched for at any byte, but a record may hold what looks like a batch.
+    """
+    window = Window(file, end)
+    fields = plausible_head(window, start) if start == bad_position else None
+    if fields is not None and fields[0] == bad_offset:
+        position, offset = start + fields[1] + LENGTH_OVERHEAD_BYTES, fields[0] + fields[6] + 1
+        if position == end:
+            return None
+        if batch_at(window, position, offset) is not None:
+            return position, offset
+    first = start + 1 if start == bad_position else start
+    found = find_batch(file, first, end, bad_offset + 1)
+    if found is None:
+        return None
+    head = plausible_head(window, found)
+    assert head is not None
+    return found, head[0]
+
+
 def _pattern(expected_offset: int) -> re.Pattern[bytes]:
     upper, lower = divmod(expected_offset, 1 << 32)
     prefix = re.escape(struct.pack(">i", upper))

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dlog.batch.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES
+from dlog.batch.header import HEADER_BYTES
 from dlogd.storage import checkpoint
 from dlogd.storage.checkpoint import MalformedFileError
 from dlogd.storage.directories import parse_log_name
@@ -27,7 +27,7 @@ from dlogd.storage.files import Directory, File
 from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_state import LogServices
-from dlogd.storage.scan import Window, batch_at, find_batch, plausible_head
+from dlogd.storage.scan import next_good
 from dlogd.storage.scrub_round import KIND, Pace, Place, Round, decode, due_ms, encode, next_place
 from dlogd.storage.segment import Segment, SegmentState, file_name
 from dlogd.storage.segment_check import SegmentCheck
@@ -294,7 +294,8 @@ class _Walk:
         check = self._check
         start = max(check.batch_position, self._unreadable_end)
         while True:
-            search = partial(next_good, self._file, start, check.end_position, check)
+            bad = check.batch_position, check.expected_offset
+            search = partial(next_good, self._file, start, check.end_position, *bad)
             try:
                 found = await self._scrub.run_blocking(search)
                 break
@@ -332,26 +333,3 @@ def _segment_at(opened: PartitionLog | None, base_offset: int) -> Segment | None
 
 def _open(directory: Directory, segment: Segment) -> File:
     return directory.open(file_name(segment.base_offset), direct=segment.direct, read_only=True)
-
-
-def next_good(file: File, start: int, end: int, check: SegmentCheck) -> tuple[int, int] | None:
-    """Return position and offset of the first good batch from `start` on, None at the end. Blocks.
-
-    When it is only the content of the bad batch that is bad, its own length tells where the next
-    one is; else they are searched for at any byte, but a record may hold what looks like a batch.
-    """
-    window = Window(file, end)
-    fields = plausible_head(window, start) if start == check.batch_position else None
-    if fields is not None and fields[0] == check.expected_offset:
-        position, offset = start + fields[1] + LENGTH_OVERHEAD_BYTES, fields[0] + fields[6] + 1
-        if position == end:
-            return None
-        if batch_at(window, position, offset) is not None:
-            return position, offset
-    first = start + 1 if start == check.batch_position else start
-    found = find_batch(file, first, end, check.expected_offset + 1)
-    if found is None:
-        return None
-    head = plausible_head(window, found)
-    assert head is not None
-    return found, head[0]

@@ -23,7 +23,7 @@ _CHOICES: dict[str, tuple[str, tuple[Value, ...]]] = {
     "PREALLOCATE_BYTES_MIN": ("dlogd.storage.maintenance", (4096, 32_768, 1 << 20)),
     "PREPARE_DISTANCE_BYTES": ("dlogd.storage.maintenance", (0, 4096, 16 << 10)),
     "CURSORS_MAX": ("dlogd.storage.reader", (1, 3, 32)),
-    "_PEEK_BYTES": ("dlogd.storage.reader", (100, 8192)),
+    "_PEEK_BYTES": ("dlogd.storage.locating", (100, 8192)),
     "WINDOW_BYTES": ("dlogd.storage.scan", (512, 1 << 20)),
     "_SEARCH_BYTES": ("dlogd.storage.scan", (256, 64 << 10)),
     "PIECE_COUNT": ("dlogd.storage.replay", (2, 1000)),

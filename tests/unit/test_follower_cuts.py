@@ -78,9 +78,10 @@ async def filled(partition: Partition, *segments: int) -> None:
 
 
 def damage(partition: Partition, offset: int) -> None:
-    """Let the base offset of the first batch rot in the segment that holds an offset."""
-    with Path(partition.log.segment_of(offset).path).open("r+b") as file:
-        file.seek(2)
+    """Let the base offset of the batch rot that holds an offset; each has one record."""
+    segment = partition.log.segment_of(offset)
+    with Path(segment.path).open("r+b") as file:
+        file.seek(len(batch()) * (offset - segment.base_offset) + 2)
         file.write(b"\1")
 
 
@@ -112,5 +113,17 @@ def test_where_a_cut_would_be_in_a_damaged_place_the_leader_sends_the_segment_ag
         partition.append_as_leader(data, 0, len(data), 1)
         await plog.flush()
         assert not plog.damage.places
+
+    check(scenario, tmp_path)
+
+
+def test_a_cut_behind_a_damaged_place_needs_no_segment_anew(tmp_path: Path) -> None:
+    async def scenario(front: Front, partition: Partition) -> None:
+        plog = partition.log
+        await filled(partition, 4)
+        damage(partition, 0)
+        cutter = cuts.Cutter(front.clock, lambda _: False)
+        await cutter.truncate_to(partition, Offset(2))
+        assert (plog.log_start_offset, plog.log_end_offset) == (0, 2)
 
     check(scenario, tmp_path)

@@ -1,9 +1,11 @@
 """Bytes that rot in a closed segment of a partition log: told where they are, and no further."""
 
+import random
 import struct
 
 import pytest
 
+from dlog.batch.header import verify_crc
 from dlog.errors import CorruptMessageError
 from dlogd.storage.damage import KNOWN_REPEATS_MAX
 from dlogd.storage.log import PartitionLog
@@ -97,5 +99,125 @@ def test_a_batch_whose_readers_throw_it_away_is_looked_at(number: int, position:
         for _ in range(20):
             assert await poll(plog, number + 1), "others may be asked for as often as one likes"
         assert len(plog.damage.places) == 1
+
+    run(scenario)
+
+
+def _spoil(host: LogHost, number: int, at: int, data: bytes) -> None:
+    file = host.directory.open(file_name(0))
+    file.pwrite(data, BATCH_BYTES * number + at)
+    file.close()
+
+
+@pytest.mark.parametrize("number", [0, 1, 4, 6])
+def test_what_is_behind_a_damaged_head_is_read(number: int) -> None:
+    """Without another replica: else all records up to the next entry of the index were lost."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await damaged(host, 1, BATCH_BYTES - 12)  # as it is
+        _spoil(host, number, 2, b"\x05")
+        for offset in range(14):
+            if offset != number:
+                assert (await poll(plog, offset))[:8] == offset.to_bytes(8, "big")
+        with pytest.raises(CorruptMessageError, match="is damaged"):
+            for _ in range(4):
+                await poll(plog, number)
+        (place,) = plog.damage.places
+        assert (place.first_offset, place.next_offset) == (number, number + 1)
+        assert place.end_position == BATCH_BYTES * (number + 1)
+        # What was known before is not searched for again.
+        await plog.trim_to(number + 1)
+        for offset in range(number + 1, 14):
+            assert await poll(plog, offset)
+
+    run(scenario)
+
+
+def test_what_only_looks_like_a_batch_in_a_damaged_one_is_not_served() -> None:
+    """A record may hold a batch, of another log, say: it does not lead to what comes behind."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await host.open()
+        inner = bytearray(batch_of(b"not this one"))
+        inner[:8] = (2).to_bytes(8, "big")
+        values = [b"0", b"<" + bytes(inner) + b">", b"2", b"3", *[b"x" * 1000] * 20]
+        for value in values:
+            await append_waiting(plog, value)
+        await plog.close()
+        await host.services.tasks.close()
+        await host.kill()
+        plog = await host.open(clean=True)
+        file = host.directory.open(file_name(0))
+        file.pwrite(b"\x05", len(batch_of(b"0")) + 2)  # the base offset of the second one
+        file.close()
+        assert await poll(plog, 0)
+        for offset in (1, 2, 3):
+            with pytest.raises(CorruptMessageError, match="is damaged"):
+                for _ in range(4):
+                    assert b"not this one" not in (await poll(plog, offset))[:100]
+        (place,) = plog.damage.places
+        assert place.first_offset == 1 and place.next_offset > 3
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_rots_in_heads_the_others_are_served_as_they_were_written(seed: int) -> None:
+    rng = random.Random(seed)
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await damaged(host, 1, BATCH_BYTES - 12)  # as it is
+        file = host.directory.open(file_name(0))
+        good = file.pread(40 * BATCH_BYTES, 0)
+        first = rng.randrange(30)
+        bad = {first + number for number in range(4) if rng.random() < 0.7}
+        for number in bad:
+            # What a walk goes by: offset, length, magic, the number of offsets.
+            at = rng.choice((*range(12), 16, *range(23, 27)))
+            value = rng.choice((0, 1, 5, 0xFF, rng.randrange(first + 6)))
+            file.pwrite(bytes([value]), number * BATCH_BYTES + at)
+        file.close()
+        served = 0
+        for _ in range(2):
+            for offset in rng.sample(range(36), 36):
+                try:
+                    data = await poll(plog, offset)
+                except CorruptMessageError:
+                    continue
+                start = BATCH_BYTES * offset
+                found = data[:BATCH_BYTES]
+                if offset not in bad and verify_crc(found, 0, len(found)):
+                    assert found == good[start : start + BATCH_BYTES]
+                    served += 1
+        assert served >= 2 * 20
+        assert not any(
+            place.first_offset <= offset < place.next_offset
+            for place in plog.damage.places
+            for offset in range(40)
+            if not min(bad, default=99) - 1 <= offset <= max(bad, default=0) + 8
+        )
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("last", range(2, 14))
+def test_a_batch_whose_offset_has_rotted_stands_for_no_other(last: int) -> None:
+    """No checksum covers offsets: only what comes behind says which one it must be."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await damaged(host, 1, BATCH_BYTES - 12)  # as it is
+        for number in (last - 2, last - 1):
+            _spoil(host, number, 2, b"\x05")
+            _spoil(host, number, 90, b"\xee")
+        _spoil(host, last, 7, bytes([last - 1]))
+        for offset in (last - 1, last - 2):
+            with pytest.raises(CorruptMessageError, match="is damaged"):
+                for _ in range(4):
+                    data = await poll(plog, offset)
+                    assert not verify_crc(data, 0, BATCH_BYTES)
 
     run(scenario)

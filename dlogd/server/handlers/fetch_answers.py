@@ -74,7 +74,7 @@ def check_history(partition: Partition, offset: int, last_epoch: int) -> None:
 
 
 def readable_end(partition: Partition, replica_id: int) -> int:
-    """Return up to where a client may read: what is committed, or all, for who compares replicas."""
+    """Return up to where a client may read: what is committed; who compares replicas, all."""
     is_comparing = replica_id == fetch.COMPARING_REPLICA_ID
     return partition.log.log_end_offset if is_comparing else partition.high_watermark
 

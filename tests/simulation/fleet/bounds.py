@@ -32,7 +32,7 @@ _CHOICES: dict[str, tuple[Value, ...]] = {
     "dlogd.replication.snapshotting.SNAPSHOT_BYTES": (500, 16 << 20),
     "dlogd.replication.snapshotting.SNAPSHOT_PAUSE_S": (0.1, 5.0),
     "dlogd.storage.reader.CURSORS_MAX": (1, 32),
-    "dlogd.storage.reader._PEEK_BYTES": (100, 8192),
+    "dlogd.storage.locating._PEEK_BYTES": (100, 8192),
     "dlogd.storage.scan.WINDOW_BYTES": (512, 1 << 20),
     "dlogd.storage.flusher.SYNCHRONOUS_BYTES_MAX": (0, 64 << 10),
     "dlogd.server.pacing.SLICE_BYTES": (500, 256 << 10),
