@@ -384,7 +384,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     monkeypatch.setattr(cuts, "load_producers", no_producers)
-    monkeypatch.setattr(following, "REST_S_MAX", 0.0)
+    monkeypatch.setattr(following.Following, "next_rest_s", lambda *_: 0.0)
     monkeypatch.setattr(taking, "TRIM_AGAIN_S", 0.0)
     monkeypatch.setattr(isr, "REST_S", 0.0)
 
