@@ -379,7 +379,7 @@ def test_a_task_that_is_run_anew_sees_what_is_not_committed_yet(sandbox: Sandbox
         silent = next(each for each in sandbox.nodes() if each != led)
         values = [b"%d" % number for number in range(200)]
         rows = rows_to_replay({0: values})
-        there = rows.slice(0, 120).select(["key", "value"])
+        there = rows.slice(0, 120).select(["key", "value", "timestamp", "headers"])
         # Who asks the silent node first finds it out of the ISR by the time another one answers.
         settings = ClientSettings(bootstrap=sandbox.nodes()[led]["bootstrap"])
         bases = dict.fromkeys(range(PARTITIONS), 0)

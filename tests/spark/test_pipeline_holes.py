@@ -75,7 +75,7 @@ def test_holes_that_nothing_explains_are_told_counted_and_noted(
     named = [each for each in told if "without a record" in each]
     assert len(named) == len(HOLES)
     assert f"topic={log.topic} partition=0 from=40 to=44 batch=0" in named[1]
-    assert 'missing_offsets_total{job="a",pipeline="archive"} 19.0' in metrics.read_text()
+    assert 'missing_offsets_total{job_name="a",pipeline="archive"} 19.0' in metrics.read_text()
 
 
 def test_a_whole_partition_without_records_is_one_hole_and_many_are_named_in_part(
