@@ -63,8 +63,8 @@ class Locator:
         bad: list[Bad] = []
         found = Found(start.position, [], bad)
         while True:
-            batches, bad_position = await self._walk_strictly(segment, start, end.position)
-            next_offset = batches[-1][0] + batches[-1][6] + 1 if batches else start.offset
+            batches, bad_position = await self._walk_strictly(segment, start, end)
+            next_offset = _end_of(batches) if batches else start.offset
             if bad and (bad_position is not None or not self._leads_to(batches, end)):
                 bad[-1] = bad[-1]._replace(next_offset=end.offset, end_position=end.position)
                 return found
@@ -80,7 +80,7 @@ class Locator:
             return found
 
     def _leads_to(self, batches: list[Fields], end: Place) -> bool:
-        reached = batches[-1][0] + batches[-1][6] + 1 if batches else -1
+        reached = _end_of(batches) if batches else -1
         return reached == end.offset and all(map(self._state.has_its_epoch, batches))
 
     async def _good_after(self, segment: Segment, bad: Place, end: Place) -> Place:
@@ -119,16 +119,18 @@ class Locator:
         return None
 
     async def _walk_strictly(
-        self, segment: Segment, start: Place, end: int
+        self, segment: Segment, start: Place, end: Place
     ) -> tuple[list[Fields], int | None]:
-        """Do as `walk`; a batch that leads astray by a wrong length counts as none."""
-        batches, bad_position = await self.walk(segment, start.position, end, start.offset)
-        if bad_position is not None and batches:
+        """Do as `walk`; a batch that leads astray by what its head says counts as none."""
+        batches, bad_position = await self.walk(segment, start.position, end.position, start.offset)
+        # Behind the last one there is no head that would tell that its number of offsets is wrong.
+        if batches and (bad_position is not None or _end_of(batches) != end.offset):
             size = batches[-1][1] + LENGTH_OVERHEAD_BYTES
-            data = await self._bytes_of(segment, bad_position - size, size)
+            position = (end.position if bad_position is None else bad_position) - size
+            data = await self._bytes_of(segment, position, size)
             if len(data) < size or not verify_crc(data, 0, size):
                 batches.pop()
-                bad_position -= size
+                bad_position = position
         return batches, bad_position
 
     async def walk(
@@ -159,3 +161,8 @@ class Locator:
             heads.append(fields)
             position += size
         return heads, position if position < end else None
+
+
+def _end_of(batches: list[Fields]) -> int:
+    """Return the offset behind the last one of `batches`, which has some."""
+    return batches[-1][0] + batches[-1][6] + 1

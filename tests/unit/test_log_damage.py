@@ -221,3 +221,49 @@ def test_a_batch_whose_offset_has_rotted_stands_for_no_other(last: int) -> None:
                     assert not verify_crc(data, 0, BATCH_BYTES)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("number", range(4, 7))
+@pytest.mark.parametrize("delta", [1, 60])
+def test_a_last_offset_that_has_rotted_makes_nothing_else_unreadable(
+    number: int, delta: int
+) -> None:
+    """Number 5 is the last one before an entry of the index: no head behind it tells."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await damaged(host, 1, BATCH_BYTES - 12)  # as it is
+        _spoil(host, number, 26, bytes([delta]))
+        with pytest.raises(CorruptMessageError, match="is damaged"):
+            for _ in range(KNOWN_REPEATS_MAX + 6):
+                await poll(plog, number)
+        for offset in range(40):
+            assert offset == number or await poll(plog, offset)
+        (place,) = plog.damage.places
+        assert (place.first_offset, place.next_offset) == (number, number + 1)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("number", range(6, 12))
+def test_offsets_of_a_batch_that_says_it_has_fewer_are_damaged(number: int) -> None:
+    """Else nothing would be found there, and nothing noted that could be mended."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await host.open()
+        for _ in range(60):
+            await append_waiting(plog, *[b"x" * 50] * 3)
+        await plog.close()
+        await host.services.tasks.close()
+        await host.kill()
+        plog = await host.open(clean=True)
+        size = len(batch_of(*[b"x" * 50] * 3))
+        file = host.directory.open(file_name(0))
+        file.pwrite(b"\0", size * number + 26)
+        file.close()
+        with pytest.raises(CorruptMessageError, match="is damaged"):
+            for _ in range(4):
+                await poll(plog, 3 * number + 2)
+
+    run(scenario)
