@@ -80,6 +80,7 @@ class Mender:
         self._loop = loop
         self._wanted: dict[Key, None] = {}
         self._rest_s: dict[Key, float] = {}
+        self._retries: dict[Key, asyncio.TimerHandle] = {}
         self._wake = asyncio.Event()
 
     def on_damage(self, key: Key) -> None:
@@ -103,7 +104,9 @@ class Mender:
     def _later(self, key: Key) -> None:
         rest_s = self._rest_s.get(key, REST_S_MIN)
         self._rest_s[key] = min(rest_s * 2, REST_S_MAX)
-        self._loop.call_later(rest_s, self.on_damage, key)
+        if (pending := self._retries.pop(key, None)) is not None:
+            pending.cancel()  # else each place that was noted would have it tried once more often
+        self._retries[key] = self._loop.call_later(rest_s, self.on_damage, key)
 
     async def _mend(self, key: Key) -> bool:
         """Mend what can be mended of a partition; return whether that was all."""
