@@ -60,24 +60,23 @@ class Locator:
         The heads behind a damaged place count when they lead to `end` exactly: what looks like a
         batch in the content of another one does not.
         """
-        bad: list[Bad] = []
-        found = Found(start.position, [], bad)
-        while True:
-            batches, bad_position = await self._walk_strictly(segment, start, end)
-            next_offset = _end_of(batches) if batches else start.offset
-            if bad and (bad_position is not None or not self._leads_to(batches, end)):
-                bad[-1] = bad[-1]._replace(next_offset=end.offset, end_position=end.position)
-                return found
-            found = Found(start.position, batches, bad)
-            if bad_position is not None:
-                start = await self._good_after(segment, Place(next_offset, bad_position), end)
-                bad.append(Bad(bad_position, next_offset, start.offset, start.position))
-                if start.offset <= offset:
-                    continue
-            rotten = await self._rotten(segment, found, offset)
-            if rotten is not None:
-                bad.append(rotten)
-            return found
+        batches, bad_position = await self._walk_strictly(segment, start, end)
+        found = Found(start.position, batches, [])
+        if bad_position is not None:
+            bad = Place(_end_of(batches) if batches else start.offset, bad_position)
+            good = await self._good_after(segment, bad, end)
+            # Walked to the end whatever is asked for: nobody else's batch fits into a damaged place
+            # that ends at what only looks like a batch.
+            behind, second = await self._walk_strictly(segment, good, end)
+            if second is not None or not self._leads_to(behind, end):
+                good = end
+            elif good.offset <= offset:
+                found = Found(good.position, behind, [])
+            found.bad.append(Bad(bad_position, bad.offset, good.offset, good.position))
+        rotten = await self._rotten(segment, found, offset)
+        if rotten is not None:
+            found.bad.append(rotten)
+        return found
 
     def _leads_to(self, batches: list[Fields], end: Place) -> bool:
         reached = _end_of(batches) if batches else -1
