@@ -189,6 +189,8 @@ def find_batch(
     while end - position >= HEADER_BYTES:
         data = file.pread(min(_SEARCH_BYTES, end - position), position)
         on_read(len(data))
+        if len(data) < HEADER_BYTES:
+            return None  # the file ends before `end`: it was cut meanwhile, or has lost its end
         found = None if data == _ZEROS[: len(data)] else pattern.search(data)
         while found is not None:
             candidate = position + found.start()
