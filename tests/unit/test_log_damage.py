@@ -135,7 +135,9 @@ def test_what_is_behind_a_damaged_head_is_read(number: int) -> None:
 
 
 @pytest.mark.parametrize("asked", [(1,), (2,), (3,), (1, 2, 3), (0,)])
-def test_what_only_looks_like_a_batch_in_a_damaged_one_is_not_served(asked: tuple[int, ...]) -> None:
+def test_what_only_looks_like_a_batch_in_a_damaged_one_is_not_served(
+    asked: tuple[int, ...],
+) -> None:
     """A record may hold a batch, of another log, say: it does not lead to what comes behind.
 
     Nor does the damaged place end there, whoever asks: what others have would not fit into it.
