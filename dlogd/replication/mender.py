@@ -129,6 +129,8 @@ class Mender:
         if plog.segment_of(place.first_offset) is plog.active:
             plog.roll()  # it can be mended when it is closed
         for node_id in sources(self._image(), self._node_id, key):
+            if place.next_offset <= plog.log_start_offset:
+                return True  # deleted while another node was asked
             try:
                 first = max(place.first_offset, plog.log_start_offset)
                 mending = (

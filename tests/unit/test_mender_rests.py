@@ -1,33 +1,51 @@
-"""How often mending is tried where nobody has what is needed."""
+"""A mender where nobody has what is needed: how often it tries, and what happens meanwhile."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
+import pytest
+
+from dlog.errors import BrokerNotAvailableError
 from dlog.types import NodeId, PartitionId, TopicId
 from dlogd.metadata.image import ClusterImage
+from dlogd.replication import mender as mender_module
 from dlogd.replication.mender import REST_S_MAX, Mender
 from dlogd.replication.partition import Partition
+from dlogd.storage.log import PartitionLog
+from dlogd.storage.segment import SegmentState
 from tests.fakes.logs import LogHost, append_waiting, run_virtual
 
 PLACES = 20
+KEY = TopicId(int=1), PartitionId(0)
+
+
+class Damaged:
+    """What a mender looks at of a partition."""
+
+    is_cutting = False
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+
+
+async def _rolled() -> PartitionLog:
+    plog = await LogHost().open()
+    for _ in range(PLACES + 1):
+        await append_waiting(plog, b"x" * 100)
+    await plog.flush()
+    plog.roll()
+    while plog.segments[0].state is not SegmentState.SEALED:
+        await asyncio.sleep(0.01)
+    return plog
 
 
 def test_many_places_are_tried_no_more_often_than_one() -> None:
     """Each that was noted had all of them tried once more in ten minutes, from every node."""
 
-    class Damaged:
-        is_cutting = False
-
-        def __init__(self, log: Any) -> None:
-            self.log = log
-
     async def scenario() -> None:
-        plog = await LogHost().open()
-        for _ in range(PLACES + 1):
-            await append_waiting(plog, b"x" * 100)
-        plog.roll()
+        plog = await _rolled()
         loop = asyncio.get_running_loop()
-        key = TopicId(int=1), PartitionId(0)
         partition = cast("Partition", Damaged(plog))
         asked: list[float] = []
 
@@ -35,9 +53,9 @@ def test_many_places_are_tried_no_more_often_than_one() -> None:
             asked.append(loop.time())
             return ClusterImage()
 
-        mender = Mender(NodeId(1), {key: partition}, image, cast("Any", None), loop)
+        mender = Mender(NodeId(1), {KEY: partition}, image, cast("Any", None), loop)
         task = asyncio.ensure_future(mender.run())
-        plog.damage.on_note = lambda: mender.on_damage(key)
+        plog.damage.on_note = lambda: mender.on_damage(KEY)
         for number in range(PLACES):
             plog.damage.note(plog.segments[0].path, number, number, number + 1, number + 1)
             await asyncio.sleep(1)
@@ -45,6 +63,35 @@ def test_many_places_are_tried_no_more_often_than_one() -> None:
         asked.clear()
         await asyncio.sleep(10 * REST_S_MAX)
         assert 9 * PLACES <= len(asked) <= 11 * PLACES
+        task.cancel()
+
+    run_virtual(scenario)
+
+
+def test_what_is_deleted_while_a_node_is_asked_needs_no_mending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next node was asked for a place below the log's start, and the mender ended."""
+    monkeypatch.setattr(mender_module, "sources", lambda *_: [NodeId(2), NodeId(3)])
+
+    async def scenario() -> None:
+        plog = await _rolled()
+        asked = []
+
+        async def read(node_id: NodeId, *_: object) -> AsyncIterator[bytes]:
+            asked.append(node_id)
+            await plog.trim_to(5)
+            raise BrokerNotAvailableError("It is away")
+            yield b""
+
+        partition = cast("Partition", Damaged(plog))
+        loop = asyncio.get_running_loop()
+        mender = Mender(NodeId(1), {KEY: partition}, ClusterImage, read, loop)
+        task = asyncio.ensure_future(mender.run())
+        plog.damage.on_note = lambda: mender.on_damage(KEY)
+        plog.damage.note(plog.segments[0].path, 0, 3, 5, 100)
+        await asyncio.sleep(2 * REST_S_MAX)
+        assert not task.done() and asked == [2]
         task.cancel()
 
     run_virtual(scenario)
