@@ -325,8 +325,8 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
         (recovery._Recovery, "_check_end", _do_nothing),
     ),
     "2.13 the scrub finds nothing": ((scrub.Scrub, "_check", _find_nothing),),
-    "2.13 the scrub passes over leader epochs": (
-        (scrub._Walk, "_epoch_of", lambda _: lambda *_: NO_EPOCH),
+    "2.13 nobody looks at leader epochs": (
+        (LogState, "epoch_of_batch", lambda _: lambda *_: NO_EPOCH),
     ),
     "2.13 nobody mends": ((Mender, "on_damage", _do_nothing),),
     "KIP-73 who is in sync waits for a throttle": ((feeds.Feeds, "wait_us", _let_all_wait),),
