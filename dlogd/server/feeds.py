@@ -202,13 +202,15 @@ class Feeds:
 def difference(partition: Partition, subscription: Subscription) -> Refusal | None:
     """Return why a follower cannot go on where it stands; None when its log is a beginning of ours.
 
-    Pure. A follower without a record has no history to differ.
+    Pure. A follower without a record has no history to differ, nor has one whose records all lie
+    below the start of a log that has none: it would be cut to nothing in the ISR (seed 196514).
     """
     plog = partition.log
     start, end = plog.log_start_offset, plog.log_end_offset
     offset, handle = subscription.fetch_offset, subscription.handle
     last_epoch = subscription.last_epoch
-    if last_epoch >= 0 and offset > subscription.log_start_offset:
+    has_history = bool(plog.epochs.entries) or offset > start
+    if has_history and last_epoch >= 0 and offset > subscription.log_start_offset:
         epoch, epoch_end = plog.end_offset_for_epoch(LeaderEpoch(last_epoch))
         if epoch < 0:
             # It has an epoch that is newer than all here: those records never counted.

@@ -208,3 +208,13 @@ def test_a_follower_that_promises_nonsense_is_not_left_behind() -> None:
     with pytest.raises(ProtocolError, match="promised -5"):
         feeds.accept(feed, told)
     assert not subscribers and progress.node_epoch == -1
+
+
+def test_who_is_in_sync_with_a_log_of_which_all_is_deleted_is_not_cut() -> None:
+    """The leader joined after everything was deleted: its log begins there, and knows no epoch."""
+    leader = Log(end=3, start=3)
+    assert compare(leader, Log((0, 0), end=3)) is None
+    refusal = compare(leader, Log((0, 0), end=2))
+    assert refusal is not None and refusal.error_code == OUT_OF_RANGE
+    refusal = compare(leader, Log((0, 0), end=4))
+    assert refusal is not None and refusal.error_code == SAME, "it has what never counted"
