@@ -6,7 +6,8 @@ partition has moved to the rotten replica alone, is put right by hand, and count
 was acknowledged is excused because of rot.
 
 A last batch that rots above the flushed mark cannot be told from a torn write
-(docs/decisions/0006): where a power cut takes the mark, such a bit flips back.
+(docs/decisions/0006): bits flip below it, of weakly flushed logs, too (seed 197196), and where a
+power cut takes the mark, such a bit flips back.
 """
 
 import random
@@ -141,7 +142,7 @@ class Rot:
     def _batch(self, host: FleetHost, key: LogId, shadow: Shadow, where: str) -> Spot | None:
         data = self._around.registry.data
         log_start = shadow.log.log_start_offset
-        end = min(data.committed_end(key), shadow.log.promised_offset)
+        end = min(data.committed_end(key), shadow.log.flushed_offset)
         if host.state != "up" and host.node_id in self._without_mark:
             end = min(end, shadow.log.flushed_offset - 1)  # it takes its last batch for torn
         heads = [each for each in shadow.heads if log_start < each.next_offset <= end]
