@@ -22,6 +22,8 @@ from dlog.client.views import PartitionView
 from dlog.types import PartitionId, TopicPartition
 from tests.behaviour.clusters import CLUSTERS, NODES, TestedCluster, rack_of
 from tests.behaviour.scene import play, read_count
+from tests.clients.drivers.java import Java3Driver, Java4Driver, JavaDriver
+from tests.clients.tools import MissingError
 
 TOPIC = "racks"
 FIRST = TopicPartition(TOPIC, PartitionId(0))
@@ -149,6 +151,23 @@ def test_librdkafka_reads_where_it_is(cluster: TestedCluster) -> None:
     assert read >= 500
     # The leader, once or twice: it says where to go.
     assert fetches[3] > 5 and fetches[1] < fetches[3] and fetches.get(2, 0) == 0, fetches
+
+
+@pytest.mark.parametrize("kind", [Java3Driver, Java4Driver], ids=lambda kind: kind.name)
+def test_java_reads_where_it_is(cluster: TestedCluster, kind: type[JavaDriver]) -> None:
+    asyncio.run(write(cluster, 0, 500))
+    try:
+        driver = kind(cluster.bootstrap)
+    except MissingError as error:
+        pytest.skip(str(error))
+    try:
+        offsets, requests = driver.consume_from_rack(TOPIC, 500, rack_of(3), 3, READ_S)
+    finally:
+        driver.close()
+    assert len(offsets) >= 500 and offsets == list(range(len(offsets)))
+    # The leader, once or twice, and for what is asked of leaders only: it says where to go.
+    assert requests["node-3"] > 10 and requests["node-1"] < requests["node-3"], requests
+    assert requests.get("node-2", 0) <= 2, requests
 
 
 def test_a_rack_without_a_node_is_no_matter(cluster: TestedCluster) -> None:

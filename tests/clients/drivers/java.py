@@ -137,6 +137,21 @@ class JavaDriver(Driver):
         )
         return [_rec(node) for node in found]
 
+    def consume_from_rack(
+        self, topic: str, count: int, rack: str, node: int, timeout_s: float
+    ) -> tuple[list[int], dict[str, int]]:
+        """Read partition 0 until many fetches went to a node; return offsets, requests by node."""
+        found = self._call(
+            "consume_from_rack",
+            topic=topic,
+            partition=0,
+            count=count,
+            node=node,
+            timeout_ms=int(timeout_s * 1000),
+            settings={"client.rack": rack, "fetch.max.wait.ms": "100"},
+        )
+        return found["offsets"], {name: int(many) for name, many in found["requests"].items()}
+
     @contextmanager
     def tail(self, topic: str, partition: int) -> Iterator[Callable[[int, float], list[Rec]]]:
         name = f"tail-{next(self._names)}"

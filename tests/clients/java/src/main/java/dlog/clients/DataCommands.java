@@ -23,6 +23,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** Produce and consume, with every byte string as base64. */
 final class DataCommands {
+    private static final int FETCHES_MIN = 10;
+
     private final String bootstrap;
     // Consumers that wait at a position between two commands, by the name the test gave.
     private final Map<String, KafkaConsumer<byte[], byte[]>> waiting = new HashMap<>();
@@ -35,6 +37,7 @@ final class DataCommands {
         return Map.of(
                 "produce", this::produce,
                 "consume", this::consume,
+                "consume_from_rack", this::consumeFromRack,
                 "open_at_end", this::openAtEnd,
                 "poll", this::poll);
     }
@@ -112,6 +115,41 @@ final class DataCommands {
             }
             return read(consumer, arguments);
         }
+    }
+
+    /** Reads until so many fetches went to one node; returns offsets, and requests by node. */
+    private JsonNode consumeFromRack(JsonNode arguments) {
+        TopicPartition partition = partitionOf(arguments);
+        int count = arguments.get("count").asInt();
+        String wanted = "node-" + arguments.get("node").asInt();
+        long end = System.nanoTime() + arguments.get("timeout_ms").asLong() * 1_000_000;
+        ObjectNode result = Main.JSON.createObjectNode();
+        ArrayNode offsets = result.putArray("offsets");
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(arguments)) {
+            consumer.assign(List.of(partition));
+            consumer.seekToBeginning(List.of(partition));
+            Map<String, Double> requests = Map.of();
+            while ((offsets.size() < count || requests.getOrDefault(wanted, 0.0) <= FETCHES_MIN)
+                    && System.nanoTime() < end) {
+                for (ConsumerRecord<byte[], byte[]> one : consumer.poll(Duration.ofMillis(100))) {
+                    offsets.add(one.offset());
+                }
+                requests = requestsByNode(consumer);
+            }
+            ObjectNode byNode = result.putObject("requests");
+            requests.forEach(byNode::put);
+        }
+        return result;
+    }
+
+    private static Map<String, Double> requestsByNode(KafkaConsumer<byte[], byte[]> consumer) {
+        Map<String, Double> found = new HashMap<>();
+        consumer.metrics().forEach((name, metric) -> {
+            if (name.group().equals("consumer-node-metrics") && name.name().equals("request-total")) {
+                found.put(name.tags().get("node-id"), (Double) metric.metricValue());
+            }
+        });
+        return found;
     }
 
     private JsonNode openAtEnd(JsonNode arguments) {
