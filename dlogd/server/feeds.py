@@ -202,20 +202,19 @@ class Feeds:
 def difference(partition: Partition, subscription: Subscription) -> Refusal | None:
     """Return why a follower cannot go on where it stands; None when its log is a beginning of ours.
 
-    Pure. A follower without a record has no history to differ, nor has one whose records all lie
-    below the start of a log that has none: it would be cut to nothing in the ISR (seed 196514).
+    Pure. A follower without a record has no history to differ. A leader that knows no epoch has no
+    record, and what was deleted has counted: nobody is cut below its end (seed 196514).
     """
     plog = partition.log
     start, end = plog.log_start_offset, plog.log_end_offset
     offset, handle = subscription.fetch_offset, subscription.handle
     last_epoch = subscription.last_epoch
-    has_history = bool(plog.epochs.entries) or offset > start
-    if has_history and last_epoch >= 0 and offset > subscription.log_start_offset:
+    if plog.epochs.entries and last_epoch >= 0 and offset > subscription.log_start_offset:
         epoch, epoch_end = plog.end_offset_for_epoch(LeaderEpoch(last_epoch))
         if epoch < 0:
             # It has an epoch that is newer than all here: those records never counted.
             epoch, epoch_end = plog.last_epoch, end
-        if plog.epochs.entries and last_epoch < plog.epochs.entries[0][0]:
+        if last_epoch < plog.epochs.entries[0][0]:
             # All that was of its epochs is gone here: nobody can say where they part.
             return Refusal(handle, OffsetOutOfRangeError.code, -1, -1, start, end)
         if epoch < last_epoch or epoch_end < offset:

@@ -216,5 +216,6 @@ def test_who_is_in_sync_with_a_log_of_which_all_is_deleted_is_not_cut() -> None:
     assert compare(leader, Log((0, 0), end=3)) is None
     refusal = compare(leader, Log((0, 0), end=2))
     assert refusal is not None and refusal.error_code == OUT_OF_RANGE
-    refusal = compare(leader, Log((0, 0), end=4))
-    assert refusal is not None and refusal.error_code == SAME, "it has what never counted"
+    refusal = compare(leader, Log((0, 0), end=5))
+    assert refusal is not None and refusal.error_code == OUT_OF_RANGE, "cut at the leader's end"
+    assert (refusal.log_start_offset, refusal.log_end_offset) == (3, 3)
