@@ -187,8 +187,9 @@ class Cutter:
 
     async def _start_at(self, offset: int) -> None:
         state = self._state
-        if offset > state.log_end_offset:
-            # A log that ends before its start is dropped by recovery as well.
+        if offset > state.log_start_offset:
+            # First: a crash would else leave less than what was committed, and recovery drops a log
+            # that ends before its start as well.
             await self._save_log_start(offset)
         await self._drop_behind(None)
         await self._save_log_start(offset)
@@ -300,7 +301,9 @@ class Cutter:
         checkpoint.replace_file(self._state.directory, LOG_START, data)
 
     async def _save_log_start(self, offset: int) -> None:
-        await self._maintenance.shortage.run(partial(self._replace_log_start, offset))
+        # On a full disk only what is dropped afterwards may become free.
+        save = partial(self._replace_log_start, offset)
+        await self._maintenance.shortage.run(partial(_save_with, self._state.services.spare, save))
 
     async def _drop(self, segment: Segment, run: Run) -> None:
         """Remove a segment's files; who reads it may go on."""

@@ -48,6 +48,9 @@ OPERATIONS = {
         frozenset(range(RECORDS + 1)) | {100},
         frozenset({0, 100}),
     ),
+    "start within": Operation(
+        lambda log: log.start_at(20), frozenset(range(20, RECORDS + 1)), frozenset({0, 20})
+    ),
     "close": Operation(lambda log: log.close(), FULL),
 }
 

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -179,6 +180,22 @@ def test_retention_on_a_full_disk_is_refused_and_can_be_repeated() -> None:
         disk.heal()
         await plog.trim_to(30)
         assert len(await values_of(plog, 30)) == 20
+
+    run(scenario)
+
+
+def test_a_log_that_begins_anew_on_a_full_disk_takes_the_spare_space() -> None:
+    """It notes where it begins before it drops anything, and nothing else may ever become free."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await opened(host, 30)
+        disk = host.machine.disks["/data"]
+        spare: Any = SimpleNamespace(give=disk.heal)
+        plog.services = replace(plog.services, spare=spare)
+        disk.faults.append(DiskFault(("create",), errno.ENOSPC))
+        await asyncio.wait_for(plog.start_at(20), 5)
+        assert (plog.log_start_offset, plog.log_end_offset) == (20, 20)
 
     run(scenario)
 
