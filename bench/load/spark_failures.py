@@ -36,6 +36,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     (
         "contradiction",
         r"Only one of the following options can be|is higher than the maxOffsetsPerTrigger|"
+        r"Must set acks to all in order to use the idempotent producer|"
         r"DLOG_OPTION_CONFLICT",
     ),
     (

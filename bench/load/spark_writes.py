@@ -24,6 +24,7 @@ class Write(NamedTuple):
 
 _TOPIC = {"topic": "{topic}"}
 _ID = "cast(id as string)"
+_IDEMPOTENT = {"kafka.enable.idempotence": "true"}
 _TIMES = ("kafka.max.block.ms", "kafka.delivery.timeout.ms", "kafka.request.timeout.ms")
 _SHORT = dict(zip(_TIMES, ("2000", "4000", "2000"), strict=True))
 _KEY, _VALUE = f"{_ID} as key", f"{_ID} as value"
@@ -66,6 +67,19 @@ WRITES = (
         Write(f"acks={acks}", (_KEY, _VALUE), {**_TOPIC, "kafka.acks": acks}, unseen=True)
         for acks in ("0", "1", "all")
     ),
+    # Whoever asks for idempotence needs all acks; who only has fewer does without.
+    Write("idempotent", (_KEY, _VALUE), {**_TOPIC, **_IDEMPOTENT}, unseen=True),
+    *(
+        Write(
+            f"idempotent, acks={acks}",
+            (_KEY, _VALUE),
+            {**_TOPIC, **_IDEMPOTENT, "kafka.acks": acks},
+            fails=True,
+        )
+        for acks in ("0", "1")
+    ),
+    Write("batch.size=0", (_KEY, _VALUE), {**_TOPIC, "kafka.batch.size": "0"}, unseen=True),
+    Write("batch.size=-1", (_KEY, _VALUE), {**_TOPIC, "kafka.batch.size": "-1"}, fails=True),
     Write("acks, unknown", (_KEY, _VALUE), {**_TOPIC, "kafka.acks": "7"}, fails=True),
     Write("no topic", (_VALUE,), {}, fails=True),
     Write("null topic", (_NULL_TOPIC, _VALUE), {}, fails=True),

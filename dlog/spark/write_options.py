@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import cast
 
+from dlog.batch.header import HEADER_BYTES
 from dlog.client.produce_options import (
     BATCH_BYTES,
     BLOCK_MS,
@@ -98,21 +99,22 @@ def parse_write_options(options: Options) -> WriteOptions:
     if given.get("topic") == "":
         raise OptionError("DLOG_OPTION_VALUE", "Option topic is empty.", "It names a topic.")
     _warn(given)
-    memory_bytes = _number(given, "kafka.buffer.memory", MEMORY_BYTES)
+    memory_bytes = _number(given, "kafka.buffer.memory", MEMORY_BYTES, least=HEADER_BYTES)
+    acks = cast(Acks | None, one_of(given, "kafka.acks", _ACKS))
     return WriteOptions(
         topic=given.get("topic"),
         with_timestamps=switch(given, "includeTimestamp", False),
-        acks=cast(Acks | None, one_of(given, "kafka.acks", _ACKS)),
+        acks=acks,
         compression=one_of(given, "kafka.compression.type", {each: each for each in CODECS})
         or "none",
         linger_ms=_number(given, "kafka.linger.ms", LINGER_MS, least=0),
-        batch_bytes=min(_number(given, "kafka.batch.size", BATCH_BYTES), memory_bytes),
+        batch_bytes=min(_batch_bytes(given), memory_bytes),
         memory_bytes=memory_bytes,
         request_bytes=_number(given, "kafka.max.request.size", REQUEST_BYTES),
         request_timeout_ms=_number(given, "kafka.request.timeout.ms", REQUEST_TIMEOUT_MS),
         delivery_timeout_ms=_number(given, "kafka.delivery.timeout.ms", DELIVERY_TIMEOUT_MS),
         block_ms=_number(given, "kafka.max.block.ms", BLOCK_MS, least=0),
-        idempotent=_idempotent(given),
+        idempotent=_idempotent(given, acks),
         exactly_once=switch(given, "exactlyOnce", False),
     )
 
@@ -120,6 +122,11 @@ def parse_write_options(options: Options) -> WriteOptions:
 def _number(given: Options, name: str, default: int, *, least: int = 1) -> int:
     found = whole_number(given, name, least=least, most=INT32_MAX)
     return default if found is None else found
+
+
+def _batch_bytes(given: Options) -> int:
+    """Return the size of a full batch: what holds no second record where batches are unwanted."""
+    return max(_number(given, "kafka.batch.size", BATCH_BYTES, least=0), HEADER_BYTES)
 
 
 def _warn(given: Options) -> None:
@@ -138,15 +145,29 @@ def _say_ignored(name: str) -> None:
     _log.log(logging.INFO if needless else logging.WARNING, "Ignored an option option=%s", name)
 
 
-def _idempotent(given: Options) -> bool | None:
-    """Return whether batches are numbered, where somebody said so."""
+def _idempotent(given: Options, acks: Acks | None) -> bool | None:
+    """Return whether batches are numbered; None: unless the topic's own acks are none.
+
+    As Kafka's producers decide it (`ProducerConfig`): who wants it needs all acks, and whose acks
+    are fewer does without it, for what a leader acknowledged alone may be gone with it, and what
+    comes behind is then out of order.
+    """
+    has_fewer_acks = acks in ("none", "leader")
     if "kafka.enable.idempotence" not in given:
-        return None
+        if has_fewer_acks:
+            _say_disabled(given["kafka.acks"])
+        return False if has_fewer_acks else None
     said = switch(given, "kafka.enable.idempotence", True)
-    if said and _ACKS.get(given.get("kafka.acks", "").lower()) == "none":
+    if said and has_fewer_acks:
         raise OptionError(
-            "DLOG_OPTION_VALUE",
-            "Option kafka.enable.idempotence is true, but kafka.acks is 0.",
-            "A repetition is known only where there are answers: leave one of them out.",
+            "DLOG_OPTION_CONFLICT",
+            "Must set kafka.acks to all in order to use the idempotent producer "
+            f"(kafka.enable.idempotence is true, kafka.acks is {given['kafka.acks']}).",
+            "Otherwise idempotence cannot be guaranteed: leave one of them out.",
         )
     return said
+
+
+@cache
+def _say_disabled(acks: str) -> None:
+    _log.info("Idempotence is disabled: acks are not all acks=%s", acks)

@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dlog.batch.header import HEADER_BYTES
 from dlog.batch.records import Record, decode
 from dlog.client.accumulator import Accumulator
 from dlog.client.bulk import bulk_append
@@ -197,3 +198,16 @@ def test_partitions_that_are_not_there() -> None:
         add(roomy(), whole, partition=pa.array([0, 0], pa.int32()))
     with pytest.raises(TypeError, match="Arrow"):
         add(roomy(), [b""], partition=pa.array([0], pa.int32()))
+
+
+@pytest.mark.parametrize("kind", [list, pa.array])
+def test_batches_of_no_size_hold_a_record_each(kind: Any) -> None:
+    """As Kafka's producers have it with `batch.size` 0; only tiny ones may share what is spare."""
+    made = accumulator(memory_bytes=1_000_000, batch_bytes=HEADER_BYTES)
+    values = [b"%d" % number * 99 for number in range(5)]
+    add(made, kind(values), partition=1)
+    made.seal_all()
+    topic = made.topic("t")
+    assert topic is not None
+    found = [[each.value for each in decode(one.encoded())] for one in topic.queues[1].waiting]
+    assert found == [[value] for value in values]

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from dlog.batch.header import HEADER_BYTES
 from dlog.client.futures import RefusedError, UnknownOutcomeError
 from dlog.errors import InvalidTimestampError, InvalidTopicError, NotEnoughReplicasError
 from dlog.spark.errors import OptionError, SparkSourceError
@@ -49,13 +50,23 @@ def test_defaults() -> None:
     ("options", "expected"),
     [
         ({"Topic": " flights "}, {"topic": "flights"}),
-        ({"kafka.ACKS": "0"}, {"acks": "none"}),
-        ({"kafka.acks": "1"}, {"acks": "leader"}),
+        ({"kafka.ACKS": "0"}, {"acks": "none", "idempotent": False}),
+        ({"kafka.acks": "1"}, {"acks": "leader", "idempotent": False}),
+        (
+            {"kafka.acks": "1", "kafka.enable.idempotence": "false"},
+            {"acks": "leader", "idempotent": False},
+        ),
+        (
+            {"kafka.acks": "all", "kafka.enable.idempotence": "true"},
+            {"acks": "all", "idempotent": True},
+        ),
         ({"kafka.acks": "-1"}, {"acks": "all"}),
         ({"kafka.acks": "ALL"}, {"acks": "all"}),
         ({"kafka.compression.type": "ZSTD"}, {"compression": "zstd"}),
         ({"kafka.linger.ms": "0"}, {"linger_ms": 0}),
         ({"kafka.batch.size": "16384"}, {"batch_bytes": 16384}),
+        ({"kafka.batch.size": "0"}, {"batch_bytes": HEADER_BYTES}),
+        ({"kafka.batch.size": "7"}, {"batch_bytes": HEADER_BYTES}),
         ({"kafka.buffer.memory": "5000"}, {"memory_bytes": 5000, "batch_bytes": 5000}),
         ({"kafka.max.request.size": "77"}, {"request_bytes": 77}),
         ({"kafka.request.timeout.ms": "77"}, {"request_timeout_ms": 77}),
@@ -81,10 +92,15 @@ def test_each_option(options: dict[str, str], expected: dict[str, Any]) -> None:
         ({"topic": " "}, "topic is empty"),
         ({"kafka.acks": "2"}, "kafka.acks is '2'"),
         ({"kafka.compression.type": "rar"}, "none or gzip or snappy or lz4 or zstd"),
-        ({"kafka.batch.size": "0"}, "kafka.batch.size is '0'"),
+        ({"kafka.batch.size": "-1"}, "kafka.batch.size is '-1'"),
+        ({"kafka.buffer.memory": "60"}, "kafka.buffer.memory is '60'"),
         ({"kafka.linger.ms": "-1"}, "kafka.linger.ms is '-1'"),
         ({"kafka.linger.ms": "soon"}, "whole number"),
         ({"kafka.enable.idempotence": "true", "kafka.acks": "0"}, "leave one of them out"),
+        (
+            {"kafka.enable.idempotence": "true", "kafka.acks": "1"},
+            r"DLOG_OPTION_CONFLICT. Must set kafka\.acks to all .* kafka\.acks is 1\)",
+        ),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, str], says: str) -> None:
