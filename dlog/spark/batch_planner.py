@@ -30,7 +30,7 @@ def plan_batch(lookup: Lookup, options: ReadOptions) -> list[OffsetRange]:
         latest = lookup.latest(
             partitions,
             end,
-            retry_count=options.retry_count,
+            attempt_count=options.attempt_count,
             retry_interval_s=options.retry_interval_s,
         )
     there = [key for key in partitions if all(key in each for each in (start, end, earliest))]

@@ -163,29 +163,30 @@ class Lookup:
         partitions: Iterable[TopicPartition],
         known: PartitionOffsets | None = None,
         *,
-        retry_count: int = 0,
+        attempt_count: int = 1,
         retry_interval_s: float = 0.0,
     ) -> dict[TopicPartition, int]:
         """Return the next offset of each; those of partitions that are gone are left out.
 
         A leader that has just begun may not know yet how far its log is committed: where an end is
-        before what is `known`, it is asked for again, `retry_count` times, before it is believed.
+        before what is `known`, it is asked for again before it is believed, `attempt_count` times
+        in all, the first one among them.
         """
         wanted = list(partitions)
         return self._run(
             "next offsets",
-            lambda: self._latest(wanted, known or {}, retry_count, retry_interval_s),
+            lambda: self._latest(wanted, known or {}, attempt_count, retry_interval_s),
         )
 
     async def _latest(
         self,
         wanted: list[TopicPartition],
         known: PartitionOffsets,
-        retry_count: int,
+        attempt_count: int,
         retry_interval_s: float,
     ) -> dict[TopicPartition, int]:
         latest = await self._find_existing(wanted, LATEST)
-        for _ in range(retry_count):
+        for _ in range(1, attempt_count):
             behind = [key for key, offset in latest.items() if offset < known.get(key, 0)]
             if not behind:
                 break

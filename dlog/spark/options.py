@@ -40,7 +40,7 @@ from dlog.types import TopicPartition
 __all__ = ["ReadOptions", "check_source_options", "client_settings", "parse_read_options"]
 
 MAX_TRIGGER_DELAY_S = 15 * 60.0
-RETRY_COUNT = 3
+ATTEMPT_COUNT = 3
 RETRY_INTERVAL_S = 1.0
 
 _SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
@@ -95,7 +95,8 @@ class ReadOptions:
     no_match: Literal["error", "latest"]
     """What a starting timestamp means where no record is that young."""
     fail_on_data_loss: bool
-    retry_count: int
+    attempt_count: int
+    """How often an end is asked for that cannot be right, the first time among them."""
     retry_interval_s: float
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
@@ -125,8 +126,7 @@ def parse_read_options(options: Options, *, is_streaming: bool) -> ReadOptions:
         ending=_ending(options, is_streaming),
         no_match=_no_match(options),
         fail_on_data_loss=switch(options, "failOnDataLoss", True),
-        retry_count=whole_number(options, "fetchOffset.numRetries", least=0, most=1000)
-        or (0 if "fetchoffset.numretries" in options else RETRY_COUNT),
+        attempt_count=_attempt_count(options),
         retry_interval_s=milliseconds(options, "fetchOffset.retryIntervalMs", RETRY_INTERVAL_S),
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
@@ -139,6 +139,15 @@ def parse_read_options(options: Options, *, is_streaming: bool) -> ReadOptions:
         clip_timestamps=one_of(options, "timestampOverflow", _OVERFLOWS) == _CLIP,
         warnings=tuple(_warnings(given, options, is_streaming)),
     )
+
+
+def _attempt_count(options: Options) -> int:
+    """Return what `fetchOffset.numRetries` means: Spark's source counts the first question, too.
+
+    (`maxOffsetFetchAttempts` of its KafkaOffsetReaderAdmin; with 0 it asks nothing and fails.)
+    """
+    said = whole_number(options, "fetchOffset.numRetries", least=0, most=1000)
+    return ATTEMPT_COUNT if said is None else max(said, 1)
 
 
 def check_source_options(options: Options) -> bool:

@@ -161,7 +161,7 @@ class StreamPlanner:
         self.latest = self._lookup.latest(
             assigned.partitions,
             known,
-            retry_count=self._options.retry_count,
+            attempt_count=self._options.attempt_count,
             retry_interval_s=self._options.retry_interval_s,
         )
         ends = dict(self.latest)
@@ -226,7 +226,7 @@ class StreamPlanner:
         latest = self._lookup.latest(
             unknown,
             end,
-            retry_count=self._options.retry_count,
+            attempt_count=self._options.attempt_count,
             retry_interval_s=self._options.retry_interval_s,
         )
         planned = plan_stream(start, end, earliest, {**known, **latest}, self._lose)

@@ -89,3 +89,28 @@ def test_what_a_leader_does_not_know_yet_is_not_gone_for_a_node_that_lags(
     monkeypatch.setattr(OffsetFinder, "find", not_yet)
     monkeypatch.setattr(Cluster, "refresh", lagging)
     assert spans(reader.partitions(reader.initialOffset(), end)) == [f"{log.topic}-0 [0, 10)"]
+
+
+@pytest.mark.parametrize(("given", "questions"), [("0", 1), ("1", 1), ("3", 3)])
+def test_an_end_before_what_is_known_is_asked_for_as_often_as_by_sparks_source(
+    log: Log,
+    readers: list[DlogStreamReader],
+    monkeypatch: pytest.MonkeyPatch,
+    given: str,
+    questions: int,
+) -> None:
+    """Its `fetchOffset.numRetries` are all attempts, not those behind the first one."""
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    often = {"fetchOffset.numRetries": given, "fetchOffset.retryIntervalMs": "1"}
+    reader = reader_of(log, readers, failOnDataLoss="false", **often)
+    reader.latestOffset(reader.initialOffset(), ALL)
+    find, asked = OffsetFinder.find, list[Any]()
+
+    async def count(finder: OffsetFinder, wanted: Any) -> Any:
+        asked.append(wanted)
+        return await find(finder, wanted)
+
+    monkeypatch.setattr(OffsetFinder, "find", count)
+    reader.latestOffset({log.topic: {"0": 99}}, ALL)
+    assert len(asked) == questions

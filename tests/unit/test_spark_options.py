@@ -38,7 +38,7 @@ def test_defaults_are_those_of_the_kafka_source() -> None:
     assert stream.starting == Latest()
     assert batch.subscription == Subscribe(("t",))
     assert batch.fail_on_data_loss and not batch.include_headers and not batch.push_filters
-    assert (batch.no_match, batch.retry_count, batch.max_trigger_delay_s) == ("error", 3, 900)
+    assert (batch.no_match, batch.attempt_count, batch.max_trigger_delay_s) == ("error", 3, 900)
     assert (batch.min_partitions, batch.max_records_per_partition) == (None, None)
     settings = batch.settings
     assert (settings.bootstrap, settings.client_id, settings.tls) == ("h:1,i:2", "dlog-spark", None)
@@ -184,7 +184,9 @@ def test_limits_and_durations() -> None:
     )
     assert (found.max_offsets_per_trigger, found.min_offsets_per_trigger) == (10, 3)
     assert (found.max_trigger_delay_s, found.max_bytes_per_trigger) == (7200, 99)
-    assert (found.retry_count, found.retry_interval_s) == (0, 0.02)
+    assert (found.attempt_count, found.retry_interval_s) == (1, 0.02)
+    for given, attempts in (("1", 1), ("5", 5)):
+        assert parse(fetchOffset__numRetries=given).attempt_count == attempts
     assert (found.min_partitions, found.max_records_per_partition) == (7, 8)
     assert found.settings.deadline_s == 0.512
     for text, seconds in (("15m", 900), ("30s", 30), ("250", 0.25), ("1d", 86400), ("5min", 300)):
