@@ -62,6 +62,15 @@ BATCHES = (
     Case("subscribePattern, none", {"subscribePattern": "nothing.*"}),
     Case("subscribePattern, part of a name", {"subscribePattern": "mp-b"}),
     Case("subscribePattern, from the beginning", {"subscribePattern": "^mp-b|^cmp-(a|b)$"}),
+    *(
+        Case(f"subscribePattern, {each}", {"subscribePattern": each})
+        for each in (
+            *(r"\Qcmp-\E[a-z&&[^b]]$", r"(?i)^CMP-A\Z", r"^\p{Lower}++-\Ba\z", r"c(?i)MP-[AB]\b"),
+            *(r"^[\w-]+b$", r"cmp\h", r"__", r"^(?!cmp|odd)"),
+        )
+    ),
+    Case("subscribePattern, none of Java's", {"subscribePattern": "(?P<n>cmp)"}, fails=True),
+    Case("subscribePattern, not closed", {"subscribePattern": "cmp-[a"}, fails=True),
     Case("assign", {"assign": '{"cmp-a":[2,0],"cmp-b":[0]}'}),
     Case("assign, one not there", {"assign": '{"cmp-a":[0,9]}'}, intended=_NOT_THERE),
     Case("assign, a topic not there", {"assign": '{"cmp-a":[0],"cmp-no":[0]}'}, fails=True),

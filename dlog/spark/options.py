@@ -4,7 +4,6 @@ Pure. Everything is checked when a query is made, not when it runs. `client_sett
 sink uses too.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +11,7 @@ from typing import Literal
 from dlog.offset_specs import EARLIEST, LATEST
 from dlog.spark.connection_options import BOOTSTRAP, OWN, UNDERSTOOD, client_settings
 from dlog.spark.errors import OptionError
+from dlog.spark.java_patterns import PatternError, compile_pattern
 from dlog.spark.offsets import (
     AtOffsets,
     AtTimestamp,
@@ -41,6 +41,7 @@ __all__ = ["ReadOptions", "check_source_options", "client_settings", "parse_read
 
 MAX_TRIGGER_DELAY_S = 15 * 60.0
 ATTEMPT_COUNT = 3
+_SHOWN_MAX = 400
 RETRY_INTERVAL_S = 1.0
 
 _SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
@@ -200,12 +201,14 @@ def _subscription(options: Options) -> Subscription:
     if not text:
         raise _nothing(f"Pattern to subscribe is empty as specified value for option '{name}'", "")
     try:
-        re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
+        compile_pattern(text)
+    except PatternError as error:
+        shown = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
         raise OptionError(
             "DLOG_OPTION_VALUE",
-            f"{name} is {text!r}: {error}.",
-            "It is a pattern of Python's re, which is looked for in the names of topics.",
+            f"{name} is {shown!r}: {error}.",
+            "It is a pattern of Java's, as with Spark's Kafka source, which is looked for in the"
+            " names of topics: write it otherwise, or name the topics with subscribe.",
         ) from error
     return SubscribePattern(text)
 

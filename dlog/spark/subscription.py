@@ -3,11 +3,11 @@
 Pure; `dlog.spark.lookup` asks the cluster for the topics that are chosen from here.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dlog.client.views import TopicView
+from dlog.spark.java_patterns import compile_pattern
 from dlog.types import PartitionId, TopicPartition
 
 
@@ -44,8 +44,8 @@ class SubscribePattern:
     """All partitions of the topics with a name in which the pattern is found.
 
     Anywhere in it, as Spark's Kafka source has it since it asks an admin client (`findFirstIn` of
-    its ConsumerStrategy). The pattern is one of Python's `re`: what most patterns use means the
-    same in Java. Internal topics are left out, as Kafka's clients leave them out.
+    its ConsumerStrategy). The pattern is one of Java's, see `dlog.spark.java_patterns`. Internal
+    topics are left out, as Kafka's `Admin.listTopics` leaves them out: those that a node calls so.
     """
 
     pattern: str
@@ -57,7 +57,7 @@ class SubscribePattern:
 
     def choose(self, topics: Mapping[str, TopicView]) -> list[TopicPartition]:
         """Return the partitions of those that match."""
-        found_in = re.compile(self.pattern).search
+        found_in = compile_pattern(self.pattern).search
         return partitions_of(
             view for name, view in topics.items() if found_in(name) and not view.is_internal
         )
