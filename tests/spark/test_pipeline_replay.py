@@ -196,6 +196,20 @@ def test_records_of_somebody_else_are_told_by_their_times(log: Log, stamped: str
     assert result.column("written").to_pylist() == [1]
 
 
+def test_times_below_that_for_none_are_refused_aloud(log: Log) -> None:
+    """As Kafka's producers refuse them, before anything is sent; the guide says what to do."""
+    log.create(1)
+    settings = ClientSettings(bootstrap=log.bootstrap)
+    task = replay_task.ReplayTask(settings=settings, topic=log.topic, bases={0: 0})
+    rows = rows_to_replay({0: [b"a", b"b"]})
+    place, kind = rows.schema.get_field_index("timestamp"), rows.column("timestamp").type
+    below, none = (pyarrow.array([each * 1000] * 2).cast(kind) for each in (-2, -1))
+    with pytest.raises(SparkSourceError, match=r"DLOG_WRITE_FAILED.*-2 is no timestamp in ms"):
+        list(task([rows.set_column(place, "timestamp", below)]))
+    (result,) = task([rows.set_column(place, "timestamp", none)])
+    assert result.column("written").to_pylist() == [2]
+
+
 def test_nothing_is_written_behind_a_record_that_is_refused(target: Log) -> None:
     """What a partition has is the beginning of what it shall have: the next run counts on it."""
     values = [b"same", b"large" * 1000, b"same", b"same"]
