@@ -1,7 +1,7 @@
 """Audits of real topics and archives: what is whole, and every kind of harm by its range."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow
@@ -9,23 +9,27 @@ import pyarrow.compute
 import pyarrow.parquet
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from dlog.spark.errors import DataLossError
 from dlog.spark.pipelines import comparison
 from dlog.spark.pipelines.archive import archive
-from dlog.spark.pipelines.audit import GONE, PROBLEM, AuditRules, audit
+from dlog.spark.pipelines.audit import GONE, PROBLEM, AuditRules, _Run, audit
 from dlog.spark.pipelines.comparison import (
+    BUCKET_OFFSETS,
     DIFFERS,
     DUPLICATE,
     DUPLICATE_RIGHT,
     GAP,
     ONLY_LEFT,
+    ONLY_RIGHT,
     SOMEWHERE,
     Finding,
 )
 from dlog.spark.pipelines.events import Found
-from dlog.spark.pipelines.sides import ArchiveSide, TopicSide
+from dlog.spark.pipelines.manifest import Hole
+from dlog.spark.pipelines.sides import ArchiveSide, Extent, TopicSide
 from dlog.spark.settings import ClientSettings
 from tests.spark.archives import Watch, fill, job_of, make_topic, rot
 from tests.spark.log import Log
@@ -287,3 +291,50 @@ def test_more_harm_than_is_looked_at_closely_is_named_by_buckets(
     assert comparison.BUCKET_OFFSETS == 16
     done = audit(topic_side(spark, log), topic_side(spark, other), RULES)
     assert done.findings == (Finding(0, 0, 32, DIFFERS), Finding(0, 32, 100, SOMEWHERE))
+
+
+class Far:
+    """A side with one partition, of which these offsets are there."""
+
+    def __init__(self, spark: SparkSession, offsets: range, *missing: int) -> None:
+        self._spark = spark
+        self._offsets = offsets
+        self._missing = missing
+
+    def extents(self) -> dict[int, Extent]:
+        return {0: Extent(self._offsets.start, self._offsets.stop)}
+
+    def starts(self) -> dict[int, int]:
+        return {0: self._offsets.start}
+
+    def problems(self) -> list[str]:
+        return []
+
+    def holes(self) -> list[Hole]:
+        return []
+
+    def records(self, wanted: Mapping[int, tuple[int, int]]) -> DataFrame:
+        """Return the records of these offsets."""
+        start, end = wanted[0]
+        made = self._spark.range(start, end).where(~sf.col("id").isin(list(self._missing)))
+        return made.selectExpr(
+            "0 as partition",
+            "id as offset",
+            "cast(null as binary) as key",
+            "cast('v' as binary) as value",
+            "timestamp_millis(id % 1000) as timestamp",
+            "0 as timestampType",
+            "cast(null as array<struct<key string, value binary>>) as headers",
+        )
+
+
+def test_offsets_that_no_double_holds_are_in_their_own_buckets(spark: SparkSession) -> None:
+    """Else the last ones before a bucket's end count to the next, and each bucket is looked at."""
+    edge = (2**60 // BUCKET_OFFSETS + 1) * BUCKET_OFFSETS
+    offsets = range(edge - 40, edge + 10)
+    run = _Run(Far(spark, offsets), None, RULES)
+    buckets = run.buckets(run._left, run.left_shifts)
+    first = edge // BUCKET_OFFSETS
+    assert {key: each.rows for key, each in buckets.items()} == {(0, first - 1): 40, (0, first): 10}
+    done = audit(Far(spark, offsets, edge - 3), Far(spark, offsets), RULES)
+    assert done.findings == (Finding(0, edge - 3, edge - 2, ONLY_RIGHT),)

@@ -250,11 +250,13 @@ class _Run:
         if not self._wanted(self.spans, shifts):
             return {}
         inside = sf.pmod("place", sf.lit(BUCKET_OFFSETS))
+        # Spark divides by `/` as doubles, which do not hold every offset beyond 2^53.
+        bucket = sf.expr(f"place div {BUCKET_OFFSETS}")
         is_sparse = self._right is None and self._rules.may_have_gaps
         distinct = sf.count_distinct("place") if is_sparse else sf.lit(None)
         rows = (
             self._prepared(side, self.spans, shifts)
-            .groupBy("partition", sf.floor(sf.col("place") / BUCKET_OFFSETS).alias("bucket"))
+            .groupBy("partition", bucket.alias("bucket"))
             .agg(
                 sf.count(sf.lit(1)).alias("rows"),
                 sf.sum(inside).alias("total"),
