@@ -121,6 +121,33 @@ def test_where_moves_are_not_atomic_runs_at_once_leave_each_others_files_alone(
     assert_same(rows_of_archive(tmp_path), rows_of_topic(spark, log))
 
 
+def test_where_moves_are_not_atomic_what_others_have_not_finished_stays(
+    spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their tasks would fail, or their files come into place with ours."""
+    monkeypatch.setattr(LocalFolder, "has_atomic_moves", False)
+    make_topic(log, 100)
+    unfinished = tmp_path / "batch=00000000" / "_temporary"
+    others = [
+        unfinished / "0" / each / f"part-{'f' * 32}-0.parquet"
+        for each in ("task_1_m_000000/topic=t/date=2020-01-01", "_temporary/attempt_1_m_000001_2")
+    ]
+    for each in others:
+        each.parent.mkdir(parents=True)
+        each.write_bytes(b"x")
+    seen: list[tuple[bool, list[str]]] = []
+
+    def look() -> None:
+        folders = sorted(each.name for each in unfinished.iterdir())
+        seen.append((all(each.exists() for each in others), folders))
+
+    archive(spark, job_of(log, tmp_path), Watch("written", 0, look))
+    assert seen == [(True, ["0"])]
+    # Now that the batch is whole nobody can publish them any more.
+    assert not unfinished.exists()
+    assert_same(rows_of_archive(tmp_path), rows_of_topic(spark, log))
+
+
 def test_an_archive_on_a_file_system_of_hadoop(
     spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

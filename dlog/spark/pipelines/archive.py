@@ -47,6 +47,12 @@ WRITING: Mapping[str, str] = {
 """Settings of the session while files are written."""
 _BASE_NAME = "mapreduce.output.basename"
 """Hadoop's setting that says what the names of files begin with; Spark's committers heed it."""
+_APART: Mapping[str, str] = {
+    # Else who has written his files deletes what the tasks of others have not finished.
+    "mapreduce.fileoutputcommitter.cleanup.skipped": "true",
+}
+_ATTEMPT = "mapreduce.job.application.attempt.id"
+"""Names the folder in which a job's tasks write; 0 for all jobs of Spark."""
 LESS_MAX = 7
 """So many times a batch is halved that retention overtakes while it is read."""
 _GONE = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"
@@ -231,8 +237,13 @@ class _Run:
             .option(_BASE_NAME, staged.base_name)
             .partitionBy("topic", "date")
         )
+        is_shared = not self._archive.folder.has_atomic_moves
+        if is_shared:
+            writer = writer.options(**_APART).option(_ATTEMPT, staged.attempt)
         with _set(self._spark, WRITING):
             writer.parquet(target)
+        if is_shared:
+            self._archive.folder.delete(staged.unfinished)
         found = observation.get
         return Content(
             rows=found["rows"], record_bytes=found["record_bytes"], checksum=found["checksum"]

@@ -21,6 +21,8 @@ from dlog.spark.pipelines.manifest import (
     folder_of,
 )
 
+_UNFINISHED = "_temporary"
+"""What Hadoop's FileOutputCommitter calls it."""
 _OF_A_RUN = re.compile(r"part-[0-9a-f]{32}-")
 
 
@@ -37,6 +39,16 @@ class Staged:
     def base_name(self) -> str:
         """What the names of its files begin with."""
         return f"part-{self.owner}"
+
+    @property
+    def attempt(self) -> int:
+        """By which Hadoop's committers keep what tasks have not finished apart from others'."""
+        return int(self.owner[:7], 16)
+
+    @property
+    def unfinished(self) -> str:
+        """Where they keep it."""
+        return f"{self.path}/{_UNFINISHED}/{self.attempt}"
 
 
 class Archive:
@@ -98,6 +110,7 @@ class Archive:
             name = each.rpartition("/")[2]
             if each not in manifest.files and _OF_A_RUN.match(name):
                 self.folder.delete(f"{path}/{each}")
+        self.folder.delete(f"{path}/{_UNFINISHED}")
 
     def stage(self, batch: int) -> Staged | None:
         """Return a place for the files of a new batch; None when the batch is there.
