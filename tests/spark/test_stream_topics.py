@@ -7,6 +7,7 @@ import pytest
 from dlog.client.blocking import Admin
 from dlog.spark.errors import DataLossError
 from dlog.spark.offsets import JsonOffsets
+from dlog.spark.source import DlogDataSource
 from dlog.spark.stream_reader import DlogStreamReader
 from tests.spark.log import Log
 from tests.spark.planners import ALL, reader_of, spans
@@ -48,6 +49,28 @@ def test_topics_that_a_pattern_finds_later_are_read_from_their_beginning(
         f"{other.topic}-1 [0, 4)",
         f"{log.topic}-0 [10, 11)",
     ]
+
+
+def test_internal_topics_are_read_by_name_alone(
+    log: Log, readers: list[DlogStreamReader], admin: Admin
+) -> None:
+    """A pattern passes over them, as `Admin.listTopics` of Kafka does, by what nodes call so."""
+    internal = Log(log.bootstrap, admin, "__consumer_offsets")
+    log.create(1)
+    internal.create(1)
+    try:
+        internal.write(0, [b"x"] * 3)
+        found = {
+            pattern: reader_of(log, readers, subscribePattern=pattern).initialOffset()
+            for pattern in (f"^({log.topic}|__.*)$", "^__")
+        }
+        assert list(found.values()) == [{log.topic: {"0": 0}}, {}]
+        for named in ({"subscribe": internal.topic}, {"assign": f'{{"{internal.topic}":[0]}}'}):
+            source = DlogDataSource({"kafka.bootstrap.servers": log.bootstrap, **named})
+            reader = source.reader(source.schema())
+            assert len(list(reader.partitions())) == 1
+    finally:
+        admin.delete_topic(internal.topic)
 
 
 def test_a_topic_that_goes_before_the_present_end_is_a_loss_or_passed_over(
