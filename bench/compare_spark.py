@@ -55,12 +55,13 @@ def fill(bootstrap: str) -> None:
                 NewTopic(name="cmp-stamped", partitions=1, configs=stamped),
                 NewTopic(name="cmp-trimmed", partitions=1, configs=kept),
                 NewTopic(name="odd", partitions=1, configs={**kept, **any_time}),
+                NewTopic(name="__transaction_state", partitions=1, configs=kept),
             ]
         )
         producer.send_many("odd", [Record(None, b"odd", (), 2**62)], partition=0)
         for partition, count in enumerate((10, 60, 200)):
             producer.send_many("cmp-a", _records(partition, count), partition=partition)
-        for topic in ("cmp-b", "cmp-stamped", "cmp-trimmed"):
+        for topic in ("cmp-b", "cmp-stamped", "cmp-trimmed", "__transaction_state"):
             for start in range(0, 100, 20):
                 producer.send_many(topic, _records(0, 100)[start : start + 20], partition=0)
                 producer.flush()

@@ -3,7 +3,7 @@
 Topics are made by `bench.compare_spark`: `cmp-a` (3 partitions, records of every shape, timestamps
 1,000 s apart from 1,700,000,000 s on, one per record of a partition), `cmp-b` (1 partition),
 `cmp-stamped` (stamped by the leader), `cmp-trimmed` (begins at offset 40); `odd` has a record with
-a timestamp that Spark cannot hold.
+a timestamp that Spark cannot hold; `__transaction_state` is what nodes call internal.
 """
 
 import json
@@ -42,10 +42,12 @@ _NOT_CUT = (
 _NOT_THERE = (
     "a partition that is named and not there is an error; Spark's passes over it where its topic is"
 )
+_INTERNAL = "an internal topic that is named is read; Spark's reads nothing of it, without a word"
 _REST = (
     "with availableNow all that is there is read; Spark's leaves what is less than "
     "minOffsetsPerTrigger to the next run"
 )
+_OTHER_ROWS = ("partitions", "tasks", "rows")
 A, B, TRIMMED = {"subscribe": "cmp-a"}, {"subscribe": "cmp-b"}, {"subscribe": "cmp-trimmed"}
 _ALL = ("0", "1", "2")
 
@@ -65,8 +67,16 @@ BATCHES = (
     *(
         Case(f"subscribePattern, {each}", {"subscribePattern": each})
         for each in (
-            *(r"\Qcmp-\E[a-z&&[^b]]$", r"(?i)^CMP-A\Z", r"^\p{Lower}++-\Ba\z", r"c(?i)MP-[AB]\b"),
+            *(r"\Qcmp-\E[a-z&&[^b]]$", r"(?i)^CMP-A\Z", r"^\p{Lower}++-\ba\z", r"c(?i)MP-[AB]\b"),
             *(r"^[\w-]+b$", r"cmp\h", r"__", r"^(?!cmp|odd)"),
+        )
+    ),
+    Case("subscribePattern, an internal topic", {"subscribePattern": "^(__.*|cmp-b)$"}),
+    *(
+        Case(f"{how}, an internal topic", {how: what}, intended=_INTERNAL, differs=_OTHER_ROWS)
+        for how, what in (
+            ("subscribe", "__transaction_state"),
+            ("assign", '{"__transaction_state":[0]}'),
         )
     ),
     Case("subscribePattern, none of Java's", {"subscribePattern": "(?P<n>cmp)"}, fails=True),

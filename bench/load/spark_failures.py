@@ -47,7 +47,8 @@ KINDS: tuple[tuple[str, str], ...] = (
         "wrong value",
         r"as specified value for option|can't be (latest|earliest)|Expected e\.g\.|"
         r"must be positive|For input string|No value found for|Time must be specified as|"
-        r"Invalid value \S+ for configuration|DLOG_OPTION_VALUE",
+        r"Invalid value \S+ for configuration|PatternSyntaxException|"
+        r"[A-Z][a-z ]+ near index [0-9]+|DLOG_OPTION_VALUE",
     ),
 )
 """Of each kind what its texts have: the first that is found counts."""
