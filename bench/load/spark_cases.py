@@ -43,6 +43,7 @@ _NOT_THERE = (
     "a partition that is named and not there is an error; Spark's passes over it where its topic is"
 )
 _INTERNAL = "an internal topic that is named is read; Spark's reads nothing of it, without a word"
+_JAVA_ALONE = "what only Java's patterns have is refused, with its cause"
 _REST = (
     "with availableNow all that is there is read; Spark's leaves what is less than "
     "minOffsetsPerTrigger to the next run"
@@ -67,9 +68,13 @@ BATCHES = (
     *(
         Case(f"subscribePattern, {each}", {"subscribePattern": each})
         for each in (
-            *(r"\Qcmp-\E[a-z&&[^b]]$", r"(?i)^CMP-A\Z", r"^\p{Lower}++-\ba\z", r"c(?i)MP-[AB]\b"),
-            *(r"^[\w-]+b$", r"cmp\h", r"__", r"^(?!cmp|odd)"),
+            *(r"\Qcmp-\E[ac-z]$", r"(?i)^CMP-A\Z", r"^[a-z]+-\ba\z", r"c(?i:MP)-[ab]\b"),
+            *(r"^[\w-]+b$", r"__", r"^(?!cmp|odd)"),
         )
+    ),
+    *(
+        Case(f"subscribePattern, {each}", {"subscribePattern": each}, intended=_JAVA_ALONE)
+        for each in ("cmp-[a-z&&[^b]]", r"^\p{Lower}+-a", "c(?i)MP-[AB]", "cmp-a++")
     ),
     Case("subscribePattern, an internal topic", {"subscribePattern": "^(__.*|cmp-b)$"}),
     *(
