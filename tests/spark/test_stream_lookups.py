@@ -32,8 +32,9 @@ def test_a_size_that_nobody_tells_holds_no_batch_up(
     default, start = reader.getDefaultReadLimit(), reader.initialOffset()
     assert reader.latestOffset(start, default) == {log.topic: {"0": 10}}
     # Once it was known it is known: what is small all goes at once.
-    for method in (real, never):
+    for method, patience_s in ((real, 60), (never, 0.05)):
         monkeypatch.setattr(Admin, "describe_log_dirs", method)
+        monkeypatch.setattr("dlog.spark.lookup.SIZES_PATIENCE_S", patience_s)
         assert reader.latestOffset(start, default) == {log.topic: {"0": 50}}
 
 
