@@ -27,6 +27,7 @@ from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.quota import RateLimiter
+from dlogd.replication.reconcile import Key
 from dlogd.replication.stream import Refusal, Subscription
 from dlogd.server.fed import Fed
 from dlogd.server.feed import Feed
@@ -178,6 +179,8 @@ class Feeds:
         except WireError as error:
             return Refusal(handle, error.code, -1, -1, -1, -1)
         refusal = difference(partition, subscription)
+        if refusal is None and not self._is_counted(partition, key, feed.node_id):
+            refusal = other_history(partition, subscription)
         if refusal is not None:
             return refusal
         offset = subscription.fetch_offset
@@ -192,6 +195,14 @@ class Feeds:
             fed.leave()  # its feed does not know it yet, and is about to end
             raise
         return fed
+
+    def _is_counted(self, partition: Partition, key: Key, node_id: NodeId) -> bool:
+        """Whether a replica may be elected, so that it must keep what it has."""
+        topic, leader = self.image.topics_by_id.get(key[0]), partition.leader
+        known = None if topic is None else topic.partition(key[1])
+        if known is None or leader is None:
+            return True
+        return node_id in (*known.isr, *known.elr, *leader.isr, *leader.pending)
 
     def _why_absent(self, key: tuple[object, int]) -> WireError:
         if key[0] in self.image.topics_by_id:
@@ -222,3 +233,16 @@ def difference(partition: Partition, subscription: Subscription) -> Refusal | No
     if not start <= offset <= end:
         return Refusal(handle, OffsetOutOfRangeError.code, -1, -1, start, end)
     return None
+
+
+def other_history(partition: Partition, subscription: Subscription) -> Refusal | None:
+    """Return why a follower that nobody counts on begins anew although it has no record to differ.
+
+    Pure. It begins behind the leader's start. What it has deleted was perhaps of a history that
+    does not count any more, since an unclean election, and other records are at those offsets now.
+    """
+    plog, offset = partition.log, subscription.fetch_offset
+    if not plog.log_start_offset < offset == subscription.log_start_offset:
+        return None
+    start, end = plog.log_start_offset, plog.log_end_offset
+    return Refusal(subscription.handle, OffsetOutOfRangeError.code, -1, -1, start, end)

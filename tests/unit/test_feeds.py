@@ -32,6 +32,7 @@ def feeds_of(node_id: int = 1, **nodes: int) -> Feeds:
             "_node_id": node_id,
             "feeds": {},
             "image": SimpleNamespace(
+                topics_by_id={},
                 nodes={
                     NodeId(int(name[1:])): SimpleNamespace(node_epoch=epoch)
                     for name, epoch in nodes.items()
