@@ -162,6 +162,8 @@ class Partition:
                 self._led.begin_again(self.log.log_end_offset)
             else:
                 self._led = LeaderState(leader_epoch, self.log.log_end_offset)
+                # Nothing is acknowledged that is not safe here yet: an unclean leader may lack it.
+                self.high_watermark = min(self.high_watermark, self.log.promised_offset)
             leader = self.leader = self._led
         self.leader_epoch = leader_epoch
         self.closed = None

@@ -222,3 +222,19 @@ def test_deletions_are_not_acknowledged_while_the_isr_is_too_small(tmp_path: Pat
         assert waiting.done()
 
     check(scenario, tmp_path)
+
+
+def test_what_is_not_safe_here_yet_is_not_acknowledged_by_who_leads_then(tmp_path: Path) -> None:
+    """Elected uncleanly, it has heard before that others have what it was about to flush."""
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        end = append(partition, batch())[1]
+        partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
+        partition.on_leader_watermark(end)
+        assert partition.log.promised_offset == 0 and partition.high_watermark == end
+        partition.lead(LeaderEpoch(4))
+        assert not partition.is_safe(end, -1) and partition.high_watermark == 0
+        await partition.log.flush()
+        assert partition.is_safe(end, -1)
+
+    check(scenario, tmp_path)
