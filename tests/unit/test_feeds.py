@@ -220,3 +220,38 @@ def test_who_is_in_sync_with_a_log_of_which_all_is_deleted_is_not_cut() -> None:
     refusal = compare(leader, Log((0, 0), end=5))
     assert refusal is not None and refusal.error_code == OUT_OF_RANGE, "cut at the leader's end"
     assert (refusal.log_start_offset, refusal.log_end_offset) == (3, 3)
+
+
+@pytest.mark.parametrize("counted", ["", "isr", "elr", "told", "pending"])
+def test_who_is_counted_on_keeps_an_empty_log_that_begins_behind_its_leaders(counted: str) -> None:
+    """Its leader has yet to delete what is deleted there. Nobody else's deletions are believed."""
+    two = NodeId(2)
+    feeds = feeds_of(n2=7)
+    _, feed = ask(feeds, 2, 7)
+    assert feed is not None
+    key: Any = (UUID(int=1), 0)
+    leader = SimpleNamespace(followers={two: FollowerProgress(two, 0)}, isr=(), pending=())
+    image = SimpleNamespace(isr=(), elr=())
+    members = {"isr": image, "elr": image, "told": leader, "pending": leader}
+    if counted:
+        setattr(members[counted], "isr" if counted == "told" else counted, (two,))
+    feeds.image.topics_by_id[key[0]] = SimpleNamespace(partition=lambda _: image)  # type: ignore
+    partition = SimpleNamespace(
+        topic_partition="t-0",
+        log=Log((1, 0), end=20),
+        leader=leader,
+        check_serving=lambda epoch: None,
+        subscribe=lambda fed: None,
+        on_progress=lambda *_: None,
+    )
+    feeds.__dict__["_replicas"] = SimpleNamespace(
+        by_id={key: partition}, roles=SimpleNamespace(check_lease=lambda: None)
+    )
+    feeds.__dict__["clock"] = SimpleNamespace(now_ms=lambda: 0)
+    for start, end in ((5, 5), (5, 6), (0, 0)):
+        found = feeds.accept(feed, Subscription(1, *key, 1, end, 1, start, promised_offset=end))
+        if start == end == 5 and not counted:
+            assert isinstance(found, Refusal) and found.error_code == OUT_OF_RANGE
+            assert (found.log_start_offset, found.log_end_offset) == (0, 20)
+        else:
+            assert not isinstance(found, Refusal)
