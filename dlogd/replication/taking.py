@@ -333,7 +333,7 @@ class Taking:
             return
         self._counters.refusals_total += 1
         plog = following.partition.log
-        if refusal.error_code == NONE:
+        if refusal.error_code == NONE and refusal.epoch >= 0:
             if 0 <= refusal.end_offset < plog.log_start_offset and refusal.log_start_offset >= 0:
                 # They part below all that is here, and the leader has what is missing.
                 start = Offset(refusal.log_start_offset)
@@ -343,7 +343,8 @@ class Taking:
             if target < plog.log_end_offset:
                 self._spawn_cut(following, self._cutter.truncate_to(following.partition, target))
                 return
-        elif refusal.error_code == OffsetOutOfRangeError.code:
+        elif refusal.error_code in (NONE, OffsetOutOfRangeError.code):
+            # A leader of an earlier version that knows no epoch: what it deleted has counted.
             self._on_out_of_range(following, refusal)
             return
         else:

@@ -286,6 +286,33 @@ def test_who_parts_from_its_leader_below_its_own_beginning_begins_where_the_lead
     tell(story)
 
 
+def test_a_leader_of_an_earlier_version_without_an_epoch_cuts_nobody_below_its_end() -> None:
+    """Its log begins where all was deleted; it says that it has nothing of what is here."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.produce("t", *[b"%d" % number for number in range(10)])
+        await fleet.until_in_sync("t")
+        fetcher, following = following_of(fleet, fleet.followers("t")[0], "t")
+        plog = following.partition.log
+        ends: list[int] = []
+        cutter = fetcher._taking._cutter
+        real = cutter.truncate_to
+
+        async def truncate(partition: Any, offset: Any) -> None:
+            await real(partition, offset)
+            ends.append(plog.log_end_offset)
+
+        cutter.truncate_to = truncate
+        frame = bytearray(stream.encode_refused((Refusal(following.handle, 0, -1, 7, 7, 7),)))
+        await on_node(fleet, fetcher, lambda: fetcher._taking.take(frame, 4, len(frame)))
+        await fleet.until(lambda: ends)
+        assert ends == [7]
+        await fleet.until_in_sync("t")
+
+    tell(story)
+
+
 def test_a_log_does_not_begin_behind_the_watermark_while_a_frame_is_held(tmp_path: Path) -> None:
     """Of what is taken in part the watermark comes last, and the log's start came before."""
 
