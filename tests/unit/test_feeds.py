@@ -36,7 +36,7 @@ def feeds_of(node_id: int = 1, **nodes: int) -> Feeds:
                 nodes={
                     NodeId(int(name[1:])): SimpleNamespace(node_epoch=epoch)
                     for name, epoch in nodes.items()
-                }
+                },
             ),
             "receive": bytearray(64),
             "frames": None,
@@ -235,7 +235,8 @@ def test_who_is_counted_on_keeps_an_empty_log_that_begins_behind_its_leaders(cou
     members = {"isr": image, "elr": image, "told": leader, "pending": leader}
     if counted:
         setattr(members[counted], "isr" if counted == "told" else counted, (two,))
-    feeds.image.topics_by_id[key[0]] = SimpleNamespace(partition=lambda _: image)  # type: ignore
+    topics: Any = feeds.image.topics_by_id
+    topics[key[0]] = SimpleNamespace(partition=lambda _: image)
     partition = SimpleNamespace(
         topic_partition="t-0",
         log=Log((1, 0), end=20),
