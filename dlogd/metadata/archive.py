@@ -99,6 +99,8 @@ class Archive:
         return image
 
     def _open(self) -> ClusterImage:
+        # A killed process may have made names that only the system's memory holds.
+        self._directory.sync()
         names = self._directory.names()
         for name in names:
             if name.endswith(_TEMPORARY):

@@ -5,11 +5,22 @@ import errno
 
 import pytest
 
-from dlogd.metadata import journal
-from dlogd.metadata.archive import MetadataCorruptError
+from dlogd.metadata import journal, machine
+from dlogd.metadata.archive import Archive, MetadataCorruptError
+from dlogd.metadata.commands import Command, encode
+from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage
 from dlogd.storage.checkpoint import METADATA_VERSION
-from tests.fakes.faults import DiskFault
-from tests.fakes.metadata_host import JOURNAL_0, PATH, Host, create, filled, propose, run
+from tests.fakes.faults import DiskFault, ProcessDied
+from tests.fakes.metadata_host import (
+    JOURNAL_0,
+    PATH,
+    Host,
+    create,
+    filled,
+    propose,
+    register,
+    run,
+)
 
 
 def test_a_torn_end_is_cut_wherever_it_is_torn() -> None:
@@ -174,3 +185,38 @@ def test_a_journal_of_another_place_is_refused() -> None:
             await host.open()
 
     run(scenario)
+
+
+def _step(archive: Archive, image: ClusterImage, command: Command) -> ClusterImage:
+    """Apply one more command, durably."""
+    data = encode(command)
+    changed, outcome = machine.apply(image, data)
+    assert isinstance(outcome, Applied)
+    archive.append(changed.version, [data])
+    return changed
+
+
+@pytest.mark.parametrize("death", range(1, 8))
+def test_a_start_on_names_that_a_killed_process_left_loses_none_of_them(death: int) -> None:
+    """It died between a rename and the flush of the directory; then the power fails in the start
+    that goes on with what it sees."""
+    for seed in range(30):
+        host = Host(seed)
+        told: list[ClusterImage] = []
+
+        def opened(host: Host = host) -> Archive:
+            return Archive(host.machine.boot().open_directory(PATH))
+
+        host.machine.die_at(death, lambda: None, "sync_directory")
+        with pytest.raises(ProcessDied):
+            archive = opened()
+            told.append(_step(archive, archive.open(), register()))
+            for number in range(3):
+                told.append(_step(archive, told[-1], create(number)))
+                archive.compact(told[-1])
+        host.machine.crash()
+        host.machine.die_at(1, lambda: None, "sync_directory")
+        with pytest.raises(ProcessDied):
+            opened().open()
+        host.machine.power_cut()
+        assert opened().open() == (told[-1] if told else EMPTY_IMAGE)

@@ -14,7 +14,7 @@ from dlogd.metadata.raft.log import NAME, LogCorruptError, LogFailedError, RaftL
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
 from dlogd.metadata.raft.voters import Voter, Voters
 from tests.fakes.disk import Machine
-from tests.fakes.faults import DiskFault
+from tests.fakes.faults import DiskFault, ProcessDied
 from tests.fakes.files import MemoryDirectory
 
 VOTERS = Voters.of(Voter(node_id=n, host="h", port=1) for n in (1, 2, 3))
@@ -165,6 +165,30 @@ def test_a_crash_between_snapshot_and_log_loses_no_entry_behind_it() -> None:
     disk = open_disk(host.directory(), 1, VOTERS, random.Random(1))
     assert disk.taken is not None and disk.taken.index == 5
     assert disk.log.last_index == 8
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_names_that_a_killed_process_left_outlive_a_later_power_cut(is_first: bool) -> None:
+    """It died between a rename and the flush of the directory; votes go into the new file."""
+    host = _Host()
+    if not is_first:
+        log = host.log()
+        log.add(_entry(2), 2, 1)
+        log.flush()
+        _store_snapshot(host.directory(), 2, 1)
+    host.machine.die_at(1, lambda: None, "sync_directory")
+    with pytest.raises(ProcessDied):
+        if is_first:
+            host.log()
+        else:
+            log.rebase(2, 1, VOTERS)
+    host.machine.crash()
+    disk = open_disk(host.directory(), 1, VOTERS, random.Random(1))
+    assert disk.log.base_index == (1 if is_first else 2)
+    disk.log.setCurrentTerm(7, 2)
+    host.machine.power_cut(keep=0.0)
+    again = open_disk(host.directory(), 1, VOTERS, random.Random(1))
+    assert (again.log.term, again.log.vote) == (7, 2)
 
 
 def test_a_gap_or_a_missing_file_is_refused() -> None:

@@ -44,6 +44,9 @@ def open_disk(directory: Directory, node_id: int, bootstrap: Voters, rng: random
         raise LogCorruptError(f"{directory.path} is in use by another process") from None
     opened = False
     try:
+        # A killed process may have made names that only the system's memory holds: what goes into
+        # those files from now on would be lost with the names.
+        directory.sync()
         files = SnapshotFiles(directory)
         taken = files.load()
         if taken is not None:
