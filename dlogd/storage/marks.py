@@ -116,7 +116,7 @@ class Marks:
     async def _replace(
         self, home: Home, kind: str, known: dict[str, Offset], offset_of: OffsetOf
     ) -> None:
-        """Replace one file, unless it says the same; `known` is what it says."""
+        """Replace one file, unless it says the same; `known` is what it says, or more."""
         # A log that is out of service keeps what was known of it.
         offsets = {name: known[name] for name in home.names.values() if name in known}
         for number, (key, opened) in enumerate(list(home.logs.items())):
@@ -127,6 +127,9 @@ class Marks:
                 offsets[name] = offset_of(opened)
         if offsets == self._saved.get((home.path, kind)):
             return
+        # Where that fails the file may say the one or the other.
+        self._saved.pop((home.path, kind), None)
+        known.update({name: max(known.get(name, at), at) for name, at in offsets.items()})
         await home.disk.ask(partial(home.directory.save_offsets, kind, offsets))
         self._saved[home.path, kind] = offsets
         known.clear()  # of logs that are gone nothing is kept

@@ -199,6 +199,34 @@ def test_nothing_is_cut_before_the_file_says_so() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("cut", [_truncate, _start_again])
+def test_what_may_be_in_the_file_is_lowered_before_a_cut(
+    cut: Callable[[PartitionLog], object],
+) -> None:
+    """The file was replaced, then descriptors were lacking to flush its directory."""
+
+    async def scenario() -> None:
+        host = ManagerHost(1, settings=SELDOM)
+        await host.start()
+        host.manager.high_watermark_of = lambda _: Offset(0)
+        plog = await host.create(0)
+        marks = host.manager._upkeep.marks
+        await marks.save(host.home_of(0))
+        for value in (b"a", b"b", b"c"):
+            append(plog, value)
+        await plog.flush()
+        fault = DiskFault(("sync_directory",), errno.EMFILE, count=1)
+        host.machine.disks[host.mounts[0]].faults.append(fault)
+        await marks.save(host.home_of(0))
+        assert fault.count == 0
+        await cut(plog)  # type: ignore[misc]
+        await host.crash()
+        manager = await restart(host)
+        assert not manager.failures
+
+    run(scenario)
+
+
 def test_what_was_promised_weakly_proves_nothing() -> None:
     """Under `interval` records survive the process only: after a power cut fewer may be there."""
 
