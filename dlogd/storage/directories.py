@@ -12,7 +12,7 @@ docs/formats/data-directory.md. The methods block: `dlogd.storage.manager` calls
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from uuid import UUID
@@ -23,6 +23,7 @@ from dlogd.storage import checkpoint
 from dlogd.storage.checkpoint import Identity, Life, MalformedFileError
 from dlogd.storage.errnos import NO_SPACE
 from dlogd.storage.files import Directory, DiskUsage, Lock
+from dlogd.storage.recovery import LOG_START
 from dlogd.storage.spare import Spare
 
 TOPICS = "topics"
@@ -244,16 +245,15 @@ class DataDirectory:
         checkpoint.remove_file(self.topics.directory(name), WEAK)
 
     def holds_records(self, name: str) -> bool:
-        """Return whether a log's directory has a segment that is not empty."""
+        """Return whether a log's directory has a segment that is not empty, or had one."""
         directory = self.topics.directory(name)
         for entry in directory.names():
+            if entry == LOG_START:
+                return True  # what was deleted has counted
             if entry.endswith(".log"):
-                file = directory.open(entry, read_only=True)
-                try:
+                with closing(directory.open(entry, read_only=True)) as file:
                     if file.size():
                         return True
-                finally:
-                    file.close()
         return False
 
     def set_aside(self, names: Sequence[str]) -> None:

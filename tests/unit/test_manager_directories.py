@@ -254,6 +254,9 @@ def test_which_log_holds_records(tmp_path: Path) -> None:
     assert not directory.holds_records(name_of(0))
     (log_path / "00000000000000000005.log").write_bytes(b"x")
     assert directory.holds_records(name_of(0))
+    (log_path / "00000000000000000005.log").write_bytes(b"")
+    (log_path / "log-start").write_bytes(b"of a log whose records were all deleted")
+    assert directory.holds_records(name_of(0))
 
 
 @pytest.mark.parametrize("seed", range(30))

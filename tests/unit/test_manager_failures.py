@@ -243,3 +243,28 @@ async def _live(
             expected.setdefault(number, []).append((offset, value))
     except ProcessDied:
         return
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_what_an_attempt_to_make_a_log_has_left_never_replaces_it(clean: bool) -> None:
+    """Its records were all deleted: their offsets must not be given out again."""
+
+    async def scenario() -> None:
+        host = ManagerHost(2)
+        await host.start()
+        fault = DiskFault(("create",), errno.EMFILE, count=1, path_part=".log")
+        for disk in host.machine.disks.values():
+            disk.faults.append(fault)
+        with pytest.raises(KafkaStorageError):
+            await host.create(0)
+        assert fault.count == 0
+        plog = await host.create_with(0, b"a", b"b", b"c")
+        assert host.home_of(0).path == "/disk1/dlog"
+        await plog.trim_to(3)
+        await host.stop()
+        for _ in range(2):
+            await host.start(0)
+            assert host.manager.logs[key(0)].log_end_offset == 3
+            await (host.stop() if clean else host.crash())
+
+    run(scenario)
