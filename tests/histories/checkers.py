@@ -218,12 +218,17 @@ def _nonmonotonic_sends(view: _View, key: LogKey) -> Iterator[str]:
             )
 
 
-def _session_order(view: _View, key: LogKey) -> Iterator[str]:
+def _session_order(view: _View, key: LogKey, *, may_repeat: bool = False) -> Iterator[str]:
+    """`may_repeat`: a record may be there twice, and its place is the first one."""
     final = view.history.finals.get(key)
     if final is None:
         return
     last: dict[tuple[int, int], tuple[int, int]] = {}
+    met: set[int] = set()
     for seen in final.records:
+        if may_repeat and seen.number in met:
+            continue
+        met.add(seen.number)
         send = view.send_of.get(seen.number)
         if send is None or send.session is None:
             continue

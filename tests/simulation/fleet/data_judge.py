@@ -164,8 +164,17 @@ def _ends(view: FleetView, key: LogKey) -> list[EndSeen]:
 
 def _duplicates(view: FleetView, key: LogKey) -> Iterator[str]:
     """What is written again after a node has said that it forgot producers may be there twice."""
-    if (key.topic_id, key.partition) not in view.history.forgetful:
+    if not _may_repeat(view, key):
         yield from checkers._duplicates(view, key)
+
+
+def _session_order(view: FleetView, key: LogKey) -> Iterator[str]:
+    """The first ones of what is there twice are in order (seed 200785)."""
+    yield from checkers._session_order(view, key, may_repeat=_may_repeat(view, key))
+
+
+def _may_repeat(view: FleetView, key: LogKey) -> bool:
+    return (key.topic_id, key.partition) in view.history.forgetful
 
 
 CHECKERS: tuple[Callable[[FleetView, LogKey], Iterator[str]], ...] = (
@@ -175,7 +184,7 @@ CHECKERS: tuple[Callable[[FleetView, LogKey], Iterator[str]], ...] = (
     _duplicates,
     _phantoms,
     checkers._nonmonotonic_sends,
-    checkers._session_order,
+    _session_order,
     checkers._polls_in_order,
     checkers._unseen,
     _trims,
