@@ -255,7 +255,7 @@ class _FleetRun:
             self.rot.open_spots()
             and self._go(lambda: self.wholeness.missing(tasks) is None, MENDING_NS) is None
         ):
-            self.rot.put_right()  # or nobody could lead
+            self.rot.put_right(was_sought=False)  # or nobody could lead
         if self._go(lambda: self.wholeness.missing(tasks) is None, ENDING_NS) is None:
             self.violate(f"liveness: {self.wholeness.missing(tasks)}")
         return not self.registry.violations
