@@ -12,6 +12,7 @@ import mmap
 import os
 import shutil
 import stat
+from contextlib import suppress
 from typing import Self
 
 from dlogd.storage.engine import ALIGNMENT
@@ -19,6 +20,7 @@ from dlogd.storage.files import DiskUsage
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
+PARENT_MODE = 0o777  # less the umask
 
 # man 2 statx: the mask bit and the byte positions of the two direct I/O alignments (Linux 6.1).
 _STATX_DIOALIGN = 0x2000
@@ -296,13 +298,18 @@ def _open_direct(path: str, flags: int) -> int | None:
 
 def open_directory(path: str) -> PosixDirectory:
     """Return the directory at `path`, made durably with its parents when missing. Blocks."""
-    missing = os.path.abspath(path)
+    path = os.path.abspath(path)
+    missing = path
     made = []
     while not os.path.isdir(missing):
         made.append(missing)
         missing = os.path.dirname(missing)
-    os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
-    # Without that a power cut may take a directory away with all that was promised in it.
-    for each in made:
+    # Without that a power cut may take a directory away with all that was promised in it: also what
+    # was made by a process that was killed before it got here. A disk that does not work, or a
+    # parent that may not be read, is not for here to judge.
+    with suppress(OSError):
+        PosixDirectory(os.path.dirname(missing)).sync()
+    for each in reversed(made):  # from the top: only the last one that is there is in doubt
+        os.makedirs(each, DIRECTORY_MODE if each == path else PARENT_MODE, exist_ok=True)
         PosixDirectory(os.path.dirname(each)).sync()
     return PosixDirectory(path)

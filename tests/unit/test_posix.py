@@ -215,10 +215,33 @@ def test_probing_by_a_read_where_statx_does_not_tell(
 def test_a_directory_is_made_with_its_parents_durably(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whenever a start is killed in between: no name is relied upon before it is flushed."""
     synced: list[str] = []
-    monkeypatch.setattr(PosixDirectory, "sync", lambda self: synced.append(self.path))
-    path = tmp_path / "a" / "b"
-    assert open_directory(str(path)).path == str(path)
-    assert sorted(synced) == [str(tmp_path), str(tmp_path / "a")]
-    open_directory(str(path))
-    assert len(synced) == 2
+    kills: list[int] = []
+
+    def sync(directory: PosixDirectory) -> None:
+        if kills and len(synced) == kills[0]:
+            kills.clear()
+            raise KeyboardInterrupt
+        synced.append(directory.path)
+
+    monkeypatch.setattr(PosixDirectory, "sync", sync)
+    for count in range(4):
+        path = tmp_path / str(count) / "a" / "b"
+        synced.clear()
+        kills.append(count)
+        with pytest.raises(KeyboardInterrupt):
+            open_directory(str(path))
+        assert open_directory(str(path)).path == str(path)
+        assert {str(each) for each in (tmp_path, path.parent.parent, path.parent)} <= {*synced}
+        assert path.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_directory_whose_parent_may_not_be_read_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: PosixDirectory) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(PosixDirectory, "sync", refuse)
+    assert open_directory(str(tmp_path)).path == str(tmp_path)
