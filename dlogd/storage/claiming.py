@@ -15,7 +15,7 @@ from uuid import UUID
 from dlog.errors import ConfigError
 from dlog.types import NodeId
 from dlogd.storage.checkpoint import Identity
-from dlogd.storage.directories import Claim, agreed_cluster, expect_no_logs
+from dlogd.storage.directories import TOPICS, Claim, agreed_cluster
 from dlogd.storage.engine import Engine
 from dlogd.storage.errnos import OF_THE_PROCESS
 from dlogd.storage.homes import Home
@@ -75,7 +75,7 @@ class Claiming:
             if isinstance(outcome, Claim)
         ]
         if not has_metadata:
-            expect_no_logs([claim for _, claim in claims])
+            _expect_no_logs([claim for _, claim in claims])
         agreed = agreed_cluster([claim for _, claim in claims], node_id, cluster_id)
         agreed = agreed or self._new_cluster_id()
         for home, claim in claims:
@@ -119,3 +119,16 @@ class Claiming:
     def _new_cluster_id(self) -> str:
         """Return an id in Kafka's form: 16 random bytes in base64, 22 characters."""
         return base64.urlsafe_b64encode(self._new_uuid().bytes).decode().rstrip("=")
+
+
+def _expect_no_logs(claims: Sequence[Claim]) -> None:
+    """Raise ConfigError where logs are without the metadata that says whose they are."""
+    problems = [
+        f"{claim.path} holds logs of node {claim.identity.node_id}, but there is no metadata:"
+        " correct metadata.directory, or restore what is in it; to begin anew, move"
+        f" {claim.path}/{TOPICS} away"
+        for claim in claims
+        if claim.has_logs and claim.identity is not None
+    ]
+    if problems:
+        raise ConfigError(problems)

@@ -191,11 +191,10 @@ class DataDirectory:
         strays: list[str] = []
         deleted: list[str] = []
         for name in self.topics.names():
+            key = parse_log_name(name)
             if name.endswith(_DELETED):
                 deleted.append(name)
-                continue
-            key = parse_log_name(name)
-            if key is None or key in names or not is_wanted(key):
+            elif key is None or key in names or not is_wanted(key):
                 strays.append(name)
             else:
                 names[key] = name
@@ -291,11 +290,18 @@ class DataDirectory:
 
     def mark_deleted(self, names: Sequence[str]) -> None:
         """Rename directories of logs so that no start opens them, with one flush for all."""
-        for name in names:
-            if self.topics.exists(name):
+        marked: list[str] = []
+        try:
+            for name in filter(self.topics.exists, names):
                 self._deleted[name] = _free_name(self.topics, name, _DELETED)
                 self.topics.rename(name, self._deleted[name])
-        self.topics.sync()
+                marked.append(name)
+            self.topics.sync()
+        except OSError:
+            # Whoever wants them again before this is tried again finds them.
+            for name in marked:
+                self.topics.rename(self._deleted[name], name)
+            raise
 
     def remove_deleted(self, name: str) -> None:
         """Remove what `mark_deleted` has renamed."""
@@ -344,19 +350,6 @@ def _free_name(directory: Directory, name: str, suffix: str = "") -> str:
 
 
 # -- agreement
-
-
-def expect_no_logs(claims: Sequence[Claim]) -> None:
-    """Raise ConfigError where logs are without the metadata that says whose they are."""
-    problems = [
-        f"{claim.path} holds logs of node {claim.identity.node_id}, but there is no metadata:"
-        " correct metadata.directory, or restore what is in it; to begin anew, move"
-        f" {claim.path}/{TOPICS} away"
-        for claim in claims
-        if claim.has_logs and claim.identity is not None
-    ]
-    if problems:
-        raise ConfigError(problems)
 
 
 def agreed_cluster(claims: Sequence[Claim], node_id: NodeId, cluster_id: str | None) -> str | None:

@@ -11,7 +11,7 @@ from dlogd.storage.errnos import is_disk_failure
 from dlogd.storage.manager import LogManager
 from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault, ProcessDied, read_only
-from tests.fakes.logs import append, run, settle, values_of
+from tests.fakes.logs import append, run, run_virtual, settle, values_of
 from tests.fakes.manager import CONFIG, NODE, TOPIC_ID, ManagerHost, key, partition, until
 
 # -- damaged logs
@@ -268,3 +268,28 @@ def test_what_an_attempt_to_make_a_log_has_left_never_replaces_it(clean: bool) -
             await (host.stop() if clean else host.crash())
 
     run(scenario)
+
+
+def test_a_log_whose_deletion_was_not_flushed_is_there_for_who_wants_it_again() -> None:
+    """The disk works, and so does the log; later its deletion is tried again, and is for good."""
+
+    async def scenario() -> None:
+        host = ManagerHost(1)
+        await host.start()
+        await host.create_with(0, b"a")
+        await host.create_with(1, b"other")
+        await settle()
+        (disk,) = host.machine.disks.values()
+        disk.faults.append(DiskFault(("sync_directory",), errno.EMFILE, 1, "topics"))
+        with pytest.raises(OSError):
+            await host.manager.delete(partition(0), TOPIC_ID)
+        assert await values_of(await host.create(0)) == [(0, b"a")]
+        assert not host.failed
+        await host.manager.delete(partition(0), TOPIC_ID)
+        await host.crash(power_cut=True)
+        await host.start(0, 1)
+        assert list(host.manager.logs) == [key(1)]
+        assert (await host.create(0)).log_end_offset == 0
+        await host.stop()
+
+    run_virtual(scenario)
