@@ -260,7 +260,7 @@ class DataDirectory:
         if not names:
             return
         assert self._stray is not None
-        for name in names:
+        for name in filter(self.topics.exists, names):  # unless an attempt that failed has moved it
             self.topics.move(name, self._stray, _free_name(self._stray, name))
         self._stray.sync()
         self.topics.sync()

@@ -293,3 +293,26 @@ def test_a_log_whose_deletion_was_not_flushed_is_there_for_who_wants_it_again() 
         await host.stop()
 
     run_virtual(scenario)
+
+
+def test_setting_a_damaged_log_aside_is_tried_again_where_it_was_not_flushed() -> None:
+    async def scenario() -> None:
+        host = ManagerHost(1)
+        await host.start()
+        await host.create_with(0, b"a" * 100, b"b" * 100)
+        await host.crash()
+        path = f"/disk0/dlog/topics/t-0.{TOPIC_ID}"
+        file = host.machine.boot().open_directory(path).open("00000000000000000000.log")
+        file.pwrite(b"\xff" * 20, 70)
+        file.sync()
+        manager = await host.start(0)
+        assert list(manager.failures) == [key(0)]
+        (disk,) = host.machine.disks.values()
+        disk.faults.append(DiskFault(("sync_directory",), errno.EMFILE, 1, "stray"))
+        with pytest.raises(OSError):
+            await manager.create(partition(0), TOPIC_ID, CONFIG, anew=True)
+        plog = await manager.create(partition(0), TOPIC_ID, CONFIG, anew=True)
+        assert plog.log_end_offset == 0 and not host.failed
+        await host.stop()
+
+    run_virtual(scenario)
