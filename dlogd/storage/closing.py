@@ -102,6 +102,8 @@ class Closing:
         # An unclean start that ends before the cluster has heard of it is no orderly life.
         if clean and home.failure is None and (home.confirmed or home.was_clean):
             await self._await(f"clean-shutdown marker of {home.path}", self._mark(home, ends))
+        if home.disk.given_up:
+            return  # what is in flight may yet be written: nobody else's until this process ends
         release = self._services.engine.run(home.directory.release)
         await self._await(f"lock of {home.path}", release)
 
