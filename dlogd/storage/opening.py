@@ -20,6 +20,7 @@ from dlogd.storage.homes import Home
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.log_state import LogServices
+from dlogd.storage.replaced import Replaced
 
 log = logging.getLogger(__name__)
 
@@ -237,10 +238,10 @@ class Opening:
         copy proves nothing when its directory was out of service before.
         """
         failed = next((each for each in (home, other) if each.failure is not None), None)
-        loser = failed or _outlived(home, other)
         try:
             return (
-                loser
+                failed
+                or await self._outlived(key, home, other)
                 or await self._replaced(key, home, other)
                 or await self._empty_one(key, home, other)
             )
@@ -263,6 +264,20 @@ class Opening:
             if home.failure is None:
                 raise
             raise _OutOfServiceError(home) from error
+
+    async def _outlived(self, key: LogKey, home: Home, other: Home) -> Home | None:
+        """Return the directory of an earlier life, unless the later one has no log but only what an
+        attempt to make it has left: a disk may have been too full to note its life.
+        """
+        loser = _outlived(home, other)
+        if loser is None:
+            return None
+        newer = other if loser is home else home
+        if await self._empty_one(key, loser, newer) is not newer:
+            return loser
+        made = newer.directory.topics.directory(newer.names[key])
+        is_noted = await self._ask(newer, partial(replaced.noted, made)) != Replaced()
+        return loser if is_noted else newer
 
     async def _replaced(self, key: LogKey, home: Home, other: Home) -> Home | None:
         """Return the directory that was out of service when the other one's log was made."""

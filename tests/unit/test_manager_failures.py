@@ -7,6 +7,7 @@ import random
 import pytest
 
 from dlog.errors import ConfigError, KafkaStorageError
+from dlogd.storage.checkpoint import LIFE
 from dlogd.storage.errnos import is_disk_failure
 from dlogd.storage.manager import LogManager
 from tests.fakes.disk import Machine
@@ -313,6 +314,31 @@ def test_setting_a_damaged_log_aside_is_tried_again_where_it_was_not_flushed() -
             await manager.create(partition(0), TOPIC_ID, CONFIG, anew=True)
         plog = await manager.create(partition(0), TOPIC_ID, CONFIG, anew=True)
         assert plog.log_end_offset == 0 and not host.failed
+        await host.stop()
+
+    run_virtual(scenario)
+
+
+def test_a_log_on_a_disk_too_full_to_note_its_life_is_not_replaced_by_a_leftover() -> None:
+    async def scenario() -> None:
+        host = ManagerHost(2)
+        await (await host.start()).begin(1)
+        await host.stop()
+        full = DiskFault(("create", "write"), errno.ENOSPC, path_part=f"/{LIFE}")
+        host.machine.disks["/disk1"].faults.append(full)
+        await (await host.start()).begin(2)
+        assert not host.failed
+        fault = DiskFault(("create",), errno.EMFILE, count=1, path_part=".log")
+        for disk in host.machine.disks.values():
+            disk.faults.append(fault)
+        with pytest.raises(KafkaStorageError):
+            await host.create(0)
+        await host.create_with(0, b"a", b"b")
+        assert host.home_of(0).path == "/disk1/dlog"
+        await host.crash()
+        manager = await host.start(0)
+        assert [each.life.node_epoch for each in manager.homes] == [2, 1]
+        assert await values_of(manager.logs[key(0)]) == [(0, b"a"), (1, b"b")]
         await host.stop()
 
     run_virtual(scenario)
