@@ -86,6 +86,7 @@ class Cutter:
         try:
             await state.on_cut(state)
             await self._with_frozen_flushes(work())
+            state.cut_count, state.cut_offset = state.cut_count + 1, Offset(ceiling)
         finally:
             state.cut_ceiling = None
             state.change_policy()  # it may have been told meanwhile
@@ -210,8 +211,11 @@ class Cutter:
 
     # -- at the start
 
-    async def trim_to(self, offset: int) -> None:
-        """Raise the log start offset, and drop the segments that lie wholly below it."""
+    async def trim_to(self, offset: int, cut_count: int) -> None:
+        """Raise the log start offset, and drop the segments that lie wholly below it.
+
+        Decided after so many cuts: what came in since a later one was not meant.
+        """
         state = self._state
         shortage = self._maintenance.shortage
         is_locked = False
@@ -219,7 +223,7 @@ class Cutter:
             if shortage.is_for_space:
                 async with shortage.gate:
                     if shortage.is_for_space:
-                        await self._make_room(offset)
+                        await self._make_room(offset, cut_count)
                         return
             # Whoever trims many logs must not wait for one.
             shortage.check()
@@ -229,6 +233,7 @@ class Cutter:
             if offset <= state.log_start_offset:
                 return
             state.check_trim(offset)  # its end may have been cut meanwhile
+            state.check_history(offset, cut_count)
             try:
                 await self._trim(offset, partial(shortage.run, for_space=False))
             except OSError as error:
@@ -251,12 +256,13 @@ class Cutter:
             return False
         return True
 
-    async def _make_room(self, offset: int) -> None:
+    async def _make_room(self, offset: int, cut_count: int) -> None:
         """Trim while a job of this log waits for space: only what is sealed, so in nobody's way."""
         state = self._state
         self._check()
         if offset <= state.log_start_offset:
             return
+        state.check_history(offset, cut_count)
         if state.cut_ceiling is not None and offset > state.cut_ceiling:
             # The job that waits is a cut: the log must not begin behind the end that it gets.
             raise KafkaStorageError(

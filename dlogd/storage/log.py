@@ -394,6 +394,7 @@ class PartitionLog(LogState):
             return
         if offset == self.log_end_offset:
             self.roll()  # so that the active segment can go as well
+        cut_count = self.cut_count
         if offset > self.flushed_offset:
             await self.flush()
-        await self._cutter.trim_to(offset)
+        await self._cutter.trim_to(offset, cut_count)

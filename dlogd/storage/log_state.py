@@ -63,6 +63,8 @@ class LogState:
         "closed",
         "config",
         "cut_ceiling",
+        "cut_count",
+        "cut_offset",
         "damage",
         "directory",
         "epochs",
@@ -126,6 +128,9 @@ class LogState:
         # go on saying that there was more.
         self.on_cut: Callable[[Any], Awaitable[None]] = _no_notes
         self.cut_ceiling: Offset | None = None
+        # Whatever was planned before a cut is meant for what was there before.
+        self.cut_count = 0
+        self.cut_offset = Offset(0)  # of the last one
         self.flush_waiters: list[tuple[Offset, asyncio.Future[None]]] = []
 
     def __repr__(self) -> str:
@@ -317,6 +322,12 @@ class LogState:
             raise OffsetOutOfRangeError(
                 f"{self.topic_partition} has records up to {self.promised_offset} only"
             )
+
+    def check_history(self, offset: int, cut_count: int) -> None:
+        """Raise KafkaStorageError when what is below `offset` may have been cut since `cut_count`."""
+        cuts = self.cut_count - cut_count
+        if cuts > 1 or (cuts and offset > self.cut_offset):
+            raise KafkaStorageError(f"{self.topic_partition} was cut back to {self.cut_offset}")
 
     def end_waiting(self, error: WireError) -> None:
         """Tell who waits for a flush that it will not come."""

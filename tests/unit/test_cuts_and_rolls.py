@@ -141,3 +141,40 @@ def test_a_trim_makes_no_room_beyond_a_cut_that_waits_for_space(start: int) -> N
         assert plog.log_end_offset == 31
 
     run_virtual(scenario)
+
+
+@pytest.mark.parametrize("policy", [FlushPolicy.ALWAYS, FlushPolicy.NEVER])
+@pytest.mark.parametrize("work", ["truncate_to", "start_at"])
+def test_a_trim_that_was_decided_before_a_cut_takes_nothing_that_came_after(
+    policy: FlushPolicy, work: str
+) -> None:
+    """Another history has begun, and not all of it is flushed yet under a weak policy."""
+
+    async def scenario() -> None:
+        host = LogHost(config=replace(STRONG, flush_policy=policy))
+        plog, cut = await begin_cut(host, COUNT, 0)
+        await cut
+        async with plog.lock:
+            cut = asyncio.ensure_future(getattr(plog, work)(4))
+            await settle()
+            again = asyncio.ensure_future(plog.lock.acquire())
+            await settle()
+            above, below = (asyncio.ensure_future(plog.trim_to(each)) for each in (15, 3))
+            await settle()
+        await cut
+        await again  # some job between the cut and the trims
+        for _ in range(12):  # in one segment: to make another one takes the lock
+            await append_waiting(plog, b"new")
+        for _ in range(5):
+            await settle()
+        assert plog.promised_offset == 16
+        plog.lock.release()
+        with pytest.raises(KafkaStorageError, match="cut back to"):
+            await above
+        await below
+        assert plog.log_start_offset == (3 if work == "truncate_to" else 4)
+        plog.check_chain()
+        await plog.trim_to(15)
+        assert plog.log_start_offset == 15
+
+    run_virtual(scenario)
