@@ -324,7 +324,7 @@ class LogState:
             )
 
     def check_history(self, offset: int, cut_count: int) -> None:
-        """Raise KafkaStorageError when what is below `offset` may have been cut since `cut_count`."""
+        """Raise KafkaStorageError when what is below `offset` may have been cut since then."""
         cuts = self.cut_count - cut_count
         if cuts > 1 or (cuts and offset > self.cut_offset):
             raise KafkaStorageError(f"{self.topic_partition} was cut back to {self.cut_offset}")
