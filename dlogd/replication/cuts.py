@@ -114,6 +114,9 @@ class Cutter:
                 yield
         finally:
             partition.is_cutting = False
+            # Where a trim was under way first, the start may be behind what was to be the end.
+            start = partition.log.log_start_offset
+            partition.high_watermark = max(partition.high_watermark, start)
 
     def _lower_watermark(self, partition: Partition, offset: Offset) -> None:
         if offset >= partition.high_watermark:

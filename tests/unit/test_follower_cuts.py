@@ -1,12 +1,13 @@
 """How a follower's log is cut, and what is known beside it."""
 
+import asyncio
 import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dlog.errors import CorruptMessageError, NotLeaderOrFollowerError
+from dlog.errors import CorruptMessageError, NotLeaderOrFollowerError, OffsetOutOfRangeError
 from dlog.types import LeaderEpoch, Offset
 from dlogd.replication import cuts
 from dlogd.replication.partition import Partition
@@ -125,5 +126,22 @@ def test_a_cut_behind_a_damaged_place_needs_no_segment_anew(tmp_path: Path) -> N
         cutter = cuts.Cutter(front.clock, lambda _: False)
         await cutter.truncate_to(partition, Offset(2))
         assert (plog.log_start_offset, plog.log_end_offset) == (0, 2)
+
+    check(scenario, tmp_path)
+
+
+def test_a_trim_that_comes_before_a_cut_takes_the_watermark_with_the_start(tmp_path: Path) -> None:
+    """The cut fails, for its end is below the start by then."""
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        await filled(partition, 3)
+        plog, cutter = partition.log, cuts.Cutter(front.clock, lambda _: False)
+        async with plog._maintenance.lock:
+            work = (plog.trim_to(2), cutter.truncate_to(partition, Offset(1)))
+            both = asyncio.gather(*work, return_exceptions=True)
+            while partition.high_watermark > 1:
+                await asyncio.sleep(0)
+        assert isinstance((await both)[1], OffsetOutOfRangeError)
+        assert (plog.log_start_offset, partition.high_watermark) == (2, 2)
 
     check(scenario, tmp_path)
