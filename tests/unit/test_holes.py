@@ -27,9 +27,9 @@ def test_what_is_remembered_is_within_the_stated_seeds() -> None:
 
 
 def test_a_seed_that_sees_no_more_is_not_the_last_word(remembered: Path) -> None:
-    """The first seed does not see this one, the second does."""
-    found = holes.look_for("node", HOLE, range(2, 4))
-    assert found is not None and (found.seed, bool(found.violations)) == (2, True)
+    """The remembered seed does not see this one, the next does."""
+    found = holes.look_for("node", HOLE, range(3, 5))
+    assert found is not None and (found.seed, bool(found.violations)) == (3, True)
     assert holes.look_for("node", HOLE, range(0)) is None
 
 
@@ -40,7 +40,7 @@ def test_a_hole_that_is_seen_for_something_else_is_not_seen(
     for known_by, is_seen in (("lost-write",), False), (("lost-write", "duplicate"), True):
         sight = replace(holes.SIGHTS["node"], shows={HOLE: known_by})
         monkeypatch.setitem(holes.SIGHTS, "node", sight)
-        assert (holes.look_for("node", HOLE, range(2, 3)) is not None) is is_seen
+        assert (holes.look_for("node", HOLE, range(3, 4)) is not None) is is_seen
     for sight in holes.SIGHTS.values():
         assert set(sight.shows) <= set(sight.mutants) | {HOLE}
 
