@@ -39,6 +39,10 @@ class PlainBatch:
         self.base, self.end, self.epoch = fields[0], fields[0] + fields[6] + 1, fields[2]
 
 
+PAUSES = (0, 2, 12, 60)
+"""In turns of the loop: how long a disk may take for one thing."""
+
+
 class PlainMemory:
     """Append memory of a node with one directory."""
 
@@ -61,6 +65,12 @@ class PlainLog:
         self.on_promised: Callable[[Any], None] = lambda _: None
         self.waiting: list[Callable[[], None]] = []
         self.is_dead = False
+        self.trims: list[int] = []
+        """Offsets of trims under way."""
+        self.trim_pauses: tuple[int, ...] = PAUSES
+        self._lock = asyncio.Lock()  # of whatever moves an end of it
+        self._disk_start = 0
+        self._left: list[PlainBatch] | None = None  # on disk, while all is being dropped
 
     @property
     def promised_offset(self) -> Offset:
@@ -107,35 +117,55 @@ class PlainLog:
             self.on_promised(self)
 
     async def truncate_to(self, offset: int) -> None:
-        await self.flush()
-        if not self.log_start_offset <= offset <= self.flushed_offset:
-            raise OffsetOutOfRangeError(f"Cannot truncate to {offset}")
-        await self._pause()
-        kept = [each for each in self.batches if each.end <= offset]
-        end = kept[-1].end if kept else self.log_start_offset
-        if kept == self.batches:
-            return
-        self.batches = kept
-        self.log_end_offset = self.flushed_offset = Offset(max(end, self.log_start_offset))
-        self.epochs.truncate_to(self.log_end_offset)
+        async with self._lock:
+            await self.flush()
+            if not self.log_start_offset <= offset <= self.flushed_offset:
+                raise OffsetOutOfRangeError(f"Cannot truncate to {offset}")
+            await self._pause()
+            kept = [each for each in self.batches if each.end <= offset]
+            end = kept[-1].end if kept else self.log_start_offset
+            if kept == self.batches:
+                return
+            self.batches = kept
+            self.log_end_offset = self.flushed_offset = Offset(max(end, self.log_start_offset))
+            self.epochs.truncate_to(self.log_end_offset)
 
     async def start_at(self, offset: int) -> None:
-        await self._pause()
-        self.batches = []
-        self.log_start_offset = self.log_end_offset = self.flushed_offset = Offset(offset)
-        self.epochs.truncate_to(Offset(0))
+        """Begin anew, by the steps of a `PartitionLog`: a crash may come after each of them."""
+        async with self._lock:
+            await self._pause()
+            if offset > self.log_start_offset:
+                self._disk_start = offset
+            self._left = [each for each in self.batches if each.end <= self.flushed_offset]
+            while self._left:
+                await self._pause()
+                self._left.pop()
+            self._disk_start = offset
+            await self._pause()
+            self._left, self.batches = None, []
+            self.log_start_offset = self.log_end_offset = self.flushed_offset = Offset(offset)
+            self.epochs.truncate_to(Offset(0))
 
     async def trim_to(self, offset: int) -> None:
-        await self._pause()
-        if offset > self.promised_offset:
-            raise OffsetOutOfRangeError(f"{offset} is not promised")
-        if offset > self.log_start_offset:
-            self.log_start_offset = Offset(offset)
-            self.epochs.trim_to(Offset(offset))
-            self.batches = [each for each in self.batches if each.end > offset]
+        if offset <= self.log_start_offset:
+            return
+        self.trims.append(offset)
+        try:
+            async with self._lock:
+                await self._pause(self.trim_pauses)
+                if offset > self.promised_offset:
+                    raise OffsetOutOfRangeError(f"{offset} is not promised")
+                if offset > self.log_start_offset:
+                    self._disk_start = offset
+                    await self._pause()
+                    self.log_start_offset = Offset(offset)
+                    self.epochs.trim_to(Offset(offset))
+                    self.batches = [each for each in self.batches if each.end > offset]
+        finally:
+            self.trims.remove(offset)
 
-    async def _pause(self) -> None:
-        for _ in range(self.rng.choice((0, 2, 12, 60))):
+    async def _pause(self, choices: tuple[int, ...] = PAUSES) -> None:
+        for _ in range(self.rng.choice(choices)):
             await asyncio.sleep(0)
             if self.is_dead:
                 raise KafkaStorageError("The process has gone")
@@ -143,10 +173,23 @@ class PlainLog:
     def reopened(self) -> "PlainLog":
         """Return what the disk has after a power cut; nothing happens to this one any more."""
         self.is_dead = True
+        held, end = self._left, self.flushed_offset
+        if held is None:
+            held = [each for each in self.batches if each.end <= end]
+        else:
+            end = Offset(held[-1].end if held else 0)
+        return self.holding(held, self._disk_start, end)
+
+    def holding(self, batches: list[PlainBatch], start: int, end: int) -> "PlainLog":
+        """Return a log of the same partition that has these batches on its disk, and ends there.
+
+        One that would end before its start is empty.
+        """
         found = PlainLog(self.topic_id, self.rng)
-        found.batches = [each for each in self.batches if each.end <= self.flushed_offset]
-        found.log_start_offset = self.log_start_offset
-        found.log_end_offset = found.flushed_offset = self.flushed_offset
+        found.trim_pauses = self.trim_pauses
+        found.batches = [each for each in batches if each.end > start]
+        found.log_start_offset, found._disk_start = Offset(start), start
+        found.log_end_offset = found.flushed_offset = Offset(max(start, end))
         for each in found.batches:
             found.epochs.assign(LeaderEpoch(each.epoch), Offset(max(each.base, 0)))
         found.epochs.trim_to(found.log_start_offset)

@@ -13,7 +13,12 @@ from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any
 
-from dlog.errors import NotLeaderOrFollowerError, OffsetOutOfRangeError, WireError
+from dlog.errors import (
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+    WireError,
+)
 from dlog.types import NodeId, Offset
 from dlogd.metadata.delta import between
 from dlogd.metadata.image import ClusterImage, Outcome
@@ -32,14 +37,14 @@ FOREVER_US = 1 << 62
 
 
 class Ack:
-    """Who waits for one batch, and notes what was acknowledged."""
+    """Who waits for one batch, and tells what was acknowledged."""
 
-    def __init__(self, acked: dict[int, bytes], base: int, end: int, data: bytes) -> None:
-        self.acked, self.base, self.end, self.data = acked, base, end, data
+    def __init__(self, life: Any, base: int, end: int, data: bytes) -> None:
+        self.life, self.base, self.end, self.data = life, base, end, data
 
     def on_acked(self, index: int, error: WireError | None, now_us: int) -> None:
         if error is None:
-            self.acked.update(dict.fromkeys(range(self.base, self.end), self.data))
+            self.life.on_acked(self.base, self.end, self.data)
 
 
 class Spawning:
@@ -66,19 +71,8 @@ class PlainNode:
         self.key = (log.topic_id, 0)
         self.lease = SimpleNamespace(valid_until_us=0)
         loop = asyncio.get_running_loop()
-        plain: Any = log
-        self.partition = Partition(
-            plain,
-            loop=loop,
-            clock=world.clock,
-            producers=ProducerStates(expiry_ms=1 << 40, producers_max=10),
-            settings=SETTINGS,
-            lease=self.lease,
-            high_watermark=Offset(high_watermark),
-        )
-        self.partition.closed = NotLeaderOrFollowerError("being opened")
-        self.partition.leader = None
-        self.by_id = {self.key: self.partition}
+        self.by_id: dict[Any, Partition] = {}
+        self.partition = self._open(log, high_watermark)
         self.tasks = Spawning()
         self.roles = Roles(self.by_id, node_id, self.lease, world.clock)
         replicas: Any = SimpleNamespace(by_id=self.by_id, roles=self.roles, on_closed=None)
@@ -103,6 +97,31 @@ class PlainNode:
         )
         self.roles.begin(self.image)
         self.replicating.feeds.image = self.image
+        self.roles.assign(self.partition, 0)
+
+    def _open(self, log: PlainLog, high_watermark: int) -> Partition:
+        plain: Any = log
+        lease, clock = self.lease, self.world.clock
+        partition = Partition(
+            plain,
+            loop=asyncio.get_running_loop(),
+            clock=clock,
+            producers=ProducerStates(expiry_ms=1 << 40, producers_max=10),
+            settings=SETTINGS,
+            lease=lease,
+            high_watermark=Offset(high_watermark),
+        )
+        partition.closed = NotLeaderOrFollowerError("being opened")
+        partition.leader = None
+        self.by_id[self.key] = partition
+        return partition
+
+    def replace_log(self, log: PlainLog) -> None:
+        """Delete the replica, and open it anew over another log, as the manager does it."""
+        self.partition.close(UnknownTopicOrPartitionError("The replica was deleted"))
+        self.replicating.fetching.leave(self.key)
+        self.log.is_dead = True
+        self.log, self.partition = log, self._open(log, 0)
         self.roles.assign(self.partition, 0)
 
     async def propose(self, command: Any, deadline_ms: int) -> Outcome:
@@ -135,6 +154,8 @@ class Wire:
         self.to_leader: deque[bytes] = deque()
         self.to_follower: deque[bytes] = deque()
         self.is_open, self.is_held = True, False
+        self.is_followed = self.is_fed = True  # by its ends
+        self.is_slow = False  # what goes to the leader takes long
         # As the follower's `Link`.
         self.may_send = True
         self.ready = SimpleNamespace(done=lambda: False)
@@ -157,7 +178,7 @@ class Wire:
     # -- the follower's end
 
     def send(self, frame: bytes) -> None:
-        if self.is_open:
+        if self.is_open and self.is_fed:
             self.to_leader.append(frame)
 
     def hold(self) -> tuple[bytearray, int]:
@@ -168,12 +189,12 @@ class Wire:
         self.is_held = False
 
     def close(self, error: Any = None) -> None:
-        if self.is_open:
+        if self.is_followed:
             self.abort("")
 
     def work(self) -> None:
         """Bring everybody what is under way."""
-        while self.to_leader:
+        while self.to_leader and self.is_fed:
             self.deliver_to_leader()
         while self.marked and self.is_open:
             self.send_data()
@@ -189,22 +210,38 @@ class Wire:
     # -- the leader's end
 
     def abort(self, reason: str) -> None:
-        """Break."""
-        if not self.is_open:
-            return
-        self.is_open = False
+        """Break, for both ends at once."""
+        if self.is_open:
+            self.end_leader()
+            self.end_follower()
+
+    def end_leader(self) -> None:
+        """Break where the leader is, who takes and sends nothing more."""
+        self.is_fed = False
+        self.is_open = self.is_followed
         for fed in list(self.feds.values()):
             fed.leave()
         self.feds.clear()
         self.marked.clear()
+        self.to_leader.clear()
         feed: Any = self
         self.feeds.feeds.pop(feed, None)
+
+    def end_follower(self) -> None:
+        """Break where the follower is; what it has said may reach the leader all the same."""
+        self.is_followed = False
+        self.is_open = self.is_fed
+        self.to_follower.clear()
         if self.fetcher._link is self:
             self.fetcher._end(self)
 
     def mark(self, fed: Fed) -> None:
         fed.is_marked = True
         self.marked[fed] = None
+
+    def say(self, frame: bytes) -> None:
+        if self.is_followed:
+            self.to_follower.append(frame)
 
     def mark_watermark(self, fed: Fed) -> None:
         self.mark(fed)
@@ -218,7 +255,7 @@ class Wire:
         if self.feds.pop(fed.handle, None) is not None:
             self._forget(fed)
             refusal = Refusal(fed.handle, error.code, -1, -1, start, end)
-            self.to_follower.append(stream.encode_refused((refusal,)))
+            self.say(stream.encode_refused((refusal,)))
 
     def deliver_to_leader(self) -> None:
         view = memoryview(self.to_leader.popleft())
@@ -238,7 +275,7 @@ class Wire:
                 feed: Any = self
                 found = self.feeds.accept(feed, each)
                 if isinstance(found, Refusal):
-                    self.to_follower.append(stream.encode_refused((found,)))
+                    self.say(stream.encode_refused((found,)))
                 else:
                     self.feds[each.handle] = found
                     self.mark(found)
@@ -272,6 +309,6 @@ class Wire:
         taken: Any = SimpleNamespace(base_offset=base, bytes=len(data))
         row = fed.row(taken)
         assert (row[5] == MORE) == (fed.awaits_word and bool(data))
-        self.to_follower.append(stream.encode_data([row], len(data)) + data)
+        self.say(stream.encode_data([row], len(data)) + data)
         if fed.has_more:
             self.mark(fed)
