@@ -28,16 +28,13 @@ def divergence(plog: PartitionLog, leader_epoch: int, leader_end: int) -> Offset
     `leader_epoch` is the leader's largest epoch not above that of this log's last batch,
     `leader_end` where it ends. The log may have to be asked about again afterwards (KIP-279).
     """
-    start = plog.log_start_offset
-    if leader_epoch < 0:
-        return start  # the leader has nothing of all that is here
     own_epoch, own_end = plog.end_offset_for_epoch(LeaderEpoch(leader_epoch))
     if own_epoch < 0:
         # All epochs here are older: the last of them is asked about next.
         own_epoch, own_end = plog.last_epoch, plog.log_end_offset
     if own_epoch == leader_epoch:
         own_end = Offset(min(own_end, leader_end))
-    return Offset(max(start, min(own_end, plog.log_end_offset)))
+    return Offset(max(plog.log_start_offset, min(own_end, plog.log_end_offset)))
 
 
 class Cutter:

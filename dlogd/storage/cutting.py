@@ -188,12 +188,14 @@ class Cutter:
 
     async def _start_at(self, offset: int) -> None:
         state = self._state
-        if offset > state.log_start_offset:
+        rises = offset > state.log_start_offset
+        if rises:
             # First: a crash would else leave less than what was committed, and recovery drops a log
             # that ends before its start as well.
             await self._save_log_start(offset)
         await self._drop_behind(None)
-        await self._save_log_start(offset)
+        if not rises:
+            await self._save_log_start(offset)
         state.epochs.truncate_to(Offset(0))
         state.last_epoch = state.epochs.latest
         self._maintenance.note_epoch()

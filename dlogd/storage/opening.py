@@ -241,7 +241,7 @@ class Opening:
         try:
             return (
                 failed
-                or await self._outlived(key, home, other)
+                or await self._of_earlier_life(key, home, other)
                 or await self._replaced(key, home, other)
                 or await self._empty_one(key, home, other)
             )
@@ -265,7 +265,7 @@ class Opening:
                 raise
             raise _OutOfServiceError(home) from error
 
-    async def _outlived(self, key: LogKey, home: Home, other: Home) -> Home | None:
+    async def _of_earlier_life(self, key: LogKey, home: Home, other: Home) -> Home | None:
         """Return the directory of an earlier life, unless the later one has no log but only what an
         attempt to make it has left: a disk may have been too full to note its life.
         """
