@@ -14,8 +14,12 @@ __all__ = ["PatternError", "compile_pattern"]
 _TOKEN = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\[1-9]\d\d|\\.|\(\?[P#>]|\[\^?\]?|[*+?}]\+|&&|.", re.DOTALL
 )
-_NEVER = {"(?P": "(?P is none of Java's", "(?#": "(?# is none of Java's"}
 _POSSESSIVE = "what never gives back ((?>, *+, ++, ?+) is not supported"
+_NEVER = {
+    "(?P": "(?P is none of Java's",
+    "(?#": "(?# is none of Java's",
+    "(?>": _POSSESSIVE,
+}
 
 
 class PatternError(ValueError):
@@ -50,7 +54,7 @@ def _refuse(token: str, in_class: bool) -> None:
             raise PatternError("a class within a class ([a[b]], [a&&b]) is not supported")
     elif token in _NEVER:
         raise PatternError(_NEVER[token])
-    elif token == "(?>" or (len(token) == 2 and token[0] in "*+?}"):
+    elif len(token) == 2 and token[0] in "*+?}":
         raise PatternError(_POSSESSIVE)
     elif len(token) == 4:
         raise PatternError(f"{token} is a character here, and a group in Java")

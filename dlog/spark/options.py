@@ -41,8 +41,9 @@ __all__ = ["ReadOptions", "check_source_options", "client_settings", "parse_read
 
 MAX_TRIGGER_DELAY_S = 15 * 60.0
 ATTEMPT_COUNT = 3
-_SHOWN_MAX = 400
 RETRY_INTERVAL_S = 1.0
+_SHOWN_MAX = 400
+"""Characters of a pattern that an error shows."""
 
 _SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
 _OPTIONS = (
