@@ -26,7 +26,7 @@ OnError = Callable[[Home, OSError], None]
 
 
 class Claiming:
-    """The claim of one node on its data directories: `lock`, then `adopt`, each once."""
+    """The claim of one node on its data directories: `lock`, then `adopt` or `release`."""
 
     def __init__(
         self,
@@ -63,6 +63,11 @@ class Claiming:
                     for home in self._homes
                 ]
             )
+
+    async def release(self) -> None:
+        """Unlock what was locked: this daemon must not run on it."""
+        for home in self._homes:
+            await self._engine.run(home.directory.release)
 
     async def adopt(self, node_id: NodeId, cluster_id: str | None, *, has_metadata: bool) -> str:
         """Make the locked directories this node's; return the cluster's id, perhaps a new one.

@@ -134,7 +134,7 @@ class LogManager:
                 node_id, cluster_id, has_metadata=has_metadata
             )
         except ConfigError:
-            await self._release()
+            await self._claiming.release()
             raise
         return self.cluster_id
 
@@ -281,6 +281,8 @@ class LogManager:
             if is_new:
                 await self._upkeep.marks.forget(home, home.names[key])
                 await home.make_log(key, self._homes)
+            else:  # left by a deletion that failed, of which stable storage may have a part
+                await home.creations.do(home.names[key])
             opened = await self.open_log(home, key, topic_partition, config, clean=False)
         except OSError as error:
             if is_new:
@@ -378,10 +380,6 @@ class LogManager:
         self._closing = True
         closing = Closing(self._homes, self._services, self._upkeep, self._tasks)
         return await closing.run(clean=clean and self._is_open, timeout_s=timeout_s)
-
-    async def _release(self) -> None:
-        for home in self._homes:
-            await self._services.engine.run(home.directory.release)
 
     # -- reports
 

@@ -342,3 +342,27 @@ def test_a_log_on_a_disk_too_full_to_note_its_life_is_not_replaced_by_a_leftover
         await host.stop()
 
     run_virtual(scenario)
+
+
+def test_a_log_that_came_back_after_a_failed_deletion_survives_a_power_cut() -> None:
+    """The system may have written that it was to be deleted, and must not have the last word."""
+
+    async def scenario() -> None:
+        for seed in range(40):
+            host = ManagerHost(1, seed=seed)
+            await host.start()
+            await host.create_with(0, b"a")
+            await settle()
+            (disk,) = host.machine.disks.values()
+            disk.faults.append(DiskFault(("sync_directory",), errno.EMFILE, 1, "topics"))
+            with pytest.raises(OSError):
+                await host.manager.delete(partition(0), TOPIC_ID)
+            plog = await host.create(0)
+            append(plog, b"b")
+            await plog.flush()
+            await host.crash(power_cut=True)
+            manager = await host.start(0)
+            assert await values_of(manager.logs[key(0)]) == [(0, b"a"), (1, b"b")]
+            await host.stop()
+
+    run_virtual(scenario)
