@@ -99,6 +99,7 @@ class Striker:
 
     async def strike(self, kind: str) -> None:
         """Do harm."""
+        await self._started()
         if self._on.load is not None:
             self._on.load.note_strike(kind)
         await self._strikes[kind]()
@@ -112,9 +113,16 @@ class Striker:
 
     async def healed_quietly(self) -> None:
         """Return when all nodes run and serve; nobody writes any more."""
+        await self._started()
+        await self._on.cluster.until_well(patience_s=HEAL_S)
+
+    async def _started(self) -> None:
+        """Return when whoever is started has a process, which a strike would miss else.
+
+        It would begin in the middle of the strike: on disks without power, and end for good.
+        """
         if self._restarts:
             await asyncio.wait(set(self._restarts))
-        await self._on.cluster.until_well(patience_s=HEAL_S)
 
     # -- whom
 
@@ -151,8 +159,9 @@ class Striker:
             self._restart(each)
 
     async def _kill_one(self, node: Node) -> None:
-        self.counts.kills += int(node.runs)
-        await node.kill()
+        async with self._starting[node.node_id]:  # what is just being made is killed as well
+            self.counts.kills += int(node.runs)
+            await node.kill()
 
     def _restart(self, node: Node) -> None:
         task = self._tasks.create_task(self._start(node))
@@ -173,7 +182,7 @@ class Striker:
             await asyncio.sleep(RESTART_S)
             for node in self._nodes:
                 if node.process is not None and node.process.returncode == AGAIN:
-                    await self._start(node)
+                    self._restart(node)
 
     async def _kill_controller(self) -> None:
         controller = await self._controller()
