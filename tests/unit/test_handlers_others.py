@@ -144,6 +144,36 @@ class TestInitProducerId:
 
         run(test())
 
+    def test_ids_of_a_block_that_another_node_takes_meanwhile_stay_its_own(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Its producer has written here before this node hears of its own block."""
+        monkeypatch.setattr(producer_ids, "BLOCK_COUNT", 3)
+
+        async def test() -> None:
+            known: set[int] = set()
+            node = FakeNode()
+            propose = node.context.propose_command
+
+            async def late(*arguments: Any) -> Any:
+                outcome = await propose(*arguments)
+                if not known:
+                    taken = node.image.producer_id_next
+                    node.image = replace(node.image, producer_id_next=taken + 3)
+                    known.add(taken)
+                return outcome
+
+            node.context.propose_command = late
+            node.context.producer_id_in_use = lambda first, end: max(
+                (each for each in known if first <= each < end), default=-1
+            )
+            taken = [(await self.take(node)).producer_id for _ in range(20)]
+            assert len(set(taken)) == 20
+            assert not {3, 4, 5}.intersection(taken)
+            assert not [each for each in caplog.records if "older" in each.getMessage()]
+
+        run(test())
+
     def test_many_at_once_take_one_block(self) -> None:
         async def test() -> None:
             node = FakeNode()

@@ -76,16 +76,20 @@ class ProducerIds:
         # An id twice would make a new producer's records pass for repetitions of another's. The
         # metadata does not know of ids that it gave out after the backup it was restored from.
         while (used := context.producer_id_in_use(first, first + SEARCHED_COUNT)) >= first:
-            log.warning(
-                "Skipped producer ids that logs know: the metadata is older than the data"
-                " first=%d last=%d",
-                first,
-                used,
-            )
-            if used + 1 >= end:
-                count = used + 1 - end + BLOCK_COUNT
-                _, end = await self._allocate(context, count, deadline_ms)
-            first = used + 1
+            if used < end:
+                log.warning(
+                    "Skipped producer ids that logs know: the metadata is older than the data"
+                    " first=%d last=%d",
+                    first,
+                    used,
+                )
+            if used + 1 < end:
+                first = used + 1
+                continue
+            # Perhaps another node took its block meanwhile; the next one is behind that. What is
+            # between this one and the next belongs to others, too.
+            count = used + 1 - end + BLOCK_COUNT
+            first, end = await self._allocate(context, count, deadline_ms)
         self._next, self._end = first, end
         log.info("Took producer ids first=%d count=%d", first, end - first)
 
