@@ -26,6 +26,7 @@ from dlog.types import ZERO_TOPIC_ID, PartitionId, TopicPartition
 from tests.histories.history import Follower, LogKey, Outcome, Poll, Seen, Send
 from tests.simulation.clients import make_value, number_of
 from tests.simulation.fleet.data_plan import DataConsumerPlan, DataProducerPlan
+from tests.simulation.fleet.id_watch import producer_lives
 from tests.simulation.fleet.plan import CLIENT_PORT, FleetPlan, address_of
 from tests.simulation.loop import EPOCH_MS, SimLoop
 
@@ -123,6 +124,7 @@ class DataProducer:
         self._around = clients.around
         self.plan = plan
         self._rng = random.Random(f"{clients.plan.seed}/{plan.name}")
+        self._lengths = producer_lives(clients.plan.bounds)
         self._settling: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -132,7 +134,7 @@ class DataProducer:
             cluster = self._clients.cluster(self.plan.name, self._rng)
             producer = self._producer(cluster)
             await producer.start()
-            for _ in range(self._rng.choice((5, 1000, 1000))):
+            for _ in range(self._rng.choice(self._lengths)):
                 if not self._around.active:
                     break
                 await self._around.sleep_ms(self.plan.interval_ms * 2 * self._rng.random())

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from tests.simulation.fleet import rot_plan
 from tests.simulation.fleet.bounds import draw_bounds
 from tests.simulation.fleet.data_plan import NO_DATA, DataPlan, draw_data, with_racks
+from tests.simulation.fleet.id_watch import draw_block
 from tests.simulation.plan import Fault
 
 CLIENT_PORT, RAFT_PORT, INTERNAL_PORT = 9092, 9643, 9645
@@ -187,7 +188,9 @@ def draw(seed: int) -> FleetPlan:
         ),
         data=draw_data(seed, nodes, pace),
         throttle_interval_ms=int(_throttle_interval_ms(seed) * pace),
-        bounds=draw_bounds(random.Random(f"{seed}/fleet/bounds")) | rot_plan.draw_rot_bounds(seed),
+        bounds=draw_bounds(random.Random(f"{seed}/fleet/bounds"))
+        | rot_plan.draw_rot_bounds(seed)
+        | draw_block(seed),
         write_back_share=random.Random(f"{seed}/fleet/write-back").choice((0.0, 0.0, 0.3, 0.9)),
     )
     change, change_ms = _node_change(seed, plan)

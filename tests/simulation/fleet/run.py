@@ -25,6 +25,7 @@ from tests.simulation.fleet.data_judge import judge
 from tests.simulation.fleet.data_throttles import DataThrottler
 from tests.simulation.fleet.faults import FleetSaboteur
 from tests.simulation.fleet.host import FleetHost
+from tests.simulation.fleet.id_watch import watching_ids
 from tests.simulation.fleet.operators import Operator
 from tests.simulation.fleet.plan import FleetPlan
 from tests.simulation.fleet.rot import Rot
@@ -154,6 +155,7 @@ class _FleetRun:
                 LogWatch(self.trace, self.registry),
                 self.registry.watching(),
                 self.rot.watching(),
+                watching_ids(self.violate, self.count),
             ):
                 self._carry_out()
             return self._verdict()
