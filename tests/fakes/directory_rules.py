@@ -3,15 +3,15 @@
 The model of each replica: what the cluster has, and what the newest copy on this node promised.
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from dlogd.metadata.image import NodeRegistration
 from dlogd.start_proof import StartProof
 from dlogd.storage.log import PartitionLog
+from dlogd.storage.manager import LogManager
 from tests.fakes.device import Disk
-from tests.fakes.manager import TOPIC_ID, key
-
-if TYPE_CHECKING:
-    from tests.fakes.directory_life import DirectoryLife
+from tests.fakes.disk import Machine
+from tests.fakes.manager import TOPIC_ID, ManagerHost, key
 
 Values = list[tuple[int, bytes]]
 
@@ -106,7 +106,25 @@ class Replica:
                 self.truth = {at: value for at, value in values if at >= self.start}
 
 
-def check_homes(life: "DirectoryLife") -> None:
+class Node(Protocol):
+    """Whose starts are judged: `tests.fakes.directory_life.DirectoryLife`."""
+
+    alone: bool
+    quiet: bool
+    proven: int
+    harmed: set[str]
+    faulty: set[str]
+    known: NodeRegistration | None
+    host: ManagerHost
+    machine: Machine
+    manager: LogManager
+    replicas: dict[int, Replica]
+
+    def disk_of(self, number: int) -> Disk | None:
+        """Return the disk with a partition's log, as far as the node knows."""
+
+
+def check_homes(life: Node) -> None:
     """A directory goes out of service for its disk, a log for its own damage: there is none."""
     manager = life.manager
     for home in manager.homes:
@@ -118,7 +136,7 @@ def check_homes(life: "DirectoryLife") -> None:
     assert life.harmed or life.faulty or not manager.failures, manager.failures
 
 
-def check_open(life: "DirectoryLife", number: int, values: Values | None) -> None:
+def check_open(life: Node, number: int, values: Values | None) -> None:
     """The newest copy is served whole wherever its disk works; nothing else in its place."""
     replica, plog = life.replicas[number], life.manager.logs.get(key(number))
     copy, disk = replica.copy, life.disk_of(number)
@@ -147,7 +165,7 @@ def check_open(life: "DirectoryLife", number: int, values: Values | None) -> Non
         assert not lost, f"{number}: promised and lost: {lost}"
 
 
-def _works(life: "DirectoryLife", disk: Disk) -> bool:
+def _works(life: Node, disk: Disk) -> bool:
     configured = [life.machine.disks[mount] for mount in life.host.mounts]
     return disk in configured and disk.mount not in life.harmed | life.faulty
 
@@ -160,7 +178,7 @@ def _check_whole(replica: Replica, plog: PartitionLog, values: Values) -> None:
     assert all(there[at] == replica.truth[at] for at in replica.truth if at in there)
 
 
-def check_proof(life: "DirectoryLife", proof: StartProof, *, is_proved: bool) -> None:
+def check_proof(life: Node, proof: StartProof, *, is_proved: bool) -> None:
     """A replica that counts on after the start has everything; no data are said to be gone."""
     gone = [number for _, number in proof.missing if life.replicas[number].counted]
     assert not gone, f"said to be gone: {gone}"
@@ -182,7 +200,7 @@ def check_proof(life: "DirectoryLife", proof: StartProof, *, is_proved: bool) ->
             life.proven += 1
 
 
-def forget_strays(life: "DirectoryLife") -> None:
+def forget_strays(life: Node) -> None:
     """What is not placed here was set aside, where the directory works."""
     working = [home for home in life.manager.homes if home.failure is None]
     disks = [life.machine.disk_of(home.path) for home in working]
@@ -193,7 +211,7 @@ def forget_strays(life: "DirectoryLife") -> None:
                 replica.copy = None
 
 
-def note_promises(life: "DirectoryLife") -> None:
+def note_promises(life: Node) -> None:
     """A life ends: what its logs have promised counts."""
     for number, replica in life.replicas.items():
         plog, copy = life.manager.logs.get(key(number)), replica.copy
