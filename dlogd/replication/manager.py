@@ -31,7 +31,7 @@ from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import load_producers
 from dlogd.replication.producers import ProducerStates
-from dlogd.replication.reconcile import Key, given_up, has_place, mine, others_have_it
+from dlogd.replication.reconcile import Key, given_up, has_place, may_begin_anew, mine
 from dlogd.replication.roles import Roles
 from dlogd.replication.snapshotting import Snapshotting
 from dlogd.replication.topic_settings import log_config_of, settings_of
@@ -306,7 +306,8 @@ class ReplicaManager:
         place = self._place
         try:
             config = log_config_of(effective, self._config)
-            anew = others_have_it(topic.partitions[index], place.node_id)
+            failed = self._logs.failed_directory_ids
+            anew = may_begin_anew(self._image, topic, index, place.node_id, failed)
             plog = await self._logs.create(name, topic.topic_id, config, anew=anew)
             if plog.failed is not None:
                 raise plog.failed

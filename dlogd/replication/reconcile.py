@@ -1,7 +1,9 @@
 """What a node must give up when the image has changed. Pure; `replication.manager` does it."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
+from uuid import UUID
 
+from dlog.errors import KafkaStorageError
 from dlog.types import NodeId, TopicId
 from dlogd.metadata.chunks import suspects
 from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
@@ -29,6 +31,22 @@ def others_have_it(partition: PartitionImage, node_id: NodeId) -> bool:
     """Whether a replica may begin anew: the cluster has the records, and does not count on it."""
     counted = (*partition.isr, *partition.elr)
     return bool(counted) and node_id not in counted
+
+
+def may_begin_anew(
+    image: ClusterImage, topic: TopicImage, index: int, node_id: NodeId, failed: Collection[UUID]
+) -> bool:
+    """Whether a replica may begin anew on a node with `failed` directories.
+
+    Raises KafkaStorageError until the cluster knows of them: after a crash an older copy that one
+    of them holds would pass for the replica.
+    """
+    if not others_have_it(topic.partitions[index], node_id):
+        return False
+    own = image.nodes.get(node_id)
+    if own is not None and not set(failed) <= set(own.failed_directory_ids):
+        raise KafkaStorageError("The cluster does not know yet that a data directory has failed")
+    return True
 
 
 def given_up(

@@ -109,7 +109,8 @@ class DirectoryLife(NodeDisks):
         for _ in range(0 if last else self.rng.randrange(STEPS_MAX)):
             await self._step()
         check_homes(self)
-        self._report()
+        if not self.alone and self.rng.random() >= 0.3:
+            self._know_failures()  # unless the process ends before
 
     # -- start
 
@@ -243,9 +244,10 @@ class DirectoryLife(NodeDisks):
         """Make the log, as a follower from nothing when the cluster does not count on it."""
         replica = self.replicas[number]
         had = self.manager.logs.get(key(number))
-        plog = await self.manager.create(
-            partition(number), TOPIC_ID, CONFIG, anew=not replica.counted
-        )
+        anew = not replica.counted
+        if anew and not self.alone:
+            self._know_failures()  # as `reconcile.may_begin_anew` wants it
+        plog = await self.manager.create(partition(number), TOPIC_ID, CONFIG, anew=anew)
         if plog is had:
             return
         if replica.counted and replica.copy is None:
@@ -389,9 +391,8 @@ class DirectoryLife(NodeDisks):
         await self._delete(number)
         del self.replicas[number]
 
-    def _report(self) -> None:
-        """The cluster hears what has failed, unless the process ends before."""
-        if self.alone or self.rng.random() < 0.3 or self.known is None:
-            return
-        failed = (*self.known.failed_directory_ids, *self.manager.failed_directory_ids)
-        self.known = replace(self.known, failed_directory_ids=tuple(dict.fromkeys(failed)))
+    def _know_failures(self) -> None:
+        """The cluster hears what has failed."""
+        if self.known is not None:
+            failed = (*self.known.failed_directory_ids, *self.manager.failed_directory_ids)
+            self.known = replace(self.known, failed_directory_ids=tuple(dict.fromkeys(failed)))

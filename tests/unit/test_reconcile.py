@@ -1,11 +1,18 @@
-"""What a node gives up: deleted topics, replicas that moved away, what was left from earlier."""
+"""What a node gives up: deleted topics, replicas that moved away, what was left from earlier.
 
+And when a replica may begin anew.
+"""
+
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
+from dlog.errors import KafkaStorageError
 from dlog.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
-from dlogd.replication.reconcile import given_up
+from dlogd.metadata.image import ClusterImage, NodeRegistration, PartitionImage, TopicImage
+from dlogd.replication.reconcile import given_up, may_begin_anew
 
 A, B = UUID(int=1), UUID(int=2)
 
@@ -50,3 +57,33 @@ def test_what_could_not_be_deleted_is_tried_again_unless_it_came_back() -> None:
     moved, back = topic(A, (2,)), topic(A, (1, 2))
     assert gone([moved], [moved], here=[], changed=[], undeleted={(A, 0): moved}) == [(A, 0)]
     assert gone([moved], [back], here=[], undeleted={(A, 0): moved}) == []
+
+
+@pytest.mark.parametrize("isr", [(2,), (1, 2), ()])
+def test_a_replica_begins_anew_where_others_have_it_and_the_cluster_knows_what_has_failed(
+    isr: tuple[int, ...],
+) -> None:
+    """Else an older copy on a directory that has failed would pass for it after a crash."""
+    of_topic = topic(A, (1, 2))
+    part = replace(of_topic.partitions[0], isr=tuple(map(NodeId, isr)))
+    of_topic = replace(of_topic, partitions=(part,))
+    node = NodeRegistration(
+        node_id=NodeId(1),
+        node_epoch=1,
+        directory_ids=(A, B),
+        addresses=(),
+        rack=None,
+        version="",
+        fenced=False,
+    )
+
+    def may(known: tuple[UUID, ...], failed: tuple[UUID, ...]) -> bool:
+        image = ClusterImage(nodes={NodeId(1): replace(node, failed_directory_ids=known)})
+        return may_begin_anew(image, of_topic, 0, NodeId(1), failed)
+
+    assert may((), ()) == may((A,), (A,)) == may((A, B), (B,)) == (isr == (2,))
+    if isr == (2,):
+        with pytest.raises(KafkaStorageError, match="does not know yet"):
+            may((A,), (A, B))
+    else:
+        assert not may((A,), (A, B))
