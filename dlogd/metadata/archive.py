@@ -276,7 +276,8 @@ class Archive:
     def compact(self, image: ClusterImage) -> None:
         """Write `image` as a snapshot and begin a new journal after it.
 
-        `image` must be what all appended commands have made. OSError: all is as before, try later.
+        `image` must be what all appended commands have made. OSError: the journal is as before, try
+        later; the snapshot may be there, and a start then uses what the journal says behind it.
         JournalUncertainError: stop.
         """
         old = self._live

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from tests.fakes.device import UNBOUNDED, Disk
 from tests.fakes.engine import MemoryEngine
-from tests.fakes.faults import ProcessDied
+from tests.fakes.faults import DiskFault, ProcessDied
 from tests.fakes.files import MemoryDirectory, MemoryFile
 from tests.fakes.tree import DirectoryNode
 from tests.fakes.worker import Worker
@@ -86,6 +86,7 @@ class Process:
         if machine.is_deadly(operation, path):
             self.alive = False
             raise ProcessDied(f"{operation} {path}")
+        machine.maybe_break(disk, operation, path)
         disk.strike(operation, path)
 
     def _maybe_pause(self, worker: Worker, disk: Disk) -> None:
@@ -119,7 +120,8 @@ class Machine:
     """A host's disks, which outlive its processes. All processes end together.
 
     `operation_count` counts file operations; with `die_at(n, callback)` the process dies at the
-    n-th from now (of a kind, on some files), in the middle of whatever it does.
+    n-th from now (of a kind, on some files), in the middle of whatever it does; with `fail_at` a
+    disk begins to refuse there.
     """
 
     def __init__(
@@ -137,6 +139,8 @@ class Machine:
         self._death_in = 0
         self._deadly = ("", "")
         self._on_death: Callable[[], None] | None = None
+        self._fault_in = 0
+        self._coming: tuple[DiskFault, Callable[[], None]] | None = None
         self.processes: list[Process] = []
         self.locks: dict[tuple[int, str], object] = {}
 
@@ -173,9 +177,26 @@ class Machine:
         self._deadly = (operation, path_part)
         self._on_death = on_death
 
+    def fail_at(self, operation_count: int, fault: DiskFault, on_fault: Callable[[], None]) -> None:
+        """Let a disk have `fault` from the n-th from now of the operations that it would meet."""
+        self._fault_in = operation_count
+        self._coming = (fault, on_fault)
+
+    def maybe_break(self, disk: Disk, operation: str, path: str) -> None:
+        """Count an operation; give its disk the fault of `fail_at` when it is time."""
+        if self._coming is None:
+            return
+        fault, on_fault = self._coming
+        if operation in fault.operations and fault.path_part in path:
+            self._fault_in -= 1
+            if self._fault_in <= 0:
+                self._coming = None
+                disk.faults.append(fault)
+                on_fault()
+
     def spare(self) -> None:
-        """Take `die_at` back."""
-        self._on_death = None
+        """Take `die_at` and `fail_at` back."""
+        self._on_death = self._coming = None
 
     def is_deadly(self, operation: str, path: str) -> bool:
         """Count an operation; return whether the process dies at it."""

@@ -153,6 +153,7 @@ class RaftLog:
 
     def setCurrentTerm(self, term: int, vote: int | None) -> None:  # noqa: N802
         """Set term and vote; durable on return."""
+        self._expect_usable()
         if (term, vote) != (self.term, self.vote):
             self.term, self.vote = term, vote
             self._buffer.append(wire.vote_record(term, vote))
@@ -221,14 +222,20 @@ class RaftLog:
         return self.entries[place][2] if 0 <= place < len(self.entries) else None
 
     def flush(self) -> None:
-        """Return when all that was recorded is on stable storage."""
+        """Return when all that was recorded is on stable storage; raise LogFailedError."""
+        # What could not be written is in memory only, for good: it was promised to nobody.
+        self._expect_usable()
         if self._buffer:
             records, self._buffer = self._buffer, []
             self._write(records)
 
-    def _write(self, records: list[bytes] | tuple[()]) -> None:
+    def _expect_usable(self) -> None:
         if self.failed or self._file is None:
             raise LogFailedError("the Raft log is closed")
+
+    def _write(self, records: list[bytes] | tuple[()]) -> None:
+        self._expect_usable()
+        assert self._file is not None
         frame = journal.encode_frame(self._end_position, self._record_next, records)
         try:
             self._file.pwrite(frame, self._end_position)

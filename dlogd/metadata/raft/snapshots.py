@@ -118,7 +118,12 @@ class SnapshotFiles:
             file.close()
 
     def store(self, index: int, data: bytes) -> None:
-        """Make a snapshot durable. OSError: all is as before."""
+        """Make a snapshot durable.
+
+        OSError: nobody may count on it, and `index` is as before. The whole file may be there all
+        the same, when only the directory could not be flushed: a start may find it or the one
+        before. Either fits the log, which is shortened only behind what was stored.
+        """
         if self._directory.exists(_TEMPORARY):
             self._directory.unlink(_TEMPORARY)
         file = self._directory.open(_TEMPORARY, create=True)
