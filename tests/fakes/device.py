@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
-from tests.fakes.faults import DiskFault, Latency
+from tests.fakes.faults import DiskFault, Latency, PartlyWrittenError
 from tests.fakes.inode import Inode
 from tests.fakes.tree import DirectoryNode
 
@@ -83,7 +83,8 @@ class Disk:
         """Raise the OSError that a fault has for this operation, if any."""
         for fault in self.faults:
             if fault.strikes(operation, path, self.rng):
-                raise OSError(fault.errno, os.strerror(fault.errno), path)
+                kind = PartlyWrittenError if fault.writes_part else OSError
+                raise kind(fault.errno, os.strerror(fault.errno), path)
 
     def stick(self) -> None:
         """Let nothing asynchronous complete until `unstick`."""

@@ -15,12 +15,18 @@ class ProcessDied(BaseException):
     """
 
 
+class PartlyWrittenError(OSError):
+    """A write has ended in the midst."""
+
+
 @dataclass(slots=True)
 class DiskFault:
     """An error that operations on matching paths end with.
 
     Operations: open, create, names, read, write, sync, sync_directory, rename, unlink, mkdir,
     truncate, preallocate, size, usage, lock. `count` is how often it strikes; None: until healed.
+    With `writes_part` a part of what a write that it strikes was given is in the file, as with
+    a disk that becomes full in the midst of it.
     """
 
     operations: tuple[str, ...]
@@ -28,6 +34,7 @@ class DiskFault:
     count: int | None = None
     path_part: str = ""
     probability: float = 1.0
+    writes_part: bool = False
 
     def strikes(self, operation: str, path: str, rng: random.Random) -> bool:
         """Return whether this operation fails; counts down when it does."""

@@ -9,6 +9,7 @@ from typing import Self
 
 from dlogd.storage.files import DiskUsage
 from tests.fakes.device import Disk, Owner, blocks_of
+from tests.fakes.faults import PartlyWrittenError
 from tests.fakes.inode import Inode
 from tests.fakes.tree import DirectoryNode
 
@@ -60,7 +61,11 @@ class MemoryFile:
         return self.inode.read(position, length)
 
     def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        self.begin_write("write", position, len(data))
+        try:
+            self.begin_write("write", position, len(data))
+        except PartlyWrittenError:
+            self.inode.write(position, data[: self.process.rng.randrange(len(data) + 1)])
+            raise
         self.inode.write(position, data)
 
     def preallocate(self, position: int, length: int) -> None:

@@ -52,9 +52,8 @@ class _Life:
 def _ask_for_fault(host: Host, name: str, point: int, *, lasts: bool) -> asyncio.Event:
     code, operations = FAULTS[name]
     came = asyncio.Event()
-    host.machine.fail_at(
-        point, DiskFault(operations, errno=code, count=None if lasts else 1), came.set
-    )
+    fault = DiskFault(operations, errno=code, count=None if lasts else 1, writes_part=True)
+    host.machine.fail_at(point, fault, came.set)
     return came
 
 

@@ -75,7 +75,7 @@ FAULTS: dict[str, tuple[int, tuple[str, ...]]] = {
 
 def _fault(name: str, *, lasts: bool) -> DiskFault:
     code, operations = FAULTS[name]
-    return DiskFault(operations, errno=code, count=None if lasts else 1)
+    return DiskFault(operations, errno=code, count=None if lasts else 1, writes_part=True)
 
 
 def _expect_ended(node: RaftNode) -> None:
@@ -103,7 +103,7 @@ def _start_badly(node: RaftNode, faults: tuple[str, ...]) -> None:
     elif faults and rng.random() < 0.6:
         node.fail_at(rng.randrange(1, 12), _fault(rng.choice(faults), lasts=rng.random() < 0.5))
     else:
-        node.die_at(rng.randrange(1, 30))
+        node.die_at(rng.randrange(1, 14))
     try:
         node.start()
     except (ProcessDied, LogFailedError, OSError):
