@@ -3,7 +3,8 @@
 The wall clock is wrong by so many seconds, and SIGUSR1 puts it back by an hour; the monotonic clock
 stays what it is, as on a host. The log of the metadata is replaced by a snapshot when it is larger
 than `LOG_BYTES`; 0 leaves that as it is. What becomes of the image is written to the file `IMAGES`
-(`tests.cluster.image_journal`), unless that is empty.
+(`tests.cluster.image_journal`), unless that is empty. Producer ids are taken a few at a time, so
+that nodes take them at the same moment now and then.
 """
 
 import signal
@@ -13,10 +14,12 @@ from pathlib import Path
 
 from dlogd.__main__ import main
 from dlogd.metadata.raft.settings import RaftConfig
+from dlogd.server.handlers import producer_ids
 from tests.cluster.image_journal import write_images
 
 BACK_S = 3_600
 ENTRIES_KEPT = 10
+ID_COUNT = 3
 
 
 class Shift:
@@ -51,4 +54,5 @@ if __name__ == "__main__":
         take_snapshots(LOG_BYTES)
     if IMAGES := sys.argv.pop(1):
         write_images(Path(IMAGES))
+    producer_ids.BLOCK_COUNT = ID_COUNT
     sys.exit(main())
