@@ -143,7 +143,9 @@ class Rot:
         data = self._around.registry.data
         log_start = shadow.log.log_start_offset
         end = min(data.committed_end(key), shadow.log.flushed_offset)
-        if host.state != "up" and host.node_id in self._without_mark:
+        index = shadow.log.active.path.replace(".log", ".idx")
+        is_marked = host.node_id not in self._without_mark and not self._is_rotten(index)
+        if host.state != "up" and not is_marked:
             end = min(end, shadow.log.flushed_offset - 1)  # it takes its last batch for torn
         heads = [each for each in shadow.heads if log_start < each.next_offset <= end]
         if not heads:
@@ -168,11 +170,16 @@ class Rot:
             and path.endswith(where)
             # An index in use lies in the system's memory, where the disk cannot reach it.
             and not (inode.open_count and where in (".idx", ".tdx"))
+            # It has the mark of what is flushed: without, a rotten last batch is a torn one.
+            and not (where == ".idx" and self._is_rotten(path.replace(".idx", ".log")))
         ]
         if not files:
             return None
         path, inode = self._rng.choice(files)
         return Spot(key, path, inode, _stored(inode, 0, min(inode.size, len(inode.content))), None)
+
+    def _is_rotten(self, path: str) -> bool:
+        return any(spot.path == path for spot in self.open_spots())
 
     # -- what has become of it
 
