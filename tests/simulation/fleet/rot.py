@@ -143,15 +143,15 @@ class Rot:
         data = self._around.registry.data
         log_start = shadow.log.log_start_offset
         end = min(data.committed_end(key), shadow.log.flushed_offset)
-        index = shadow.log.active.path.replace(".log", ".idx")
-        is_marked = host.node_id not in self._without_mark and not self._is_rotten(index)
-        if host.state != "up" and not is_marked:
+        if host.state != "up" and host.node_id in self._without_mark:
             end = min(end, shadow.log.flushed_offset - 1)  # it takes its last batch for torn
         heads = [each for each in shadow.heads if log_start < each.next_offset <= end]
         if not heads:
             return None
         head = {"newest": heads[-1], "oldest": heads[0]}.get(where) or self._rng.choice(heads)
         path = shadow.log.segment_of(head.base_offset).path
+        if host.state != "up" and self._is_rotten(path.replace(".log", ".idx")):
+            return None  # the mark of what is flushed was there: the last batch would be torn
         inode = _file(host, path)
         found = None if inode is None else _place(inode, head)
         if inode is None or found is None:
