@@ -6,8 +6,9 @@ partition has moved to the rotten replica alone, is put right by hand, and count
 was acknowledged is excused because of rot.
 
 A last batch that rots above the flushed mark cannot be told from a torn write
-(docs/decisions/0006): bits flip below it, of weakly flushed logs, too (seed 197196), and where a
-power cut takes the mark, such a bit flips back.
+(docs/decisions/0006): bits flip below it, of weakly flushed logs, too (seed 197196), as it stands
+in the segment's index at that moment (seed 214273: the index was not made yet when the process was
+killed); and where a power cut takes the mark, such a bit flips back.
 """
 
 import random
@@ -20,7 +21,10 @@ from unittest import mock
 from dlog.batch.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES
 from dlog.errors import DlogError
 from dlogd.replication import producer_snapshots
+from dlogd.storage.entries import HEADER_BYTES as INDEX_HEADER_BYTES
+from dlogd.storage.entries import decode_header
 from dlogd.storage.homes import Home
+from dlogd.storage.index import MAGIC as INDEX_MAGIC
 from dlogd.storage.mending import Mending
 from tests.fakes.inode import SECTOR, Inode
 from tests.simulation.fleet.host import FleetHost
@@ -51,7 +55,6 @@ class Rot:
         self._rng = random.Random(f"{around.plan.seed}/rot")
         self.host: FleetHost | None = None
         self._spots: list[Spot] = []
-        self._without_mark: set[int] = set()  # nodes that a power cut has taken the mark from
         self._rounds: dict[str, list[int | None]] = {}  # of scrubs, by directory, by their starts
 
     @contextmanager
@@ -143,23 +146,31 @@ class Rot:
         data = self._around.registry.data
         log_start = shadow.log.log_start_offset
         end = min(data.committed_end(key), shadow.log.flushed_offset)
-        if host.state != "up" and host.node_id in self._without_mark:
-            end = min(end, shadow.log.flushed_offset - 1)  # it takes its last batch for torn
         heads = [each for each in shadow.heads if log_start < each.next_offset <= end]
         if not heads:
             return None
         head = {"newest": heads[-1], "oldest": heads[0]}.get(where) or self._rng.choice(heads)
-        path = shadow.log.segment_of(head.base_offset).path
-        if host.state != "up" and self._is_rotten(path.replace(".log", ".idx")):
-            return None  # the mark of what is flushed was there: the last batch would be torn
-        inode = _file(host, path)
+        segment = shadow.log.segment_of(head.base_offset)
+        inode = _file(host, segment.path)
         found = None if inode is None else _place(inode, head)
         if inode is None or found is None:
             return None
         start, end = found
+        if segment is shadow.log.active and end > self._mark(host, segment.path):
+            return None  # a start would take it for torn
         if where == "epoch":
             start, end = start + EPOCH_AT, start + EPOCH_AT + 4
-        return Spot(key, path, inode, _stored(inode, start, end), head)
+        return Spot(key, segment.path, inode, _stored(inode, start, end), head)
+
+    def _mark(self, host: FleetHost, path: str) -> int:
+        """Return up to which position a segment's index says that it is flushed; 0: it does not."""
+        path = path.replace(".log", ".idx")
+        inode = _file(host, path)
+        if inode is None or self._is_rotten(path):
+            return 0
+        head = bytes(inode.content[: min(inode.size, INDEX_HEADER_BYTES)])
+        header = decode_header(head, INDEX_MAGIC)
+        return 0 if header is None else header.mark
 
     def _small(self, host: FleetHost, key: LogId, shadow: Shadow, where: str) -> Spot | None:
         folder = shadow.log.directory.path
@@ -206,7 +217,6 @@ class Rot:
 
     def on_power_cut(self, node_id: int) -> None:
         """Take back what the node could not tell from a torn write."""
-        self._without_mark.add(node_id)
         if self.host is None or self.host.node_id != node_id:
             return
         for spot in self.open_spots():
