@@ -27,6 +27,7 @@ from dlogd.metadata.chunks import suspects
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.effective import EffectiveTopicConfig, Resolver
 from dlogd.metadata.image import ClusterImage, TopicImage
+from dlogd.replication.deletions import COUNT_MAX, Deletions
 from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import load_producers
@@ -68,18 +69,17 @@ class ReplicaManager:
         self._config = config
         self._resolver = Resolver()
         self._place = placement
-        self._tasks = Tasks(fail=placement.fail, task_count_max=OPENING_COUNT_MAX + 8)
+        self._tasks = Tasks(fail=placement.fail, task_count_max=COUNT_MAX + 8)
         self._failed: dict[Key, WireError] = {}
         self._offline: frozenset[Key] = frozenset()
         self._offline_counted = 0  # failures of logs that `_offline` knows; -1: count anew
-        # Replicas that are gone from the image, or from this node in it, and not yet from the disk.
-        self._undeleted: dict[Key, TopicImage] = {}
         self._topics: Mapping[TopicId, TopicImage] = {}  # as they were reconciled last
         self._cluster_configs: object = None
         self._applied_config: object = None
         self._image = ClusterImage()
         self._reconciled_version = -1
         self._wake = asyncio.Event()
+        self._deletions = Deletions(self._delete, self._tasks, self._wake.set)
         self._reconciled: list[asyncio.Future[None]] = []
         self._stopping = False
         self._snapshotting = Snapshotting(self.by_id, placement.clock)
@@ -116,7 +116,9 @@ class ReplicaManager:
         """Open every partition that the image places here; then follow further images."""
         # What was recovered and has lost its place since, while the node registered.
         recovered = self._image
-        self._undeleted = {key: recovered.topics_by_id[key[0]] for key in self.placed(recovered)}
+        self._deletions.undeleted = {
+            key: recovered.topics_by_id[key[0]] for key in self.placed(recovered)
+        }
         self._image = image
         self.roles.begin(image)
         await self._reconcile(image)
@@ -213,7 +215,7 @@ class ReplicaManager:
 
     async def _run(self) -> None:
         while True:
-            is_rest = self._failed or self._undeleted
+            is_rest = self._failed or self._deletions.undeleted
             retry = self._place.loop.call_later(RETRY_S, self._wake.set) if is_rest else None
             try:
                 await self._wake.wait()
@@ -232,13 +234,11 @@ class ReplicaManager:
         if image.configs is not self._cluster_configs or config is not self._applied_config:
             changed, known = list(now.values()), {}
         node_id, here = self._place.node_id, ChainMap[Key, Any](self.by_id, self._failed)
+        undeleted = self._deletions.undeleted
         gone = given_up(
-            node_id, image, before=before, changed=changed, here=here, undeleted=self._undeleted
+            node_id, image, before=before, changed=changed, here=here, undeleted=undeleted
         )
-        # What came back is not to be deleted any more, now or later.
-        self._undeleted = {key: gone[key] for key in self._undeleted if key in gone}
-        doomed = [(topic, key[1]) for key, topic in gone.items()]
-        await in_groups(OPENING_COUNT_MAX, self._delete_unless_back, doomed)
+        await self._deletions.carry_out(gone)
         await self._retry_failed(image, changed)
         missing = []
         for topic in changed:
@@ -304,6 +304,7 @@ class ReplicaManager:
         key = (topic.topic_id, index)
         name = topic.topic_partition(index)
         place = self._place
+        await self._deletions.settle(key)
         try:
             config = log_config_of(effective, self._config)
             failed = self._logs.failed_directory_ids
@@ -347,13 +348,10 @@ class ReplicaManager:
         self.by_id[key] = partition
         self.roles.assign(partition, index)
 
-    async def _delete_unless_back(self, topic: TopicImage, index: int) -> None:
-        if not has_place(self._image, (topic.topic_id, index), self._place.node_id):  # by now
-            await self._delete(topic, index)
-
     async def _delete(self, topic: TopicImage, index: int) -> None:
-        key, name = (topic.topic_id, index), topic.topic_partition(index)
-        first_time = self._undeleted.pop(key, None) is None
+        key = (topic.topic_id, index)
+        if has_place(self._image, key, self._place.node_id):  # by now
+            return
         self._failed.pop(key, None)
         self._offline_counted = -1  # it may be given back
         partition = self.by_id.pop(key, None)
@@ -362,12 +360,7 @@ class ReplicaManager:
                 del self.by_name[(topic.name, index)]
             partition.close(UnknownTopicOrPartitionError("The replica was deleted"))
             self.on_closed(key)
-        try:
-            await self._logs.delete(name, topic.topic_id)
-        except (WireError, OSError) as error:
-            self._undeleted[key] = topic
-            if first_time:
-                log.error("Cannot delete log, trying again partition=%s error=%s", name, error)
+        await self._logs.delete(topic.topic_partition(index), topic.topic_id)
 
     def _high_watermark_of(self, plog: PartitionLog) -> Offset:
         """Return what storage keeps of a watermark, and never drops by retention before it."""

@@ -14,6 +14,8 @@ from dlogd.storage.threads import prefix_of
 
 T = TypeVar("T")
 
+SLOW_S = 1.0
+
 
 class DiskEngine:
     """Implements `dlogd.storage.engine.Engine` for the files below `path`."""
@@ -27,7 +29,7 @@ class DiskEngine:
         self.close = engine.close
         self._engine = engine
         self._path = path
-        self._waiting: dict[asyncio.Timeout, None] = {}
+        self._waiting: dict[asyncio.Timeout, float] = {}  # since when, by the loop's time
         self._asking: dict[object, None] = {}
         self.given_up = False
 
@@ -45,6 +47,12 @@ class DiskEngine:
     def read_length_best(self) -> int:
         """What one of many reads should ask for now."""
         return self._engine.read_length_best
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether blocking work waits for this disk for longer than healthy ones need."""
+        begun_s = next(iter(self._waiting.values()), None)
+        return begun_s is not None and asyncio.get_running_loop().time() - begun_s > SLOW_S
 
     def in_flight(self) -> list[tuple[object, str]]:
         """Return what the disk has been given and has not answered, and of which file."""
@@ -70,7 +78,7 @@ class DiskEngine:
         if self.given_up:
             raise self._error()
         timeout = asyncio.timeout(None)
-        self._waiting[timeout] = None
+        self._waiting[timeout] = asyncio.get_running_loop().time()
         try:
             async with timeout:
                 return await self._engine.run(work)

@@ -225,11 +225,13 @@ class Home:
 def roomiest(homes: Sequence[Home], now_ms: int) -> Home:
     """Return the directory with the most free space, expected growth of its logs deducted.
 
-    A new log is about to begin there. Raises KafkaStorageError when none is in service.
+    One whose disk is slow now, and perhaps hangs, is the last choice. A new log is about to begin
+    there. Raises KafkaStorageError when none is in service.
     """
     working = [home for home in homes if home.failure is None]
     if not working:
         raise KafkaStorageError("No data directory is in service")
-    best = max(working, key=lambda home: home.room_bytes(now_ms))
+    quick = [home for home in working if not home.disk.is_slow]
+    best = max(quick or working, key=lambda home: home.room_bytes(now_ms))
     best.expect_growth()
     return best

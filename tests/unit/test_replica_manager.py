@@ -350,7 +350,7 @@ def test_what_gets_its_place_back_before_its_turn_comes_keeps_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its leader may have heard by then what it holds, and count on it (seed 61588)."""
-    monkeypatch.setattr("dlogd.replication.manager.OPENING_COUNT_MAX", 1)
+    monkeypatch.setattr("dlogd.replication.deletions.COUNT_MAX", 1)
 
     async def scenario(host: Host) -> None:
         async with host.running() as manager:

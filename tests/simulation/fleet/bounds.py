@@ -40,6 +40,12 @@ _CHOICES: dict[str, tuple[Value, ...]] = {
     "dlogd.server.replies.GATHER_COUNT_MAX": (1, 64),
 }
 
+# The same, drawn behind those, so that what came later leaves them as they were drawn.
+_LATER_CHOICES: dict[str, tuple[Value, ...]] = {
+    "dlogd.replication.deletions.COUNT_MAX": (1, 64),
+    "dlogd.replication.deletions.MOMENT_S": (0.01, 1.0),
+}
+
 # The same where disks are scrubbed (`rot_plan`), without which a run is over before they are.
 ROT_CHOICES: dict[str, tuple[Value, ...]] = {
     "dlogd.storage.scrub.FIRST_AFTER_S": (0.1, 1.0),
@@ -56,13 +62,19 @@ ROT_CHOICES: dict[str, tuple[Value, ...]] = {
 
 def draw_bounds(rng: random.Random) -> dict[str, Value]:
     """Return a random choice; about half of all stay as they are."""
-    drawn = {name: rng.choice(values) for name, values in _CHOICES.items()}
+    return _some(rng, _CHOICES) | _some(rng, _LATER_CHOICES)
+
+
+def _some(rng: random.Random, choices: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
+    drawn = {name: rng.choice(values) for name, values in choices.items()}
     return {name: value for name, value in drawn.items() if rng.random() < 0.5}
 
 
 def missing() -> list[str]:
     """Return the bounds that their modules do not have any more."""
-    return [name for name in (*_CHOICES, *ROT_CHOICES) if not hasattr(*_place(name))]
+    return [
+        name for name in (*_CHOICES, *_LATER_CHOICES, *ROT_CHOICES) if not hasattr(*_place(name))
+    ]
 
 
 def _place(name: str) -> tuple[object, str]:
