@@ -17,9 +17,11 @@ from bench.rows.row import Numbers, Row, Target
 
 PARTITIONS = 4
 OURS, JAR, ON_KAFKA = "spark-dlog", "spark-jar", "spark-jar-on-kafka"
+SMALL = "spark-dlog-small"
+"""Ours, with `smallBatchOffsets`: small micro-batches come with their plan."""
 COMPILED = "spark-dlog-compiled"
 """Ours, where `python -m dlog.spark.compile_pyspark` was run."""
-SOURCES = {OURS: "dlog", COMPILED: "dlog", JAR: "kafka", ON_KAFKA: "kafka"}
+SOURCES = {OURS: "dlog", SMALL: "dlog", COMPILED: "dlog", JAR: "kafka", ON_KAFKA: "kafka"}
 WARM_RUNS = 2
 ANSWER_TIMEOUT_S = 300
 
@@ -217,12 +219,16 @@ class MicroBatchRow(SparkRow):
     """What a batch of a streaming query costs that has next to nothing to do."""
 
     BATCHES, RECORDS_PER_BATCH = 40, 20
+    contenders = (OURS, SMALL, JAR)
 
     def __init__(self) -> None:
         super().__init__(
             "spark-micro-batch",
             "Spark: a micro-batch of 20 records of 2 partitions, checkpoint included",
-            (Target(metric="batch_ms", ours=OURS, theirs=JAR, at_most=1.2),),
+            tuple(
+                Target(metric="batch_ms", ours=each, theirs=JAR, at_most=1.2)
+                for each in (OURS, SMALL)
+            ),
         )
 
     def prepare(self, arena: Arena, server: Server) -> str:
@@ -239,6 +245,8 @@ class MicroBatchRow(SparkRow):
         Counted is what a batch takes once the query runs; `start_s` is the rest: its start and end.
         """
         options = {"maxOffsetsPerTrigger": str(self.RECORDS_PER_BATCH)}
+        if contender == SMALL:
+            options["smallBatchOffsets"] = "1000"
         records = self.BATCHES * self.RECORDS_PER_BATCH
         what = {"sink": "noop", "options": options, "records": records}
         result = self.ask(contender, "stream", topic=self.topic(arena, contender), **what)

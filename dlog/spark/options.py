@@ -52,11 +52,13 @@ _OPTIONS = (
     *("endingOffsets", "failOnDataLoss", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries"),
     *("fetchOffset.retryIntervalMs", "maxOffsetsPerTrigger", "minOffsetsPerTrigger"),
     *("maxTriggerDelay", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition"),
+    "smallBatchOffsets",
     *("groupIdPrefix", "includeHeaders", "pushFilters", "bootstrap.servers", "timestampOverflow"),
 )
 _KNOWN = frozenset(each.lower() for each in _OPTIONS)
 _ONLY_STREAMING = (
     *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"),
+    "smallBatchOffsets",
 )
 # Properties of Kafka's consumer that change nothing here: fetching is arranged by the client.
 _WITHOUT_EFFECT = frozenset(
@@ -107,6 +109,8 @@ class ReadOptions:
     """As stored, by each partition's average."""
     min_partitions: int | None
     max_records_per_partition: int | None
+    small_batch_offsets: int | None
+    """A micro-batch of so many offsets, or fewer, is read where it is planned; None: never."""
     include_headers: bool
     push_filters: bool
     clip_timestamps: bool
@@ -136,6 +140,7 @@ def parse_read_options(options: Options, *, is_streaming: bool) -> ReadOptions:
         max_bytes_per_trigger=whole_number(options, "maxBytesPerTrigger", least=1),
         min_partitions=whole_number(options, "minPartitions", least=1, most=2**31 - 1),
         max_records_per_partition=whole_number(options, "maxRecordsPerPartition", least=1),
+        small_batch_offsets=whole_number(options, "smallBatchOffsets", least=0),
         include_headers=switch(options, "includeHeaders", False),
         push_filters=switch(options, "pushFilters", False),
         clip_timestamps=one_of(options, "timestampOverflow", _OVERFLOWS) == _CLIP,

@@ -3,7 +3,7 @@
 Runs where the tasks run: pyarrow and the client's threads are loaded only here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def read_partition(
     options: ReadOptions, schema: StructType, wanted: OffsetRange
-) -> Iterator["pyarrow.RecordBatch"]:
+) -> Generator["pyarrow.RecordBatch"]:
     """Yield the records of a range, in order."""
     from dlog.spark.schema import arrow_schema  # noqa: PLC0415
     from dlog.spark.task import read_range  # noqa: PLC0415

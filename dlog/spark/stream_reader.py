@@ -5,10 +5,11 @@ which read. Spark calls neither `stop` nor the last `commit` reliably: nothing d
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -23,6 +24,7 @@ from dlog.spark.offsets import JsonOffsets, from_json, to_json
 from dlog.spark.options import ReadOptions
 from dlog.spark.ranges import OffsetRange
 from dlog.spark.reading import read_partition
+from dlog.spark.small_batches import SmallBatch, read_small
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,10 +39,11 @@ class DlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.schema = schema
         self._planner: StreamPlanner | None = None
+        self._records: Sequence[pyarrow.RecordBatch] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave connections behind: tasks need only the options."""
-        return {**self.__dict__, "_planner": None}
+        return {**self.__dict__, "_planner": None, "_records": ()}
 
     @property
     def planner(self) -> "StreamPlanner":
@@ -87,9 +90,22 @@ class DlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Stop at the end that the logs have when the query begins."""
         self.planner.freeze()
 
-    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[OffsetRange]:
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
         """Return the tasks of a batch; asked again after a restart, for the same batch."""
-        return self.planner.ranges(from_json(start), from_json(end))
+        self._be(DlogStreamReader)
+        ranges = self.planner.ranges(from_json(start), from_json(end))
+        records = read_small(self.options, self.schema, ranges)
+        if records is None:
+            return ranges
+        self._be(ReaderWithRecords, records)
+        return [SmallBatch(ranges=tuple(ranges))]
+
+    def _be(
+        self, kind: type["DlogStreamReader"], records: Sequence["pyarrow.RecordBatch"] = ()
+    ) -> None:
+        """Have records to hand over, or none: Spark sees it by the class."""
+        self.__class__ = kind
+        self._records = records
 
     def commit(self, end: JsonOffsets) -> None:
         """Do nothing: the checkpoint is the query's progress."""
@@ -103,6 +119,28 @@ class DlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # What a task does
 
     def read(self, partition: InputPartition) -> Iterator["pyarrow.RecordBatch"]:
-        """Yield the records of a range."""
+        """Yield the records of a task."""
+        ranges: tuple[OffsetRange, ...] = ()
         if isinstance(partition, OffsetRange):
-            yield from read_partition(self.options, self.schema, partition)
+            ranges = (partition,)
+        elif isinstance(partition, SmallBatch):
+            ranges = partition.ranges
+        for each in ranges:
+            yield from read_partition(self.options, self.schema, each)
+
+
+class ReaderWithRecords(DlogStreamReader, _SimpleStreamReaderWrapper):
+    """A reader that has the records of the batch that it has just planned, until it is asked.
+
+    Spark asks right after `partitions`, and only readers of this private class. What else it asks
+    readers of that class otherwise (the lag, say) is not meant for this one: so it is one for that
+    moment only.
+    """
+
+    def getCache(  # noqa: N802
+        self, _start: JsonOffsets, _end: JsonOffsets
+    ) -> Iterator["pyarrow.RecordBatch"]:
+        """Return the records of the batch, once."""
+        records = self._records
+        self._be(DlogStreamReader)
+        return iter(records)

@@ -181,7 +181,10 @@ def test_limits_and_durations() -> None:
         kafkaConsumer__pollTimeoutMs="512",
         minPartitions="7",
         maxRecordsPerPartition="8",
+        smallBatchOffsets="9",
     )
+    assert found.small_batch_offsets == 9
+    assert parse(True).small_batch_offsets is None
     assert (found.max_offsets_per_trigger, found.min_offsets_per_trigger) == (10, 3)
     assert (found.max_trigger_delay_s, found.max_bytes_per_trigger) == (7200, 99)
     assert (found.attempt_count, found.retry_interval_s) == (1, 0.02)
