@@ -223,7 +223,9 @@ class Feed(asyncio.BufferedProtocol):
     # -- what it hears
 
     def mark(self, fed: Fed) -> None:
-        """There is something to send about a partition."""
+        """There is something to send about a partition, if it is fed still."""
+        if self._fed.get(fed.handle) is not fed:
+            return  # it ended within what led here, and would be looked at for ever
         fed.is_marked = True
         self._marked[fed] = None
         if not self._is_scheduled:
@@ -356,8 +358,7 @@ class Feed(asyncio.BufferedProtocol):
     def _go_on(self, fed: Fed) -> None:
         """A follower has waited for its share of what may be sent."""
         fed.is_resting = False
-        if self._fed.get(fed.handle) is fed:
-            self.mark(fed)
+        self.mark(fed)
 
     async def _locate(self, fed: Fed) -> None:
         error = await fed.locate()

@@ -10,6 +10,7 @@ and faults by kind.
 import argparse
 import logging
 import multiprocessing
+import signal
 import sys
 import time
 import traceback
@@ -26,6 +27,8 @@ from tests.simulation.loop import NS
 from tests.simulation.raft_run import Run as RaftRun
 
 SEEDS_PER_PROCESS = 200
+SPIN_S = 120.0
+"""So much CPU no seed needs: something goes round in circles, and time stands still there."""
 REPORT_EVERY_S = 60.0
 
 
@@ -75,10 +78,18 @@ SIMULATIONS: dict[str, tuple[Callable[[int], Result], str]] = {
 def run_seed(what: str, seed: int) -> Result:
     """Run one seed; an error of the simulation itself is a violation."""
     logging.disable(logging.CRITICAL if what == "raft" else logging.NOTSET)
+    signal.signal(signal.SIGVTALRM, _on_spin)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SPIN_S, SPIN_S / 10)
     try:
         return SIMULATIONS[what][0](seed)
     except Exception:  # noqa: BLE001 (one seed must not end the others)
         return Result(seed, [f"simulation: {traceback.format_exc()}"])
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def _on_spin(_signal: int, _frame: object) -> None:
+    raise RuntimeError(f"the seed has taken {SPIN_S:.0f} s of CPU")
 
 
 def _seeds(first: int, seeds: int, minutes: float) -> Iterator[int]:

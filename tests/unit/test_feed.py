@@ -7,7 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from dlog.errors import CorruptMessageError, NotLeaderOrFollowerError, ProtocolError
+from dlog.errors import (
+    CorruptMessageError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    ProtocolError,
+)
 from dlog.types import NodeId
 from dlogd.intake import FrameMemory
 from dlogd.replication import stream
@@ -247,6 +252,30 @@ def test_who_is_refused_for_what_cannot_be_read_is_not_told_of_what_comes_after(
         each.on_append()
     feed._run()
     assert (looks, len(sent), subscribers, progress.node_epoch) == ([5], 1, [], -1)
+
+
+def test_who_ends_by_what_it_says_itself_is_not_marked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its word moves the watermark, the log fails at that: the node stood still (seed 215215)."""
+    feed, sent = feed_of([], monkeypatch)
+    feed._replies = SimpleNamespace(is_sending_of=lambda _: False)
+    fed: Any = Source(1, 100, is_disk=False)
+    fed.partition = SimpleNamespace(log=SimpleNamespace(segments=[]))
+    fed.on_progress = lambda *_: None
+    feed._fed[1] = fed
+    feed._owner.on_progress = lambda each: feed.refuse(each, KafkaStorageError("its disk fails"))
+
+    def take(bytes_max: int, *, is_first: bool) -> Taken:
+        fed.looks += 1
+        assert fed.looks < 10, "it never ends"
+        raise KafkaStorageError("its disk has failed")
+
+    fed.take = take
+    frame = stream.encode_progress(0, [(1, 0, 0, 0)])
+    feed._take(memoryview(frame), 4, len(frame))
+    feed._run()
+    assert (fed.looks, len(sent), feed._fed, feed._marked) == (0, 1, {}, {})
 
 
 def test_a_follower_that_is_lost_while_a_frame_is_made_leaves_no_segment_held(
