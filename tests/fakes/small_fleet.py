@@ -64,10 +64,15 @@ def tell(
     config: dict[str, str] | None = None,
     mounts: int = 1,
     latency_us: int = 50,
+    disk_us: tuple[int, int] = (20, 50),
 ) -> None:
-    """Let a story happen; it begins when all nodes are up."""
+    """Let a story happen; it begins when all nodes are up.
+
+    What a disk does takes `disk_us`: the first number at least, with a mean of the second beyond.
+    """
     plan = _plan(nodes, CALM | (config or {}), mounts)
-    plan = replace(plan, network=plan.network | {"latency_ns": latency_us * 1000})
+    network = plan.network | {"latency_ns": latency_us * 1000}
+    plan = replace(plan, network=network, disk_latency_us=disk_us)
     hook, sys.unraisablehook = sys.unraisablehook, _ignore_the_dead
     try:
         with bounds_of(plan), virtual_threads():
@@ -93,7 +98,6 @@ def _plan(nodes: int, config: dict[str, str], mounts: int) -> FleetPlan:
         raft={},
         planner={"settled_ms": 500, "scan_interval_ms": 100, "refill_after_ms": 3_600_000},
         data_directories=tuple(f"/data{number}" for number in range(mounts)),
-        disk_latency_us=(20, 50),
         pause_share=0.0,
         drifts_ppm=(0,) * nodes,
         racks=(),

@@ -24,8 +24,10 @@ from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.replication import Replication
 from dlogd.replication.leader_state import LeaderState
+from dlogd.replication.partition import Partition
 from dlogd.replication.producers import ProducerStates
 from dlogd.replication.taking import Taking
+from dlogd.server.fed import Fed
 from dlogd.storage import checkpoint, replaced
 from dlogd.storage.directories import DataDirectory
 from dlogd.storage.log import PartitionLog
@@ -104,6 +106,45 @@ def _replace_only(_: Any) -> Any:
     return save_life
 
 
+class _With:
+    """An object as it is, but for some attributes."""
+
+    def __init__(self, original: object, **attributes: object) -> None:
+        self._original = original
+        self.__dict__.update(attributes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+def _take_what_is_flushed(original: Any) -> Any:
+    def take(self: Any, bytes_max: int, *, is_first: bool) -> Any:
+        partition, plog = self.partition, self.partition.log
+        flushed = _With(plog, log_end_offset=plog.flushed_offset)
+        self.partition, self._place = _With(partition, log=flushed), None
+        try:
+            return original(self, bytes_max, is_first=is_first)
+        finally:
+            self.partition = partition
+
+    return take
+
+
+def _have_what_is_flushed(original: Any) -> Any:
+    return property(
+        lambda self: original.fget(self) and self.sent_offset < self.partition.log.flushed_offset
+    )
+
+
+def _feed_after_the_flush(original: Any) -> Any:
+    def on_promised(self: Any, log: Any) -> None:
+        original(self, log)
+        for each in self._subscribers.values():
+            each.on_append()
+
+    return on_promised
+
+
 # Patches, and the tests of which one at least must fail.
 TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "1.2.2 the log is cleared and written again": (
@@ -149,6 +190,17 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "H11 leases are granted to former lives": (
         ((LeaseTable, "on_beat", grant_to_any_life),),
         (f"{LEASES}::test_only_the_registered_life_is_granted",),
+    ),
+    "followers are fed only what their leader has flushed": (
+        (
+            (Fed, "take", _take_what_is_flushed),
+            (Fed, "has_more", _have_what_is_flushed),
+            (Partition, "on_promised", _feed_after_the_flush),
+        ),
+        (
+            "tests/unit/test_flush_and_replication.py"
+            "::test_all_acknowledge_in_the_time_of_one_flush",
+        ),
     ),
     "2.2 a log is cut although it leads by then": (
         ((Taking, "_spawn_cut", _cut_when_there_is_time),),
