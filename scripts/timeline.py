@@ -124,7 +124,8 @@ def draw(shown: Timeline, title: str, path: Path) -> None:
     axes.set(xlabel="seconds", ylabel="acknowledged records/s")
     axes.set_xlim(0, shown.seconds)
     axes.set_title(title, fontsize=10)
-    axes.legend(loc="upper left", fontsize=8)
+    # Below the axis: events have words anywhere above the curves.
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     for spine in ("top", "right"):
         axes.spines[spine].set_visible(False)
     figure.savefig(path, dpi=120)
