@@ -37,6 +37,7 @@ from dlog.errors import DlogError
 from scripts import delays
 from scripts.flights import COUNT, Event, load
 from scripts.ledger import Found, Ledger, Verdict, judge
+from scripts.patience import LateError, Patience
 from scripts.sandbox import DLOGCTL, Sandbox, SandboxError, log_tails, running_sandbox
 from scripts.timeline import draw, lines, timeline
 
@@ -46,7 +47,9 @@ RATE = 30_000
 KILL_AT = COUNT * 2 // 5
 DOWN_S = 2.0
 """How long the killed node stays away."""
-PRODUCE_S, RETURN_S, READ_S = 80.0, 60.0, 60.0
+QUIET_S = 30.0
+"""So long neither acknowledgements nor records may stay away; the whole may take any time."""
+RETURN_S = 60.0
 PICTURE = Path(__file__).resolve().parents[1] / "build" / "demo.png"
 DELAYS_PICTURE = PICTURE.with_name("demo-delays.png")
 console = Console(highlight=False)
@@ -123,6 +126,15 @@ class Crash:
         if self.error:
             raise SandboxError(self.error)
 
+    @contextlib.contextmanager
+    def told_first(self) -> Iterator[None]:
+        """Where acknowledgements stay away, say why the node did not return, if it did not."""
+        try:
+            yield
+        except LateError:
+            self.finish()
+            raise
+
 
 def _out_of_sync(partitions: tuple[PartitionView, ...]) -> list[str]:
     return [
@@ -172,13 +184,16 @@ def produce(events: list[Event], sandbox: Sandbox) -> tuple[Ledger, Crash, tuple
     crash = Crash(sandbox, ledger)
     crash.choose()
     started_s = time.monotonic()
-    with progress("producing") as show:
+    patience = Patience(QUIET_S, started_s)
+    with progress("producing") as show, crash.told_first():
 
         def serve(timeout_s: float) -> None:
             producer.poll(timeout_s)
             if not crash.killed_s and ledger.count >= KILL_AT:
                 crash.strike()
             show(ledger.count)
+            answered = ledger.count + len(ledger.refused)
+            patience.look("acknowledged", answered, len(events), time.monotonic())
 
         for number, event in enumerate(events):
             if number % 200 == 0:
@@ -192,7 +207,7 @@ def produce(events: list[Event], sandbox: Sandbox) -> tuple[Ledger, Crash, tuple
                     break
                 except BufferError:
                     serve(0.05)
-        while len(producer) and time.monotonic() - started_s < PRODUCE_S:
+        while len(producer):
             serve(0.05)
     ended_s = time.monotonic()
     crash.finish()
@@ -200,7 +215,7 @@ def produce(events: list[Event], sandbox: Sandbox) -> tuple[Ledger, Crash, tuple
 
 
 async def _read(bootstrap: str, show: Callable[[int], None]) -> Found:
-    """Read the whole topic."""
+    """Read the whole topic. Raises LateError: what did not come in time is not lost."""
     partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
@@ -210,8 +225,8 @@ async def _read(bootstrap: str, show: Callable[[int], None]) -> Found:
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)
         wanted, count = sum(ends.values()), 0
-        end = time.monotonic() + READ_S
-        while count < wanted and time.monotonic() < end:
+        patience = Patience(QUIET_S, time.monotonic())
+        while count < wanted:
             batches = await consumer.getmany(timeout_ms=1000, max_records=20_000)
             for partition, messages in batches.items():
                 found[partition.partition] += [
@@ -219,6 +234,7 @@ async def _read(bootstrap: str, show: Callable[[int], None]) -> Found:
                 ]
                 count += len(messages)
             show(count)
+            patience.look("read", count, wanted, time.monotonic())
     return found
 
 
@@ -334,7 +350,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="dlog-demo-") as folder:
         try:
             return 0 if _run(Path(folder)) else 1
-        except SandboxError as error:
+        except (SandboxError, LateError) as error:
             console.print(f"FAILED: {error}", style="red", markup=False)
             return 1
 

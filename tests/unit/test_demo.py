@@ -1,12 +1,17 @@
 """The demo's verdict: it must not say "nothing was lost" when something was."""
 
+import asyncio
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from scripts import flights
+from scripts import demo, flights
 from scripts.ledger import Ledger, Verdict, judge
+from scripts.patience import LateError, Patience
+from scripts.sandbox import Sandbox, SandboxError
 from scripts.timeline import Timeline, draw, lines, timeline
 
 
@@ -39,6 +44,116 @@ def test_the_verdict(read: list[tuple[int, int]], verdict: Verdict) -> None:
 
 def test_a_partition_that_is_not_read_at_all_is_missing() -> None:
     assert judge(ledger(1, 5, 7, 9), {0: []}).missing == 3
+
+
+def test_patience_lasts_as_long_as_something_comes() -> None:
+    patience = Patience(30, 100.0)
+    for now_s, count in [(130, 0), (159, 1), (189, 1), (190, 3), (220, 3)]:
+        patience.look("read", count, 1000, now_s)
+    with pytest.raises(LateError, match=r"^not read in time: 3 of 1,000, then nothing came"):
+        patience.look("read", 3, 1000, 221)
+
+
+class SlowConsumer:
+    """aiokafka's, on a machine where a poll takes 20 s; from `stop_at` on nothing comes."""
+
+    stop_at = flights.COUNT
+    now_s = 1000.0
+    count = 0
+
+    def __init__(self, **_: Any) -> None:
+        type(self).count = 0
+
+    async def __aenter__(self) -> "SlowConsumer":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing is held."""
+
+    def assign(self, partitions: list[Any]) -> None:
+        """Read them all."""
+        self.partitions = partitions
+
+    async def end_offsets(self, partitions: list[Any]) -> dict[Any, int]:
+        """Each has ten records."""
+        return dict.fromkeys(partitions, 10)
+
+    async def getmany(self, **_: Any) -> dict[Any, list[Any]]:
+        """Return a record of one partition, if there is to be one."""
+        cls = type(self)
+        cls.now_s += 20
+        if cls.count >= cls.stop_at:
+            return {}
+        offset, index = divmod(cls.count, len(self.partitions))
+        cls.count += 1
+        record = SimpleNamespace(offset=offset, value=b'{"number": %d}' % (cls.count - 1))
+        return {self.partitions[index]: [record]}
+
+
+def read_slowly(monkeypatch: pytest.MonkeyPatch, stop_at: int) -> dict[int, list[tuple[int, int]]]:
+    """Let the demo read with a slow consumer."""
+    monkeypatch.setattr(SlowConsumer, "stop_at", stop_at)
+    monkeypatch.setattr(demo, "AIOKafkaConsumer", SlowConsumer)
+    monkeypatch.setattr(demo, "time", SimpleNamespace(monotonic=lambda: SlowConsumer.now_s))
+    return asyncio.run(demo._read("", lambda _: None))
+
+
+def test_what_is_read_slowly_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = read_slowly(monkeypatch, flights.COUNT)
+    assert {index: len(records) for index, records in found.items()} == dict.fromkeys(range(4), 10)
+
+
+def test_what_is_not_read_in_time_is_called_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LateError, match=r"^not read in time: 7 of 40, then nothing came for 30 s$"):
+        read_slowly(monkeypatch, 7)
+
+
+class MuteProducer:
+    """confluent-kafka's, without an answer; a poll takes as long as it may, but a second at least.
+
+    The first `answered` records are acknowledged.
+    """
+
+    answered = 0
+    now_s = 1000.0
+
+    def __init__(self, _: Any) -> None:
+        self._told: list[Any] = []
+
+    def __len__(self) -> int:
+        return 1
+
+    def produce(self, _topic: str, _value: bytes, _key: bytes, *, on_delivery: Any) -> None:
+        """Take a record."""
+        self._told.append(on_delivery)
+
+    def poll(self, timeout_s: float) -> None:
+        """Acknowledge one."""
+        cls = type(self)
+        cls.now_s += max(1.0, timeout_s)
+        if cls.answered and self._told:
+            cls.answered -= 1
+            offset = cls.answered
+            self._told.pop(0)(None, SimpleNamespace(partition=lambda: 0, offset=lambda: offset))
+
+
+def produce_slowly(monkeypatch: pytest.MonkeyPatch, error: str, tmp_path: Path) -> None:
+    """Let the demo write 100 records, of which 90 are answered, and the node return or not."""
+    monkeypatch.setattr(MuteProducer, "answered", 90)
+    monkeypatch.setattr(demo, "Producer", MuteProducer)
+    monkeypatch.setattr(demo, "time", SimpleNamespace(monotonic=lambda: MuteProducer.now_s))
+    monkeypatch.setattr(demo.Crash, "choose", lambda self: setattr(self, "error", error))
+    events = [flights.Event(b"key", b"value")] * 100
+    demo.produce(events, Sandbox(tmp_path, "", {}))
+
+
+def test_what_is_not_acknowledged_in_time_is_called_that(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(LateError, match=r"^not acknowledged in time: 90 of 100, then nothing came"):
+        produce_slowly(monkeypatch, "", tmp_path)
+    with pytest.raises(SandboxError, match=r"^node 1 did not return$"):
+        produce_slowly(monkeypatch, "node 1 did not return", tmp_path)
 
 
 def test_the_flights_are_all_there() -> None:
