@@ -134,6 +134,7 @@ class LibrdkafkaLoad(Load):
                 )  # fmt: skip
         finally:
             consumer.close()
+            self.lockup_count = consumer.lockups
 
 
 class PlainLibrdkafkaLoad(LibrdkafkaLoad):

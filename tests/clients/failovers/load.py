@@ -36,6 +36,8 @@ class Load(ABC):
         self.seen: list[Seen] = []
         self.errors: list[str] = []
         self.sent_count = 0
+        self.lockup_count = 0
+        """How many consumers have locked themselves up, and were replaced."""
         self.is_stopping = threading.Event()
         self._ends: Mapping[int, int] | None = None
         self._read_until_s = float("inf")

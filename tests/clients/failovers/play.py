@@ -51,6 +51,8 @@ class Result:
     failovers: int = 0
     record_count: int = 0
     repeated_count: int = 0
+    lockup_count: int = 0
+    """How many consumers have locked themselves up: a defect of librdkafka (`guarded_consumer`)."""
     waits: Waits | None = None
     breaches: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -274,6 +276,7 @@ def _finish(cluster: TestedCluster, load: Load, kills: Sequence[Kill]) -> Result
         failovers=len(hits),
         record_count=len(load.acks),
         repeated_count=len(log) - len({each.number for each in log}),
+        lockup_count=load.lockup_count,
         waits=waits(load.acks, load.seen, hits),
         breaches=breaches(load.promise, load.sent_count, load.acks, load.seen, log),
         errors=load.errors,
@@ -284,7 +287,7 @@ def table(results: Sequence[Result]) -> str:
     """Return the results for people."""
     lines = [
         f"{'client':18}{'failovers':>10}{'records':>9}{'twice':>7}{'errors':>8}{'wrong':>7}"
-        f"{'after a kill, worst':>21}{'longest ack':>13}{'longest pause':>15}"
+        f"{'lockups':>9}{'after a kill, worst':>21}{'longest ack':>13}{'longest pause':>15}"
     ]
     for each in results:
         known = each.waits
@@ -292,7 +295,7 @@ def table(results: Sequence[Result]) -> str:
         worst = max(known.after_kill_s, default=0.0)
         lines.append(
             f"{each.name:18}{each.failovers:>10}{each.record_count:>9}{each.repeated_count:>7}"
-            f"{len(each.errors):>8}{len(each.breaches):>7}{worst:>19.2f} s"
+            f"{len(each.errors):>8}{len(each.breaches):>7}{each.lockup_count:>9}{worst:>19.2f} s"
             f"{known.longest_ack_s:>11.2f} s{known.longest_pause_s:>13.2f} s"
         )
     return "\n".join(lines)
