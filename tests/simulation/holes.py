@@ -38,8 +38,12 @@ class Sight:
 
 
 SIGHTS = {
-    "node": Sight(run_node, node_mutants.MUTANTS, node_mutants.mutated, range(1, 151)),
-    "raft": Sight(run_raft, raft_mutants.MUTANTS, raft_mutants.mutated, range(100)),
+    "node": Sight(
+        run_node, node_mutants.MUTANTS, node_mutants.mutated, range(1, 151), node_mutants.SHOWS
+    ),
+    "raft": Sight(
+        run_raft, raft_mutants.MUTANTS, raft_mutants.mutated, range(100), raft_mutants.SHOWS
+    ),
     "fleet": Sight(run_fleet, fleet_mutants.MUTANTS, fleet_mutants.mutated, range(1, 501), SHOWS),
 }
 """By the names that `make soak` has for them."""

@@ -135,6 +135,13 @@ MUTANTS: dict[str, tuple[Any, str, Make]] = {
     "no flush of a log's directory": (MemoryDirectory, "sync", _forget_entries),
 }
 
+SHOWS = {
+    "flush nothing (H14)": ("lost-write", "lost-read"),
+    "append behind a torn tail (H17)": ("garbage",),
+}
+"""How the violation begins by which a hole is known, which most seeds see for another one: a log
+that is damaged takes nothing more."""
+
 
 @contextmanager
 def mutated(name: str) -> Iterator[None]:

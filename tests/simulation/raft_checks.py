@@ -158,8 +158,8 @@ class Registry:
         known = self.applied.setdefault(index, (term, entry))
         if known != (term, entry):
             self.violate(
-                f"node {node_id} applied at {index} an entry of term {term}, another node one of "
-                f"term {known[0]}"
+                f"StateMachineSafety: node {node_id} applied at {index} an entry of term {term}, "
+                f"another node one of term {known[0]}"
             )
 
     # -- in the end

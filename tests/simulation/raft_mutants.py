@@ -345,6 +345,10 @@ MUTANTS: dict[str, tuple[Patch, ...]] = {
     "a proposal is sent again too early": ((Outbox, "due", _send_again_at_once),),
 }
 
+SHOWS = {"H8 a follower is credited with what it was sent": ("StateMachineSafety",)}
+"""How the violation begins by which a hole is known, which most seeds see for another one: the
+nodes never agree again."""
+
 
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
