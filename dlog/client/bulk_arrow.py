@@ -17,7 +17,7 @@ from dlog.batch.native import murmur2_rows
 from dlog.checksum import Buffer
 from dlog.client.accumulator import Accumulator
 from dlog.client.bulk_steps import Step, check_same
-from dlog.client.futures import BatchDelivery
+from dlog.client.futures import BatchDelivery, UnsendableRowError
 from dlog.client.topic_queues import TopicQueues
 
 _POSITIVE = 0x7FFF_FFFF
@@ -75,7 +75,7 @@ class ArrowAppend:
                 chosen = _partitions(columns.keys, len(self._topic.queues))
                 if wanted is not None:
                     said = wanted.slice(rows.start, len(rows))
-                    chosen = _overridden(chosen, said, self._topic)
+                    chosen = _overridden(chosen, said, self._topic, first)
                 self._runs += _by_partition(batch, chosen, first, timestamp_ms)
             first = rows.stop
 
@@ -103,6 +103,9 @@ class ArrowAppend:
         first = builder.record_count
         try:
             builder.append_rows(run.columns, at)
+        except ValueError as error:
+            row = run.indexes[at + builder.record_count - first]
+            raise UnsendableRowError(str(error), row) from error
         finally:
             # An error in the middle leaves those before it appended.
             count = builder.record_count - first
@@ -147,8 +150,11 @@ def _partitions(keys: BinaryColumn, partition_count: int) -> Any:
     return partitions
 
 
-def _overridden(chosen: Any, said: Any, topic: TopicQueues) -> Any:
-    """Return the partitions that were said, and `chosen` where none was."""
+def _overridden(chosen: Any, said: Any, topic: TopicQueues, first: int) -> Any:
+    """Return the partitions that were said, and `chosen` where none was.
+
+    `first` is the number of their first row; raises UnsendableRowError.
+    """
     numpy, arrow = library("numpy"), library("pyarrow")
     if isinstance(said, arrow.ChunkedArray):
         said = said.combine_chunks()
@@ -157,8 +163,9 @@ def _overridden(chosen: Any, said: Any, topic: TopicQueues) -> Any:
     count = len(topic.queues)
     wrong = numpy.flatnonzero((numbers < 0) | (numbers >= count))
     if len(wrong):
-        number = numbers[wrong[0]]
-        raise ValueError(f"{topic.name} has partitions 0 to {count - 1}, and no {number}")
+        row = int(wrong[0])
+        text = f"{topic.name} has partitions 0 to {count - 1}, and no {numbers[row]}"
+        raise UnsendableRowError(text, first + row)
     if not said.null_count:
         return numbers
     return numpy.where(said.is_valid().to_numpy(zero_copy_only=False), numbers, chosen)

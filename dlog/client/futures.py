@@ -58,6 +58,18 @@ class BufferFullError(DlogError):
     """The producer's memory stayed full; the record was not taken over."""
 
 
+class UnsendableRowError(ValueError):
+    """One of many records cannot be sent; `row` is its number among those of the call."""
+
+    def __init__(self, message: str, row: int) -> None:
+        super().__init__(message, row)
+        self.row = row
+
+    def __str__(self) -> str:
+        """Return the message alone."""
+        return str(self.args[0])
+
+
 class Owner(Protocol):
     """The producer that a batch belongs to."""
 

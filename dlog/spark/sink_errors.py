@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
+import numpy as np
 import pyarrow
 
-from dlog.client.futures import DeliveryError, RefusedError
+from dlog.client.futures import DeliveryError, RefusedError, UnsendableRowError
 from dlog.errors import (
     ClusterAuthorizationFailedError,
+    DlogError,
     InvalidRecordError,
     InvalidTimestampError,
     InvalidTopicError,
@@ -22,9 +26,11 @@ from dlog.errors import (
     WireError,
 )
 from dlog.spark.errors import SparkSourceError
+from dlog.spark.row_names import name_row
 from dlog.spark.sink_rows import TopicRows
 
-_KEY_BYTES_SHOWN = 40
+# Made at run time, so nobody knows its types.
+_compute: Any = import_module("pyarrow.compute")
 
 _CURES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     (
@@ -65,7 +71,10 @@ _OTHER_CURE = "See the nodes' logs. A repetition of the batch writes what is mis
 
 @dataclass(frozen=True, slots=True)
 class FailedRows:
-    """Rows that were not acknowledged: `indexes` of those that were sent in one call."""
+    """Rows that were not acknowledged: `indexes` of those that were sent in one call.
+
+    `first_row` is the number in the task of the first row of their Arrow batch.
+    """
 
     sent: TopicRows
     first_row: int
@@ -86,12 +95,22 @@ def write_failed(failed: FailedRows, place: str, error: DeliveryError) -> SparkS
     )
 
 
-def unsendable(rows: TopicRows, place: str, error: Exception) -> SparkSourceError:
-    """Return what is raised when rows could not be given to the producer at all."""
+def unsendable(rows: TopicRows, first_row: int, place: str, error: Exception) -> SparkSourceError:
+    """Return what is raised when rows could not be given to the producer, one of them or all."""
+    count = rows.rows.num_rows
+    records = "a record" if count == 1 else f"{count} records"
+    could, index, which = "could not be sent", 0, "first"
+    if isinstance(error, UnsendableRowError):
+        records, index = "a record", error.row
+    elif isinstance(error, RecordTooLargeError):
+        records, index, which = "a record", _largest(rows.rows), "largest"
+    elif isinstance(error, DlogError) and not isinstance(error, WireError):
+        could = "could not all be sent"  # some may have been taken over before
+    failed = FailedRows(rows, first_row, (index,))
     return SparkSourceError(
         "DLOG_WRITE_FAILED",
-        f"{place}: {rows.rows.num_rows} records for topic {rows.topic} could not be sent"
-        f"{_said(error)}.",
+        f"{place}: {records} for topic {rows.topic} {could}{_said(error)}."
+        f" {_record(failed, index, which)}",
         _cure(error),
     )
 
@@ -121,22 +140,27 @@ def _cure(error: BaseException) -> str:
     return _OTHER_CURE
 
 
-def _record(failed: FailedRows, index: int) -> str:
-    """Say which record it is, so that somebody can find it among the job's data."""
-    rows = failed.sent.rows
+def _record(failed: FailedRows, index: int, which: str = "first") -> str:
+    """Say which record it is."""
     number = failed.first_row + failed.sent.numbers[index]
-    words = f"The first one is row {number} of the task"
-    value = rows.column("value")[index].cast(pyarrow.binary()).as_py()
-    size = "no value" if value is None else f"a value of {len(value)} bytes"
-    if "key" not in rows.schema.names:
-        return f"{words}, {size}."
-    key = rows.column("key")[index].cast(pyarrow.binary()).as_py()
-    return f"{words}, {_shown(key)}, {size}."
+    return f"The {which} one is {name_row(failed.sent.rows, index, number)}."
 
 
-def _shown(key: bytes | None) -> str:
-    if key is None:
-        return "no key"
-    cut = key[:_KEY_BYTES_SHOWN]
-    more = "" if len(key) <= _KEY_BYTES_SHOWN else f"... ({len(key)} bytes)"
-    return f"key {cut!r}{more}"
+def _largest(rows: pyarrow.RecordBatch) -> int:
+    """Return which row has most bytes: where one is too large this one is."""
+    sizes = np.zeros(rows.num_rows, np.int64)
+    for name in {"key", "value"}.intersection(rows.schema.names):
+        sizes += _lengths(rows.column(name))
+    if "headers" in rows.schema.names:
+        headers = rows.column("headers")
+        pairs = headers.flatten()
+        lengths = _lengths(pairs.field("key")) + _lengths(pairs.field("value"))
+        # As `flatten` has it: nothing of a null list, whatever lies behind it.
+        counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        np.add.at(sizes, np.repeat(np.arange(len(counts)), counts), lengths)
+    return int(sizes.argmax())
+
+
+def _lengths(column: pyarrow.Array) -> Any:
+    found = _compute.binary_length(column.cast(pyarrow.binary()))
+    return found.fill_null(0).to_numpy(zero_copy_only=False)

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from dlog.spark.errors import SparkSourceError
+from dlog.spark.row_names import name_row
 from dlog.spark.write_options import WriteOptions
 
 # Made at run time, so nobody knows its types.
@@ -89,8 +90,13 @@ class TopicRows:
     numbers: Sequence[int]
 
 
-def rows_by_topic(batch: pyarrow.RecordBatch, options: WriteOptions) -> Iterator[TopicRows]:
-    """Yield the rows of a batch by their topics; raises SparkSourceError for a null topic."""
+def rows_by_topic(
+    batch: pyarrow.RecordBatch, options: WriteOptions, first_row: int = 0
+) -> Iterator[TopicRows]:
+    """Yield the rows of a batch by their topics; raises SparkSourceError for a null topic.
+
+    `first_row` is the number of the batch's first row in the task.
+    """
     there = batch.schema.names
     names = ["key", "value", "headers", *(["timestamp"] if options.with_timestamps else [])]
     rows = batch.select([name for name in names if name in there])
@@ -107,7 +113,8 @@ def rows_by_topic(batch: pyarrow.RecordBatch, options: WriteOptions) -> Iterator
         number = _compute.index(topics.is_null(), True).as_py()
         raise SparkSourceError(
             "KAFKA_NULL_TOPIC_IN_DATA",
-            f"null topic present in the data, first in row {number} of a batch.",
+            "null topic present in the data, first in "
+            f"{name_row(rows, number, first_row + number)}.",
             "Use the option `topic` for setting a default topic.",
         )
     coded = topics.cast(pyarrow.string()).dictionary_encode()

@@ -112,7 +112,7 @@ class _Sink:
 
     def write(self, batch: pyarrow.RecordBatch) -> None:
         """Take a batch over; waits while memory is full."""
-        for rows in rows_by_topic(batch, self._options):
+        for rows in rows_by_topic(batch, self._options, self._row):
             size_bytes = rows.rows.nbytes
             while self._pending and self._pending_bytes + size_bytes > self._options.memory_bytes:
                 self._settle(self._pending[0])
@@ -139,9 +139,9 @@ class _Sink:
         except BufferFullError as error:
             # The cluster takes nothing; why is known of what is on its way.
             self._raise_failed(lambda pending: pending.delivery.done())
-            raise unsendable(rows, self._place(), error) from error
+            raise unsendable(rows, self._row, self._place(), error) from error
         except (DlogError, ValueError, pyarrow.ArrowException) as error:
-            raise unsendable(rows, self._place(), error) from error
+            raise unsendable(rows, self._row, self._place(), error) from error
 
     def _settle(self, pending: _Pending) -> None:
         """Count what a batch became, waiting for it, or raise about it."""

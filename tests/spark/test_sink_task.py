@@ -209,22 +209,53 @@ def failed(topics: Topics, *batches: Any, **options: Any) -> str:
 
 
 def test_a_null_topic(topics: Topics) -> None:
-    batch = pa.record_batch({"value": ["a", "b"], "topic": ["t", None]})
-    text = failed(topics, batch)
+    topic = topics.create("t")
+    before = pa.record_batch({"key": ["k"] * 40, "value": ["v"] * 40, "topic": [topic] * 40})
+    batch = pa.record_batch({"key": ["a", "b"], "value": ["a", "bc"], "topic": ["t", None]})
+    text = failed(topics, before, batch)
     assert text.startswith("[KAFKA_NULL_TOPIC_IN_DATA] null topic present in the data, first in")
-    assert "row 1 " in text
+    assert "first in row 41 of the task, key b'b', a value of 2 bytes." in text
 
 
 def test_a_topic_that_is_not_there(topics: Topics) -> None:
     text = failed(topics, pa.record_batch({"value": ["a"]}), topic="nowhere")
-    assert text.startswith("[DLOG_WRITE_FAILED] task 1 of q/3: 1 records for topic nowhere")
+    assert text.startswith("[DLOG_WRITE_FAILED] task 1 of q/3: a record for topic nowhere")
     assert "UNKNOWN_TOPIC_OR_PARTITION" in text and "Create the topic first" in text
+    assert "The first one is row 0 of the task, a value of 1 bytes. Create" in text
+
+
+def test_rows_of_a_topic_that_is_not_there(topics: Topics) -> None:
+    there = topics.create("there")
+    before = pa.record_batch({"key": ["k"] * 40, "value": ["v"] * 40, "topic": [there] * 40})
+    names = [there, "nowhere", there, "nowhere"]
+    batch = pa.record_batch({"key": [*"abcd"], "value": ["v"] * 4, "topic": names})
+    text = failed(topics, before, batch)
+    assert "task 1 of q/3: 2 records for topic nowhere could not be sent (UNKNOWN_TOPIC" in text
+    assert "The first one is row 41 of the task, key b'b', a value of 1 bytes. Create" in text
 
 
 def test_a_partition_that_is_not_there(topics: Topics) -> None:
     topic = topics.create("three", 3)
-    batch = pa.record_batch({"value": ["a", "b"], "partition": pa.array([0, 3], pa.int32())})
-    assert "partitions 0 to 2, and no 3" in failed(topics, batch, topic=topic)
+    places = pa.array([0, None, 3, -1, 3], pa.int32())
+    batch = pa.record_batch({"key": [*"abcde"], "value": ["v"] * 5, "partition": places})
+    before = pa.record_batch({"key": ["k"] * 40, "value": ["v"] * 40, "partition": [0] * 40})
+    text = failed(topics, before, batch, topic=topic)
+    assert f"task 1 of q/3: a record for topic {topic} could not be sent" in text
+    assert "partitions 0 to 2, and no 3" in text
+    assert "The first one is row 42 of the task, key b'c', a value of 1 bytes." in text
+
+
+def test_a_partition_that_one_topic_of_several_has_not(topics: Topics) -> None:
+    small, wide = topics.create("one-partition"), topics.create("two-partitions", 2)
+    columns = {
+        "key": [*"abcd"],
+        "value": ["v"] * 4,
+        "topic": [small, wide, wide, small],
+        "partition": pa.array([0, 1, 0, 1], pa.int32()),
+    }
+    text = failed(topics, pa.record_batch(columns))
+    assert f"{small} has partitions 0 to 0, and no 1" in text
+    assert "The first one is row 3 of the task, key b'd'" in text
 
 
 def test_a_record_that_is_too_large(topics: Topics) -> None:
@@ -243,17 +274,32 @@ def test_a_record_that_is_too_large(topics: Topics) -> None:
 
 def test_a_record_that_never_fits(topics: Topics) -> None:
     topic = topics.create("memory")
-    batch = pa.record_batch({"value": [b"y" * 20_000]})
+    batch = pa.record_batch({"key": ["a", "b", "c"], "value": [b"x", b"y" * 20_000, None]})
     text = failed(topics, batch, topic=topic, memory_bytes=10_000, batch_bytes=5000)
     assert "20" in text and "kafka.buffer.memory" in text
+    assert "a record for topic memory could not be sent (MESSAGE_TOO_LARGE: a record of" in text
+    assert "The largest one is row 1 of the task, key b'b', a value of 20000 bytes. Raise" in text
+
+
+def test_a_record_whose_headers_never_fit(topics: Topics) -> None:
+    topic = topics.create("memory-of-headers")
+    large = [{"key": "h", "value": None}, {"key": "i", "value": b"y" * 20_000}]
+    headers = pa.array([None, [{"key": "h", "value": b"v"}], [], large, None], HEADERS)
+    columns = [pa.array([b"a", None, b"c", b"d", b"e" * 9000]), headers]
+    batch = pa.record_batch(columns, ["value", "headers"])
+    for rows, number in ((batch, 3), (batch.slice(2), 1)):
+        text = failed(topics, rows, topic=topic, memory_bytes=10_000, batch_bytes=5000)
+        assert f"The largest one is row {number} of the task, a value of 1 bytes." in text
 
 
 def test_a_header_without_a_name(topics: Topics) -> None:
     topic = topics.create("headers")
-    headers = pa.array([[{"key": None, "value": b"v"}]], HEADERS)
-    batch = pa.record_batch([pa.array([b"a"]), headers], ["value", "headers"])
-    assert "header" in failed(topics, batch, topic=topic)
-    assert topics.read(topic) == []
+    headers = pa.array([None, [{"key": None, "value": b"v"}]], HEADERS)
+    batch = pa.record_batch([pa.array([b"a", b"bc"]), headers], ["value", "headers"])
+    text = failed(topics, batch, topic=topic)
+    assert "a record for topic headers could not be sent" in text and "header" in text
+    assert "The first one is row 1 of the task, a value of 2 bytes. Such rows" in text
+    assert b"bc" not in [each.value for each in topics.read(topic)]
 
 
 def test_nobody_is_there() -> None:

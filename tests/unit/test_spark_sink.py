@@ -21,8 +21,13 @@ from pyspark.sql.types import (
 )
 
 from dlog.batch.header import HEADER_BYTES
-from dlog.client.futures import RefusedError, UnknownOutcomeError
-from dlog.errors import InvalidTimestampError, InvalidTopicError, NotEnoughReplicasError
+from dlog.client.futures import BufferFullError, RefusedError, UnknownOutcomeError
+from dlog.errors import (
+    InvalidTimestampError,
+    InvalidTopicError,
+    NotEnoughReplicasError,
+    RecordTooLargeError,
+)
 from dlog.spark.errors import OptionError, SparkSourceError
 from dlog.spark.promises import AtLeastOnce
 from dlog.spark.settings import ClientSettings
@@ -256,7 +261,30 @@ def test_a_cure_fits_what_was_wrong() -> None:
         (InvalidTimestampError("too far ahead"), "The topic does not take such records"),
         (ValueError("a header's key is null"), "correct them, or filter them out"),
     ):
-        assert cure in str(unsendable(rows, "task 1 of q/3", error))
+        assert cure in str(unsendable(rows, 7, "task 1 of q/3", error))
+
+
+def test_of_what_does_not_fit_the_largest_is_named() -> None:
+    """Also where something lies behind a null list of headers."""
+    pairs = pa.StructArray.from_arrays(
+        [pa.array(["k"] * 5), pa.array([b"", b"x" * 900, b"x" * 900, b"y" * 800, None])],
+        ["key", "value"],
+    )
+    nulls = pa.array([False, True, False])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3, 5], pa.int32()), pairs, mask=nulls)
+    batch = pa.record_batch([pa.array([b"a", b"b" * 700, None]), lists], ["value", "headers"])
+    for rows, numbers in ((batch, [4, 5, 6]), (batch.slice(1), [5, 6])):
+        sent = TopicRows("t", rows, None, numbers)
+        text = str(unsendable(sent, 10, "task 1 of q/3", RecordTooLargeError("1 MB")))
+        assert "a record for topic t could not be sent (MESSAGE_TOO_LARGE: 1 MB)" in text
+        assert "The largest one is row 16 of the task, no value." in text
+
+
+def test_what_was_perhaps_taken_over_in_part_is_not_said_to_be_unsent() -> None:
+    rows = TopicRows("t", pa.record_batch({"value": ["a", "b"]}), None, [3, 5])
+    text = str(unsendable(rows, 10, "task 1 of q/3", BufferFullError("memory is full")))
+    assert "task 1 of q/3: 2 records for topic t could not all be sent (BufferFullError" in text
+    assert "The first one is row 13 of the task, a value of 1 bytes." in text
 
 
 def test_tokens() -> None:
