@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from bench.load import spark_compare
 from dlog.spark import connection_options, options, write_options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,12 @@ def test_every_error_that_is_documented_is_called_by_its_name_in_a_test() -> Non
     assert not [
         name for name in sorted(named) if name.removeprefix("KAFKA_DATA_LOSS.") not in tests
     ]
+
+
+def test_a_host_that_is_too_busy_is_documented_with_its_cure() -> None:
+    (row,) = [line for line in GUIDE.splitlines() if spark_compare._TOO_BUSY in line]
+    for each in ("CANNOT_OPEN_SOCKET", "10 s", "dlog.spark.compile_pyspark", "checkpoint"):
+        assert each in row
 
 
 def test_every_option_is_documented() -> None:
