@@ -1,16 +1,19 @@
-"""Values of options: numbers, switches, durations, as Spark reads them.
+"""Values of options: numbers, switches, durations, as Spark reads them; names that are mistyped.
 
 Pure. Options come as text under names whose case does not matter; every error names the option.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 
 from dlog.spark.errors import OptionError
 
 Options = Mapping[str, str]
 
 LONG_MAX = 2**63 - 1
+_NEAR = 0.8
+"""How much of a name must be that of another to be it, mistyped (`difflib`'s ratio)."""
 
 # Of `JavaUtils.timeStringAsMs`; without a unit these are milliseconds.
 _UNITS_S = {
@@ -34,6 +37,19 @@ def lowered(options: Options) -> dict[str, str]:
 def wrong_value(name: str, value: str, wanted: str) -> OptionError:
     """Return the error for a value that an option cannot have."""
     return OptionError("DLOG_OPTION_VALUE", f"Option {name} is {value!r}.", f"It is {wanted}.")
+
+
+def mistyped(options: Options, known: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the names that are almost known ones, and those; sorted.
+
+    Other unknown names are somebody else's: Spark gives a source all that a job says.
+    """
+    names = {name.lower(): name for name in known}
+    for name in sorted(options):
+        if name.lower().startswith(("kafka.", "dlog.")) or name.lower() in names:
+            continue
+        for near in get_close_matches(name.lower(), names, 1, _NEAR):
+            yield name, names[near]
 
 
 def switch(options: Options, name: str, default: bool) -> bool:

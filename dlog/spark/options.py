@@ -29,6 +29,7 @@ from dlog.spark.option_values import (
     duration_s,
     lowered,
     milliseconds,
+    mistyped,
     one_of,
     switch,
     whole_number,
@@ -349,6 +350,10 @@ def _warnings(given: Options, options: Options, is_streaming: bool) -> list[str]
         f"option {name} is not known and ignored"
         for name in sorted(given)
         if name.lower().startswith(("kafka.", "dlog.")) and not understood(name.lower())
+    ]
+    found += [
+        f"option {name} is not known and ignored: is {near} meant?"
+        for name, near in mistyped(given, _OPTIONS)
     ]
     if BOOTSTRAP in options and "bootstrap.servers" in options:
         found.append(f"bootstrap.servers is ignored: {BOOTSTRAP} is given")

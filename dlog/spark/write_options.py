@@ -22,7 +22,7 @@ from dlog.client.produce_options import (
 )
 from dlog.spark.connection_options import OWN, UNDERSTOOD
 from dlog.spark.errors import OptionError
-from dlog.spark.option_values import Options, lowered, one_of, switch, whole_number
+from dlog.spark.option_values import Options, lowered, mistyped, one_of, switch, whole_number
 from dlog.types import INT32_MAX
 
 _log = logging.getLogger(__name__)
@@ -41,6 +41,10 @@ _ACKS: Mapping[str, Acks] = {
     "all": "all",
 }
 
+_OPTIONS = (
+    *("topic", "includeTimestamp", "exactlyOnce", "bootstrap.servers", "groupIdPrefix"),
+    "kafkaConsumer.pollTimeoutMs",
+)
 # Options that would change what is written, or where, in a way that cannot be had here.
 _REFUSED = {
     "kafka.key.serializer": "Keys are bytes or strings: cast or encode the column.",
@@ -130,7 +134,9 @@ def _batch_bytes(given: Options) -> int:
 
 
 def _warn(given: Options) -> None:
-    """Log which properties have no effect."""
+    """Log which properties have no effect, and which options are almost others."""
+    for name, near in mistyped(given, _OPTIONS):
+        _say_mistyped(name, near)
     for name in sorted(given):
         if not name.startswith(("kafka.", "dlog.")):
             continue
@@ -143,6 +149,11 @@ def _say_ignored(name: str) -> None:
     """Say it once in each process: a stream makes a writer for every batch."""
     needless = name.removeprefix("kafka.") in _NEEDLESS
     _log.log(logging.INFO if needless else logging.WARNING, "Ignored an option option=%s", name)
+
+
+@cache
+def _say_mistyped(name: str, near: str) -> None:
+    _log.warning("Ignored an option option=%s meant=%s", name, near)
 
 
 def _idempotent(given: Options, acks: Acks | None) -> bool | None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from dlog.offset_specs import Isolation
+from dlog.spark import write_options
 from dlog.spark.errors import OptionError
 from dlog.spark.offsets import AtOffsets, AtTimestamp, AtTimestamps, Earliest, Latest
 from dlog.spark.options import ReadOptions, client_settings, parse_read_options
@@ -220,6 +221,38 @@ def test_properties_of_the_consumer_are_understood_ignored_or_warned_of() -> Non
         "option kafka.no.such is not known and ignored",
     )
     assert parse(True, maxOffsetsPerTrigger="4").warnings == ()
+
+
+def test_a_mistyped_option_is_warned_of_by_the_one_that_is_meant() -> None:
+    warned = parse(
+        True,
+        startingOffset="earliest",
+        MAXOFFSETPERTRIGGER="5",
+        failOnDataLos="false",
+        subscribe__pattern="t",
+        bootstrap__server="h:1",
+        kafka__client__rak="r",
+    ).warnings
+    assert warned == (
+        "option kafka.client.rak is not known and ignored",
+        "option MAXOFFSETPERTRIGGER is not known and ignored: is maxOffsetsPerTrigger meant?",
+        "option bootstrap.server is not known and ignored: is bootstrap.servers meant?",
+        "option failOnDataLos is not known and ignored: is failOnDataLoss meant?",
+        "option startingOffset is not known and ignored: is startingOffsets meant?",
+        "option subscribe.pattern is not known and ignored: is subscribePattern meant?",
+    )
+
+
+def test_what_is_known_or_somebody_elses_is_not_taken_for_mistyped() -> None:
+    known = ("maxOffsetsPerTrigger", "MAXTRIGGERDELAY", "includeHeaders")
+    values = {"maxOffsetsPerTrigger": "5", "MAXTRIGGERDELAY": "1s", "includeHeaders": "true"}
+    assert parse(True, **{name: values[name] for name in known}).warnings == ()
+    # Of the sink, for a job may give both the same, and of Spark.
+    others = [*write_options._OPTIONS, "path", "checkpointLocation", "queryName", "mode", "header"]
+    others.remove("bootstrap.servers")
+    options = {"kafkaConsumer.pollTimeoutMs": "7", "exactlyOnce": "true"}
+    given = {name: options.get(name, "x") for name in others}
+    assert parse_read_options({**NEEDED, **given}, is_streaming=True).warnings == ()
 
 
 def test_tls_is_said_by_our_names_or_by_those_of_kafka() -> None:

@@ -28,6 +28,7 @@ from dlog.errors import (
     NotEnoughReplicasError,
     RecordTooLargeError,
 )
+from dlog.spark import options as read_options
 from dlog.spark.errors import OptionError, SparkSourceError
 from dlog.spark.promises import AtLeastOnce
 from dlog.spark.settings import ClientSettings
@@ -130,6 +131,20 @@ def test_what_has_no_effect_is_said_once(caplog: pytest.LogCaptureFixture) -> No
         ("WARNING", "dlog.tls.cert"),
         ("INFO", "kafka.retries"),
         ("WARNING", "kafka.speed"),
+    ]
+
+
+def test_a_mistyped_option_is_said_with_the_one_that_is_meant(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = {"topics": "t", "IncludeTimestamps": "true", "kafkaConsumer.pollTimeoutMs": "7"}
+    # Those of reads, for a job may give both the same, and Spark's own.
+    others = ["path", "checkpointLocation", "queryName", "mode", "header", *read_options._OPTIONS]
+    for _ in range(2):
+        parse_write_options({**dict.fromkeys(others, "x"), **given})
+    assert [each.getMessage() for each in caplog.records] == [
+        "Ignored an option option=includetimestamps meant=includeTimestamp",
+        "Ignored an option option=topics meant=topic",
     ]
 
 
