@@ -46,7 +46,8 @@ def test_a_host_that_is_too_busy_is_documented_with_its_cure() -> None:
 
 def test_every_option_is_documented() -> None:
     understood = [*connection_options.UNDERSTOOD, *connection_options.OWN]
-    names = [*options._OPTIONS, *options.REFUSED, *write_options._PRODUCER, *understood]
+    ours = [*options._OPTIONS, *write_options._OPTIONS]
+    names = [*ours, *options.REFUSED, *write_options._PRODUCER, *understood]
     words = GUIDE.lower()
     missing = [
         name
