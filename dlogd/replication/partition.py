@@ -172,7 +172,6 @@ class Partition:
             gone = self._subscribers.pop(node_id)
             gone.on_end(NotLeaderOrFollowerError("The node has no replica of the partition"))
         self._advance()
-        self.settle_trims()
 
     def follow(
         self, leader_epoch: LeaderEpoch, why: WireError, *, is_in_sync: bool = False
@@ -320,7 +319,6 @@ class Partition:
         """A follower that is subscribed holds everything below `promised` safely."""
         progress.on_progress(promised, end, self.log.log_end_offset, now_ms)
         self._advance()
-        self.settle_trims()
 
     def settle_trims(self) -> None:
         """Log starts have moved, here or at a follower: let those be answered who wait for it.
@@ -341,9 +339,11 @@ class Partition:
             each.on_watermark()
 
     def _advance(self) -> None:
+        """Settle who waits for those that count: they are fewer, or have more, or begin later."""
         leader = self.leader
         if leader is None:
             return
+        self.settle_trims()
         mark = leader.watermark(self.log.promised_offset, self.high_watermark)
         if mark == self.high_watermark:
             return

@@ -1,7 +1,8 @@
 """What must hold of the replicas of one partition, at each moment of their lives.
 
 What was acknowledged is on all that are in sync, flushed; nobody differs below the watermarks; a
-leader's watermark never falls, nor what consumers see; what was deleted stays so.
+leader's watermark never falls, nor what consumers see; what was deleted stays so. Nobody waits for
+what is there.
 """
 
 import asyncio
@@ -48,6 +49,7 @@ class PartitionRules:
                 assert 0 <= log.log_start_offset <= mark <= log.log_end_offset, self.story()
             if node.leads:
                 self.check_leader(node, mark, present)
+                self.check_waiting(node)
         alike = [node for node in self.nodes.values() if self.must_agree(node.node_id, present)]
         for one in alike:
             for two in alike:
@@ -90,6 +92,20 @@ class PartitionRules:
             return
         assert mark >= self.visible, self.story()
         self.visible = mark
+
+    def check_waiting(self, node: PlainNode) -> None:
+        """Whoever is due has been answered, not only when the next follower says something."""
+        partition, log = node.partition, node.log
+        leader, acks = partition.leader, partition._acks
+        assert leader is not None
+        mark = partition.high_watermark
+        assert leader.watermark(log.promised_offset, mark) == mark, self.story()
+        for queue, reached in ((acks.all, mark), (acks.own, log.promised_offset)):
+            assert all(entry[0] > reached for entry in queue._entries), self.story()
+        if not leader.is_short:
+            low = leader.low_watermark(log.log_start_offset)
+            due = [at for at, future in partition.trims._waiting if at <= low and not future.done()]
+            assert not due, (node.node_id, due, low, self.story())
 
     def story(self) -> str:
         logs = [

@@ -14,7 +14,7 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.replication.leader_state import FollowerProgress, Leadership
+from dlogd.replication.leader_state import WAIT_MS_MAX, FollowerProgress, Leadership
 from dlogd.replication.partition import Partition
 from tests.fakes.front import Front, until
 from tests.unit.test_partition import Waiter, append, batch, check
@@ -236,5 +236,43 @@ def test_what_is_not_safe_here_yet_is_not_acknowledged_by_who_leads_then(tmp_pat
         assert not partition.is_safe(end, -1) and partition.high_watermark == 0
         await partition.log.flush()
         assert partition.is_safe(end, -1)
+
+    check(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("how", ["it goes", "it takes too long", "its joining is refused"])
+def test_a_deletion_does_not_wait_for_who_is_waited_for_no_more(tmp_path: Path, how: str) -> None:
+    """Who was about to join, and does not, was the last whose log begins earlier."""
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        facts = Leadership(followers=(TWO, THREE), isr=(TWO,), min_isr=2)
+        partition.lead(LeaderEpoch(3), facts)
+        two, three = Follower(partition, TWO), Follower(partition, THREE)
+        end = append(partition, batch())[1]
+        await partition.log.flush()
+        for each in (two, three):
+            each.progress.log_start_offset = partition.log.log_start_offset
+            each.promise(end)
+        assert partition.high_watermark == end and partition.leader is not None
+        if how == "its joining is refused":
+            partition.propose_isr([THREE])
+        else:
+            three.progress.behind_ms = 10
+            assert partition.leader.wait_for(three.progress, 0, front.clock.now_ms())
+        await partition.log.trim_to(end)
+        waiting = partition.trims.add(end)
+        two.progress.log_start_offset = partition.log.log_start_offset
+        two.promise(end)
+        assert not waiting.done(), "it may lead soon, and would show the records"
+        if how == "it goes":
+            three.progress.end()
+            partition.unsubscribe(three)
+        elif how == "it takes too long":
+            assert partition.leader.stop_waiting(front.clock.now_ms() + WAIT_MS_MAX + 1)
+            partition.look_at_watermark()
+        else:
+            partition.leader.withdraw()
+            partition.look_at_watermark()
+        assert waiting.done()
 
     check(scenario, tmp_path)
