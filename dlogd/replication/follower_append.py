@@ -27,7 +27,9 @@ def append_as_follower(
     while position < end:
         fields = check_replicated(view, position, end, log.log_end_offset)
         epoch = LeaderEpoch(fields[2])
-        if not log.last_epoch <= epoch <= partition.leader_epoch:
+        # Of what was deleted the epoch does not count: the leader's history may be an older one.
+        is_empty = log.log_start_offset == log.log_end_offset
+        if epoch > partition.leader_epoch or (epoch < log.last_epoch and not is_empty):
             raise InvalidRecordError(
                 f"The leader sent a batch of epoch {epoch} after {log.last_epoch}"
             )

@@ -107,14 +107,17 @@ class EpochHistory:
         return checkpoint.encode(KIND, "".join(lines))
 
 
-def in_order(found: Iterable[tuple[int, int]], path: str) -> EpochHistory:
+def in_order(found: Iterable[tuple[int, int]], path: str, log_start: int) -> EpochHistory:
     """Return the history of batches, given as (leader epoch, offset) by offset.
 
     No checksum is over the epoch in a batch. Raises KafkaStorageError, which names `path`, where
-    epochs fall: bytes have changed, and a history made of them would cut what others have.
+    epochs fall: bytes have changed, and a history made of them would cut what others have. Up to
+    `log_start` they may: when all was deleted, the log may have gone on with an older history.
     """
     history = EpochHistory()
     for epoch, offset in found:
+        if epoch < history.latest and offset <= log_start:
+            history.truncate_to(Offset(0))
         if epoch < history.latest:
             raise KafkaStorageError(
                 f"{path} is damaged: the batch at offset {offset} has leader epoch {epoch}, one"

@@ -133,7 +133,7 @@ class _Recovery:
             found = [Examined(log_start, 0, end_offset=log_start, durable=self._config.durable)]
             found[0].files_are_current = True
         log_start = max(log_start, Offset(found[0].base_offset))
-        history = self._load_history(found)
+        history = self._load_history(found, log_start)
         history.truncate_to(Offset(found[-1].end_offset))
         history.trim_to(log_start)
         self._save_history(history)
@@ -352,7 +352,7 @@ class _Recovery:
 
     # -- leader epochs
 
-    def _load_history(self, found: list[Examined]) -> EpochHistory:
+    def _load_history(self, found: list[Examined], log_start: int) -> EpochHistory:
         """Return the saved history, completed by what was scanned."""
         try:
             data = checkpoint.load_file(self._directory, epochs.FILE_NAME)
@@ -363,7 +363,7 @@ class _Recovery:
             )
             saved = None
         if saved is None and any(s.scanned_from > s.base_offset or not s.epochs for s in found):
-            return self._rebuild_history(found)
+            return epochs.in_order(self._heads(found), self._directory.path, log_start)
         log_end = found[-1].end_offset
         entries = [entry for entry in saved or [] if entry[1] < log_end]
         for segment in found:
@@ -371,15 +371,13 @@ class _Recovery:
                 start, end = segment.scanned_from, segment.end_offset
                 entries = [entry for entry in entries if not start <= entry[1] < end]
                 entries += [(LeaderEpoch(epoch), Offset(at)) for epoch, at in segment.epochs]
-        return epochs.in_order(sorted(entries, key=lambda entry: entry[1]), self._directory.path)
+        entries.sort(key=lambda entry: entry[1])
+        return epochs.in_order(entries, self._directory.path, log_start)
 
     def _save_history(self, history: EpochHistory) -> None:
         """Save what was found, before index entries make the next recovery begin behind it."""
         if history.entries != (self._saved_epochs or []):
             checkpoint.replace_file(self._directory, epochs.FILE_NAME, history.encode())
-
-    def _rebuild_history(self, found: list[Examined]) -> EpochHistory:
-        return epochs.in_order(self._heads(found), self._directory.path)
 
     def _heads(self, found: list[Examined]) -> Iterator[tuple[int, int]]:
         for segment in found:

@@ -141,6 +141,8 @@ class LogMachine(RuleBasedStateMachine):
     )
     def append(self, sizes: list[int], times: int, newer: int, bump: int) -> None:
         self.epoch += bump
+        if not self.batches:
+            self.epoch //= 2  # an empty log may go on with an older history
         for _ in range(times):
             self.count += 1
             values = tuple(
