@@ -168,7 +168,7 @@ def test_a_drained_node_leads_nothing(sandbox: Sandbox) -> None:
     sandbox.ok(f"controller transfer {leader}")
 
 
-def test_replicas_move_and_moves_are_cancelled(sandbox: Sandbox) -> None:
+def test_replicas_move_and_what_does_not_move_is_not_cancelled(sandbox: Sandbox) -> None:
     sandbox.ok("topic create moved --assign 1,2 --assign 1,2")
     assert sandbox.ok("partition reassign moved-1=2,1") == "begun to move: 1 partition\n"
     (row,) = sandbox.json("partition list moved --not-preferred")
@@ -184,6 +184,22 @@ def test_replicas_move_and_moves_are_cancelled(sandbox: Sandbox) -> None:
     assert (code, "NO_REASSIGNMENT_IN_PROGRESS" in err) == (1, True)
     assert sandbox.ok("partition reassign --cancel moved") == "cancelled: 0 partitions\n"
     sandbox.ok("topic delete moved --yes")
+
+
+def test_a_move_that_is_under_way_is_cancelled(sandbox: Sandbox) -> None:
+    """A byte a second: it goes on for as long as nobody cancels it."""
+    sandbox.ok("topic create halted --assign 1,2 -c follower.replication.throttled.replicas=*")
+    sandbox.ok("perf produce halted --records 2000 --size 1000 --acks all -o json")
+    sandbox.ok("config set follower.replication.throttled.rate=1")
+    assert sandbox.ok("partition reassign halted-0=3,1") == "begun to move: 1 partition\n"
+    (row,) = sandbox.json("partition reassignments")
+    assert (row["topic"], row["partition"]) == ("halted", 0)
+    assert sandbox.ok("partition reassign --cancel halted") == "cancelled: 1 partition\n"
+    assert sandbox.json("partition reassignments") == []
+    (row,) = sandbox.json("partition list halted")
+    assert (row["replicas"], set(row["isr"])) == ([1, 2], {1, 2})
+    sandbox.ok("config unset follower.replication.throttled.rate")
+    sandbox.ok("topic delete halted --yes")
 
 
 def test_a_plan_of_kafkas_tool(sandbox: Sandbox, tmp_path: Path) -> None:
