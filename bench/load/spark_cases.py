@@ -148,6 +148,12 @@ BATCHES = (
     ),
     # No group is joined, and no node is told its name.
     Case("groupIdPrefix", {**A, "groupIdPrefix": "mine"}, unseen=True),
+    Case("kafka.group.id", {**A, "kafka.group.id": "mine"}, unseen=True),
+    # One dlogd has no other rack to read in.
+    Case("kafka.client.rack", {**A, "kafka.client.rack": "r1"}, unseen=True),
+    # Nobody has to wait for a record so long.
+    Case("pollTimeoutMs", {**A, "kafkaConsumer.pollTimeoutMs": "30000"}, unseen=True),
+    Case("pollTimeoutMs, not a number", {**A, "kafkaConsumer.pollTimeoutMs": "x"}, fails=True),
     Case("trimmed, from earliest", TRIMMED),
     Case(
         "trimmed, from 0, failOnDataLoss=false",
@@ -332,6 +338,9 @@ STREAMS = (
         {**A, "minOffsetsPerTrigger": "5", "maxTriggerDelay": "x"},
         fails=True,
     ),
+    Case("kafka.group.id", {**A, **_EARLIEST, "kafka.group.id": "mine"}, unseen=True),
+    Case("kafka.client.rack", {**A, **_EARLIEST, "kafka.client.rack": "r1"}, unseen=True),
+    Case("pollTimeoutMs", {**A, **_EARLIEST, "kafkaConsumer.pollTimeoutMs": "30000"}, unseen=True),
     Case("trimmed", {**TRIMMED, **_EARLIEST}),
     Case(
         "trimmed, from 0, failOnDataLoss=false",

@@ -31,7 +31,7 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"Required attribute|attribute unsupported type|topic option required|"
         r"DLOG_INVALID_SINK_SCHEMA",
     ),
-    ("not written", r"not present in metadata|DLOG_WRITE_FAILED"),
+    ("not written", r"not present in metadata|RecordTooLargeException|DLOG_WRITE_FAILED"),
     ("nothing named", r"One of the following options must be|DLOG_OPTION_MISSING"),
     (
         "contradiction",

@@ -37,6 +37,7 @@ _NULL_VALUE = f"if(id % 5 = 0, null, {_ID}) as value"
 _NULL_PLACE = "if(id % 2 = 0, 1, cast(null as int)) as partition"
 _NULL_TOPIC = "if(id = 7, null, '{topic}') as topic"
 _LONG = "repeat('x', 500) as value"
+_LARGE = "repeat('x', 10000) as value"
 _COPY = ("key", "value")
 WRITES = (
     Write("key and value", (_KEY, "repeat('x', cast(id as int)) as value"), _TOPIC),
@@ -80,6 +81,41 @@ WRITES = (
     ),
     Write("batch.size=0", (_KEY, _VALUE), {**_TOPIC, "kafka.batch.size": "0"}, unseen=True),
     Write("batch.size=-1", (_KEY, _VALUE), {**_TOPIC, "kafka.batch.size": "-1"}, fails=True),
+    # The end of a task sends what lingers.
+    Write("linger.ms", (_KEY, _VALUE), {**_TOPIC, "kafka.linger.ms": "5000"}, unseen=True),
+    Write("linger.ms=-1", (_KEY, _VALUE), {**_TOPIC, "kafka.linger.ms": "-1"}, fails=True),
+    # 400 KB of values in all: a part of them waits for memory, or for a request of its own.
+    Write("buffer.memory", (_KEY, _LARGE), {**_TOPIC, "kafka.buffer.memory": "50000"}, unseen=True),
+    Write(
+        "buffer.memory, a larger record",
+        (_KEY, _LARGE),
+        {**_TOPIC, "kafka.buffer.memory": "5000"},
+        fails=True,
+    ),
+    Write(
+        "buffer.memory, no number",
+        (_KEY, _VALUE),
+        {**_TOPIC, "kafka.buffer.memory": "x"},
+        fails=True,
+    ),
+    Write(
+        "max.request.size",
+        (_KEY, _LARGE),
+        {**_TOPIC, "kafka.max.request.size": "30000"},
+        unseen=True,
+    ),
+    Write(
+        "max.request.size, a larger record",
+        (_KEY, _LARGE),
+        {**_TOPIC, "kafka.max.request.size": "5000"},
+        intended="it bounds requests; how large a record may be is the topic's max.message.bytes",
+    ),
+    Write(
+        "max.request.size=-1",
+        (_KEY, _VALUE),
+        {**_TOPIC, "kafka.max.request.size": "-1"},
+        fails=True,
+    ),
     Write("acks, unknown", (_KEY, _VALUE), {**_TOPIC, "kafka.acks": "7"}, fails=True),
     Write("no topic", (_VALUE,), {}, fails=True),
     Write("null topic", (_NULL_TOPIC, _VALUE), {}, fails=True),

@@ -72,6 +72,11 @@ from bench.load.spark_verdict import difference, is_meant, short, verdict
             "[DLOG_WRITE_FAILED] task 1: 20 records for topic w could not be sent.",
             "not written",
         ),
+        (
+            "org.apache.kafka.common.errors.RecordTooLargeException: The message is 10088 bytes.",
+            "[DLOG_WRITE_FAILED] task 1: a record for topic w could not be sent.",
+            "not written",
+        ),
     ],
 )
 def test_the_same_failure_in_two_ways_of_saying_it(theirs: str, ours: str, kind: str) -> None:
