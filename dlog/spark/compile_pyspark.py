@@ -5,7 +5,8 @@ for the Python that runs the tasks; `--undo` restores what was there.
 
 Spark puts `$SPARK_HOME/python/lib/pyspark.zip` before everything else on their path, and Python
 keeps nothing of what it compiles from an archive: the planner of each streaming query, and the
-first task of each executor, compile PySpark for some 0.7 s of CPU. An archive may hold compiled
+first task of each executor, compile PySpark for some 0.5 s of CPU (a planner's imports take
+1.0 s, from compiled modules 0.5 s; Spark 4.2.0, Python 3.11, EPYC). An archive may hold compiled
 modules beside their sources, and Python takes them when they are its own version's
 (https://docs.python.org/3/library/zipimport.html); other versions pass them over.
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from bench.load import spark_compare
-from dlog.spark import connection_options, options, write_options
+from dlog.spark import compile_pyspark, connection_options, options, write_options
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "spark.md").read_text()
@@ -42,6 +42,13 @@ def test_a_host_that_is_too_busy_is_documented_with_its_cure() -> None:
     (row,) = [line for line in GUIDE.splitlines() if spark_compare._TOO_BUSY in line]
     for each in ("CANNOT_OPEN_SOCKET", "10 s", "dlog.spark.compile_pyspark", "checkpoint"):
         assert each in row
+
+
+def test_what_compiling_pyspark_costs_is_the_same_wherever_it_is_told() -> None:
+    told = re.compile(r"compiles? PySpark [^.]*?for (?:some )?([0-9.]+) s of CPU")
+    texts = [(ROOT / "README.md").read_text(), GUIDE, str(compile_pyspark.__doc__)]
+    costs = [told.findall(" ".join(text.split())) for text in texts]
+    assert costs == [costs[0]] * 3 and len(costs[0]) == 1
 
 
 def test_every_option_is_documented() -> None:
