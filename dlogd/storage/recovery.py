@@ -36,6 +36,7 @@ from dlogd.storage.scan import (
     find_data_end,
     has_lost_sector,
     iter_headers,
+    may_be_one_write,
 )
 from dlogd.storage.segment import IDX, LOG, TDX, file_name, parse_name
 
@@ -291,12 +292,13 @@ class _Recovery:
         start = segment.end_position
         if data_end == start:
             return
-        if segment.durable and data_end - start > FLUSH_BYTES_MAX + self._config.max_message_bytes:
-            raise self._damaged(file, segment, f"more than one write lies beyond, to {data_end}")
-        following = find_batch(file, start + 1, segment.size, segment.end_offset, self._on_progress)
-        if following is not None and not has_lost_sector(
-            file, start, following, segment.end_offset
+        offset, on_read = segment.end_offset, self._on_progress
+        if segment.durable and not may_be_one_write(
+            file, start, data_end, offset, FLUSH_BYTES_MAX, on_read
         ):
+            raise self._damaged(file, segment, f"more than one write lies beyond, to {data_end}")
+        following = find_batch(file, start + 1, segment.size, offset, on_read)
+        if following is not None and not has_lost_sector(file, start, following, offset):
             raise self._damaged(file, segment, f"a good batch follows at {following}")
 
     def _damaged(self, file: File, segment: Examined, why: str) -> KafkaStorageError:

@@ -26,6 +26,7 @@ SECTOR_BYTES = 512
 """What a disk writes whole or not at all; disks with larger sectors write several of these."""
 
 _SEARCH_BYTES = 64 * 1024
+_NO_END = 1 << 62  # a batch may claim more than there is of the file
 _ZEROS = bytes(WINDOW_BYTES)
 _SECTOR_ZEROS = bytes(SECTOR_BYTES)
 
@@ -164,14 +165,47 @@ def has_lost_sector(file: File, start: int, end: int, expected_offset: int) -> b
             return True
     position = start + rest
     while position < end:
-        data = file.pread(WINDOW_BYTES, position)
+        length = min(WINDOW_BYTES, end - position + -(end - position) % SECTOR_BYTES)
+        data = file.pread(length, position)
         for index in range(0, min(len(data), end - position), SECTOR_BYTES):
             if data[index : index + SECTOR_BYTES] == _SECTOR_ZEROS:
                 return True
-        if len(data) < WINDOW_BYTES:
+        if len(data) < length:
             return False
         position += len(data)
     return False
+
+
+def may_be_one_write(
+    file: File,
+    start: int,
+    data_end: int,
+    expected_offset: int,
+    bytes_max: int,
+    on_read: OnRead = ignore_read,
+) -> bool:
+    """Return whether a single write can have left what lies in [start, data_end), torn or not.
+
+    It began at `start` or before, with older batches. It has `bytes_max` and the rest of the batch
+    that reaches over them, however large: no setting of today says how large one was allowed to be.
+    The heads that arrived tell where it ends; where one did not, no good batch begins beyond.
+    """
+    limit = start + bytes_max
+    if data_end <= limit:
+        return True
+    size = file.size()
+    window = Window(file, _NO_END)
+    position, offset = start, expected_offset
+    while position < limit:
+        head_end = position + HEADER_BYTES
+        if head_end > size or has_lost_sector(file, position, head_end, offset):
+            return find_batch(file, limit, size, expected_offset, on_read) is None
+        fields = plausible_head(window, position)
+        if fields is None or fields[0] != offset:
+            return False  # no sector is missing there: the bytes were changed
+        position += fields[1] + LENGTH_OVERHEAD_BYTES
+        offset += fields[6] + 1
+    return data_end <= position
 
 
 def find_batch(
