@@ -31,11 +31,10 @@ from dlogd.replication.reconcile import Key
 from dlogd.replication.resting import Resting
 from dlogd.replication.stream import Refusal
 from dlogd.replication.throttling import Throttle
+from dlogd.replication.trimming import Trimming
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
-
-TRIM_AGAIN_S = 1.0
 
 
 @dataclass(slots=True)
@@ -84,6 +83,7 @@ class Taking:
         self._on_cut = on_cut
         self._link: Link | None = None
         self._resting = Resting(loop, subscribe)
+        self._trimming = Trimming(tasks, report, self._begin_anew)
         self._is_in_vain = False  # a row of this frame leads to no report
 
     def begin(self, link: Link) -> None:
@@ -160,6 +160,8 @@ class Taking:
                     self._clock.timestamp_ms(),
                 )
             except WireError as error:
+                if plog.refuses_appends:  # its history is the leader's, only its disk is full
+                    self._hear(following, high_watermark, log_start)
                 self._on_append_error(following, error)
                 return True
             self._counters.bytes_total += reached - cursor.position
@@ -168,20 +170,18 @@ class Taking:
                 return self._await_memory(following, row, cursor)
             following.ceiling = None
             following.rest_s, following.error = 0.0, None
-        partition.on_leader_watermark(high_watermark)
-        is_news = log_start > following.leader_start
-        following.leader_start = log_start
-        if log_start > plog.log_start_offset and not following.trimming:
-            following.trimming = True
-            self._tasks.spawn("trim follower", self._trim(following))
-        elif is_news:
-            self._report(following)  # this log begins there already
+        self._hear(following, high_watermark, log_start)
         if flags & stream.MORE:
             if plog.log_end_offset >= high_watermark or self.throttle.may_ask(following):
                 self._report(following)
             else:
                 following.ceiling = base_offset
         return True
+
+    def _hear(self, following: Following, high_watermark: int, log_start: int) -> None:
+        """Take what is said beside the records, whether those can be taken or not."""
+        following.partition.on_leader_watermark(high_watermark)
+        self._trimming.on_log_start(following, log_start)
 
     def _go_on(self, following: Following) -> None:
         """The throttle lets it ask for more."""
@@ -299,32 +299,11 @@ class Taking:
         if self.forget(handle) and self._link is not None:
             self._link.send(stream.encode_unsubscribe((handle,)))
 
-    async def _trim(self, following: Following) -> None:
-        """Follow the leader's log start, as far as this log is committed: it is not told again."""
-        plog = following.partition.log
-        try:
-            while following.is_current:
-                target = Offset(min(following.leader_start, following.partition.high_watermark))
-                if target <= plog.log_start_offset:
-                    break
-                try:
-                    if target > plog.promised_offset:
-                        await plog.flush()
-                    await plog.trim_to(target)
-                except (WireError, OSError) as error:
-                    log.info(
-                        "Cannot follow the log start partition=%s offset=%d error=%s",
-                        plog.topic_partition,
-                        target,
-                        error,
-                    )
-                    if plog.failed is not None:
-                        break
-                    await asyncio.sleep(TRIM_AGAIN_S)
-        finally:
-            following.trimming = False
-        if following.is_current:
-            self._report(following)
+    def _begin_anew(self, following: Following) -> None:
+        """Drop all of a log: what its leader has is fetched again."""
+        self._give_up(following)
+        start = Offset(following.leader_start)
+        self._spawn_cut(following, self._cutter.start_at(following.partition, start))
 
     # -- refusals
 

@@ -18,7 +18,7 @@ from dlog.types import NodeId
 from dlogd.metadata import commands, machine
 from dlogd.metadata.commands import ElectionKind, ElectLeaders, FenceNodes, Proof, UnfenceNode
 from dlogd.metadata.image import Applied, Unknown
-from dlogd.replication import cuts, following, isr, taking
+from dlogd.replication import cuts, following, isr, trimming
 from dlogd.server.handlers import delete_records
 from dlogd.tasks import Tasks
 from tests.fakes.partition_rules import NODES, PartitionRules
@@ -335,5 +335,5 @@ def rest_never(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cuts, "load_producers", no_producers)
     monkeypatch.setattr(following.Following, "next_rest_s", lambda *_: 0.0)
-    monkeypatch.setattr(taking, "TRIM_AGAIN_S", 0.0)
+    monkeypatch.setattr(trimming, "TRIM_AGAIN_S", 0.0)
     monkeypatch.setattr(isr, "REST_S", 0.0)

@@ -59,6 +59,8 @@ class PlainLog:
         self.log_start_offset = self.log_end_offset = self.flushed_offset = Offset(0)
         self.epochs = EpochHistory()
         self.failed: Any = None
+        self.blocked: Any = None
+        self.refuses_appends = False
         self.damage = Damage()
         self.services = SimpleNamespace(memory=PlainMemory(), engine=self)
         self.segments: list[Any] = []
@@ -115,6 +117,9 @@ class PlainLog:
         if self.flushed_offset < self.log_end_offset:
             self.flushed_offset = self.log_end_offset
             self.on_promised(self)
+
+    def check_shortage(self) -> None:
+        """Nothing is ever short here."""
 
     async def truncate_to(self, offset: int) -> None:
         async with self._lock:

@@ -19,6 +19,7 @@ from dlogd.replication.partition import Partition
 from dlogd.replication.quota import RateLimiter
 from dlogd.replication.stream import Refusal
 from dlogd.replication.taking import FetchCounters, Taking
+from dlogd.replication.trimming import Trimming
 from dlogd.storage.log import PartitionLog
 from tests.fakes.front import Front
 from tests.fakes.small_fleet import SmallFleet, tell
@@ -314,7 +315,7 @@ def test_a_leader_of_an_earlier_version_without_an_epoch_cuts_nobody_below_its_e
 
 
 def test_a_log_does_not_begin_behind_the_watermark_while_a_frame_is_held(tmp_path: Path) -> None:
-    """Of what is taken in part the watermark comes last, and the log's start came before."""
+    """The leader's may begin behind what is taken of the frame so far."""
 
     async def scenario(front: Front, partition: Partition) -> None:
         plog, data = partition.log, batch()
@@ -325,11 +326,12 @@ def test_a_log_does_not_begin_behind_the_watermark_while_a_frame_is_held(tmp_pat
         following = Following((plog.topic_id, 0), partition, NodeId(2), LeaderEpoch(3), fetcher)
         following.leader_start = 2  # as its first row said, and a watermark not below it
         plog.append(memoryview(data), BATCH_STRUCT.unpack_from(data), leader_epoch=LeaderEpoch(3))
-        taker: Any = SimpleNamespace(_report=print)
-        await Taking._trim(taker, following)
+        unused: Any = None
+        trimming = Trimming(unused, print, unused)
+        await trimming._trim(following)
         assert (plog.log_start_offset, partition.high_watermark) == (1, 1)
         partition.on_leader_watermark(2)
-        await Taking._trim(taker, following)
+        await trimming._trim(following)
         assert (plog.log_start_offset, partition.high_watermark) == (2, 2)
 
     check(scenario, tmp_path)
