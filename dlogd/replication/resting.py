@@ -13,7 +13,8 @@ from dlogd.storage.append_memory import AppendMemory
 TOO_LARGE_REST_S_MAX = 300.0
 """What does not fit into memory is sent again and again in vain, until its leader drops it."""
 FULL_REST_S_MAX = 30.0
-"""So seldom the leader is asked while a disk takes nothing: it may have deletions to tell of."""
+"""So seldom the leader is asked while a disk or its memory takes nothing: it may have deletions to
+tell of."""
 
 
 class Resting:
@@ -34,13 +35,17 @@ class Resting:
 
         def go_on() -> None:
             following.timer = None
-            hangs = following.partition.log.services.memory in self.hanging
-            if hangs and following.can_follow:  # it could not take anything
-                self.rest(following)
+            if self._hangs(following):
+                self._rest_while_full(following, lambda: self._hangs(following))
             elif following.is_current:
                 self._subscribe(following)
 
         following.timer = self._loop.call_later(following.next_rest_s(), go_on)
+
+    def _hangs(self, following: Following) -> bool:
+        """Whether it could not take anything."""
+        memory = following.partition.log.services.memory
+        return memory in self.hanging and following.can_follow
 
     def rest_after_append(self, following: Following, error: WireError) -> None:
         """Rest because the log did not take what came."""
@@ -49,10 +54,14 @@ class Resting:
             rest_s = following.next_rest_s(REST_S_MAX, TOO_LARGE_REST_S_MAX)
             self._rest_while(lambda: True, following, self._loop.time() + rest_s)
         elif plog.refuses_appends:
-            rest_s = following.next_rest_s(REST_S_MAX, FULL_REST_S_MAX)
-            self._rest_while(lambda: plog.refuses_appends, following, self._loop.time() + rest_s)
+            self._rest_while_full(following, lambda: plog.refuses_appends)
         else:
             self.rest(following)
+
+    def _rest_while_full(self, following: Following, is_in_vain: Callable[[], bool]) -> None:
+        """Rest as long as that is so, but now and then let the leader tell of deletions."""
+        rest_s = following.next_rest_s(REST_S_MAX, FULL_REST_S_MAX)
+        self._rest_while(is_in_vain, following, self._loop.time() + rest_s)
 
     def _rest_while(
         self, is_in_vain: Callable[[], bool], following: Following, end_s: float

@@ -167,6 +167,7 @@ class Taking:
             self._counters.bytes_total += reached - cursor.position
             cursor.position = reached
             if reached < cursor.row_end:
+                self._hear(following, high_watermark, log_start)
                 return self._await_memory(following, row, cursor)
             following.ceiling = None
             following.rest_s, following.error = 0.0, None
@@ -206,12 +207,14 @@ class Taking:
     def _hold(self, cursor: DataCursor, following: Following) -> Callable[[], None]:
         """Hold a frame; return what goes on with it once, unless its connection has ended.
 
-        Of several directories one may hang: its partition gives up its turn after a while.
+        Of several directories one may hang, and a full disk takes nothing until something is
+        deleted, which has to be heard: the partition gives up its turn after a while.
         """
         link, memory = self._link, following.partition.log.services.memory
         assert link is not None
         cursor.move(*link.hold())
         is_done = False
+        timer: asyncio.TimerHandle
 
         def resume() -> None:
             nonlocal is_done
@@ -228,17 +231,21 @@ class Taking:
 
         def go_on() -> None:
             self._resting.hanging.discard(memory)
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
             resume()
 
         def give_up() -> None:
-            if link is self._link:
-                self._resting.hanging.add(memory)
-                self._leave(following)
-                resume()
+            nonlocal timer
+            if is_done or link is not self._link:
+                return
+            if not memory.may_hang:  # only a slow disk, so far
+                timer = self._loop.call_later(following.hold_s, give_up)
+                return
+            self._resting.hanging.add(memory)
+            self._leave(following)
+            resume()
 
-        timer = self._loop.call_later(following.hold_s, give_up) if memory.is_share else None
+        timer = self._loop.call_later(following.hold_s, give_up)
         return go_on
 
     def _begin_log(self, following: Following, offset: Offset, cursor: DataCursor) -> bool:

@@ -39,6 +39,8 @@ class AppendMemory:
         self.pool = pool
         self._share = pool if isinstance(pool, PoolShare) else None
         self._sharers: Sequence[AppendMemory] = (self,)
+        self.unwritable: set[object] = set()
+        """Parts of logs that wait for space or descriptors: nothing comes back from them."""
         self._block_pool_bytes = block_pool_bytes
         self._clean: dict[CleanTail, None] = {}
         self._parked = 0
@@ -65,9 +67,12 @@ class AppendMemory:
         return sharers
 
     @property
-    def is_share(self) -> bool:
-        """Whether it is one of several: others have memory when this has none."""
-        return self._share is not None
+    def may_hang(self) -> bool:
+        """Whether what is taken may stay so for long, while others have memory or give it back.
+
+        One of several disks may hang; and a full disk waits for what somebody deletes.
+        """
+        return self._share is not None or bool(self.unwritable)
 
     def take_block(self) -> memoryview | None:
         """Return an aligned block for a last block in flight; None when all are in use."""

@@ -260,6 +260,7 @@ class Flusher:
         log.warning("Writes wait partition=%s error=%s", state.topic_partition, error)
         shortage = KafkaStorageError(text)
         state.hold(_HOLD, shortage)
+        self._memory.unwritable.add(self)
         loop = state.services.loop
         self._retry = loop.call_later(FULL_DISK_RETRY_SECONDS, self._try_again)
         state.end_waiting(shortage)  # nobody knows when there will be space
@@ -274,6 +275,7 @@ class Flusher:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
+            self._memory.unwritable.discard(self)
             self._state.resume(_HOLD)
 
     @property
@@ -285,6 +287,7 @@ class Flusher:
 
     def give_memory_back(self) -> None:
         """Drop all tails, but for what is in flight: the disk may look at that at any time."""
+        self._memory.unwritable.discard(self)
         written = self.pending[0] if self.in_flight else None
         for segment in self._state.segments:
             if segment is written:

@@ -128,6 +128,7 @@ class Shortage:
         for each in self.impatient:
             if not each.expired():
                 each.reschedule(state.services.loop.time())
+        state.services.memory.unwritable.add(self)
         state.hold(_HOLD, KafkaStorageError(self._message))
 
     def _end(self) -> None:
@@ -138,6 +139,7 @@ class Shortage:
     def _stop_waiting(self) -> None:
         """No step waits any more, ended well or not: nobody else would take appends again."""
         self.is_on = self.is_for_space = False
+        self._state.services.memory.unwritable.discard(self)
         self._state.resume(_HOLD)
 
     async def _sleep(self) -> None:

@@ -46,7 +46,7 @@ PAUSES = (0, 2, 12, 60)
 class PlainMemory:
     """Append memory of a node with one directory."""
 
-    is_share = False
+    may_hang = False
 
 
 class PlainLog:

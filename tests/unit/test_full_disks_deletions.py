@@ -12,7 +12,7 @@ from dlogd.storage.log import PartitionLog
 from tests.fakes.device import Disk
 from tests.fakes.small_fleet import SmallFleet, tell
 
-FOLLOWER, RECORD = 3, bytes(60_000)
+FOLLOWER, PARTITIONS, RECORD = 3, 12, bytes(60_000)
 SMALL_SEGMENTS = {"segment.bytes": "70000"}
 
 
@@ -112,5 +112,58 @@ def test_a_log_start_is_heard_beside_records_that_cannot_be_taken() -> None:
         await delete(fleet, "t", 4)
         await fleet.until(lambda: plog.log_start_offset == 4, seconds=40)
         await fleet.until_in_sync("t")
+
+    tell(story)
+
+
+async def fill_memory(fleet: SmallFleet) -> None:
+    """Let a follower miss more than fits onto its disk and into its memory: it is full of both."""
+    await fleet.admin.create_topic(
+        "old", assignments=[(1, 2, FOLLOWER)], configs={"segment.bytes": "130000"}
+    )
+    await fleet.until_in_sync("old")
+    await fleet.produce("old", *[RECORD] * 4)
+    await fleet.until_in_sync("old")
+    await fleet.admin.create_topic("t", assignments=[(1, 2, FOLLOWER)] * PARTITIONS)
+    for index in range(PARTITIONS):
+        await fleet.until_in_sync("t", index)
+    host = fleet.host(FOLLOWER)
+    host.is_held_down = True
+    host.crash()
+    for index in range(PARTITIONS):
+        await fleet.produce("t", *[RECORD] * 8, partition=index)
+    await fleet.produce("old", *[RECORD] * 20)
+    await fleet.until(lambda: FOLLOWER not in fleet.state("old").isr)
+    quota = fill(fleet, 300_000)
+    host.is_held_down = False
+    host.boot()
+    await fleet.until(lambda: fleet.is_up(FOLLOWER))
+    await fleet.sleep(8)
+    assert quota.count
+    memory = fleet.replica(FOLLOWER, "t").log.services.memory
+    assert memory.pool.usage().waiting, "it is full as well"
+
+
+def test_what_fills_the_memory_does_not_keep_a_leader_from_being_heard() -> None:
+    """With one directory, too: of what nobody can write, only deletions make an end."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fill_memory(fleet)
+        for index in range(PARTITIONS):
+            await delete(fleet, "t", -1, index)
+        await fleet.until(
+            lambda: all(FOLLOWER in each.isr for each in fleet.image.topics["t"].partitions), 40
+        )
+
+    tell(story)
+
+
+def test_who_has_no_memory_because_of_others_hears_of_deletions() -> None:
+    async def story(fleet: SmallFleet) -> None:
+        await fill_memory(fleet)
+        plog = fleet.replica(FOLLOWER, "old").log
+        assert plog.log_start_offset == 0 and plog.log_end_offset < 24
+        await delete(fleet, "old", 3)
+        await fleet.until(lambda: plog.log_start_offset == 3, 40)
 
     tell(story)

@@ -241,6 +241,42 @@ def test_a_log_that_waits_for_space_can_be_closed(monkeypatch: pytest.MonkeyPatc
     run(scenario)
 
 
+@pytest.mark.parametrize("operation", ["write", "create"])
+@pytest.mark.parametrize("how", ["there is space", "it is deleted", "it fails"])
+def test_memory_may_hang_as_long_as_a_log_waits_for_space(
+    operation: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((shortage, "RETRY_S"), (flusher, "FULL_DISK_RETRY_SECONDS")):
+        monkeypatch.setattr(module, name, 0.001)
+    monkeypatch.setattr(shortage, "STOP_RETRY_S", 0.001)
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await opened(host, 3)
+        memory, disk = plog.services.memory, host.machine.disks["/data"]
+        disk.faults.append(DiskFault((operation,), errno.ENOSPC, path_part=".log"))
+        assert not memory.may_hang
+        while plog.blocked is None:
+            await append_waiting(plog, b"x" * 300)
+            await settle()
+        assert memory.may_hang
+        if how == "it fails":
+            disk.faults.insert(0, DiskFault((operation,), errno.EIO, path_part=".log"))
+            while plog.failed is None:
+                await asyncio.sleep(0.001)
+        elif how == "it is deleted":
+            await asyncio.wait_for(plog.delete(), 5)
+        else:
+            disk.heal()
+            while plog.blocked is not None:
+                await asyncio.sleep(0.001)
+            await asyncio.wait_for(plog.flush(), 5)
+        await quiet(plog)
+        assert not memory.may_hang
+
+    run(scenario)
+
+
 def test_a_flush_that_is_refused_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its future would get the error of the close, and nobody would ever ask for that."""
 
