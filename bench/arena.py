@@ -85,7 +85,9 @@ CLIENTS = {
 DESCRIPTIONS |= {name: client.description for name, client in CLIENTS.items()}
 DESCRIPTIONS |= {
     "spark-dlog": "`dlog.spark` in Spark 4.2.0, `local[2]`, against three dlogd",
-    "spark-jar": "Spark's own Kafka source (spark-sql-kafka-0-10), likewise, against the same",
+    "spark-dlog-small": "the same with `smallBatchOffsets`: small batches come with their plan",
+    "spark-dlog-compiled": "the same after `python -m dlog.spark.compile_pyspark`",
+    "spark-jar": "Spark's own Kafka source (spark-sql-kafka-0-10), so too, against the same",
     "spark-jar-on-kafka": "the same against three Apache Kafka 4.3",
 }
 
