@@ -150,9 +150,8 @@ class Cutter:
         segment.extend_at = position
         segment.zero_at = 1 << 62
         segment.prepared = True
-        for fields in await self._reader.heads(segment, segment.indexed_position, position):
-            newest = max(newest, fields[8])
-        segment.max_timestamp_ms = newest
+        behind = await self._reader.newest_before(segment, offset, position)
+        segment.max_timestamp_ms = max(newest, behind)
         if not position:
             segment.begin_age(NO_TIMESTAMP, state.config.segment_ms)
         state.active = segment
@@ -163,7 +162,7 @@ class Cutter:
         self._flusher.pending.clear()
         self._flusher.pending.append(segment)
         self._flusher.stop_waiting()
-        self._reader.forget()
+        self._reader.forget(offset)
         state.end_flush_waits()
 
     async def _drop_behind(self, last: Segment | None) -> None:
@@ -208,7 +207,7 @@ class Cutter:
         self._flusher.pending.clear()
         self._flusher.pending.append(segment)
         self._flusher.stop_waiting()
-        self._reader.forget()
+        self._reader.forget(0)
         state.end_flush_waits()
 
     # -- at the start

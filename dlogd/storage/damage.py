@@ -113,9 +113,10 @@ class Damage:
         self._places.pop((place.path, place.position), None)
         self._sent.clear()
 
-    def forget(self) -> None:
-        """The log was cut."""
-        self._places.clear()
+    def forget(self, offset: int) -> None:
+        """The log was cut at `offset`: what is damaged below it still is."""
+        kept = {key: place for key, place in self._places.items() if place.next_offset <= offset}
+        self._places = kept
         self._sent.clear()
 
     def problems(self, log_start_offset: int) -> list[str]:

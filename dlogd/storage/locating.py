@@ -42,6 +42,14 @@ class Found(NamedTuple):
     bad: list[Bad]
 
 
+class Around(NamedTuple):
+    """The batches in a row before a damaged place, the place, if there is one, and those behind."""
+
+    before: list[Fields]
+    bad: Bad | None
+    behind: list[Fields]
+
+
 class Locator:
     """Walks over the batches of one log. The caller holds the segment, and guards against errors.
 
@@ -55,28 +63,35 @@ class Locator:
         self._bytes_of = bytes_of
 
     async def find(self, segment: Segment, start: Place, end: Place, offset: int) -> Found:
-        """Find the batches around `offset` between `start` and `end`, entries of the index.
-
-        The heads behind a damaged place count when they lead to `end` exactly: what looks like a
-        batch in the content of another one does not.
-        """
-        batches, bad_position = await self._walk_strictly(segment, start, end)
-        found = Found(start.position, batches, [])
-        if bad_position is not None:
-            bad = Place(_end_of(batches) if batches else start.offset, bad_position)
-            good = await self._good_after(segment, bad, end)
-            # Walked to the end whatever is asked for: nobody else's batch fits into a damaged place
-            # that ends at what only looks like a batch.
-            behind, second = await self._walk_strictly(segment, good, end)
-            if second is not None or not self._leads_to(behind, end):
-                good = end
-            elif good.offset <= offset:
-                found = Found(good.position, behind, [])
-            found.bad.append(Bad(bad_position, bad.offset, good.offset, good.position))
+        """Find the batches around `offset` between `start` and `end`, entries of the index."""
+        before, bad, behind = await self.around(segment, start, end)
+        found = Found(start.position, before, [])
+        if bad is not None:
+            if behind and bad.next_offset <= offset:
+                found = Found(bad.end_position, behind, [])
+            found.bad.append(bad)
         rotten = await self._rotten(segment, found, offset)
         if rotten is not None:
             found.bad.append(rotten)
         return found
+
+    async def around(self, segment: Segment, start: Place, end: Place) -> Around:
+        """Find the batches between `start` and `end` on both sides of a damaged place.
+
+        The heads behind it count when they lead to `end` exactly: what looks like a batch in the
+        content of another one does not.
+        """
+        before, bad_position = await self._walk_strictly(segment, start, end)
+        if bad_position is None:
+            return Around(before, None, [])
+        bad = Place(_end_of(before) if before else start.offset, bad_position)
+        good = await self._good_after(segment, bad, end)
+        # Walked to the end whatever is asked for: nobody else's batch fits into a damaged place
+        # that ends at what only looks like a batch.
+        behind, second = await self._walk_strictly(segment, good, end)
+        if second is not None or not self._leads_to(behind, end):
+            good, behind = end, []
+        return Around(before, Bad(bad.position, bad.offset, good.offset, good.position), behind)
 
     def _leads_to(self, batches: list[Fields], end: Place) -> bool:
         reached = _end_of(batches) if batches else -1

@@ -46,10 +46,10 @@ class LogReader:
         self._cursors: dict[int, Cursor] = {}
         self._cut_count = 0
 
-    def forget(self) -> None:
-        """Forget all remembered places: the log was cut."""
+    def forget(self, offset: int) -> None:
+        """Forget all remembered places, and damage at or behind `offset`: the log was cut there."""
         self._cursors.clear()
-        self._state.damage.forget()
+        self._state.damage.forget(offset)
         self._cut_count += 1
 
     # -- reads
@@ -283,6 +283,15 @@ class LogReader:
         if damaged_position is not None:
             raise self._changed(segment, damaged_position)
         return heads
+
+    async def newest_before(self, segment: Segment, offset: int, position: int) -> int:
+        """Return the largest timestamp in ms from the last entry of the index to where it ends.
+
+        Batches in a damaged place do not count; -1 when none is left.
+        """
+        start = segment.index.floor_position(position) or (segment.base_offset, 0)
+        found = await self._locator.around(segment, Place(*start), Place(offset, position))
+        return max((fields[8] for fields in found.before + found.behind), default=-1)
 
     async def bytes_of(self, segment: Segment, position: int, length: int) -> bytes:
         """Return bytes of a segment from memory or from the file; shorter only at its end."""

@@ -39,7 +39,7 @@ def forget_what_is_in_memory(partition: Partition) -> None:
     partition.log.services.memory._release_clean(1000)
     while pool._evict_oldest():
         pass
-    partition.log.reader.forget()
+    partition.log.reader.forget(0)
 
 
 class ReaderStandIn:

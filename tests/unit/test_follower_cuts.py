@@ -78,11 +78,11 @@ async def filled(partition: Partition, *segments: int) -> None:
     partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
 
 
-def damage(partition: Partition, offset: int) -> None:
-    """Let the base offset of the batch rot that holds an offset; each has one record."""
+def damage(partition: Partition, offset: int, at: int = 2) -> None:
+    """Let a byte of the batch rot that holds an offset, of its base offset; each has one record."""
     segment = partition.log.segment_of(offset)
     with Path(segment.path).open("r+b") as file:
-        file.seek(len(batch()) * (offset - segment.base_offset) + 2)
+        file.seek(len(batch()) * (offset - segment.base_offset) + at)
         file.write(b"\1")
 
 
@@ -126,6 +126,35 @@ def test_a_cut_behind_a_damaged_place_needs_no_segment_anew(tmp_path: Path) -> N
         cutter = cuts.Cutter(front.clock, lambda _: False)
         await cutter.truncate_to(partition, Offset(2))
         assert (plog.log_start_offset, plog.log_end_offset) == (0, 2)
+
+    check(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("at", [2, 9], ids=["base offset", "length"])
+def test_a_cut_behind_a_damaged_place_leaves_a_log_that_works(at: int, tmp_path: Path) -> None:
+    """Its heads cannot all be read: the log failed in the middle of the cut (seed 218015)."""
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        plog = partition.log
+        await filled(partition, 6, 2)
+        first = plog.segments[0]
+        newest = first.max_timestamp_ms
+        for offset in (1, 7):
+            damage(partition, offset, at)
+            await plog.locate(offset)
+        assert len(plog.damage.places) == 2
+        assert newest > 0
+        first.max_timestamp_ms = 2 * newest
+        await cuts.Cutter(front.clock, lambda _: True).truncate_to(partition, Offset(3))
+        assert (plog.log_start_offset, plog.log_end_offset, plog.failed) == (0, 3, None)
+        assert first.max_timestamp_ms == newest, "as in the batches that are whole"
+        (place,) = plog.damage.places
+        assert (place.first_offset, place.next_offset) == (1, 2), "it is still to be mended"
+        data = batch()
+        partition.lead(LeaderEpoch(4))
+        partition.append_as_leader(data, 0, len(data), 1)
+        await plog.flush()
+        assert plog.log_end_offset == 4
 
     check(scenario, tmp_path)
 

@@ -265,7 +265,7 @@ def test_a_cut_that_ends_half_way_takes_the_log_out_of_service(
         async def unreadable(*_: object) -> None:
             raise KafkaStorageError("no memory")
 
-        monkeypatch.setattr(LogReader, "heads", unreadable)
+        monkeypatch.setattr(LogReader, "newest_before", unreadable)
         failures: list[OSError] = []
         plog.on_failure = lambda _, error: failures.append(error)
         with pytest.raises(KafkaStorageError, match="no memory"):

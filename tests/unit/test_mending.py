@@ -119,7 +119,7 @@ def test_a_log_that_was_cut_meanwhile_is_left_alone() -> None:
     async def scenario() -> None:
         _, plog, place, good = await damaged()
         mending = Mending(plog, place)
-        plog.damage.forget()
+        plog.damage.forget(0)
         await plog.truncate_to(4)
         with pytest.raises(KafkaStorageError, match="changed meanwhile"):
             await mending.take(good[FIRST * BATCH_BYTES : END * BATCH_BYTES])
