@@ -50,12 +50,14 @@ def read_small(
     """Return the records of a micro-batch; None where tasks shall read them.
 
     That is so of large ones, and where anything goes wrong: tasks try for longer, elsewhere, and
-    tell of it in their own way.
+    tell of it in their own way. So nothing is passed over here, whatever `failOnDataLoss` says:
+    what seems to be gone may be there again before a task has given up.
     """
     most = options.small_batch_offsets
     if most is None or not 0 < sum(map(len, ranges)) <= most:
         return None
-    hurried = replace(options, settings=replace(options.settings, deadline_s=DEADLINE_S))
+    settings = replace(options.settings, deadline_s=DEADLINE_S)
+    hurried = replace(options, settings=settings, fail_on_data_loss=True)
     found, size = list["pyarrow.RecordBatch"](), 0
     try:
         for each in ranges:

@@ -4,6 +4,7 @@ import io
 import json
 import pickle
 import struct
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 
+from dlog.client import fetch_node
+from dlog.errors import UnknownTopicOrPartitionError
 from dlog.spark import small_batches
 from dlog.spark.ranges import OffsetRange
 from dlog.spark.small_batches import SmallBatch
@@ -132,9 +135,41 @@ def test_what_cannot_be_read_where_it_is_planned_is_left_to_tasks(
     tasks, rows = plan(reader, start, end)
     assert (spans(tasks), rows) == ([f"{log.topic}-0 [0, 5)"], None)
     reader.options = replace(reader.options, settings=settings)
+    monkeypatch.setattr(small_batches, "DEADLINE_S", 60.0)  # also on a host that is busy
     (task,), rows = plan(reader, start, end)
     assert isinstance(task, SmallBatch)
     assert rows == log.rows
+
+
+def test_what_seems_gone_for_a_moment_is_left_to_tasks_and_not_passed_over(
+    log: Log, readers: list[DlogStreamReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that does not know its partition yet: tasks ask for longer than who plans."""
+    log.create(1)
+    log.write(0, [b"x"] * 5)
+    reader = reader_of(log, readers, failOnDataLoss="false", **SMALL)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    real, planned = fetch_node.exchange, threading.Event()
+
+    async def not_yet(node: Any, asked: Any, limits: Any) -> Any:
+        answer = await real(node, asked, limits)
+        if planned.is_set():
+            return answer
+        code = UnknownTopicOrPartitionError.code
+        rows = [
+            (each, fetched._replace(error_code=code), memoryview(b""))
+            for each, fetched, _ in answer.rows
+        ]
+        return answer._replace(rows=rows)
+
+    monkeypatch.setattr(fetch_node, "exchange", not_yet)
+    monkeypatch.setattr(small_batches, "DEADLINE_S", 0.5)
+    (task,), rows = plan(reader, start, end)
+    planned.set()
+    assert rows is None
+    found = [value for batch in reader.read(task) for value in batch.to_pydict()["value"]]
+    assert found == [value for _, _, value in log.rows]
 
 
 def test_a_stream_of_small_batches_gives_each_record_once(
