@@ -7,6 +7,7 @@ handed out as whole batches, checked and still packed, for the caller to decode.
 
 import asyncio
 import random
+from contextlib import suppress
 from uuid import UUID
 
 from dlog.client.bootstrap import Bootstrap, parse_bootstrap
@@ -16,7 +17,15 @@ from dlog.client.offsets import UNKNOWN_TOPIC_PATIENCE_S
 from dlog.client.positions import Cursor, Packed
 from dlog.client.reading import PollLimits, Reading, Settings
 from dlog.client.retry import RetryPolicy
-from dlog.errors import DlogError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from dlog.client.views import TopicView
+from dlog.errors import (
+    DlogError,
+    ProtocolError,
+    TransportError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    WireError,
+)
 from dlog.transport import ConnectionOptions
 from dlog.types import ZERO_TOPIC_ID, PartitionId, TopicPartition
 
@@ -73,35 +82,36 @@ class RangeReader:
         """
         await self.end()
         key = TopicPartition(topic, PartitionId(partition))
-        if topic_id != ZERO_TOPIC_ID:
-            topic_id = await self._checked_id(topic, topic_id)
-        if key not in await self._reading.partitions_of(topic):
-            # It may have been added since anybody asked.
-            self._reading.cluster.forget_leader(topic)
-            if key not in await self._reading.partitions_of(topic):
-                raise UnknownTopicOrPartitionError(f"{key} does not exist")
+        told = await self._found_id(key, topic_id)
         self._cursor = Cursor(key, start_offset, end_offset)
-        self._cursor.topic_id = topic_id
+        self._cursor.topic_id = told if topic_id != ZERO_TOPIC_ID else ZERO_TOPIC_ID
         self._cursor.record_bytes = self._record_bytes.get(key, RECORD_BYTES_GUESS)
         self._reading.fetcher.add([self._cursor])
 
-    async def _checked_id(self, topic: str, wanted: UUID) -> UUID:
-        """Return the id that a topic has, zero where none is told; raises UnknownTopicIdError.
+    async def _found_id(self, key: TopicPartition, wanted: UUID) -> UUID:
+        """Return the id of a partition's topic, zero where none is told.
 
-        What is known here, and what a node says that lags, may be of a former topic of that name.
+        Raises UnknownTopicOrPartitionError, or UnknownTopicIdError for another id than `wanted`.
+        What is known here may be old, and a node that lags does not know what was made just now, or
+        tells of a former topic of that name. So others are asked, for a while, before it is
+        believed: whoever reads would take for lost what is there.
         """
-        loop = asyncio.get_running_loop()
+        reading, loop = self._reading, asyncio.get_running_loop()
         deadline_s = loop.time() + UNKNOWN_TOPIC_PATIENCE_S
-        while True:
-            told = (await self._reading.finder.topic(topic)).topic_id
-            if told in (ZERO_TOPIC_ID, wanted):
-                return told
-            if loop.time() >= deadline_s:
-                raise UnknownTopicIdError(
-                    f"{topic} was deleted and created again: its id is {told}, not {wanted}"
-                )
-            self._reading.cluster.forget_leader(topic)
-            await asyncio.sleep(_RECHECK_S)
+        view: TopicView | None = None
+        with suppress(UnknownTopicOrPartitionError):
+            view = await reading.finder.topic(key.topic)
+        are_others_asked = False
+        while (error := _why_not(view, key, wanted)) is not None:
+            if are_others_asked:
+                if loop.time() >= deadline_s:
+                    raise error
+                await asyncio.sleep(_RECHECK_S)
+            with suppress(TransportError, WireError, ProtocolError):  # logged where it happened
+                await reading.cluster.refresh([key.topic], elsewhere=True)
+            view = reading.cluster.known_topic(key.topic)
+            are_others_asked = True
+        return ZERO_TOPIC_ID if view is None else view.topic_id
 
     async def end(self) -> None:
         """Read no more of the range, and forget what is at hand of it."""
@@ -155,3 +165,14 @@ class RangeReader:
         if self._cursor is None:
             raise DlogError("no range was begun")
         return self._cursor
+
+
+def _why_not(view: TopicView | None, key: TopicPartition, wanted: UUID) -> WireError | None:
+    """Return why a partition cannot be read as the topic is known; None: it can."""
+    if view is None or all(each.partition != key.partition for each in view.partitions):
+        return UnknownTopicOrPartitionError(f"{key} does not exist")
+    if ZERO_TOPIC_ID in (wanted, view.topic_id) or view.topic_id == wanted:
+        return None
+    return UnknownTopicIdError(
+        f"{key.topic} was deleted and created again: its id is {view.topic_id}, not {wanted}"
+    )

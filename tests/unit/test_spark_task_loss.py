@@ -4,6 +4,8 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from pyspark.sql.types import LongType, StructType
@@ -14,6 +16,7 @@ from dlog.spark.batch_reader import DlogBatchReader
 from dlog.spark.errors import DataLossError
 from dlog.spark.options import parse_read_options
 from dlog.spark.ranges import OffsetRange
+from dlog.wire.apis import ApiKey
 from tests.fakes.batches import batch
 from tests.fakes.log_nodes import LogNodes
 from tests.unit.test_spark_task import OFFSETS, play, read, settings
@@ -139,6 +142,49 @@ def test_a_process_that_knows_the_former_topic_only_asks_again() -> None:
         assert await read(servers, 0, 5, topic_id=servers.topic_id) == list(range(5))
 
     play(work)
+
+
+@pytest.mark.parametrize("lag", ["partition", "topic", "former"])
+def test_what_a_node_that_lags_does_not_know_is_no_loss(lag: str) -> None:
+    """It answers first, and again each time; the leader, which has all, is another node."""
+
+    async def work(servers: LogNodes) -> None:
+        former = servers.topic_id
+        servers.recreate()
+        for number in range(3):
+            servers.logs[1].append(batch(3 * number))
+        real = servers._answer
+
+        def answer(api: int, request: Any, module: Any, node: int) -> Any:
+            if api != ApiKey.METADATA or node != 0:
+                return real(api, request, module, node)
+            kept = servers.logs, servers.exists, servers.topic_id
+            if lag == "partition":
+                servers.logs = servers.logs[:1]
+            elif lag == "topic":
+                servers.exists = False
+            else:
+                servers.topic_id = former
+            try:
+                return real(api, request, module, node)
+            finally:
+                servers.logs, servers.exists, servers.topic_id = kept
+
+        servers._answer = answer  # type: ignore[method-assign]
+        given = replace(settings(servers), bootstrap=str(servers.addresses[0]))
+        wanted = OffsetRange(
+            topic="t", partition=1, start_offset=0, end_offset=9, topic_id=servers.topic_id
+        )
+
+        def run(fail: bool) -> list[int]:
+            task.close_idle()  # of each question the first one goes to the node that lags
+            rows = task.read_range(given, wanted, OFFSETS, fail_on_data_loss=fail)
+            return [each for some in rows for each in some.column("offset").to_pylist()]
+
+        for fail in (False, True):
+            assert await asyncio.to_thread(run, fail) == list(range(9))
+
+    play(work, nodes=2)
 
 
 def test_a_topic_made_anew_within_a_task_is_loss() -> None:
