@@ -6,7 +6,7 @@ from dlog.spark.bounds import ending_offsets, existing, starting_offsets
 from dlog.spark.errors import OptionError
 from dlog.spark.lookup import Lookup
 from dlog.spark.loss import clip, on_loss, report_deleted
-from dlog.spark.offsets import Earliest, Latest
+from dlog.spark.offsets import Latest
 from dlog.spark.options import ReadOptions
 from dlog.spark.ranges import OffsetRange
 from dlog.types import ZERO_TOPIC_ID, TopicPartition
@@ -21,10 +21,12 @@ def plan_batch(lookup: Lookup, options: ReadOptions) -> list[OffsetRange]:
     lose = on_loss(options.fail_on_data_loss)
     assigned = existing(lookup, options)
     partitions = assigned.partitions
-    start = starting_offsets(lookup, options, partitions).offsets
+    beginning = starting_offsets(lookup, options, partitions)
+    start, whole = beginning.offsets, beginning.whole
     end = ending_offsets(lookup, options, partitions)
-    is_from_earliest = isinstance(options.starting, Earliest)
-    earliest = start if is_from_earliest else lookup.earliest(partitions)
+    # Not asked for again: what goes between two questions is no loss to who reads what there is.
+    earliest = {key: start[key] for key in whole}
+    earliest.update(lookup.earliest(key for key in partitions if key not in whole))
     latest = end
     if not isinstance(options.ending, Latest):
         latest = lookup.latest(
@@ -41,7 +43,7 @@ def plan_batch(lookup: Lookup, options: ReadOptions) -> list[OffsetRange]:
             raise _reversed(key, start[key], end[key])
         found = clip(key, start[key], end[key], earliest[key], latest.get(key), lose)
         topic_id = assigned.topic_ids.get(key.topic, ZERO_TOPIC_ID)
-        ranges.append(replace(found, is_from_earliest=is_from_earliest, topic_id=topic_id))
+        ranges.append(replace(found, is_from_earliest=key in whole, topic_id=topic_id))
     return ranges
 
 

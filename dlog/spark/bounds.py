@@ -30,6 +30,8 @@ class Beginning:
     offsets: Offsets
     passing: frozenset[TopicPartition]
     """Of these it is the log's end: where that is now, nobody can be told later."""
+    whole: frozenset[TopicPartition] = frozenset()
+    """Of these it is the log's beginning: what goes before it is read was never promised."""
 
 
 def existing(lookup: Lookup, options: ReadOptions) -> Assigned:
@@ -63,10 +65,16 @@ def starting_offsets(
             )
         return Beginning(_completed(found, lookup.latest(young)), frozenset(young))
     offsets = _offsets(lookup, options, bound, partitions)
-    if isinstance(bound, Latest):
-        return Beginning(offsets, frozenset(offsets))
-    said = bound.offsets if isinstance(bound, AtOffsets) else {}
-    return Beginning(offsets, frozenset(key for key in offsets if said.get(key) == LATEST))
+    if not isinstance(bound, AtOffsets):
+        every, none = frozenset(offsets), frozenset[TopicPartition]()
+        is_end = isinstance(bound, Latest)
+        return Beginning(offsets, every if is_end else none, none if is_end else every)
+    said = bound.offsets
+    return Beginning(
+        offsets,
+        passing=frozenset(key for key in offsets if said.get(key) == LATEST),
+        whole=frozenset(key for key in offsets if said.get(key) == EARLIEST),
+    )
 
 
 def ending_offsets(

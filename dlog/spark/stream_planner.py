@@ -17,7 +17,7 @@ from dlog.spark.bounds import Beginning, existing, starting_offsets
 from dlog.spark.limits import BatchGate, backlog, limit_bytes, limit_offsets
 from dlog.spark.lookup import Assigned, Lookup
 from dlog.spark.loss import on_loss, plan_stream, report_recreated
-from dlog.spark.offsets import Earliest, PartitionOffsets
+from dlog.spark.offsets import PartitionOffsets
 from dlog.spark.options import ReadOptions
 from dlog.spark.ranges import OffsetRange, split_ranges
 from dlog.types import ZERO_TOPIC_ID, TopicPartition
@@ -98,13 +98,14 @@ class StreamPlanner:
         if self.latest is None:
             # It was planned before a restart: what is not in it is for the next one.
             start = {key: min(offset, end[key]) for key, offset in start.items() if key in end}
-        if isinstance(self._options.starting, Earliest):
-            # What retention took before the first batch was never promised.
-            start = {
-                key: min(max(offset, earliest.get(key, offset)), end.get(key, offset))
-                for key, offset in start.items()
-            }
-        return start
+        whole = self._initial.whole if self._initial is not None else ()
+        # What retention took before the first batch was never promised.
+        return {
+            key: min(max(offset, earliest.get(key, offset)), end.get(key, offset))
+            if key in whole
+            else offset
+            for key, offset in start.items()
+        }
 
     # Where a batch ends
 

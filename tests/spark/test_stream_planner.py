@@ -297,13 +297,14 @@ def test_a_life_of_a_topic_that_began_while_no_query_ran_is_known_by_its_ends_al
     assert spans(later.partitions(end, longer)) == [f"{log.topic}-0 [10, 24)"]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("starting", ["earliest", '{"TOPIC":{"0":-2}}'])
 def test_what_retention_takes_before_the_first_batch_is_no_loss(
-    log: Log, readers: list[DlogStreamReader]
+    log: Log, readers: list[DlogStreamReader], starting: str
 ) -> None:
     log.create(1)
     for _ in range(2):
         log.write(0, [b"x"] * 10)
-    reader = reader_of(log, readers)
+    reader = reader_of(log, readers, startingOffsets=starting.replace("TOPIC", log.topic))
     start = reader.initialOffset()
     end = reader.latestOffset(start, ALL)
     log.trim(0, 10)

@@ -46,11 +46,13 @@ def bounds(**options: Any) -> tuple[Beginning, dict[TopicPartition, int]]:
 
 def test_words_and_offsets_and_times() -> None:
     begin, end = bounds()
-    assert begin == Beginning({ZERO: 10, ONE: 10}, frozenset()) and end == {ZERO: 20, ONE: 20}
+    assert begin == Beginning({ZERO: 10, ONE: 10}, frozenset(), frozenset(PARTITIONS))
+    assert end == {ZERO: 20, ONE: 20}
     begin, end = bounds(
         startingOffsets='{"t":{"0":-2,"1":13}}', endingOffsets='{"t":{"0":15,"1":-1}}'
     )
-    assert begin.offsets == {ZERO: 10, ONE: 13} and end == {ZERO: 15, ONE: 20}
+    assert begin == Beginning({ZERO: 10, ONE: 13}, frozenset(), frozenset({ZERO}))
+    assert end == {ZERO: 15, ONE: 20}
     begin, end = bounds(startingTimestamp="3", endingOffsetsByTimestamp='{"t":{"0":5,"1":99}}')
     assert begin.offsets == {ZERO: 13, ONE: 13} and end == {ZERO: 15, ONE: 20}
 

@@ -134,6 +134,34 @@ def test_a_topic_made_anew_behind_the_plan_of_a_batch_query_is_loss(
     play(work)
 
 
+@pytest.mark.parametrize("starting", ["earliest", '{"t": {"0": -2, "1": 0}}'])
+def test_what_goes_before_a_task_begins_is_no_loss_to_who_reads_what_there_is(
+    starting: str,
+) -> None:
+    async def work(servers: LogNodes) -> None:
+        options = {
+            "kafka.bootstrap.servers": ",".join(map(str, servers.bootstrap)),
+            "subscribe": "t",
+            "startingoffsets": starting,
+        }
+
+        def run() -> None:
+            options_read = parse_read_options(options, is_streaming=False)
+            reader = DlogBatchReader(options_read, ONLY_OFFSETS)
+            first, second = reader.partitions()
+            servers.logs[0].trim(6)
+            found = [
+                each for one in reader.read(first) for each in one.column("offset").to_pylist()
+            ]
+            assert found == [6, 7, 8]
+            # Of the other one an offset may have been named.
+            assert second.is_from_earliest is (starting == "earliest")
+
+        await asyncio.to_thread(run)
+
+    play(work)
+
+
 def test_a_process_that_knows_the_former_topic_only_asks_again() -> None:
     async def work(servers: LogNodes) -> None:
         assert await read(servers, 0, 9, topic_id=servers.topic_id) == list(range(9))
