@@ -328,6 +328,11 @@ class BlockingProducer:
         find = parts.sender.errands.find_topic
         self._thread.call(lambda: find(topic, deadline_s, refresh=True))
 
+    def partition_count(self, topic: str) -> int:
+        """Return how many partitions a topic has, as it is known; 0 where nobody has asked yet."""
+        known = self._started().accumulator.topic(topic)
+        return 0 if known is None else len(known.queues)
+
     # The end
 
     def flush(self, timeout_s: float | None = None) -> None:

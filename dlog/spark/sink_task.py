@@ -8,6 +8,7 @@ the cluster waits, and with it the JVM that feeds it.
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import pyarrow
@@ -22,6 +23,9 @@ from dlog.spark.sink_errors import FailedRows, unsendable, write_failed
 from dlog.spark.sink_rows import TopicRows, rows_by_topic
 from dlog.spark.tokens import Attempt, PartitionWritten, TaskWritten
 from dlog.spark.write_options import WriteOptions
+
+# Made at run time, so nobody knows its types.
+_compute: Any = import_module("pyarrow.compute")
 
 
 def write_task(
@@ -132,7 +136,8 @@ class _Sink:
 
     def _send(self, rows: TopicRows) -> BatchDelivery:
         try:
-            if self._has_rested and rows.topic not in self._looked_up:
+            is_old = self._has_rested and rows.topic not in self._looked_up
+            if is_old or self._names_unknown_partition(rows):
                 self._producer.refresh(rows.topic)
                 self._looked_up.add(rows.topic)
             return self._producer.send_many(rows.topic, rows.rows, partition=rows.partitions)
@@ -142,6 +147,16 @@ class _Sink:
             raise unsendable(rows, self._row, self._place(), error) from error
         except (DlogError, ValueError, pyarrow.ArrowException) as error:
             raise unsendable(rows, self._row, self._place(), error) from error
+
+    def _names_unknown_partition(self, rows: TopicRows) -> bool:
+        """Return whether a row names one that may have been added since anybody asked.
+
+        Kafka's producers ask then, too, before they refuse it.
+        """
+        if rows.partitions is None:
+            return False
+        highest = _compute.max(rows.partitions).as_py()
+        return highest is not None and highest >= self._producer.partition_count(rows.topic)
 
     def _settle(self, pending: _Pending) -> None:
         """Count what a batch became, waiting for it, or raise about it."""

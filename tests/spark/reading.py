@@ -28,6 +28,11 @@ class Topics:
         self._client.run(lambda: admin.create_topic(name, partitions=partitions, configs=given))
         return name
 
+    def grow(self, name: str, partitions: int) -> None:
+        """Let a topic have so many partitions."""
+        admin = self._client.admin
+        self._client.run(lambda: admin.create_partitions(name, partitions))
+
     def delete(self, name: str) -> None:
         """Delete a topic."""
         self._client.run(lambda: self._client.admin.delete_topic(name))

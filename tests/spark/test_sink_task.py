@@ -245,6 +245,21 @@ def test_a_partition_that_is_not_there(topics: Topics) -> None:
     assert "The first one is row 42 of the task, key b'c', a value of 1 bytes." in text
 
 
+def test_a_partition_that_was_added_behind_a_kept_producer(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producers, "REST_S_MAX", 1000)
+    topic = topics.create("grows")
+    write(topics, pa.record_batch({"value": ["a"]}), topic=topic)
+    (kept,) = producers._kept.values()
+    topics.grow(topic, 2)
+    places = pa.array([1, None, 0], pa.int32())
+    batch = pa.record_batch({"key": [None, "k", None], "value": [*"bcd"], "partition": places})
+    assert write(topics, batch, topic=topic).record_count == 3
+    assert next(iter(producers._kept.values())).producer is kept.producer
+    assert b"b" in [each.value for each in topics.read(topic, 1)]
+
+
 def test_a_partition_that_one_topic_of_several_has_not(topics: Topics) -> None:
     small, wide = topics.create("one-partition"), topics.create("two-partitions", 2)
     columns = {
