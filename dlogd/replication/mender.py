@@ -113,10 +113,11 @@ class Mender:
         partition = self._partitions.get(key)
         if partition is None or not partition.log.is_working:
             return True
-        if partition.is_cutting:
-            return False
         is_whole = True
         for place in partition.log.damage.places:
+            if partition.is_cutting or not partition.log.is_working:
+                # Since another place was mended: a log that begins anew has no segment meanwhile.
+                return False
             if place.next_offset <= partition.log.segments[0].base_offset:
                 partition.log.damage.forget_place(place)
             elif place.next_offset > partition.log.log_start_offset:

@@ -1,6 +1,7 @@
 """A mender where nobody has what is needed: how often it tries, and what happens meanwhile."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from dlogd.replication.mender import REST_S_MAX, Mender
 from dlogd.replication.partition import Partition
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.segment import SegmentState
+from tests.fakes.faults import DiskFault
 from tests.fakes.logs import LogHost, append_waiting, run_virtual
 
 PLACES = 20
@@ -29,8 +31,8 @@ class Damaged:
         self.log = log
 
 
-async def _rolled() -> PartitionLog:
-    plog = await LogHost().open()
+async def _rolled(host: LogHost | None = None) -> PartitionLog:
+    plog = await (host or LogHost()).open()
     for _ in range(PLACES + 1):
         await append_waiting(plog, b"x" * 100)
     await plog.flush()
@@ -92,6 +94,51 @@ def test_what_is_deleted_while_a_node_is_asked_needs_no_mending(
         plog.damage.note(plog.segments[0].path, 0, 3, 5, 100)
         await asyncio.sleep(2 * REST_S_MAX)
         assert not task.done() and asked == [2]
+        task.cancel()
+
+    run_virtual(scenario)
+
+
+def test_a_log_that_begins_anew_while_a_node_is_asked_has_no_segment_to_look_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The mender ended by it, and nothing of this node was mended any more."""
+    monkeypatch.setattr(mender_module, "sources", lambda *_: [NodeId(2)])
+
+    async def scenario() -> None:
+        host = LogHost()
+        plog = await _rolled(host)
+        damaged = Damaged(plog)
+        asked: list[int] = []
+        anew: list[asyncio.Future[None]] = []
+
+        async def read(*place: int) -> AsyncIterator[bytes]:
+            asked.append(place[3])
+            if not anew:
+                fault = DiskFault(("create",), errno.ENOSPC, path_part="leader-epochs")
+                host.machine.disks["/data"].faults.append(fault)
+                damaged.is_cutting = True
+                anew.append(asyncio.ensure_future(plog.start_at(30)))
+                while plog.segments:
+                    await asyncio.sleep(0.01)
+            raise BrokerNotAvailableError("It is away")
+            yield b""
+
+        loop = asyncio.get_running_loop()
+        mender = Mender(
+            NodeId(1), {KEY: cast("Partition", damaged)}, ClusterImage, cast("Any", read), loop
+        )
+        for first in (3, 7):
+            plog.damage.note(plog.segments[0].path, first, first, first + 1, first + 1)
+        task = asyncio.ensure_future(mender.run())
+        mender.on_damage(KEY)
+        await asyncio.sleep(1)
+        assert not plog.segments and not task.done()
+        host.machine.disks["/data"].heal()
+        await anew[0]
+        damaged.is_cutting = False
+        await asyncio.sleep(2 * REST_S_MAX)
+        assert not task.done() and asked == [3] and not plog.damage.places
         task.cancel()
 
     run_virtual(scenario)
