@@ -19,7 +19,7 @@ from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.damage import Damage
 from dlogd.storage.engine import Engine
 from dlogd.storage.epochs import EpochHistory
-from dlogd.storage.errnos import OF_THE_PROCESS
+from dlogd.storage.errnos import NO_SPACE, OF_THE_PROCESS
 from dlogd.storage.files import Directory
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.open_segments import OpenSegments
@@ -280,8 +280,12 @@ class LogState:
         self.on_failure(self, error)
 
     def fail_read(self, error: OSError) -> KafkaStorageError:
-        """Let an error of a read have its effect on the log; return what the reader is told."""
-        if error.errno not in OF_THE_PROCESS:
+        """Let an error of a read have its effect on the log; return what the reader is told.
+
+        Some file systems need space to overwrite: the head of an index, or what is mended. Nothing
+        is lost where there is none, and it is asked for again.
+        """
+        if error.errno not in OF_THE_PROCESS | NO_SPACE:
             self.fail(error)
         return KafkaStorageError(f"{self.topic_partition}: {error}")
 

@@ -299,3 +299,21 @@ def test_a_flush_that_is_refused_leaves_nobody_waiting(monkeypatch: pytest.Monke
         await plog.close()
 
     run(scenario)
+
+
+def test_a_read_that_opens_the_index_of_the_active_segment_without_space_costs_no_log() -> None:
+    """Its head is written over, for which some file systems need space."""
+
+    async def scenario() -> None:
+        host = LogHost(config=replace(CONFIG, segment_bytes=1 << 20))
+        await opened(host, 10)
+        plog = await host.reopen()
+        disk = host.machine.disks["/data"]
+        disk.faults.append(DiskFault(("write",), errno.ENOSPC, path_part=".idx"))
+        with pytest.raises(KafkaStorageError, match="No space"):
+            await plog.locate(5)
+        assert plog.failed is None
+        disk.heal()
+        assert len(await values_of(plog)) == 10
+
+    run(scenario)

@@ -12,6 +12,7 @@ from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.mending import Mending
 from dlogd.storage.segment import SegmentState, file_name
+from tests.fakes.faults import DiskFault
 from tests.fakes.logs import (
     LogHost,
     append_waiting,
@@ -376,6 +377,26 @@ def test_a_log_that_waits_for_space_is_mended_later() -> None:
             with pytest.raises(KafkaStorageError, match="space on the disk"):
                 await asyncio.wait_for(mending.take(data), 5)
             plog._maintenance.shortage._end()
+        mending = Mending(plog, place)
+        await mending.take(data)
+        await mending.finish()
+        assert not plog.damage.places
+
+    run(scenario)
+
+
+def test_a_disk_without_space_for_what_is_written_anew_costs_no_log() -> None:
+    """Some file systems write elsewhere what is overwritten; the place is mended later."""
+
+    async def scenario() -> None:
+        host, plog, place, good = await damaged()
+        data = good[FIRST * BATCH_BYTES : END * BATCH_BYTES]
+        disk = host.machine.disks["/data"]
+        disk.faults.append(DiskFault(("write",), errno.ENOSPC))
+        with pytest.raises(KafkaStorageError, match="No space"):
+            await Mending(plog, place).take(data)
+        assert plog.failed is None and plog.damage.places == [place]
+        disk.heal()
         mending = Mending(plog, place)
         await mending.take(data)
         await mending.finish()
