@@ -59,6 +59,7 @@ class Cutter:
         Raises CorruptMessageError when the batch that holds it is damaged, KafkaStorageError.
         """
         state = self._state
+        self._maintenance.shortage.check()  # who waits for space or descriptors has the lock
         async with self._maintenance.lock:
             self._check()
             if offset >= state.log_end_offset:
@@ -111,13 +112,13 @@ class Cutter:
         state = self._state
         await self._drop_behind(segment)
         file = await self._reopen(segment)
-        segment.cut_indexes(position, offset)
+        await self._maintenance.shortage.do(partial(segment.cut_indexes, position, offset))
         indexes = [segment.index.file, segment.times.file]
         await self._blocking(partial(_sync_all, indexes))
         prefix = await state.services.engine.run(partial(_cut_file, file, position))
-        state.epochs.truncate_to(Offset(offset))
+        if state.epochs.truncate_to(Offset(offset)):
+            self._maintenance.note_epoch()
         state.last_epoch = state.epochs.latest
-        self._maintenance.note_epoch()
         await self._maintenance.save_epochs()
         await self._become_active(segment, offset, position, prefix)
 
@@ -132,7 +133,9 @@ class Cutter:
             segment.state = SegmentState.OPEN
             segment.allocated_end = segment.tail.end
         await self._maintenance.open_indexes(segment, writable=True)
-        segment.set_policy(segment.durable, segment.direct)  # for indexes that were open
+        # For indexes that were open.
+        keep_policy = partial(segment.set_policy, segment.durable, segment.direct)
+        await self._maintenance.shortage.do(keep_policy)
         assert segment.file is not None
         return segment.file
 
