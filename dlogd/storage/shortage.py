@@ -129,7 +129,10 @@ class Shortage:
             if not each.expired():
                 each.reschedule(state.services.loop.time())
         state.services.memory.unwritable.add(self)
-        state.hold(_HOLD, KafkaStorageError(self._message))
+        lacking = KafkaStorageError(self._message)
+        state.hold(_HOLD, lacking)
+        if self._tries_left is None:
+            state.end_waiting(lacking)  # nobody knows when it passes
 
     def _end(self) -> None:
         if self.is_on:

@@ -392,3 +392,27 @@ def test_a_cut_waits_for_space_to_write_over_what_the_indexes_have(
         assert [value[:3] for _, value in await values_of(plog, 3)] == [b"003", b"nex"]
 
     run(scenario)
+
+
+def test_who_waits_for_a_flush_hears_that_there_is_no_space_for_a_segment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A snapshot of producers waited for it, with it all others of the node, and each cut."""
+    monkeypatch.setattr(shortage, "RETRY_S", 0.001)
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await opened(host, 3)
+        disk = host.machine.disks["/data"]
+        disk.faults.append(DiskFault(("create",), errno.ENOSPC))
+        plog.roll()
+        append(plog, b"waits")
+        for _ in range(2):  # before the job is short of it, and then
+            with pytest.raises(KafkaStorageError, match="space on the disk"):
+                await asyncio.wait_for(plog.flush(), 5)
+        assert plog.failed is None
+        disk.heal()
+        while plog.flushed_offset < 4:
+            await asyncio.sleep(0.001)
+
+    run(scenario)
