@@ -375,8 +375,8 @@ class PartitionLog(LogState):
             raise OffsetOutOfRangeError(
                 f"{self.topic_partition} begins at {self.log_start_offset}, after {offset}"
             )
-        if offset > self.flushed_offset:  # memory has the only copy of what stays
-            await self.flush()
+        if offset > self.flushed_offset or not self._flusher.waits_for_space:
+            await self.flush()  # memory may hold the only copy of what stays
         await self.reader.locate(offset)
         await self._cutter.truncate_to(offset)
 
