@@ -1,7 +1,6 @@
 """Damaged places of closed segments: mended in place by what another replica has, or left alone."""
 
 import asyncio
-import errno
 
 import pytest
 
@@ -12,7 +11,6 @@ from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.mending import Mending
 from dlogd.storage.segment import SegmentState, file_name
-from tests.fakes.faults import DiskFault
 from tests.fakes.logs import (
     LogHost,
     append_waiting,
@@ -361,45 +359,5 @@ def test_a_place_that_was_forgotten_is_not_written_to() -> None:
         plog.damage.note(place.path, place.position, FIRST, END, END * BATCH_BYTES)
         with pytest.raises(KafkaStorageError, match="changed meanwhile"):
             await mending.take(good[FIRST * BATCH_BYTES : END * BATCH_BYTES])
-
-    run(scenario)
-
-
-def test_a_log_that_waits_for_space_is_mended_later() -> None:
-    """One loop mends all logs of a node: it must not wait for one."""
-
-    async def scenario() -> None:
-        _, plog, place, good = await damaged()
-        mending = Mending(plog, place)
-        data = good[FIRST * BATCH_BYTES : END * BATCH_BYTES]
-        async with plog.lock:
-            plog._maintenance.shortage._begin(OSError(errno.ENOSPC, "full"))
-            with pytest.raises(KafkaStorageError, match="space on the disk"):
-                await asyncio.wait_for(mending.take(data), 5)
-            plog._maintenance.shortage._end()
-        mending = Mending(plog, place)
-        await mending.take(data)
-        await mending.finish()
-        assert not plog.damage.places
-
-    run(scenario)
-
-
-def test_a_disk_without_space_for_what_is_written_anew_costs_no_log() -> None:
-    """Some file systems write elsewhere what is overwritten; the place is mended later."""
-
-    async def scenario() -> None:
-        host, plog, place, good = await damaged()
-        data = good[FIRST * BATCH_BYTES : END * BATCH_BYTES]
-        disk = host.machine.disks["/data"]
-        disk.faults.append(DiskFault(("write",), errno.ENOSPC))
-        with pytest.raises(KafkaStorageError, match="No space"):
-            await Mending(plog, place).take(data)
-        assert plog.failed is None and plog.damage.places == [place]
-        disk.heal()
-        mending = Mending(plog, place)
-        await mending.take(data)
-        await mending.finish()
-        assert not plog.damage.places
 
     run(scenario)
