@@ -28,7 +28,7 @@ class Beginning:
     """Where a read begins."""
 
     offsets: Offsets
-    passing: frozenset[TopicPartition]
+    passing: frozenset[TopicPartition] = frozenset()
     """Of these it is the log's end: where that is now, nobody can be told later."""
     whole: frozenset[TopicPartition] = frozenset()
     """Of these it is the log's beginning: what goes before it is read was never promised."""
@@ -65,10 +65,10 @@ def starting_offsets(
             )
         return Beginning(_completed(found, lookup.latest(young)), frozenset(young))
     offsets = _offsets(lookup, options, bound, partitions)
-    if not isinstance(bound, AtOffsets):
-        every, none = frozenset(offsets), frozenset[TopicPartition]()
-        is_end = isinstance(bound, Latest)
-        return Beginning(offsets, every if is_end else none, none if is_end else every)
+    if isinstance(bound, Latest):
+        return Beginning(offsets, passing=frozenset(offsets))
+    if isinstance(bound, Earliest):
+        return Beginning(offsets, whole=frozenset(offsets))
     said = bound.offsets
     return Beginning(
         offsets,

@@ -8,10 +8,12 @@ OF_THE_PROCESS = NO_DESCRIPTOR | {errno.ENOMEM}
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
+SHORTAGES = OF_THE_PROCESS | NO_SPACE
+"""What passes: nothing is lost, and what met it may be tried again."""
+
 # A wrong call of ours, and what somebody else did to our files, say nothing about the disk either.
 _NO_DISK_FAILURE = (
-    OF_THE_PROCESS
-    | NO_SPACE
+    SHORTAGES
     | {errno.EFBIG, errno.EAGAIN, errno.EINTR, errno.EINVAL, errno.EBADF, errno.EEXIST}
     # Somebody has put a directory in the place of a file, or the other way round.
     | {errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dlog.errors import KafkaStorageError
 from dlog.types import Offset
 from dlogd.storage.engine import ALIGNMENT
-from dlogd.storage.errnos import NO_SPACE, OF_THE_PROCESS
+from dlogd.storage.errnos import NO_SPACE, SHORTAGES
 from dlogd.storage.log_config import FLUSH_BYTES_MAX
 from dlogd.storage.log_state import LogState
 from dlogd.storage.segment import Segment, SegmentState
@@ -26,7 +26,6 @@ SYNCHRONOUS_BYTES_MAX = 64 * 1024
 
 FULL_DISK_RETRY_SECONDS = 1.0
 
-_SHORTAGES = OF_THE_PROCESS | NO_SPACE
 _HOLD = "write"
 
 _BLOCK_MASK = ~(ALIGNMENT - 1)
@@ -248,7 +247,7 @@ class Flusher:
     def _on_error(self, error: OSError) -> None:
         """A shortage is waited for where nothing was lost; anything else ends the log."""
         state = self._state
-        if error.errno not in _SHORTAGES:
+        if error.errno not in SHORTAGES:
             state.fail(error)
             return
         if state.failed is not None or self._retry is not None:

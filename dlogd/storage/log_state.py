@@ -19,7 +19,7 @@ from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.damage import Damage
 from dlogd.storage.engine import Engine
 from dlogd.storage.epochs import EpochHistory
-from dlogd.storage.errnos import NO_SPACE, OF_THE_PROCESS
+from dlogd.storage.errnos import SHORTAGES
 from dlogd.storage.files import Directory
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.open_segments import OpenSegments
@@ -285,7 +285,7 @@ class LogState:
         Some file systems need space to overwrite: the head of an index, or what is mended. Nothing
         is lost where there is none, and it is asked for again.
         """
-        if error.errno not in OF_THE_PROCESS | NO_SPACE:
+        if error.errno not in SHORTAGES:
             self.fail(error)
         return KafkaStorageError(f"{self.topic_partition}: {error}")
 

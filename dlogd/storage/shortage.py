@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage.errnos import NO_SPACE, OF_THE_PROCESS
+from dlogd.storage.errnos import NO_SPACE, OF_THE_PROCESS, SHORTAGES
 from dlogd.storage.log_state import LogState
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Shortage:
         `for_space`: also until it finds space on the disk; not for the flush of a file, which may
         not be repeated. Raises OSError: any other, or that of a shortage when the log ends.
         """
-        passing = OF_THE_PROCESS | NO_SPACE if for_space else OF_THE_PROCESS
+        passing = SHORTAGES if for_space else OF_THE_PROCESS
         return await self._repeat(partial(self._state.services.engine.run, work), passing)
 
     async def do(self, work: Callable[[], T]) -> T:
@@ -69,7 +69,7 @@ class Shortage:
         async def attempt() -> T:
             return work()
 
-        return await self._repeat(attempt, OF_THE_PROCESS | NO_SPACE)
+        return await self._repeat(attempt, SHORTAGES)
 
     async def _repeat(self, attempt: Callable[[], Awaitable[T]], passing: frozenset[int]) -> T:
         while True:

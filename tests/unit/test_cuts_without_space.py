@@ -9,6 +9,7 @@ import pytest
 from dlog.errors import KafkaStorageError
 from dlogd.storage import flusher, shortage
 from tests.fakes.faults import DiskFault
+from tests.fakes.front import until
 from tests.fakes.logs import LogHost, append, append_waiting, run, values_of
 from tests.unit.test_log_shortage import CONFIG, opened
 
@@ -26,16 +27,13 @@ def test_a_cut_does_not_wait_for_space_for_what_it_drops(monkeypatch: pytest.Mon
         disk.faults.append(DiskFault(("create",), errno.ENOSPC))
         disk.faults.append(DiskFault(("write",), errno.ENOSPC, path_part=".log"))
         append(plog, b"of another history")
-        while plog.blocked is None:
-            await asyncio.sleep(0.001)
+        await until(lambda: plog.blocked is not None)
         await asyncio.wait_for(plog.truncate_to(10), 5)
         assert (plog.flushed_offset, plog.log_end_offset, plog.blocked) == (10, 10, None)
         append(plog, b"does not fit")
-        while plog.blocked is None:
-            await asyncio.sleep(0.001)
+        await until(lambda: plog.blocked is not None)
         disk.heal()
-        while plog.flushed_offset < 11:
-            await asyncio.sleep(0.001)
+        await until(lambda: plog.flushed_offset == 11)
         plog = await host.crash()
         assert [value[:3] for _, value in await values_of(plog, 9)] == [b"009", b"doe"]
 
@@ -53,14 +51,12 @@ def test_a_cut_of_a_log_that_waits_is_refused(monkeypatch: pytest.MonkeyPatch) -
         disk.faults.append(DiskFault(("create",), errno.ENOSPC))
         plog.roll()
         append(plog, b"of another history")
-        while not plog._maintenance.shortage.is_on:
-            await asyncio.sleep(0.001)
+        await until(lambda: plog._maintenance.shortage.is_on)
         for offset in (3, 2):
             with pytest.raises(KafkaStorageError, match="space on the disk"):
                 await asyncio.wait_for(plog.truncate_to(offset), 5)
         disk.heal()
-        while plog.blocked is not None:
-            await asyncio.sleep(0.001)
+        await until(lambda: plog.blocked is None)
         await asyncio.wait_for(plog.truncate_to(3), 5)
         assert plog.log_end_offset == 3
 
