@@ -41,6 +41,7 @@ _LOG = logging.getLogger("dlog.spark")
 _PREFETCH_ANSWERS = 2  # one is decoded while the next one comes
 _MAX_WAIT_MS = 250
 _LOSS = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"
+_RECREATED = "KAFKA_DATA_LOSS.PARTITIONS_DELETED"  # as the planner says it
 _LOSS_CURE = (
     "Records were deleted by retention, or the topic was deleted or cut back, before they were "
     "read; set failOnDataLoss to false to go on without them."
@@ -184,8 +185,10 @@ class _RangeReading:
         try:
             self._begin(self._wanted.start_offset)
             yield from self._batches()
-        except (UnknownTopicOrPartitionError, UnknownTopicIdError) as error:
+        except UnknownTopicOrPartitionError as error:
             self._lose(self._position, self._wanted.end_offset, str(error))
+        except UnknownTopicIdError as error:
+            self._lose(self._position, self._wanted.end_offset, str(error), _RECREATED)
 
     def _batches(self) -> Iterator[Packed]:
         while True:
@@ -231,17 +234,18 @@ class _RangeReading:
         elif gap.reason is GapReason.RETENTION:
             self._lose(gap.offset, min(resume, end), str(gap))
         else:
-            self._lose(gap.offset, end, str(gap))
+            is_anew = gap.reason is GapReason.RECREATED
+            self._lose(gap.offset, end, str(gap), _RECREATED if is_anew else _LOSS)
             return False
         if resume >= end:
             return False
         self._call(lambda: self._ranges.skip(gap, resume))
         return True
 
-    def _lose(self, start_offset: int, end_offset: int, why: str) -> None:
+    def _lose(self, start_offset: int, end_offset: int, why: str, error_class: str = _LOSS) -> None:
         lost = f"{self._wanted.topic}-{self._wanted.partition} [{start_offset}, {end_offset})"
         if self._fail_on_data_loss:
-            raise DataLossError(_LOSS, f"Offsets {lost} cannot be read: {why}.", _LOSS_CURE)
+            raise DataLossError(error_class, f"Offsets {lost} cannot be read: {why}.", _LOSS_CURE)
         _LOG.warning("Passed over lost records range=%s reason=%s", lost, why)
 
     def _late(self) -> SparkSourceError:

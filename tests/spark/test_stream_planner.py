@@ -221,7 +221,7 @@ def test_a_topic_made_anew_behind_the_plan_of_a_batch_is_not_read_as_the_old_one
     admin.delete_topic(log.topic)
     log.create(1)
     log.write(0, [b"y"] * 20)
-    with pytest.raises(DataLossError, match=r"COULD_NOT_READ_OFFSET.*deleted and created again"):
+    with pytest.raises(DataLossError, match=r"PARTITIONS_DELETED.*deleted and created again"):
         list(reader.read(planned))
 
 

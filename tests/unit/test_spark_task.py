@@ -18,7 +18,7 @@ from dlog.errors import (
 )
 from dlog.offset_specs import Isolation
 from dlog.spark import task
-from dlog.spark.errors import SparkSourceError
+from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.ranges import OffsetRange
 from dlog.spark.settings import ClientSettings, TlsSettings
 from dlog.types import ZERO_TOPIC_ID
@@ -230,6 +230,43 @@ def test_the_last_offsets_may_have_been_compacted_away() -> None:
         assert await read(servers, 12, 15) == []
 
     play(work)
+
+
+# Topics made anew
+
+
+def test_a_topic_of_another_id_is_told_as_the_planner_tells_it() -> None:
+    async def work(servers: LogNodes) -> None:
+        first = servers.topic_id
+        servers.recreate()
+        servers.logs[0].append(batch(0))
+        with pytest.raises(DataLossError, match=r"t-0 \[1, 3\).* deleted and created") as caught:
+            await read(servers, 1, 3, topic_id=first)
+        assert caught.value.error_class == "KAFKA_DATA_LOSS.PARTITIONS_DELETED"
+        assert await read(servers, 1, 3, topic_id=first, fail=False) == []
+        assert await read(servers, 1, 3, topic_id=servers.topic_id) == [1, 2]
+
+    play(work)
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read() -> None:
+    async def work(servers: LogNodes) -> None:
+        first, loop = servers.topic_id, asyncio.get_running_loop()
+        given = settings(servers, partition_bytes_max=len(batch(0)))
+        wanted = OffsetRange(topic="t", partition=0, start_offset=0, end_offset=90, topic_id=first)
+
+        def run() -> list[int]:
+            found: list[int] = []
+            for each in task.read_range(given, wanted, OFFSETS, fail_on_data_loss=True):
+                found += each.column("offset").to_pylist()
+                loop.call_soon_threadsafe(servers.recreate)
+            return found
+
+        with pytest.raises(DataLossError, match=r"\[\d+, 90\).* deleted and created") as caught:
+            await asyncio.to_thread(run)
+        assert caught.value.error_class == "KAFKA_DATA_LOSS.PARTITIONS_DELETED"
+
+    play(work, count=30)
 
 
 # Nodes
