@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from dlog.client.admin import Admin
 from dlog.client.admin_views import Drain
@@ -20,8 +21,7 @@ class Operator:
     """Works on one thing at a time. Life: `run` until `stop`, then `finish`."""
 
     def __init__(self, cluster: Cluster, rng: random.Random) -> None:
-        self.voters_complete = asyncio.Lock()
-        """Held while one of the voters is not one."""
+        self._of_voters = asyncio.Lock()  # held while one of them is not one
         self.counts: dict[str, int] = {}
         self._cluster = cluster
         self._rng = rng
@@ -38,6 +38,18 @@ class Operator:
             policy=RetryPolicy(deadline_s=ATTEMPT_S, lookup_timeout_s=1),
             connection=ConnectionOptions(client_id="operator", connect_timeout_s=1),
         )
+
+    @asynccontextmanager
+    async def voters_complete(self) -> AsyncIterator[None]:
+        """Wait until all voters vote, and remove none until the end of the block.
+
+        A removal that nobody answered in time may have been done since it was looked after.
+        """
+        async with self._of_voters:
+            async with self._admin() as admin:
+                for voter in self._voters:
+                    await self._add_back(admin, voter)
+            yield
 
     def stop(self) -> None:
         """End after what is under way."""
@@ -88,7 +100,7 @@ class Operator:
         if len(self._voters) == 1:
             return
         voter = self._rng.choice(self._voters)
-        async with self.voters_complete:
+        async with self._of_voters:
             if await self._try("remove voter", lambda: admin.remove_voter(voter)):
                 await asyncio.sleep(self._rng.uniform(0, 1))
             await self._add_back(admin, voter)

@@ -185,8 +185,8 @@ class Striker:
                     self._restart(node)
 
     async def _kill_controller(self) -> None:
-        controller = await self._controller()
-        async with self._on.operator.voters_complete:
+        async with self._on.operator.voters_complete():
+            controller = await self._controller()
             await self._measure_death(controller)
         self._restart(controller)
 
@@ -265,7 +265,7 @@ class Striker:
         load = self._on.load
         assert load is not None
         # The configs are changed while one node is down: no other voter may be missing.
-        async with self._on.operator.voters_complete:
+        async with self._on.operator.voters_complete():
             victim = await self._another(await self._leader())
             await self._kill_one(victim)
             try:
