@@ -53,17 +53,18 @@ def starting_offsets(
     """Return where each partition begins; raises OptionError where the option does not fit."""
     bound = options.starting
     if isinstance(bound, AtTimestamp | AtTimestamps):
-        found = lookup.at_timestamps(_timestamps(bound, partitions, "start"))
+        times = _timestamps(bound, partitions, "start")
+        found = lookup.at_timestamps(times)
         young = [key for key, offset in found.items() if offset is None]
         if young and options.no_match == "error":
             (first, *_) = sorted(young)
             raise OptionError(
                 "DLOG_NO_OFFSET_FOR_TIMESTAMP",
                 f"No offset matched from request of topic-partition {first} and timestamp "
-                f"{_timestamps(bound, partitions, 'start')[first]}.",
+                f"{times[first]}.",
                 "Set startingOffsetsByTimestampStrategy to latest to begin with what comes next.",
             )
-        return Beginning(_completed(found, lookup.latest(young)), frozenset(young))
+        return Beginning(*_completed(lookup, times, found))
     offsets = _offsets(lookup, options, bound, partitions)
     if isinstance(bound, Latest):
         return Beginning(offsets, passing=frozenset(offsets))
@@ -83,8 +84,9 @@ def ending_offsets(
     """Return where each partition of a batch ends; raises OptionError where it does not fit."""
     bound = options.ending
     if isinstance(bound, AtTimestamp | AtTimestamps):
-        found = lookup.at_timestamps(_timestamps(bound, partitions, "end"))
-        return _completed(found, lookup.latest(k for k, offset in found.items() if offset is None))
+        times = _timestamps(bound, partitions, "end")
+        offsets, _ = _completed(lookup, times, lookup.at_timestamps(times))
+        return offsets
     return _offsets(lookup, options, bound, partitions)
 
 
@@ -130,9 +132,16 @@ def _compared(said: Iterable[TopicPartition], partitions: Iterable[TopicPartitio
     return f"Specified: {describe_partitions(said)}. Assigned: {describe_partitions(partitions)}."
 
 
-def _completed(found: Mapping[TopicPartition, int | None], latest: Offsets) -> Offsets:
-    """Return the offsets that were found, and the ends where no record is that young."""
-    return {
-        **{key: offset for key, offset in found.items() if offset is not None},
-        **latest,
-    }
+def _completed(
+    lookup: Lookup,
+    times: Mapping[TopicPartition, int],
+    found: Mapping[TopicPartition, int | None],
+) -> tuple[Offsets, frozenset[TopicPartition]]:
+    """Return the offsets that were found, the ends where no record is that young, and of which.
+
+    One that is may be written between the two questions: the times are asked for again behind them.
+    """
+    ends = lookup.latest(key for key, offset in found.items() if offset is None)
+    again = lookup.at_timestamps({key: times[key] for key in ends}) if ends else {}
+    offsets = {key: offset for key, offset in {**found, **again}.items() if offset is not None}
+    return {**ends, **offsets}, frozenset(ends.keys() - offsets)

@@ -33,11 +33,35 @@ class Cluster:
         return {key: 10 + time if time < 10 else None for key, time in timestamps_ms.items()}
 
 
-def bounds(**options: Any) -> tuple[Beginning, dict[TopicPartition, int]]:
+class Busy(Cluster):
+    """The same, but each question about its end finds a record more in partition 1, at 100 ms."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where they end, when one more was written."""
+        self.count += 1
+        return {key: 20 + self.count * (key == ONE) for key in partitions}
+
+    def at_timestamps(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the first that is not older, those that were written meanwhile among them."""
+        found = super().at_timestamps(timestamps_ms)
+        for key, time in timestamps_ms.items():
+            if key == ONE and self.count and 10 <= time <= 100:
+                found[key] = 20
+        return found
+
+
+def bounds(
+    cluster: Cluster | None = None, **options: Any
+) -> tuple[Beginning, dict[TopicPartition, int]]:
     """Return where a batch query begins and ends."""
     given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", **options}
     parsed = parse_read_options(given, is_streaming=False)
-    lookup = cast(Lookup, Cluster())
+    lookup = cast(Lookup, cluster or Cluster())
     return (
         starting_offsets(lookup, parsed, PARTITIONS),
         ending_offsets(lookup, parsed, PARTITIONS),
@@ -64,6 +88,17 @@ def test_times_that_are_too_young_are_refused_or_the_end() -> None:
         bounds(**times)
     begin, _ = bounds(**times, startingOffsetsByTimestampStrategy="latest")
     assert begin == Beginning({ZERO: 15, ONE: 20}, frozenset({ONE}))
+
+
+def test_a_record_that_comes_while_its_time_is_looked_up() -> None:
+    """It is not older than the time: what begins there begins with it, what ends there without."""
+    young = {"startingTimestamp": "50", "startingOffsetsByTimestampStrategy": "latest"}
+    begin, end = bounds(Busy(), **young, endingTimestamp="50")
+    assert begin == Beginning({ZERO: 20, ONE: 20}, frozenset({ZERO}))
+    assert end == {ZERO: 20, ONE: 20}
+    begin, end = bounds(Busy(), **{**young, "startingTimestamp": "500"}, endingTimestamp="500")
+    assert begin == Beginning({ZERO: 20, ONE: 21}, frozenset(PARTITIONS))
+    assert end == {ZERO: 20, ONE: 22}
 
 
 @pytest.mark.parametrize("end", ["starting", "ending"])
