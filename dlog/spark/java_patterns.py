@@ -41,7 +41,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
         text += r"\Z" if token == r"\z" and not in_class else token
     try:
         return re.compile(text, re.ASCII)
-    except re.error as error:
+    except (re.error, ValueError) as error:  # the latter about (?u)
         raise PatternError(f"Python's re says {error}") from error
     except (OverflowError, RecursionError) as error:
         raise PatternError("it is too large") from error

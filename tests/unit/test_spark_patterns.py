@@ -68,6 +68,7 @@ def test_a_pattern_means_what_it_means_in_java(pattern: str, names: str) -> None
         (r"[\z]", r"bad escape \z"),
         (r"a\Eb", r"bad escape \E"),
         ("a(?i)b", "global flags not at the start"),
+        ("(?iu)a", "ASCII and UNICODE flags are incompatible"),
         ("(?<n>a)", "unknown extension ?<n"),
         ("(?<=a|bc)d", "look-behind requires fixed-width"),
         (r"(a)\2", "invalid group reference 2"),
