@@ -63,10 +63,10 @@ def check_schema(schema: StructType) -> None:
                 f"The schema has {field.name} {field.dataType.simpleString()}.",
                 f"It may have these columns, each once and in any order: {columns}.",
             )
-        if field.name in _MAY_BE_NULL and not field.nullable:
+        if field.name in _MAY_BE_NULL and not (field.nullable and _has_nulls(field.dataType)):
             raise OptionError(
                 "DLOG_SCHEMA",
-                f"The schema has {field.name} as not null.",
+                f"The schema has {field.name}, or a part of it, as not null.",
                 "A record may have none: leave that out, and filter behind the source.",
             )
 
@@ -74,6 +74,13 @@ def check_schema(schema: StructType) -> None:
 def _is_same(given: DataType, wanted: DataType) -> bool:
     """Compare types, whatever is said of nulls inside them."""
     return given.simpleString() == wanted.simpleString()
+
+
+def _has_nulls(kind: DataType) -> bool:
+    """Return whether all that is inside a type may be null, as Arrow's types of rows have it."""
+    if isinstance(kind, ArrayType):
+        return kind.containsNull and _has_nulls(kind.elementType)
+    return not isinstance(kind, StructType) or all(field.nullable for field in kind.fields)
 
 
 def arrow_schema(schema: StructType) -> "pyarrow.Schema":

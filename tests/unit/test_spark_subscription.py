@@ -76,6 +76,8 @@ def test_a_schema_may_have_some_columns_in_any_order() -> None:
         StructType([StructField("value", BinaryType()), StructField("offset", LongType())])
     )
     headers = ArrayType(StructType([StructField("key", StringType())]))
+    pair = source_schema(True)["headers"].dataType.elementType  # type: ignore[attr-defined]
+    strict = StructType([StructField("key", StringType(), nullable=False), pair["value"]])
     for wrong in (
         StructType([StructField("Value", BinaryType())]),
         StructType([StructField("value", StringType())]),
@@ -83,6 +85,9 @@ def test_a_schema_may_have_some_columns_in_any_order() -> None:
         StructType([StructField("headers", headers)]),
         # Spark would take it at its word, and fall over the first record without a key.
         StructType([StructField("key", BinaryType(), nullable=False)]),
+        # Each task would refuse it.
+        StructType([StructField("headers", ArrayType(pair, containsNull=False))]),
+        StructType([StructField("headers", ArrayType(strict))]),
     ):
         with pytest.raises(OptionError, match=re.escape("[DLOG_SCHEMA]")):
             check_schema(wrong)
