@@ -13,6 +13,8 @@ tasks that it would have had. So it is done only for those that ask for it (`sma
 
 import contextlib
 import logging
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -49,9 +51,10 @@ def read_small(
 ) -> "list[pyarrow.RecordBatch] | None":
     """Return the records of a micro-batch; None where tasks shall read them.
 
-    That is so of large ones, and where anything goes wrong: tasks try for longer, elsewhere, and
-    tell of it in their own way. So nothing is passed over here, whatever `failOnDataLoss` says:
-    what seems to be gone may be there again before a task has given up.
+    That is so of large ones, of what takes long, and where anything goes wrong: tasks try for
+    longer, elsewhere, side by side, and tell of it in their own way. So nothing is passed over
+    here, whatever `failOnDataLoss` says: what seems to be gone may be there again before a task has
+    given up.
     """
     most = options.small_batch_offsets
     if most is None or not 0 < sum(map(len, ranges)) <= most:
@@ -59,14 +62,19 @@ def read_small(
     settings = replace(options.settings, deadline_s=DEADLINE_S)
     hurried = replace(options, settings=settings, fail_on_data_loss=True)
     found, size = list["pyarrow.RecordBatch"](), 0
+    end_s = math.inf
     try:
         for each in ranges:
+            if time.monotonic() >= end_s:
+                return None
             with contextlib.closing(read_partition(hurried, schema, each)) as batches:
                 for batch in batches:
                     size += batch.nbytes
                     if size > BYTES_MAX:
                         return None
                     found.append(batch)
+            # Only now: what reads had to be loaded for the first one.
+            end_s = min(end_s, time.monotonic() + DEADLINE_S)
     except SparkSourceError as error:
         _log.info("Left a small batch to its tasks error=%s", error)
         return None

@@ -7,6 +7,7 @@ import struct
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -139,6 +140,30 @@ def test_what_cannot_be_read_where_it_is_planned_is_left_to_tasks(
     (task,), rows = plan(reader, start, end)
     assert isinstance(task, SmallBatch)
     assert rows == log.rows
+
+
+def test_slow_partitions_are_not_read_one_after_the_other(
+    log: Log, readers: list[DlogStreamReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is there in time, all of them are not: tasks read them side by side."""
+    log.create(3)
+    for partition in range(3):
+        log.write(partition, [b"x"])
+    reader = reader_of(log, readers, **SMALL)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    real, now_s, read = small_batches.read_partition, [0.0], list[int]()
+
+    def slow(*arguments: Any) -> Any:
+        read.append(arguments[-1].partition)
+        now_s[0] += small_batches.DEADLINE_S
+        return real(*arguments)
+
+    monkeypatch.setattr(small_batches, "read_partition", slow)
+    monkeypatch.setattr(small_batches, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    tasks, rows = plan(reader, start, end)
+    assert (spans(tasks), rows) == ([f"{log.topic}-{each} [0, 1)" for each in range(3)], None)
+    assert read == [0, 1]
 
 
 def test_what_seems_gone_for_a_moment_is_left_to_tasks_and_not_passed_over(
