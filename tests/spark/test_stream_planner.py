@@ -1,5 +1,6 @@
 """The planning of micro-batches by itself, without a JVM: what Spark's calls are answered."""
 
+import json
 import pickle
 import time
 from typing import Any
@@ -97,6 +98,20 @@ def test_a_first_batch_that_begins_at_an_end_is_planned_again(
     assert spans(after.partitions(after.initialOffset(), end)) == wanted
     later = after.latestOffset(end, ALL)
     assert spans(after.partitions(end, later)) == [f"{log.topic}-0 [10, 18)"]  # type: ignore[arg-type]
+
+
+def test_a_first_batch_of_sparks_source_needs_the_beginning_that_it_wrote_down(
+    log: Log, readers: list[DlogStreamReader]
+) -> None:
+    """It has records of what begins at an end, and the end of a log is elsewhere by now."""
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    end = {log.topic: {"0": 8}}
+    wanted = {"latest": [], json.dumps({log.topic: {"0": 5}}): [f"{log.topic}-0 [5, 8)"]}
+    for starting, first in wanted.items():
+        reader = reader_of(log, readers, startingOffsets=starting)
+        assert spans(reader.partitions(reader.initialOffset(), end)) == first
+        assert reader.latestOffset(end, ALL) == {log.topic: {"0": 10}}
 
 
 @pytest.mark.parametrize(("starting", "first"), [("earliest", ["0 [0, 10)"]), ("latest", [])])
