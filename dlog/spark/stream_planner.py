@@ -194,7 +194,7 @@ class StreamPlanner:
         return anew
 
     def _topic_id(self, topic: str) -> UUID:
-        """Return the id of a topic as it was when the end of a batch was asked for last."""
+        """Return the id of a topic as it was when it was looked up last."""
         return self._topic_ids.get(topic, [ZERO_TOPIC_ID])[-1]
 
     def _mean_bytes(self, start: PartitionOffsets, ends: Offsets) -> dict[TopicPartition, float]:
@@ -216,6 +216,9 @@ class StreamPlanner:
 
     def ranges(self, start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
         """Return the tasks of a batch; raises DataLossError where something is gone."""
+        if not self._topic_ids:
+            # A batch of the checkpoint, planned again: nobody has asked yet which topics are read.
+            self._note_topics(self._lookup.assigned(self._options.subscription), {})
         wanted = [key for key in end if start.get(key, -1) < end[key]]
         earliest = self._lookup.earliest(wanted)
         if self._is_first(start, end):

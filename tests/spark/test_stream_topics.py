@@ -73,6 +73,30 @@ def test_internal_topics_are_read_by_name_alone(
         admin.delete_topic(internal.topic)
 
 
+def test_a_topic_made_anew_behind_a_batch_that_is_planned_again_is_seen(
+    log: Log, readers: list[DlogStreamReader], admin: Admin
+) -> None:
+    """After a restart such a batch comes before the first question for an end."""
+    log.create(1)
+    log.write(0, [b"x"] * 10)
+    before = reader_of(log, readers)
+    first = before.latestOffset(before.initialOffset(), ALL)
+    log.write(0, [b"x"] * 10)
+    second = before.latestOffset(first, ALL)
+    before.stop()
+    strict, lax = (reader_of(log, readers, **more) for more in ({}, LAX))
+    (task,), (passing,) = (each.partitions(first, second) for each in (strict, lax))
+    admin.delete_topic(log.topic)
+    log.create(1)
+    log.write(0, [b"y"] * 30)
+    with pytest.raises(DataLossError, match=r"PARTITIONS_DELETED.*deleted and created again"):
+        list(strict.read(task))
+    with pytest.raises(DataLossError, match=f"Topic {log.topic} has been deleted and created"):
+        strict.latestOffset(second, ALL)
+    assert list(lax.read(passing)) == []
+    assert lax.latestOffset(second, ALL) == {log.topic: {"0": 0}}
+
+
 def test_a_topic_that_goes_before_the_present_end_is_a_loss_or_passed_over(
     log: Log, other: Log, readers: list[DlogStreamReader], admin: Admin
 ) -> None:
