@@ -43,6 +43,7 @@ class Tail:
 
     Invariant: [flushed, end) is in memory, and with it the block that holds `flushed`.
     Invariant: spans are disjoint, ascending, and start at block boundaries of the file.
+    What memory has below `read_end` was read from the file, and may have rotted there.
     """
 
     __slots__ = (
@@ -58,6 +59,7 @@ class Tail:
         "_taken",
         "_view",
         "end",
+        "read_end",
     )
 
     def __init__(self, memory: AppendMemory, end: int = 0, prefix: bytes = b"") -> None:
@@ -88,7 +90,7 @@ class Tail:
         # End of the chunk that is appended to; 0: there is none, or it may be evicted at any time.
         self._limit = 0
         self._flushed = end
-        self.end = end
+        self.end = self.read_end = end
 
     def forget_all(self) -> None:
         """Give all memory back for good; the end stays, but nothing can be appended properly."""
