@@ -109,9 +109,8 @@ class LogReader:
         known = self._known(segment, offset)
         cursor = known or self._find(segment, offset)
         if cursor is not None and cursor.position < segment.written_position:
-            tail, position = segment.tail, cursor.position
-            was_on_disk = position < tail.read_end or tail.batch_fields(position) is None
-            if was_on_disk and self._state.damage.is_doubtful(offset, is_known=known is not None):
+            is_on_disk = segment.tail.batch_fields(cursor.position) is None
+            if is_on_disk and self._state.damage.is_doubtful(offset, is_known=known is not None):
                 return None
         return cursor
 

@@ -43,7 +43,6 @@ class Tail:
 
     Invariant: [flushed, end) is in memory, and with it the block that holds `flushed`.
     Invariant: spans are disjoint, ascending, and start at block boundaries of the file.
-    What memory has below `read_end` was read from the file, and may have rotted there.
     """
 
     __slots__ = (
@@ -53,13 +52,13 @@ class Tail:
         "_limit",
         "_memory",
         "_prefix",
+        "_read_end",
         "_spans",
         "_start",
         "_starts",
         "_taken",
         "_view",
         "end",
-        "read_end",
     )
 
     def __init__(self, memory: AppendMemory, end: int = 0, prefix: bytes = b"") -> None:
@@ -90,7 +89,7 @@ class Tail:
         # End of the chunk that is appended to; 0: there is none, or it may be evicted at any time.
         self._limit = 0
         self._flushed = end
-        self.end = self.read_end = end
+        self.end = self._read_end = end
 
     def forget_all(self) -> None:
         """Give all memory back for good; the end stays, but nothing can be appended properly."""
@@ -289,7 +288,13 @@ class Tail:
         return b"".join(parts)
 
     def batch_fields(self, position: int) -> tuple[int, ...] | None:
-        """Return the head of the batch at `position`, or None when it is not in memory."""
+        """Return the head of the batch at `position`, or None when it was not appended to memory.
+
+        What was read from the file, the block that the segment ended in, may have rotted there: a
+        head in it may lead anywhere, and nobody would look whether its batch is good.
+        """
+        if position < self._read_end:
+            return None
         at = bisect_right(self._starts, position) - 1
         if at < 0 or position + HEADER_BYTES > self.end:
             return None

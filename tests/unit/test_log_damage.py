@@ -103,30 +103,43 @@ def test_a_batch_whose_readers_throw_it_away_is_looked_at(number: int, position:
     run(scenario)
 
 
-def test_what_memory_has_read_from_the_last_block_is_looked_at_too() -> None:
-    """A start finds what is under a checksum there; a leader epoch is not (seed 227782)."""
+@pytest.mark.parametrize(
+    ("number", "at", "value"),
+    [
+        pytest.param(22, 12, b"\x40", id="the last one's leader epoch"),  # seed 227782
+        pytest.param(14, 8, struct.pack(">i", -12), id="a length that leads nowhere"),
+        pytest.param(14, 8, struct.pack(">i", BATCH_BYTES), id="a length that leads astray"),
+    ],
+)
+def test_what_memory_has_read_from_the_last_block_is_not_believed(
+    number: int, at: int, value: bytes
+) -> None:
+    """A start reads that block into memory, and looks only at what no index entry leads to."""
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
-        plog = await damaged(host, 1, BATCH_BYTES - 12)  # as it is
-        base = plog.active.base_offset
-        number = COUNT - base - 1
+        plog = await host.open()
+        for count in range(23):
+            await append_waiting(plog, b"%03d" % count + b"x" * 97)
         await plog.close()
         await host.services.tasks.close()
         directory = await host.kill()
-        file = directory.open(file_name(base))
-        file.pwrite(b"\x40", BATCH_BYTES * number + 12)
+        file = directory.open(file_name(0))
+        file.pwrite(value, BATCH_BYTES * number + at)
         file.sync()
         file.close()
         plog = await host.open(clean=True)
-        await append_waiting(plog, b"y" * 100)  # takes the last block into memory
+        await append_waiting(plog, b"y" * 100)
         await plog.flush()
-        assert plog.active.tail.batch_fields(BATCH_BYTES * number) is not None
+        assert plog.active.tail.holds(BATCH_BYTES * number)
         with pytest.raises(CorruptMessageError, match="is damaged"):
             for _ in range(KNOWN_REPEATS_MAX + 6):
-                await poll(plog, COUNT - 1)
+                await poll(plog, number)
+        for offset in range(24):
+            if offset != number:
+                assert verify_crc(await poll(plog, offset), 0, BATCH_BYTES)
         (place,) = plog.damage.places
-        assert (place.first_offset, place.next_offset) == (COUNT - 1, COUNT)
+        assert (place.first_offset, place.next_offset) == (number, number + 1)
 
     run(scenario)
 
