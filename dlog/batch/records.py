@@ -128,8 +128,17 @@ def _append_bytes(output: bytearray, data: bytes | None) -> None:
         output += data
 
 
-def decode(buffer: Buffer, position: int = 0, *, size_max: int = RECORDS_BYTES_MAX) -> list[Record]:
+def decode(
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    size_max: int = RECORDS_BYTES_MAX,
+    name_errors: str = "strict",
+) -> list[Record]:
     """Return the records of the whole batch at `position`, after checking its CRC.
+
+    `name_errors`: what `bytes.decode` does with names of headers that are not UTF-8. Consumers read
+    them with "replace"; who encodes the records again must not.
 
     Raises CorruptMessageError for anything wrong with the batch, records above `size_max` bytes
     included, and UnsupportedCompressionTypeError where the codec is not installed.
@@ -147,13 +156,19 @@ def decode(buffer: Buffer, position: int = 0, *, size_max: int = RECORDS_BYTES_M
             header.base_offset,
             header.base_timestamp_ms,
             header.max_timestamp_ms if header.is_log_append_time else None,
+            name_errors,
         )
     except (IndexError, UnicodeDecodeError) as error:
         raise CorruptMessageError(f"a record is malformed: {error}") from None
 
 
 def _decode_records(
-    data: bytes, count: int, base_offset: int, base_timestamp_ms: int, append_time_ms: int | None
+    data: bytes,
+    count: int,
+    base_offset: int,
+    base_timestamp_ms: int,
+    append_time_ms: int | None,
+    name_errors: str,
 ) -> list[Record]:
     records: list[Record] = []
     position = 0
@@ -169,7 +184,7 @@ def _decode_records(
         header_count, position = _read_varint(data, position)
         headers: tuple[Header, ...] = ()
         if header_count:
-            headers, position = _read_headers(data, position, header_count)
+            headers, position = _read_headers(data, position, header_count, name_errors)
         if position != end:
             raise CorruptMessageError("a record is longer or shorter than it says")
         timestamp_ms = append_time_ms
@@ -184,7 +199,9 @@ def _decode_records(
     return records
 
 
-def _read_headers(data: bytes, position: int, count: int) -> tuple[tuple[Header, ...], int]:
+def _read_headers(
+    data: bytes, position: int, count: int, name_errors: str
+) -> tuple[tuple[Header, ...], int]:
     if count < 0:
         raise CorruptMessageError("a negative number of headers")
     headers: list[Header] = []
@@ -193,7 +210,7 @@ def _read_headers(data: bytes, position: int, count: int) -> tuple[tuple[Header,
         value, position = _read_bytes(data, position)
         if key is None:
             raise CorruptMessageError("a header's key is null")
-        headers.append((key.decode(), value))
+        headers.append((key.decode(errors=name_errors), value))
     return tuple(headers), position
 
 

@@ -3,6 +3,7 @@
 What one refuses all refuse, whatever the bytes; what they make is the same to the last byte.
 """
 
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -89,7 +90,7 @@ def reference(batch: OpenBatch) -> Any:
     ):
         head[position : position + size] = number.to_bytes(size, "big", signed=True)
     head[17:21] = crc32c(bytes(head[21:])).to_bytes(4, "big")
-    return outcome(decode, head)
+    return outcome(partial(decode, name_errors="replace"), head)
 
 
 @given(record_lists, codecs, st.integers(-1, 2**62), st.booleans())
@@ -181,6 +182,13 @@ def test_damaged_records_are_read_alike_or_refused_by_all(
     count = data.draw(st.integers(max(0, len(found) - 1), len(found) + 1) | st.just(2**31 - 1))
     base_timestamp_ms = data.draw(st.just(found[0].timestamp_ms) | int64s)
     check(OpenBatch(bytes(raw), count, base_offset, base_timestamp_ms, append_time_ms))
+
+
+@given(st.binary(max_size=8))
+def test_names_of_headers_that_are_not_utf_8_are_read_alike(name: bytes) -> None:
+    raw = encode([Record(headers=(("-" * len(name), b"v"),))])[HEADER_BYTES:]
+    raw = raw.replace(b"-" * len(name), name) if name else raw
+    check(OpenBatch(bytes(raw), 1, 5, 1000, None))
 
 
 @settings(max_examples=300)
