@@ -20,14 +20,19 @@ COUNT = 120
 
 async def damaged(host: LogHost, number: int, length: int) -> PartitionLog:
     """Write some segments, give batch `number` of the first another length, start again."""
+    return await rotted(host, COUNT, number, 8, struct.pack(">i", length))
+
+
+async def rotted(host: LogHost, count: int, number: int, at: int, data: bytes) -> PartitionLog:
+    """Write so many batches, change bytes of one in the first segment, start again."""
     plog = await host.open()
-    for value in range(COUNT):
+    for value in range(count):
         await append_waiting(plog, b"%03d" % value + b"x" * 97)
     await plog.close()
     await host.services.tasks.close()
     directory = await host.kill()
     file = directory.open(file_name(0))
-    file.pwrite(struct.pack(">i", length), BATCH_BYTES * number + 8)
+    file.pwrite(data, BATCH_BYTES * number + at)
     file.sync()
     file.close()
     return await host.open(clean=True)
@@ -118,17 +123,7 @@ def test_what_memory_has_read_from_the_last_block_is_not_believed(
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
-        plog = await host.open()
-        for count in range(23):
-            await append_waiting(plog, b"%03d" % count + b"x" * 97)
-        await plog.close()
-        await host.services.tasks.close()
-        directory = await host.kill()
-        file = directory.open(file_name(0))
-        file.pwrite(value, BATCH_BYTES * number + at)
-        file.sync()
-        file.close()
-        plog = await host.open(clean=True)
+        plog = await rotted(host, 23, number, at, value)
         await append_waiting(plog, b"y" * 100)
         await plog.flush()
         assert plog.active.tail.holds(BATCH_BYTES * number)
