@@ -24,11 +24,12 @@ from dlog.client.retry import RetryPolicy
 from dlog.errors import (
     CorruptMessageError,
     DlogError,
+    TransportError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
 )
-from dlog.spark.errors import DataLossError, SparkSourceError
+from dlog.spark.errors import UNREACHABLE, DataLossError, SparkSourceError
 from dlog.spark.ranges import OffsetRange
 from dlog.spark.rows import RowMaker
 from dlog.spark.settings import ClientSettings
@@ -116,11 +117,7 @@ def _packed(
     except SparkSourceError:
         raise
     except DlogError as error:
-        raise SparkSourceError(
-            "DLOG_READ_FAILED",
-            f"{_name(wanted)} could not be read: {type(error).__name__}: {error}.",
-            "See whether the partition has a leader (dlogctl status), then run the query again.",
-        ) from error
+        raise _failed(wanted, error) from error
     finally:
         _give_back(settings, reader, is_sound=is_sound)
 
@@ -255,6 +252,19 @@ class _RangeReading:
             f"within {self._deadline_s:g} s.",
             "Raise kafkaConsumer.pollTimeoutMs, or look for a transaction that stays open.",
         )
+
+
+def _failed(wanted: OffsetRange, error: DlogError) -> SparkSourceError:
+    """Return what is told when a range cannot be read: no node is reached from here, or another."""
+    is_away = isinstance(error, TransportError)
+    return SparkSourceError(
+        UNREACHABLE if is_away else "DLOG_READ_FAILED",
+        f"{_name(wanted)} could not be read: {type(error).__name__}: {error}.",
+        "See that the executors reach the addresses that the nodes advertise, and whether both"
+        " sides speak TLS, or none (dlog.tls); then run the query again."
+        if is_away
+        else "See whether the partition has a leader (dlogctl status), then run the query again.",
+    )
 
 
 def _name(wanted: OffsetRange) -> str:
