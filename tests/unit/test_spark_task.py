@@ -337,7 +337,8 @@ def test_what_does_not_pass_is_told_with_the_range() -> None:
 def test_nobody_answers() -> None:
     async def work(servers: LogNodes) -> None:
         servers.stop(0)
-        with pytest.raises(SparkSourceError, match=r"DLOG_CLUSTER_UNREACHABLE.*t-0 \[0, 9\).*advertise"):
+        said = r"DLOG_CLUSTER_UNREACHABLE.*t-0 \[0, 9\).*advertise"
+        with pytest.raises(SparkSourceError, match=said):
             await read(servers, 0, 9, deadline_s=0.4)
 
     play(work)
