@@ -11,6 +11,7 @@ from dlog.errors import (
     RequestTimedOutError,
 )
 from dlogd.broker import Broker
+from dlogd.clustering import FAREWELL_S
 from dlogd.config.load import load_config
 from dlogd.metadata.raft.store import RaftStore
 from dlogd.metadata.raft.thread import ThreadedRaftStore
@@ -96,8 +97,10 @@ class FleetHost(Host):
         return super()._is_excused(error) or isinstance(error, NO_QUORUM)
 
     def _may_hang(self) -> bool:
-        # What is not closed is said when the disks go on no earlier than just before the time-out.
+        # What is not closed is said when the disks go on no earlier than just before the time-out,
+        # or when the process does, and has its farewell to say yet (seed 233798).
         just_before_ns = self.config.shutdown.timeout_ms * NS // 1_000 // 10
+        just_before_ns += int(FAREWELL_S * NS)
         stuck = any(disk.stuck for disk in self.machine.disks.values())
         return stuck or self.world.now_ns - self.unstuck_ns < just_before_ns
 

@@ -9,6 +9,10 @@ A last batch that rots above the flushed mark cannot be told from a torn write
 (docs/decisions/0006): bits flip below it, of weakly flushed logs, too (seed 197196), as it stands
 in the segment's index at that moment (seed 214273: the index was not made yet when the process was
 killed); and where a power cut takes the mark, such a bit flips back.
+
+A batch's epoch is under no checksum. What a start looks at again takes it from the batch, and
+believes any that fits between its neighbours' (docs/formats/leader-epochs.md, seed 234579): such a
+bit flips only where a start trusts the index and the file of epochs instead.
 """
 
 import random
@@ -18,15 +22,16 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from dlog.batch.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES
 from dlog.errors import DlogError
 from dlogd.replication import producer_snapshots
+from dlogd.storage import epochs
 from dlogd.storage.entries import HEADER_BYTES as INDEX_HEADER_BYTES
 from dlogd.storage.entries import decode_header
 from dlogd.storage.homes import Home
 from dlogd.storage.index import MAGIC as INDEX_MAGIC
 from dlogd.storage.mending import Mending
-from tests.fakes.inode import SECTOR, Inode
+from tests.fakes.inode import Inode
+from tests.simulation.fleet.disk_files import file_at, files_of, indexes_of, place, stored
 from tests.simulation.fleet.host import FleetHost
 from tests.simulation.fleet.rot_plan import SMALL_FILES
 from tests.simulation.fleet.shadows import Head, LogId, Shadow
@@ -45,6 +50,12 @@ class Spot:
     inode: Inode
     good: dict[int, int]  # the bytes as they were, by position
     head: Head | None
+    epoch_at: int = 0  # where the batch's leader epoch stands
+
+    @property
+    def epoch(self) -> int:
+        """The batch's leader epoch as it stands there now."""
+        return int.from_bytes(self.inode.content[self.epoch_at : self.epoch_at + 4], "big")
 
 
 class Rot:
@@ -103,23 +114,45 @@ class Rot:
             for key, shadow in logs:
                 find = self._small if where in SMALL_FILES else self._batch
                 spot = find(each, key, shadow, where)
-                if spot is not None and spot.good:
-                    self._flip(each, spot, int(fault.amount))
+                if spot is not None and spot.good and self._flip(each, spot, int(fault.amount)):
                     self._around.count(f"rot {where}")
                     return True
         return False
 
-    def _flip(self, host: FleetHost, spot: Spot, many: int) -> None:
+    def _flip(self, host: FleetHost, spot: Spot, many: int) -> bool:
         chosen = self._rng.sample(sorted(spot.good), min(many, len(spot.good)))
         spot.good = {position: spot.good[position] for position in chosen}
         for other in self.open_spots():  # what has flipped before is not how it was (seed 190155)
             if other.inode is spot.inode:
                 spot.good |= {at: byte for at, byte in other.good.items() if at in spot.good}
-        for position in chosen:
-            spot.inode.content[position] ^= 1 << self._rng.randrange(8)
+        bits = {position: 1 << self._rng.randrange(8) for position in chosen}
+        for position, bit in bits.items():
+            spot.inode.content[position] ^= bit
+        if self._is_believed(host, spot):
+            for position, bit in bits.items():
+                spot.inode.content[position] ^= bit
+            return False
         self.host = host
         self._spots.append(spot)
         self._around.trace("rot", host.name, spot.path, sorted(chosen), spot.head)
+        return True
+
+    def _is_believed(self, host: FleetHost, spot: Spot) -> bool:
+        """Whether the next start may take a rotten epoch for the batch's."""
+        if spot.head is None or spot.epoch == spot.head.epoch:
+            return False
+        shadow = self._around.registry.data.shadows(spot.key)[host.node_id]
+        heads, folder = shadow.heads, shadow.log.directory.path
+        at = heads.index(spot.head)
+        earliest = heads[at - 1].epoch if at else 0
+        latest = heads[at + 1].epoch if at + 1 < len(heads) else shadow.log.last_epoch
+        if not earliest <= spot.epoch <= max(latest, spot.head.epoch):
+            return False
+        is_closed = shadow.log.segment_of(spot.head.base_offset) is not shadow.log.active
+        kept = (f"{folder}/{epochs.FILE_NAME}", *indexes_of(spot.path))
+        return not (is_closed and all(file_at(host, path) for path in kept)) or any(
+            self._is_rotten(path) for path in kept
+        )
 
     def _able(self, host: FleetHost) -> Iterator[tuple[LogId, Shadow]]:
         """Yield a node's replicas of which somebody else in sync holds all that is committed."""
@@ -151,21 +184,24 @@ class Rot:
             return None
         head = {"newest": heads[-1], "oldest": heads[0]}.get(where) or self._rng.choice(heads)
         segment = shadow.log.segment_of(head.base_offset)
-        inode = _file(host, segment.path)
-        found = None if inode is None else _place(inode, head)
+        inode = file_at(host, segment.path)
+        found = None if inode is None else place(inode, head)
         if inode is None or found is None:
             return None
         start, end = found
-        if segment is shadow.log.active and end > self._mark(host, segment.path):
-            return None  # a start would take it for torn
+        index_path, _ = indexes_of(segment.path)
+        is_marked = segment is not shadow.log.active or end <= self._mark(host, segment.path)
+        if self._is_rotten(index_path) or not is_marked:
+            return None  # a start would take it for torn (seed 212071: of a closed one, too)
+        epoch_at = start + EPOCH_AT
         if where == "epoch":
-            start, end = start + EPOCH_AT, start + EPOCH_AT + 4
-        return Spot(key, segment.path, inode, _stored(inode, start, end), head)
+            start, end = epoch_at, epoch_at + 4
+        return Spot(key, segment.path, inode, stored(inode, start, end), head, epoch_at)
 
     def _mark(self, host: FleetHost, path: str) -> int:
         """Return up to which position a segment's index says that it is flushed; 0: it does not."""
         path = path.replace(".log", ".idx")
-        inode = _file(host, path)
+        inode = file_at(host, path)
         if inode is None or self._is_rotten(path):
             return 0
         head = bytes(inode.content[: min(inode.size, INDEX_HEADER_BYTES)])
@@ -176,18 +212,26 @@ class Rot:
         folder = shadow.log.directory.path
         files = [
             (path, inode)
-            for path, inode in _files(host)
+            for path, inode in files_of(host)
             if path.startswith(f"{folder}/")
             and path.endswith(where)
             # An index in use lies in the system's memory, where the disk cannot reach it.
             and not (inode.open_count and where in (".idx", ".tdx"))
             # It has the mark of what is flushed: without, a rotten last batch is a torn one.
             and not (where == ".idx" and self._is_rotten(path.replace(".idx", ".log")))
+            # It is trusted instead of epochs in batches.
+            and not self._has_rotten_epoch(key)
         ]
         if not files:
             return None
         path, inode = self._rng.choice(files)
-        return Spot(key, path, inode, _stored(inode, 0, min(inode.size, len(inode.content))), None)
+        return Spot(key, path, inode, stored(inode, 0, min(inode.size, len(inode.content))), None)
+
+    def _has_rotten_epoch(self, key: LogId) -> bool:
+        return any(
+            spot.key == key and spot.head is not None and spot.epoch != spot.head.epoch
+            for spot in self.open_spots()
+        )
 
     def _is_rotten(self, path: str) -> bool:
         return any(spot.path == path for spot in self.open_spots())
@@ -201,7 +245,7 @@ class Rot:
 
     def _is_over(self, spot: Spot) -> bool:
         assert self.host is not None
-        if _file(self.host, spot.path) is not spot.inode or self._is_good(spot):
+        if file_at(self.host, spot.path) is not spot.inode or self._is_good(spot):
             return True
         if spot.head is None:
             return False
@@ -328,33 +372,3 @@ class Rot:
         except DlogError:
             return True
         return log.failed is not None
-
-
-def _files(host: FleetHost) -> Iterator[tuple[str, Inode]]:
-    for disk in host.machine.disks.values():
-        yield from disk.root.files(disk.mount.rstrip("/"))
-
-
-def _file(host: FleetHost, path: str) -> Inode | None:
-    return next((inode for name, inode in _files(host) if name == path), None)
-
-
-def _place(inode: Inode, head: Head) -> tuple[int, int] | None:
-    """Return where a batch lies in its segment, None where it is not found."""
-    content, position = inode.content, 0
-    while position + HEADER_BYTES <= min(len(content), inode.size):
-        base_offset = int.from_bytes(content[position : position + 8], "big")
-        size = int.from_bytes(content[position + 8 : position + 12], "big")
-        end = position + size + LENGTH_OVERHEAD_BYTES
-        if base_offset == head.base_offset:
-            return (position, end) if end <= min(len(content), inode.size) else None
-        if base_offset > head.base_offset or end <= position + HEADER_BYTES:
-            return None
-        position = end
-    return None
-
-
-def _stored(inode: Inode, start: int, end: int) -> dict[int, int]:
-    """Return the bytes of a range that the disk itself holds."""
-    end = min(end, inode.durable_size)
-    return {at: inode.content[at] for at in range(start, end) if at // SECTOR not in inode.stale}
