@@ -114,6 +114,21 @@ def test_damage_before_a_good_frame_is_refused() -> None:
         host.log()
 
 
+def test_a_last_frame_that_rots_after_a_stop_is_not_taken_for_torn() -> None:
+    """What stands in it was confirmed: cut, it would be forgotten."""
+    host = _Host()
+    log = host.log()
+    log.add(_entry(2), 2, 1)
+    log.flush()
+    position = log.size_bytes - 3
+    log.close()
+    file = host.directory().open(NAME)
+    (byte,) = file.pread(1, position)
+    file.pwrite(bytes([byte ^ 0x41]), position)
+    with pytest.raises(LogCorruptError, match="corrupt at"):
+        host.log()
+
+
 def test_the_log_of_another_node_is_refused() -> None:
     host = _Host()
     host.log()

@@ -4,6 +4,8 @@ import random
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from dlogd.metadata.image import EMPTY_IMAGE
 from dlogd.metadata.raft import snapshots
 from dlogd.metadata.raft.log import RaftLog
@@ -115,11 +117,22 @@ def test_only_the_first_of_many_rewinds_counts() -> None:
     assert core.next == 11
 
 
-def test_a_rewind_never_goes_below_what_is_acknowledged() -> None:
+def test_a_peer_that_forgot_what_it_confirmed_counts_no_more_and_is_sent_it_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its last frame has rotted, or its disk is an older copy: asked again for ever, it hung."""
     core = _Core(9)
     core.reply(next_node_idx=6)
-    core.reply(seq=9, next_node_idx=2, success=False, reset=True)
-    assert core.next == 6
+    core.replication.on_connected(PEER)
+    core.replication.send_all(heartbeat=False)
+    assert core.sent[-1]["prevLogIdx"] == 5
+    core.reply(seq=9, next_node_idx=3, success=False, reset=True)
+    assert (core.match, core.next) == (2, 3)
+    assert "node=2 confirmed=5 holds=2" in caplog.text
+    core.replication.send_all(heartbeat=False)
+    assert core.sent[-1]["prevLogIdx"] == 2
+    core.reply(seq=10, next_node_idx=11)
+    assert core.match == 10
 
 
 def test_what_is_under_way_is_bounded() -> None:

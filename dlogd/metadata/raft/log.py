@@ -10,6 +10,7 @@ Implements the journal of pysyncobj. Blocking; owner: the thread of the Raft loo
 """
 
 import logging
+from contextlib import suppress
 from uuid import UUID
 
 from dlog.errors import DlogError
@@ -305,7 +306,13 @@ class RaftLog:
         self.flush_count += 1
 
     def close(self) -> None:
-        """Close the file. Idempotent."""
+        """Seal the last frame by an empty one, and close the file. Idempotent.
+
+        Without, one that rots while the node is down would be taken for torn, and cut: a voter
+        would forget what it has confirmed.
+        """
         if self._file is not None:
+            with suppress(LogFailedError):
+                self._write(())
             self._file.close()
             self._file = None

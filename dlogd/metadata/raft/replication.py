@@ -5,6 +5,7 @@ old reply arrives, and counts replies of other terms (holes 1.5.1, 1.5.3, 1.5.7,
 the peers stay in pysyncobj, whose commit rule reads them. Owner: the Raft loop.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.snapshots import SnapshotFiles
 from dlogd.metadata.raft.timings import NEVER_S
+
+log = logging.getLogger(__name__)
 
 MESSAGES_IN_FLIGHT_MAX = 16
 APPEND_BYTES_MAX = 1 << 20
@@ -230,7 +233,25 @@ class Replication:
                 progress.caught_up_s = self._core.now_s()
         elif message["reset"] and message["seq"] > progress.rewound_at:
             progress.rewound_at = self._sequence
+            if index <= self._match(peer):
+                self._take_back(peer, max(index, 1) - 1)
             self._set_next(peer, max(index, 1))
+
+    def _take_back(self, peer: Any, index: int) -> None:
+        """Note that a peer holds the log up to `index` only, and had confirmed more.
+
+        In one term its log cannot get shorter: its disk has lost something. What it confirmed must
+        commit nothing any more, and it is sent again.
+        """
+        log.error(
+            "A node holds less of the metadata than it has confirmed: its raft.log was damaged at"
+            " its end, or an older copy was put back. It is sent what it lacks; check its disk"
+            " node=%d confirmed=%d holds=%d",
+            peer.node_id,
+            self._match(peer),
+            index,
+        )
+        self._core._SyncObj__raftMatchIndex[peer] = index
 
     def on_snapshot_ack(self, peer: Any, message: Message) -> None:
         """Take the reply to a chunk."""
