@@ -43,9 +43,9 @@ DEFAULT_CONFIG = "/etc/dlog/dlog.yaml"
 # what a finished disk write would wait for behind a busy event loop).
 SWITCH_INTERVAL_S = 0.0005
 # The heap after the start is frozen, so the young generation is all that is looked at; requests
-# make no cycles, so it need not be looked at often. A partition is one, of some 50 objects and 6 KB:
-# all is looked at once some thousand have gone (and, CPython's rule, a quarter is new).
-GC_THRESHOLDS = (10_000, 5, 4)
+# make no cycles, so it need not be looked at often. A partition is one, of some 50 objects and
+# 6 KB: all is looked at once a thousand or two have gone (and, CPython's rule, a quarter is new).
+GC_THRESHOLDS = (10_000, 3, 1)
 FILES_PER_SEGMENT = 3
 OTHER_FILES_MAX = 64
 """Locks, the metadata journal, sockets of the node itself, and what is open for a moment."""

@@ -320,3 +320,11 @@ found = [name for name in heavy if f"dlog.{name}" in sys.modules]
 assert hasattr(pyspark_dlog, "DefaultSource") and not found, found
 """
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+
+
+def test_spark_finds_the_source_wherever_it_runs() -> None:
+    """Without `register`: Spark lists the modules on the path, and imports `pyspark_...` of them."""
+    script = (
+        "import pkgutil; assert 'pyspark_dlog' in [each.name for each in pkgutil.iter_modules()]"
+    )
+    subprocess.run([sys.executable, "-I", "-c", script], cwd="/", check=True)
