@@ -323,7 +323,7 @@ assert hasattr(pyspark_dlog, "DefaultSource") and not found, found
 
 
 def test_spark_finds_the_source_wherever_it_runs() -> None:
-    """Without `register`: Spark lists the modules on the path, and imports `pyspark_...` of them."""
+    """Without `register`: Spark lists what is on the path, and imports what is a `pyspark_...`."""
     script = (
         "import pkgutil; assert 'pyspark_dlog' in [each.name for each in pkgutil.iter_modules()]"
     )
