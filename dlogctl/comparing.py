@@ -57,6 +57,7 @@ class Comparison:
     def __init__(self, ask: Ask, state: State, tell: Callable[[int, int], None]) -> None:
         """`tell` hears how many offsets are compared, of how many."""
         self.compared = 0
+        self.is_gone = False  # deleted before it was compared
         self._given_up: dict[int, None] = {}
         self._ask = ask
         self._state = state
@@ -85,10 +86,19 @@ class Comparison:
                 tries = 0
             await asyncio.sleep(LOOK_AGAIN_S)
 
+    async def end(self) -> int | None:
+        """Return up to which offset, exclusive, a replica has the partition; None: nobody says."""
+        state = await self._state()
+        heads, _ = await self._ask_all(list(state.replicas) if state is not None else [], {})
+        # The largest: a watermark reaches followers a moment later.
+        marks = [int(each["high_watermark"]) for each in heads.values() if each["error"] is None]
+        return max(marks, default=None)
+
     async def _look(self) -> tuple[list[Finding], _Scope | None]:
         """Return what is wrong with replicas as a whole, and what the others may be asked for."""
         state = await self._state()
         if state is None:
+            self.is_gone = True
             return [], None
         asked = [node for node in state.replicas if node not in self._given_up]
         heads, found = await self._ask_all(asked, {})

@@ -4,7 +4,7 @@ Each node reads its own disk and tells checksums of ranges of offsets, over HTTP
 `/status` is); they are compared here. Nothing is changed, and nothing is read fast.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -60,8 +60,8 @@ def verify(
 
     Only what all replicas in sync must have is compared: from the last log start to the least high
     watermark. The exit code is 10 when a replica differs, is damaged, behind or out of service, 2
-    when a node could not be asked. What is damaged in a closed segment its node then mends by
-    itself from another replica: look again before a repair.
+    when a node could not be asked, or a partition was deleted meanwhile. What is damaged in a
+    closed segment its node then mends by itself from another replica: look again before a repair.
     """
     if first is not None and end is not None and first >= end:
         raise click.UsageError(f"there is nothing from {first} up to {end}, exclusive", context)
@@ -70,23 +70,44 @@ def verify(
         view = client.run(client.admin.describe_topics)
         wanted = named(view, names)
         checker = _Checker(client, settings, view)
+        if first is not None:
+            # Before anything is compared: that may take hours.
+            beyond = client.run(lambda: checker.beyond(wanted, first))
+            if beyond is not None:
+                raise click.UsageError(beyond, context)
         rows: list[dict[str, Any]] = []
+        gone: list[str] = []
         records = 0
         for key in wanted:
-            found, count = client.run(lambda key=key: checker.check(key, first, end))  # type: ignore[misc]
+            check = client.run(lambda key=key: checker.check(key, first, end))  # type: ignore[misc]
+            if check is None:
+                gone.append(name_of(key))
+                continue
+            found, count = check
             records += count
             rows += [{"topic": key[0], "partition": key[1], **asdict(each)} for each in found]
+    _report(settings, rows, (len(wanted) - len(gone), records), gone)
+    if any(row["what"] != "unreachable" for row in rows):
+        return exit_codes.UNHEALTHY
+    return exit_codes.UNREACHABLE if rows or gone else exit_codes.OK
+
+
+def _report(
+    settings: Settings, rows: list[dict[str, Any]], compared: tuple[int, int], gone: list[str]
+) -> None:
+    """Say what was found, in how many partitions and offsets, and what could not be compared."""
     output = Output(settings)
     output.rows(rows, COLUMNS)
-    if output.for_people:
+    if gone:
+        # Rows are about replicas; whatever the format, nobody is to take these for compared.
+        click.echo(f"not compared, for deleted meanwhile: {', '.join(gone)}", err=True)
+    partitions, records = compared
+    if output.for_people and (partitions or not gone):
         said = "no differences" if not rows else format_count(len(rows), "finding")
-        about = f"{format_count(len(wanted), 'partition')}, {records} offsets compared"
+        about = f"{format_count(partitions, 'partition')}, {records} offsets compared"
         click.echo(f"{about}: {said}", err=True)
     if rows:
         settings.suggest("dlogctl partition repair PARTITION --node ID")
-    if any(row["what"] != "unreachable" for row in rows):
-        return exit_codes.UNHEALTHY
-    return exit_codes.UNREACHABLE if rows else exit_codes.OK
 
 
 class _Checker:
@@ -99,11 +120,29 @@ class _Checker:
         self._nodes = view.nodes
         self._addresses: dict[int, Address] = {}
 
+    async def beyond(self, keys: Iterable[Partition], first: int) -> str | None:
+        """Return what to say when a partition ends before `first`."""
+        for key in keys:
+            end = await self._comparison(key).end()
+            if end is not None and first > end:
+                return (
+                    f"--from {first} lies beyond the end of {name_of(key)}, which is {end}: take"
+                    f" {end} at most, or name only partitions that reach so far"
+                )
+        return None
+
     async def check(
         self, key: Partition, first: int | None, end: int | None
-    ) -> tuple[list[Finding], int]:
-        """Return what is wrong with a partition, and how many offsets were compared."""
+    ) -> tuple[list[Finding], int] | None:
+        """Return what is wrong with a partition, and how many offsets were compared.
 
+        None: it was deleted meanwhile.
+        """
+        comparison = self._comparison(key)
+        found = await comparison.run(first, end)
+        return None if comparison.is_gone else (found, comparison.compared)
+
+    def _comparison(self, key: Partition) -> Comparison:
         topic_id = self._view.topics[key[0]].topic_id
 
         async def state() -> PartitionView | None:
@@ -114,8 +153,7 @@ class _Checker:
             is_there = topic is not None and topic.error_code == NONE and topic.topic_id == topic_id
             return topic.partitions[key[1]] if topic is not None and is_there else None
 
-        comparison = Comparison(partial(self._ask, key), state, partial(self._tell, key))
-        return await comparison.run(first, end), comparison.compared
+        return Comparison(partial(self._ask, key), state, partial(self._tell, key))
 
     def _tell(self, key: Partition, done: int, count: int) -> None:
         if Output(self._settings).for_people:

@@ -39,6 +39,9 @@ def test_replicas_are_compared_and_repaired(sandbox: Sandbox) -> None:
     _fill(sandbox, "looked", 2000)
     sandbox.until(lambda: _in_sync(sandbox, "looked"))
     assert sandbox.json("partition verify looked") == []
+    assert sandbox.json("partition verify looked --from 2000") == []
+    beyond = sandbox.refused(f"partition verify looked --from {10**20}", code=64)
+    assert f"--from {10**20} lies beyond the end of looked-0, which is 2000" in beyond
     (row,) = sandbox.json("partition list looked")
     leader = row["leader"]
     victim = next(each for each in row["replicas"] if each != leader)

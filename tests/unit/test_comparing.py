@@ -56,6 +56,7 @@ class World:
     replicas: dict[int, Replica] = field(default_factory=lambda: {n: Replica() for n in (1, 2, 3)})
     state: PartitionView | None = STATE
     compared: int = 0
+    is_gone: bool = False
 
     async def ask(self, node: int, query: Mapping[str, Any]) -> Answer | Finding:
         replica = self.replicas.get(node)
@@ -65,13 +66,13 @@ class World:
             return replica.head()
         return replica.piece(node, query["from"], query["to"])
 
-    async def _state(self) -> PartitionView | None:
+    async def standing(self) -> PartitionView | None:
         return self.state
 
     def run(self, first: int | None = None, end: int | None = None) -> list[tuple[Any, ...]]:
-        comparison = Comparison(self.ask, self._state, lambda *_: None)
+        comparison = Comparison(self.ask, self.standing, lambda *_: None)
         found = asyncio.run(comparison.run(first, end))
-        self.compared = comparison.compared
+        self.compared, self.is_gone = comparison.compared, comparison.is_gone
         return [(each.node, each.what, each.first_offset, each.next_offset) for each in found]
 
 
@@ -147,6 +148,7 @@ def test_who_has_no_replica_any_more_is_not_asked_again(state: PartitionView | N
     world.replicas[2].answers = move
     assert world.run() == []
     assert world.compared == (50 if state is None else 100)
+    assert world.is_gone == (state is None)
 
 
 def test_the_end_does_not_run_away() -> None:
@@ -159,3 +161,15 @@ def test_the_end_does_not_run_away() -> None:
 
     world.replicas[1].answers = grow
     assert world.run() == [] and world.compared == 100
+
+
+def test_where_a_partition_ends_is_what_most_is_known_of_it() -> None:
+    world = World()
+    world.replicas[2].mark = 120
+    world.replicas[3] = Replica(mark=500, error="on fire")
+    comparison = Comparison(world.ask, world.standing, lambda *_: None)
+    assert asyncio.run(comparison.end()) == 120
+    world.replicas.clear()
+    assert asyncio.run(comparison.end()) is None
+    world.state = None
+    assert asyncio.run(comparison.end()) is None and not comparison.is_gone

@@ -1,5 +1,7 @@
 """What `dlogctl` makes of replicas: who is behind, what moves, what may be repaired. Pure parts."""
 
+import asyncio
+from contextlib import nullcontext
 from typing import Any
 from uuid import UUID
 
@@ -10,8 +12,11 @@ from dlog.client.admin import Resource
 from dlog.client.views import ClusterView, PartitionView, TopicView
 from dlog.errors import InvalidConfigError
 from dlogctl.__main__ import main
+from dlogctl.commands import partition_verify
 from dlogctl.commands.config_change import Change, refused
 from dlogctl.commands.partition_repair import refusal
+from dlogctl.comparing import Comparison
+from dlogctl.digests import Finding
 from dlogctl.lags import lags_of, worst_of
 from dlogctl.moves import bytes_to_go, throttled_replicas
 from dlogctl.partition_names import one, parse_nodes
@@ -162,3 +167,47 @@ def test_numbers_that_cannot_be_are_wrong_usage(
 ) -> None:
     assert main(line.split()) == 64
     assert capsys.readouterr().err.count("\n") == 1
+
+
+class _Client:
+    """A client of a cluster with the topics a and b, of one partition each."""
+
+    def __init__(self) -> None:
+        self.admin = self
+
+    async def describe_topics(self) -> ClusterView:
+        return view_of(a=1, b=1)
+
+    def run(self, call: Any) -> Any:
+        return asyncio.run(call())
+
+
+@pytest.mark.parametrize(
+    ("names", "code", "said"),
+    [
+        ("a", 0, "1 partition, 7 offsets compared: no differences\n"),
+        ("b", 2, "not compared, for deleted meanwhile: b-0\n"),
+        (
+            "a b",
+            2,
+            "not compared, for deleted meanwhile: b-0\n"
+            "1 partition, 7 offsets compared: no differences\n",
+        ),
+    ],
+)
+def test_what_is_deleted_while_it_is_verified_is_not_called_compared(
+    names: str,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def run(self: Comparison, *_: int | None) -> list[Finding]:
+        topic, _ = self._ask.args[0]  # type: ignore[attr-defined]
+        self.is_gone, self.compared = topic == "b", 7
+        return []
+
+    monkeypatch.setattr(partition_verify, "connected", lambda _: nullcontext(_Client()))
+    monkeypatch.setattr(Comparison, "run", run)
+    assert main(["partition", "verify", *names.split()]) == code
+    assert capsys.readouterr().err.endswith(said)
