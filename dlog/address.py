@@ -22,6 +22,8 @@ class Address:
             host = host[1:-1]
         elif ":" in host:
             raise ValueError(f"{text!r}: an IPv6 address stands in brackets")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        # Python refuses to read numbers of thousands of digits, in words of its own.
+        is_short = port.isdecimal() and len(port) <= 5
+        if not colon or not host or not is_short or not 0 < int(port) < 65536:
             raise ValueError(f"{text!r} is not host:port")
         return cls(host, int(port))

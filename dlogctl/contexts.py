@@ -111,7 +111,8 @@ def load_contexts(path: Path) -> Contexts:
     yaml = importlib.import_module("yaml")
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    # A ValueError: a number of thousands of digits, a day that there is not.
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark is not None else ""
         raise ContextError(f"{path}{line}: no YAML; mend it or move it away") from None

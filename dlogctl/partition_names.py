@@ -14,6 +14,7 @@ from dlog.types import INT32_MAX
 from dlogctl.session import no_topic
 
 Partition = tuple[str, int]
+_DIGITS_MAX = 20
 _NODE_ID = re.compile(r"[0-9]{1,20}")
 
 
@@ -46,11 +47,14 @@ def one(view: ClusterView, name: str) -> Partition:
         )
     if not dash or not number.isdecimal() or topic is None:
         raise no_topic(name if not number.isdecimal() or not dash else stem)
-    if int(number) >= len(topic.partitions):
+    # Compared as text first: Python refuses to read numbers of thousands of digits.
+    digits = number.lstrip("0") or "0"
+    if len(digits) > _DIGITS_MAX or int(digits) >= len(topic.partitions):
+        shown = number if len(number) <= _DIGITS_MAX else f"{number[:_DIGITS_MAX]}..."
         raise click.ClickException(
-            f"topic {stem} has no partition {number}; see: dlogctl topic describe {stem}"
+            f"topic {stem} has no partition {shown}; see: dlogctl topic describe {stem}"
         )
-    return stem, int(number)
+    return stem, int(digits)
 
 
 def parse_nodes(text: str) -> Sequence[int]:

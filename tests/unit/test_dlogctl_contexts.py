@@ -132,6 +132,10 @@ def test_mistakes(ctl: Ctl, line: str, code: int, message: str) -> None:
     ("text", "message"),
     [
         ("[", "line 1: no YAML"),
+        ("contexts: {a: {bootstrap: 2026-13-01}}", "contexts.yaml: no YAML"),
+        pytest.param(
+            f"contexts: {{a: {{timeout: {'9' * 5000}}}}}", "contexts.yaml: no YAML", id="digits"
+        ),
         ("contexts: 5", "it must have"),
         ("5", "it must have"),
         ("contexts: {a: 5}", "context a must have keys: bootstrap"),
@@ -187,7 +191,7 @@ def test_an_empty_file_has_no_contexts(tmp_path: Path) -> None:
 
 def test_addresses() -> None:
     assert [str(each) for each in parse_addresses("a:1, [::1]:2,")] == ["a:1", "[::1]:2"]
-    for wrong in ("", ",", "a", "a:0", "::1:9092"):
+    for wrong in ("", ",", "a", "a:0", "::1:9092", "a:" + "9" * 5000):
         with pytest.raises(ValueError, match=r"no address|is not host:port|in brackets"):
             parse_addresses(wrong)
 

@@ -121,10 +121,13 @@ def test_what_names_no_nodes(text: str) -> None:
 def test_who_names_a_topic_instead_of_a_partition_is_told_its_partitions() -> None:
     view = view_of(ev=2, single=1, **{"t-1": 1})
     assert one(view, "ev-1") == ("ev", 1) and one(view, "t-1-0") == ("t-1", 0)
+    assert one(view, "ev-" + "0" * 5000) == ("ev", 0)
     for name, message in (
         ("ev", "ev is a topic: name one of its partitions, ev-0 to ev-1"),
         ("t-1", "t-1 is a topic: name one of its partitions, t-1-0"),
         ("ev-2", "topic ev has no partition 2"),
+        ("ev-" + "9" * 5000, f"topic ev has no partition {'9' * 20}...;"),
+        ("ev-" + "0" * 5000 + "7", f"topic ev has no partition {'0' * 20}...;"),
     ):
         with pytest.raises(click.ClickException) as found:
             one(view, name)
