@@ -83,6 +83,9 @@ def _change(
     scope: ConfigScope, current: Mapping[str, str], wanted: ConfigOperation
 ) -> ConfigChange:
     if wanted.operation == AlterOperation.DELETE:
+        if wanted.key not in current:
+            # What is set, and no version knows any more, may still be deleted.
+            topic_configs.check_deleted(wanted.key, of_topic=scope is ConfigScope.TOPIC)
         return ConfigChange(key=wanted.key, value=None)
     if wanted.value is None:
         raise InvalidRequestError(f"Null value not supported for: {wanted.key}")
@@ -108,7 +111,7 @@ def _change(
 
 
 def _validate(scope: ConfigScope, changes: Iterable[ConfigChange]) -> None:
-    """Check what is set; a key that no version knows any more may still be deleted."""
+    """Check what is set."""
     values = {change.key: change.value for change in changes if change.value is not None}
     if scope is ConfigScope.TOPIC:
         topic_configs.validate_topic(values)

@@ -298,7 +298,7 @@ def validate_stored(configs: Mapping[str, str]) -> None:
 def _validate(name: str, value: str, table: Mapping[str, TopicConfigKey], scope: str) -> None:
     key = table.get(name)
     if key is None:
-        raise InvalidConfigError(f"Unknown {scope} config name: {name}{_hint(name, table)}")
+        raise _unknown(name, table, scope)
     try:
         key.kind.parse(value)
     except ValueError as error:
@@ -306,6 +306,17 @@ def _validate(name: str, value: str, table: Mapping[str, TopicConfigKey], scope:
         raise InvalidConfigError(
             f"Invalid value {shown} for configuration {name}: {error}"
         ) from None
+
+
+def check_deleted(name: str, *, of_topic: bool) -> None:
+    """Raise InvalidConfigError for the name of a config that no topic, or no cluster, can have."""
+    table, scope = (TOPIC_CONFIGS, "topic") if of_topic else (CLUSTER_CONFIGS, "cluster")
+    if name not in table:
+        raise _unknown(name, table, scope)
+
+
+def _unknown(name: str, table: Mapping[str, TopicConfigKey], scope: str) -> InvalidConfigError:
+    return InvalidConfigError(f"Unknown {scope} config name: {name}{_hint(name, table)}")
 
 
 def _hint(name: str, table: Mapping[str, TopicConfigKey]) -> str:

@@ -25,7 +25,10 @@ async def configure(
     node: FakeNode, name: str, key: str, value: str | None, operation: int = 0, **fields: Any
 ) -> tuple[int, str]:
     configs = [{"name": key, "config_operation": operation, "value": value}]
-    configs += [{"name": k, "config_operation": 0, "value": v} for k, v in fields.pop("and_", ())]
+    configs += [
+        {"name": k, "config_operation": operation if v is None else 0, "value": v}
+        for k, v in fields.pop("and_", ())
+    ]
     response = await node.ask(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         1,

@@ -156,6 +156,11 @@ def test_what_a_node_cannot_have_may_be_taken_back() -> None:
         assert await configure(node, "2", key, None, operation=1) == (0, "")
         assert (await configure(node, "2", key, "1"))[0] == InvalidRequestError.code
         assert (await configure(node, "9", key, None, operation=1))[0] == InvalidRequestError.code
+        unknown = await configure(node, "2", "default.replication.factor", None, operation=1)
+        assert unknown[0] == InvalidConfigError.code and "Unknown node config name" in unknown[1]
+        for kept in ("node.drain", "flush.policy"):
+            mixed = await configure(node, "2", key, None, operation=1, and_=[(kept, None)])
+            assert mixed[0] == InvalidRequestError.code
         own = await configure(node, "1", "flush.policy", None, operation=1)
         assert own[0] == InvalidRequestError.code
         assert not node.commands
@@ -181,6 +186,11 @@ def test_replication_is_throttled_for_one_node_or_for_all() -> None:
         count = len(node.commands)
         assert await configure(node, "2", follower, None, operation=1) == (0, ""), "as --verify"
         assert len(node.commands) == count, "what is not set need not be taken back"
+        key = "replica.alter.log.dirs.io.max.bytes.per.second"
+        all_three = [(follower, None), (key, None)]
+        await configure(node, "1", follower, "8")
+        assert await configure(node, "1", leader, None, operation=1, and_=all_three) == (0, "")
+        assert throttled_rates(node.image.configs, NodeId(1)) == rates(9, INT64_MAX)
         assert throttled_rates(node.image.configs, NodeId(2)) == rates(5000, INT64_MAX)
 
         for bad in ("-1", "fast", None):

@@ -205,7 +205,7 @@ def operation(key: str, number: int, value: str | None = None) -> ConfigOperatio
 
 
 def test_incremental_changes() -> None:
-    current = {"retention.ms": "5"}
+    current = {"retention.ms": "5", "gone": "set by an earlier version"}
     changes = plan_incremental(
         ConfigScope.TOPIC,
         current,

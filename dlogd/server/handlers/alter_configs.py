@@ -43,9 +43,11 @@ Plan = Callable[[ConfigScope, Mapping[str, str], Any], tuple[ConfigChange, ...]]
 def _plan_incremental(
     scope: ConfigScope, current: Mapping[str, str], resource: Any
 ) -> tuple[ConfigChange, ...]:
+    is_of_node = resource.resource_type == ResourceType.BROKER and resource.resource_name
     operations = [
         ConfigOperation(key=config.name, operation=config.config_operation, value=config.value)
         for config in resource.configs
+        if not (is_of_node and node_settings.is_taken_back(config))
     ]
     return config_changes.plan_incremental(scope, current, operations)
 
@@ -74,7 +76,9 @@ def _throttled_node(context: ServerContext, resource: Any) -> NodeId | None:
     """Return the node whose throttles alone a resource changes, None for all others."""
     if resource.resource_type != ResourceType.BROKER or not resource.configs:
         return None
-    if not all(each.name in NODE_CONFIGS for each in resource.configs):
+    # kafka-reassign-partitions.sh takes back all throttles at once, among them one not known here.
+    names = {each.name for each in resource.configs if not node_settings.is_taken_back(each)}
+    if not names or not names <= NODE_CONFIGS.keys():
         return None
     node = node_settings.node_of(context.image(), resource.resource_name)
     return None if node is None else node.node_id
@@ -131,6 +135,7 @@ async def _is_settled(
         refusal = node_settings.refusal_of_mixture(resource)
         if refusal is not None:
             raise refusal
+        node_settings.check_known(context.image(), resource)
         return node_settings.is_nothing(context.image(), resource)
     await node_settings.alter(
         context, resource, deadline_ms, validate_only=request.body.validate_only

@@ -32,6 +32,7 @@ from dlogd.metadata.config_values import ConfigSource, ConfigType
 from dlogd.metadata.effective import ConfigEntry, ConfigSynonym
 from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration
 from dlogd.metadata.raft.membership import Operation
+from dlogd.metadata.topic_configs import CLUSTER_CONFIGS, TOPIC_CONFIGS
 from dlogd.server.context import WAITED_IN_VAIN, ServerContext, settled
 from dlogd.server.handlers import quorum
 
@@ -42,6 +43,8 @@ LOOK_AGAIN_S = 0.01
 DIGITS_MAX = 20
 """Of a number; Python refuses to read numbers of thousands of digits."""
 LEVEL_DIGITS_MAX = 4
+FOREIGN = frozenset({"replica.alter.log.dirs.io.max.bytes.per.second"})
+"""What Kafka's tools take back of nodes, beside throttles that there are here."""
 DRAINS = {drain.name.lower(): drain for drain in Drain}
 
 
@@ -62,14 +65,25 @@ def is_about_settings(resource: Any) -> bool:
 
 
 def is_nothing(image: ClusterImage, resource: Any) -> bool:
-    """Whether a resource only takes back what a node cannot have.
-
-    Kafka's tools do so with throttles of replication. What a node has in its file is something.
-    """
+    """Whether a resource only takes back what a node cannot have, as Kafka's tools do."""
     return node_of(image, resource.resource_name) is not None and all(
-        each.config_operation == AlterOperation.DELETE and each.name not in KEYS
-        for each in resource.configs
+        is_taken_back(each) for each in resource.configs
     )
+
+
+def is_taken_back(operation: Any) -> bool:
+    """Whether an operation takes back what is not there, in order."""
+    return operation.config_operation == AlterOperation.DELETE and operation.name in FOREIGN
+
+
+def check_known(image: ClusterImage, resource: Any) -> None:
+    """Raise InvalidConfigError for a config of a node that nobody has, set or taken back."""
+    if node_of(image, resource.resource_name) is None:
+        return
+    known = (KEYS, TOPIC_CONFIGS, CLUSTER_CONFIGS, FOREIGN)
+    for each in resource.configs:
+        if not any(each.name in names for names in known):
+            raise InvalidConfigError(f"Unknown node config name: {each.name}")
 
 
 def describe_node(node: NodeRegistration) -> list[ConfigEntry]:
@@ -158,6 +172,8 @@ async def _drain(
 async def _raise_level(
     context: ServerContext, wanted: Any, deadline_ms: int, validate_only: bool
 ) -> None:
+    if wanted.config_operation == AlterOperation.DELETE:
+        raise InvalidConfigError(f"{LEVEL} cannot be unset: it never goes back; set it to a number")
     text = (wanted.value or "").strip()
     is_number = text.isdecimal() and len(text) <= LEVEL_DIGITS_MAX
     if wanted.config_operation != AlterOperation.SET or not is_number:
@@ -186,6 +202,10 @@ async def _transfer(
     """Hand the office of the controller over, and wait until the new one acts."""
     if context.quorum is None:
         raise InvalidRequestError("This node keeps its metadata alone: it stays the controller")
+    if wanted.config_operation == AlterOperation.DELETE:
+        raise InvalidConfigError(
+            f"{CONTROLLER} cannot be unset: set it to the node id of the voter that is to be it"
+        )
     text = (wanted.value or "").strip()
     node_id = _node_id(text)
     if wanted.config_operation != AlterOperation.SET or node_id is None:

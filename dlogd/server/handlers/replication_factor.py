@@ -53,8 +53,14 @@ async def alter(
     topic = image.topics.get(resource.resource_name)
     if topic is None:
         raise UnknownTopicOrPartitionError()
-    text = (wanted.value or "").strip()
-    is_number = text.isdecimal() and 1 <= int(text[:9]) <= REPLICAS_MAX
+    if wanted.config_operation == AlterOperation.DELETE:
+        raise InvalidConfigError(
+            f"{KEY} cannot be unset, for it is not stored: set it to how many replicas each"
+            f" partition is to have, 1 to {REPLICAS_MAX}"
+        )
+    text = (wanted.value or "").strip().lstrip("0")
+    # Python refuses to read numbers of thousands of digits.
+    is_number = text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= REPLICAS_MAX
     if wanted.config_operation != AlterOperation.SET or not is_number:
         raise InvalidConfigError(
             f"Invalid value {wanted.value} for configuration {KEY}: set it to 1 to {REPLICAS_MAX}"
