@@ -36,6 +36,14 @@ async def waits(node: Node) -> dict[str, object]:
     return status
 
 
+async def says(node: Node, what: str) -> None:
+    """Wait until a node's log has something."""
+    async with asyncio.timeout(30):
+        while what not in node.log:
+            assert node.runs, node.tail()
+            await asyncio.sleep(0.1)
+
+
 def twin_of(cluster: Cluster, node: Node) -> Node:
     """Return another node with the same id: ports and directory of its own."""
     ports = claim_ports(PORTS_PER_NODE)
@@ -54,6 +62,7 @@ def test_a_second_node_with_the_same_id_does_not_get_in(tmp_path: Path) -> None:
             await twin.start()
             try:
                 await waits(twin)
+                await says(twin, "it may know another node with this node.id")
                 await expect_untouched(cluster, cluster.nodes, "during")
                 for node, mark in zip(cluster.nodes, marks, strict=True):
                     said = [each for each in node.log[mark:].splitlines() if " DEBUG " not in each]

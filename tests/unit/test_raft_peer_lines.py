@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from dlogd.metadata.raft.peer_lines import AGAIN_S, BRIEF_S, PEERS_MAX, PeerLines
+from dlogd.metadata.raft.peer_lines import AGAIN_S, BRIEF_S, LOST, PEERS_MAX, SENT_AWAY, PeerLines
 
 LOGGER = "dlogd.metadata.raft.peer_lines"
 
@@ -33,10 +33,10 @@ def test_a_peer_that_comes_and_goes_is_told_of_once(caplog: pytest.LogCaptureFix
     lines = PeerLines()
     for step in range(100):
         lines.on_connected(2, step / 10)
-        lines.on_disconnected(2, step / 10 + 0.01)
+        assert lines.on_disconnected(2, step / 10 + 0.01) == SENT_AWAY
     assert said(caplog) == ["Raft peer connected peer=2", "Raft peer disconnected at once peer=2"]
     lines.on_connected(2, 20)
-    lines.on_disconnected(2, 20 + BRIEF_S)
+    assert lines.on_disconnected(2, 20 + BRIEF_S) == LOST
     lines.on_connected(2, 30)
     assert said(caplog) == ["Raft peer disconnected peer=2", "Raft peer connected peer=2"]
 

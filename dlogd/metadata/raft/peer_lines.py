@@ -12,6 +12,14 @@ AGAIN_S = 60.0
 """The same is said again after this time."""
 BRIEF_S = 1.0
 """A connection that ended so soon came to nothing: the peer will try again at once."""
+NEVER_REACHED = "not reached yet"
+UNPROVEN = "reached, but it does not prove who it is"
+LOST = "the connection was lost"
+SENT_AWAY = (
+    "reached, but it closes the connection at once: it may know another node with this node.id, or"
+    " another directory of this one; its log says why"
+)
+"""Why there is no connection with a peer, where nothing more exact is known."""
 PEERS_MAX = 64
 """Strangers may give any id."""
 
@@ -35,19 +43,23 @@ class PeerLines:
         level = logging.DEBUG if peer in self._brief else logging.INFO
         log.log(level, "Raft peer connected peer=%d", peer)
 
-    def on_disconnected(self, peer: int, now_s: float) -> None:
-        """Say that a peer has gone, unless it comes and goes: that is said once in a while."""
+    def on_disconnected(self, peer: int, now_s: float) -> str:
+        """Say that a peer has gone, unless it comes and goes: that is said once in a while.
+
+        Returns what that means for who waits for the peer.
+        """
         begun_s = self._connected.pop(peer, now_s)
         if now_s - begun_s >= BRIEF_S:
             self._brief.pop(peer, None)
             log.info("Raft peer disconnected peer=%d", peer)
-            return
+            return LOST
         said_s = self._brief.get(peer)
         if said_s is None or now_s - said_s >= AGAIN_S:
             self._brief[peer] = now_s
             log.info("Raft peer disconnected at once peer=%d", peer)
         else:
             log.debug("Raft peer disconnected peer=%d", peer)
+        return SENT_AWAY
 
     def _is_news(self, peer: int, reason: str, now_s: float) -> bool:
         said_s = self._refused.get((peer, reason))

@@ -17,7 +17,7 @@ from uuid import UUID
 from dlogd.metadata.raft.connection import Connection
 from dlogd.metadata.raft.handshake import NONCE_BYTES, SECRET_BYTES_MIN, Hello
 from dlogd.metadata.raft.messages import Message
-from dlogd.metadata.raft.peer_lines import PeerLines
+from dlogd.metadata.raft.peer_lines import NEVER_REACHED, UNPROVEN, PeerLines
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.tasks import Tasks
 
@@ -86,7 +86,7 @@ class RaftTransport:
 
     def trouble(self, node_id: int) -> str:
         """Say why there is no connection with a node that is dialled."""
-        return self._troubles.get(node_id, "not reached yet")
+        return self._troubles.get(node_id, NEVER_REACHED)
 
     def send(self, node_id: int, message: Message) -> None:
         """Send to a node, if it is connected."""
@@ -136,6 +136,9 @@ class RaftTransport:
             log.debug("Could not reach Raft peer=%d error=%r", node_id, error)
             self._troubles[node_id] = f"{host}:{port}: {_reason(error)}"
             return
+        if not connection.authenticated:
+            # Until it has, or is refused.
+            self._troubles.setdefault(node_id, f"{host}:{port}: {UNPROVEN}")
         self._await_proof(connection)
 
     def _new_hello(self, wanted_id: int) -> Hello:
@@ -221,7 +224,10 @@ class RaftTransport:
         if self._connections.get(connection.peer_id) is connection:
             del self._connections[connection.peer_id]
             now_s = asyncio.get_running_loop().time()
-            self._complaints.on_disconnected(connection.peer_id, now_s)
+            trouble = self._complaints.on_disconnected(connection.peer_id, now_s)
+            if connection.peer_id in self._targets:
+                # Who was refused here has a more exact one.
+                self._troubles.setdefault(connection.peer_id, trouble)
             self._on_down(connection.peer_id)
 
     def _watch(self, connection: Connection, received: int, sent: int, silent: int = 0) -> None:
