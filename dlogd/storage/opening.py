@@ -224,8 +224,9 @@ class Opening:
                 if any(marks):
                     home.gone[key] = None
                     log.error(
-                        "Log is gone partition=%s path=%s/topics/%s; its records are lost unless"
-                        " the node is stopped and that directory put back",
+                        "Log is gone partition=%s path=%s/topics/%s; where other replicas have its"
+                        " records, this node fetches them again, else they are lost unless the node"
+                        " is stopped and that directory put back",
                         topic_partition,
                         home.path,
                         name,
