@@ -4,6 +4,8 @@ Pure. `dlog.spark.options` gives this on, to the source and to the sink: what on
 has is theirs. Properties of Kafka's clients keep their names behind `kafka.`.
 """
 
+import re
+
 from dlog.client.bootstrap import parse_bootstrap
 from dlog.offset_specs import Isolation
 from dlog.spark.errors import OptionError
@@ -27,6 +29,10 @@ PARTITION_BYTES_MAX = 8 * 1024 * 1024
 CLIENT_ID_BYTES_MAX = 2**15 - 1
 """The protocol has 16 bits for its length."""
 
+_AUTHORITIES = "kafka.ssl.truststore.certificates"
+_CHAIN = "kafka.ssl.keystore.certificate.chain"
+_KEY = "kafka.ssl.keystore.key"
+
 UNDERSTOOD = frozenset(
     {
         *(BOOTSTRAP, "kafka.client.id", "kafka.client.rack", "kafka.isolation.level"),
@@ -36,6 +42,7 @@ UNDERSTOOD = frozenset(
         *("kafka.ssl.ca.location", "kafka.ssl.certificate.location", "kafka.ssl.key.location"),
         *("kafka.ssl.truststore.location", "kafka.ssl.truststore.type"),
         *("kafka.ssl.keystore.location", "kafka.ssl.keystore.type", "kafka.ssl.key.password"),
+        *(_AUTHORITIES, _CHAIN, _KEY),
     }
 )
 """Properties that both the source and the sink heed."""
@@ -50,6 +57,14 @@ OWN = frozenset(
 
 _PEM = "Java's key stores cannot be read: give files of PEM with dlog.tls.ca, dlog.tls.certificate"
 _PEM += " and dlog.tls.key."
+
+_BLOCK = re.compile(
+    r"-----BEGIN ([A-Z0-9 ]+)-----\s+((?:[A-Za-z-]+:[^\r\n]*\s+)*)([A-Za-z0-9+/=\s]*)"
+    r"-----END \1-----"
+)
+"""Label, headers (of OpenSSL's old encrypted keys), letters."""
+_LINE_LETTERS = 64
+"""Of PEM: more in a line OpenSSL reads only in some of its versions."""
 
 
 def client_settings(options: Options) -> ClientSettings:
@@ -115,7 +130,10 @@ def _tls(options: Options) -> TlsSettings | None:
     if protocol not in ("", "PLAINTEXT", "SSL"):
         raise wrong_value("kafka.security.protocol", protocol, "PLAINTEXT or SSL")
     ca, certificate, key = _pem_files(options)
-    is_said = protocol == "SSL" or (not protocol and bool(ca or certificate))
+    ca_text = None if ca else _authorities(options)
+    chain_text, key_text = (None, None) if certificate else _chain_and_key(options)
+    is_given = bool(ca or ca_text or certificate or chain_text)
+    is_said = protocol == "SSL" or (not protocol and is_given)
     wanted = switch(options, "dlog.tls", is_said)
     if protocol and wanted != is_said:
         raise OptionError(
@@ -134,6 +152,9 @@ def _tls(options: Options) -> TlsSettings | None:
         or options.get("kafka.ssl.key.password")
         or None,
         must_match_host=switch(options, "dlog.tls.verify.host", algorithm != ""),
+        ca_text=ca_text,
+        chain_text=chain_text,
+        key_text=key_text,
     )
 
 
@@ -143,16 +164,74 @@ def _pem_files(options: Options) -> tuple[str | None, str | None, str | None]:
     certificate = options.get("dlog.tls.certificate")
     certificate = certificate or options.get("kafka.ssl.certificate.location")
     key = options.get("dlog.tls.key") or options.get("kafka.ssl.key.location")
-    ca = ca or _store(options, "truststore")
-    certificate = certificate or _store(options, "keystore")
+    # As in Kafka's client, a store that is given as text comes before one that is a path.
+    if _AUTHORITIES not in options:
+        ca = ca or _store(options, "truststore")
+    if not {_CHAIN, _KEY} & options.keys():
+        certificate = certificate or _store(options, "keystore")
     return ca or None, certificate or None, key or None
 
 
 def _store(options: Options, store: str) -> str | None:
     """Return the path of a store of Kafka's Java client, which must be PEM."""
-    path = options.get(f"kafka.ssl.{store}.location")
-    if path and options.get(f"kafka.ssl.{store}.type", "JKS").upper() != "PEM":
-        raise OptionError(
-            "DLOG_OPTION_REFUSED", f"kafka.ssl.{store}.location is not said to be PEM.", _PEM
-        )
+    name = f"kafka.ssl.{store}.location"
+    path = options.get(name)
+    if path:
+        _check_type(options, store, name)
     return path
+
+
+def _check_type(options: Options, store: str, name: str) -> None:
+    """Refuse what is not said to be PEM, as Kafka's client does."""
+    if options.get(f"kafka.ssl.{store}.type", "JKS").upper() != "PEM":
+        raise OptionError(
+            "DLOG_OPTION_REFUSED",
+            f"{name} is not said to be PEM (kafka.ssl.{store}.type).",
+            _PEM,
+        )
+
+
+def _authorities(options: Options) -> str | None:
+    """Return the authorities that are themselves in an option (KIP-651)."""
+    if _AUTHORITIES not in options:
+        return None
+    _check_type(options, "truststore", _AUTHORITIES)
+    return _pem_text(options, _AUTHORITIES, "CERTIFICATE")
+
+
+def _chain_and_key(options: Options) -> tuple[str | None, str | None]:
+    """Return the certificates and the key that are themselves in options, both or none."""
+    given = [name for name in (_CHAIN, _KEY) if name in options]
+    if not given:
+        return None, None
+    if len(given) == 1:
+        (missing,) = {_CHAIN, _KEY} - set(given)
+        raise OptionError(
+            "DLOG_OPTION_MISSING",
+            f"{given[0]} is given, and {missing} is not.",
+            "Give both, or files of PEM with dlog.tls.certificate and dlog.tls.key.",
+        )
+    _check_type(options, "keystore", _KEY)
+    return _pem_text(options, _CHAIN, "CERTIFICATE"), _pem_text(options, _KEY, "PRIVATE KEY")
+
+
+def _pem_text(options: Options, name: str, kind: str) -> str:
+    """Return an option that is PEM as OpenSSL reads it; errors do not show it, it may be a key.
+
+    Kafka's client takes blanks for the ends of lines, which a properties file has trouble with.
+    """
+    text = options[name]
+    blocks = [match for match in _BLOCK.finditer(text) if match[1].endswith(kind)]
+    if not blocks:
+        wanted = f"It is PEM: -----BEGIN {kind}----- and what follows. Paths of files are for"
+        wanted += " dlog.tls.ca, dlog.tls.certificate and dlog.tls.key."
+        raise OptionError("DLOG_OPTION_VALUE", f"Option {name} has no {kind.lower()}.", wanted)
+    lines = []
+    for match in blocks:
+        letters = "".join(match[3].split())
+        lines.append(f"-----BEGIN {match[1]}-----")
+        if match[2]:
+            lines += [*match[2].strip().splitlines(), ""]
+        lines += [letters[at : at + _LINE_LETTERS] for at in range(0, len(letters), _LINE_LETTERS)]
+        lines.append(f"-----END {match[1]}-----")
+    return "\n".join(lines)

@@ -26,6 +26,8 @@ from tests.fakes.proxy import Proxy
 from tests.spark.log import rows_of
 from tests.spark.tls import Keys
 
+FORMS = ("files", "text")
+"""Of PEM in the options of Kafka's clients."""
 BRIEF = {"kafka.default.api.timeout.ms": "300", "kafkaConsumer.pollTimeoutMs": "300"}
 
 
@@ -64,26 +66,34 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def topics(site: Site) -> None:
     settings = client_settings(site.options())
     with Admin(settings.bootstrap, connection=settings.connection()) as admin:
-        for name in ("first", "second"):
+        for name in (
+            "first",
+            *(f"{each}-{form}" for each in ("first", "second") for form in FORMS),
+        ):
             admin.create_topic(name, partitions=2)
 
 
-def test_jobs_read_write_and_stream(spark: SparkSession, site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_jobs_read_write_and_stream(
+    spark: SparkSession, site: Site, tmp_path: Path, form: str
+) -> None:
     numbers = spark.range(0, 500, 1, 2).selectExpr("cast(id as string) as value")
-    numbers.write.format("dlog").options(**site.options(topic="first")).mode("append").save()
-    theirs = {"kafka.bootstrap.servers": site.encrypted, **site.keys.options_of_kafka()}
-    reading = {"subscribe": "first", "startingOffsets": "earliest"}
+    writing = site.options(topic=f"first-{form}")
+    numbers.write.format("dlog").options(**writing).mode("append").save()
+    keys = site.keys.options_of_kafka() if form == "files" else site.keys.options_of_text()
+    theirs = {"kafka.bootstrap.servers": site.encrypted, **keys}
+    reading = {"subscribe": f"first-{form}", "startingOffsets": "earliest"}
     query = (
         spark.readStream.format("dlog")
         .options(**theirs, **reading)
         .load()
         .writeStream.format("dlog")
-        .options(**theirs, topic="second", checkpointLocation=str(tmp_path))
+        .options(**theirs, topic=f"second-{form}", checkpointLocation=str(tmp_path))
         .trigger(availableNow=True)
         .start()
     )
     assert query.awaitTermination(60)
-    found = spark.read.format("dlog").options(**site.options(subscribe="second")).load()
+    found = spark.read.format("dlog").options(**site.options(subscribe=f"second-{form}")).load()
     assert sorted(int(value) for _, _, value in rows_of(found)) == [*range(500)]
 
 
@@ -156,5 +166,10 @@ def test_what_does_not_fit_is_told(site: Site, tmp_path: Path) -> None:
             assert (
                 text.startswith("[DLOG_TLS_FILES]") and f"{name} ({tmp_path}/nothing.pem)" in text
             )
+    text = {"kafka.bootstrap.servers": site.encrypted, **site.keys.options_of_text()}
+    for given in ({**text, "kafka.ssl.key.password": "no"}, {**text, "kafka.ssl.key.password": ""}):
+        for said in (plan(given), write(given)):
+            assert said.startswith("[DLOG_TLS_FILES] kafka.ssl.keystore.certificate.chain with ")
+            assert "(or kafka.ssl.key.password) is for a key that is encrypted" in said
     locked = plan({**options, "dlog.tls.key.password": "no"})
-    assert "DLOG_TLS_FILES" in locked and "dlog.tls.key.password is for a key" in locked
+    assert "DLOG_TLS_FILES" in locked and "dlog.tls.key.password (or" in locked

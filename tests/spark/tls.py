@@ -65,3 +65,19 @@ class Keys:
             "kafka.ssl.key.location": self.path("client.key"),
             "kafka.ssl.key.password": PASSWORD,
         }
+
+    def options_of_text(self) -> dict[str, str]:
+        """Return the same with PEM itself in the options, as Kafka's Java client takes it."""
+        return {
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.certificates": self.text("ca.pem"),
+            "kafka.ssl.keystore.type": "PEM",
+            "kafka.ssl.keystore.certificate.chain": self.text("client.pem"),
+            "kafka.ssl.keystore.key": self.text("client.key"),
+            "kafka.ssl.key.password": PASSWORD,
+        }
+
+    def text(self, name: str) -> str:
+        """Return what is in a file."""
+        return (self.folder / name).read_text()
