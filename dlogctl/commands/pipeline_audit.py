@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 
 import click
 
+from dlog.errors import InvalidTopicError
 from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output, format_count
 from dlogctl.pipeline_options import Job, client_settings, job_options, module
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogd.metadata import topic_names
 
 ARCHIVE = "archive:"
 FIELDS = ("key", "value", "headers", "timestamp")
@@ -41,6 +43,14 @@ def parse_place(text: str, topic: str | None) -> Place:
     name, _, bootstrap = text.partition("@")
     if not name:
         raise click.UsageError(f"{text!r} names no topic: a place is {FORMS}")
+    try:
+        topic_names.validate(name)
+    except InvalidTopicError as error:
+        # A folder, most likely. Nodes would say no more than the first half, and much later.
+        raise click.UsageError(
+            f"{text!r} names no topic ({error}): a place is {FORMS}; for a folder write "
+            f"{ARCHIVE}{text}"
+        ) from error
     return Place(name, bootstrap, "")
 
 
