@@ -1,4 +1,4 @@
-"""The sink with faults: each is ordered as a file, and happens once where its name says.
+"""The sink with faults: each is ordered as a file, and happens where its name says, mostly once.
 
 The processes of a query share nothing but the disk: who removes the file has the fault.
 """
@@ -16,8 +16,6 @@ from dlog.spark.connection_options import client_settings
 from dlog.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
 from dlog.spark.write_options import parse_write_options
 
-STEPS = ("before_write", "in_write", "after_write", "before_commit", "after_commit", "in_abort")
-
 
 class Faults:
     """Faults that are still to happen. Picklable."""
@@ -26,7 +24,10 @@ class Faults:
         self.folder = folder
 
     def order(self, *steps: str) -> None:
-        """Let these happen: `step` raises, `step!` kills the process."""
+        """Let these happen: `step` raises, `step!` kills the process.
+
+        `step*` raises each time, until the sink aborts: a task fails as often as it may.
+        """
         for step in steps:
             (Path(self.folder) / step).touch()
 
@@ -55,6 +56,13 @@ class Faults:
             except FileNotFoundError:
                 continue
             happen(name)
+        if (Path(self.folder) / f"{step}*").exists():
+            _raise(step)
+
+    def lift(self) -> None:
+        """End what happens each time."""
+        for path in Path(self.folder).glob("*[*]"):
+            path.unlink()
 
 
 def _raise(name: str) -> None:
@@ -99,6 +107,7 @@ class FaultyBatchWriter(BatchWriter):
     def abort(self, messages: Any) -> None:
         """Abort, perhaps in vain."""
         super().abort(messages)
+        self.faults.lift()
         self.faults.at("in_abort")
 
 
@@ -122,6 +131,7 @@ class FaultyStreamWriter(StreamWriter):
     def abort(self, messages: Any, batchId: int) -> None:  # noqa: N803
         """Abort, perhaps in vain."""
         super().abort(messages, batchId)
+        self.faults.lift()
         self.faults.at("in_abort")
 
 
