@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dlog.spark.bundle import make_bundle
 from tests.spark.bare import bare_python
 from tests.spark.reading import Topics
 
@@ -26,13 +27,20 @@ def topics(bootstrap: str) -> Iterator[Topics]:
         yield made
 
 
-def run(topics: Topics, folder: Path, python: str, name: str, **settings: Any) -> dict[str, Any]:
-    """Run a client whose server's workers are of this interpreter; return what it told."""
+def run(
+    topics: Topics, folder: Path, python: str, name: str, *paths: Path, **settings: Any
+) -> dict[str, Any]:
+    """Run a client whose server's workers are of this interpreter; return what it told.
+
+    The server has `paths` in its PYTHONPATH, or, where `register` is not called, all of dlog.
+    """
     names = [topics.create(f"{name}-in", 2), topics.create(f"{name}-out", 2)]
     given = {"bootstrap": topics.bootstrap, "topics": names, **settings}
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [each for each in path if each and Path(each).resolve() != ROOT]
-    if not settings["register"]:
+    if paths:
+        kept = [*map(str, paths), *kept]
+    elif not settings["register"]:
         kept.insert(0, str(ROOT))  # installed, for all that start with it
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(given)],
@@ -72,6 +80,16 @@ def test_nothing_on_the_server(topics: Topics, tmp_path: Path) -> None:
     told = run(topics, tmp_path, python, "sent", register=True, check=True)
     assert told["found"] == [Counter(range(1000)), Counter()]
     assert "No module named 'dlog'" in told["stream_error"]
+
+
+def test_an_archive_on_the_server(topics: Topics, tmp_path: Path) -> None:
+    """What the guide says against the error above, where nothing may be installed."""
+    python = bare_python(tmp_path / "bare", "pyarrow", "numpy")
+    archive = tmp_path / "dlog.zip"
+    archive.write_bytes(make_bundle())
+    told = run(topics, tmp_path, python, "archive", archive, register=False)
+    assert told["stream_error"] == ""
+    assert told["found"] == [Counter(range(1000))] * 2
 
 
 @pytest.mark.parametrize(

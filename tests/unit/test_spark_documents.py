@@ -44,6 +44,13 @@ def test_a_host_that_is_too_busy_is_documented_with_its_cure() -> None:
         assert each in row
 
 
+def test_a_stream_on_connect_without_dlog_is_documented_with_its_cure() -> None:
+    """What tests/spark/test_connect.py sees, and what helps there."""
+    (row,) = [line for line in GUIDE.splitlines() if "| Spark's own: `No module named" in line]
+    for each in ("'dlog'", "Spark Connect", "install it there", "PYTHONPATH=/srv/dlog.zip"):
+        assert each in row
+
+
 def test_what_compiling_pyspark_costs_is_the_same_wherever_it_is_told() -> None:
     told = re.compile(r"compiles? PySpark [^.]*?for (?:some )?([0-9.]+) s of CPU")
     texts = [(ROOT / "README.md").read_text(), GUIDE, str(compile_pyspark.__doc__)]
