@@ -77,6 +77,31 @@ def test_rot_that_no_size_tells_is_found(spark: SparkSession, log: Log, tmp_path
     assert done.findings == (Finding(1, 34, 35, DIFFERS),) and done.problems == (told,)
 
 
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_file_that_does_not_read_any_more_is_named(
+    spark: SparkSession, log: Log, tmp_path: Path, is_cut: bool
+) -> None:
+    """It ended the whole audit, with Spark's words for it."""
+    make_topic(log, 40)
+    archive(spark, job_of(log, tmp_path, batch_offsets=50, compression="zstd"))
+    path = max(
+        (tmp_path / "batch=00000000").rglob("*.parquet"), key=lambda each: each.stat().st_size
+    )
+    (path.parent / f".{path.name}.crc").unlink()
+    data = bytearray(path.read_bytes())
+    if is_cut:
+        del data[len(data) // 2 :]
+    else:
+        data[4 : len(data) // 2] = bytes(len(data) // 2 - 4)
+    path.write_bytes(data)
+    alone = audit(archive_side(spark, log, tmp_path), None, RULES)
+    assert not alone.good and {each.kind for each in alone.findings} == {GAP}
+    (told,) = alone.problems
+    assert "batch=00000000" in told
+    both = audit(topic_side(spark, log), archive_side(spark, log, tmp_path), RULES)
+    assert {each.kind for each in both.findings} == {ONLY_LEFT} and both.problems == (told,)
+
+
 def test_what_is_whole_has_no_findings(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     make_topic(log, 100)
     archive(spark, job_of(log, tmp_path, batch_offsets=90))

@@ -17,11 +17,18 @@ SCHEMA = (
 _PLACES = "partition int, offset bigint, topic string, date date"
 
 
-def read_batches(spark: SparkSession, folder: Folder, manifests: Sequence[Manifest]) -> DataFrame:
+def read_batches(
+    spark: SparkSession,
+    folder: Folder,
+    manifests: Sequence[Manifest],
+    *,
+    passing_over_rot: bool = False,
+) -> DataFrame:
     """Return the records of these batches, with their topics, dates and numbers of batches.
 
     The files are those that the manifests name: one that is missing is an error, one that was put
-    there later is not read.
+    there later is not read. `passing_over_rot`: what does not read any more ends its file, for
+    those who count what there is.
     """
     paths = [
         join(folder, f"{folder_of(each.batch)}/{path}") for each in manifests for path in each.files
@@ -29,6 +36,7 @@ def read_batches(spark: SparkSession, folder: Folder, manifests: Sequence[Manife
     if not paths:
         return spark.createDataFrame([], SCHEMA)
     reader = spark.read.schema(SCHEMA).option("basePath", folder.uri)
+    reader = reader.option("ignoreCorruptFiles", passing_over_rot)
     return reader.parquet(*map(_as_pattern, paths))
 
 

@@ -30,7 +30,7 @@ def damaged(spark: SparkSession, folder: Folder, manifests: Sequence[Manifest]) 
 def _contents(
     spark: SparkSession, folder: Folder, manifests: Sequence[Manifest]
 ) -> Mapping[int, Content]:
-    records = read_batches(spark, folder, manifests)
+    records = read_batches(spark, folder, manifests, passing_over_rot=True)
     rows = records.groupBy("batch").agg(*content_of(records)).collect()
     return {
         row["batch"]: Content(

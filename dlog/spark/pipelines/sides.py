@@ -138,7 +138,7 @@ class ArchiveSide:
             )
         ]
         there = [self._archive.without_missing(each) for each in batches]
-        records = read_batches(self._spark, self._archive.folder, there)
+        records = read_batches(self._spark, self._archive.folder, there, passing_over_rot=True)
         lies = sf.lit(False)
         for partition, (start, end) in wanted.items():
             lies |= (sf.col("partition") == partition) & sf.col("offset").between(start, end - 1)
