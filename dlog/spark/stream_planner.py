@@ -16,7 +16,13 @@ from uuid import UUID
 from dlog.spark.bounds import Beginning, existing, starting_offsets
 from dlog.spark.limits import BatchGate, backlog, limit_bytes, limit_offsets
 from dlog.spark.lookup import Assigned, Lookup
-from dlog.spark.loss import on_loss, plan_stream, report_recreated
+from dlog.spark.loss import (
+    on_loss,
+    plan_stream,
+    report_change,
+    report_deleted,
+    report_recreated,
+)
 from dlog.spark.offsets import PartitionOffsets
 from dlog.spark.options import ReadOptions
 from dlog.spark.ranges import OffsetRange, split_ranges
@@ -112,7 +118,8 @@ class StreamPlanner:
     def next_end(self, start: PartitionOffsets, *, is_limited: bool) -> Offsets:
         """Return where the batch that begins at `start` ends; `start` itself when there is none.
 
-        Partitions that are gone are left out, added ones are in it, but for the first batch.
+        Partitions that are gone are left out, added ones are in it, but for the first batch. Raises
+        DataLossError where something is gone and that is to end the query.
         """
         ends = self._available(start)
         is_first = not self._has_planned and self._is_initial(start)
@@ -123,7 +130,20 @@ class StreamPlanner:
             ends = self._limited(start, ends)
         if is_first:
             self._first = ends
+        if self._options.fail_on_data_loss:
+            self._refuse_loss(start, ends)
         return ends
+
+    def _refuse_loss(self, start: PartitionOffsets, ends: PartitionOffsets) -> None:
+        """Raise DataLossError before Spark writes down an end that lacks something.
+
+        Written down, it would fail for ever, even if only the address of the cluster or the name of
+        a topic was wrong for one start.
+        """
+        report_deleted((key for key in start if key not in ends), self._lose)
+        for key, end in sorted(ends.items()):
+            if end < start.get(key, end):
+                report_change(key, start[key], end, self._lose)
 
     def _limited(self, start: PartitionOffsets, ends: Offsets) -> Offsets:
         """Return how much of that the options let a batch have."""

@@ -234,6 +234,24 @@ def test_a_topic_that_is_gone_is_a_loss(
     assert counts(stream.run(**LAX)) == [3]
 
 
+@pytest.mark.parametrize("names", ["{}-misspelt", "second-{}"])
+def test_a_wrong_name_for_one_start_does_not_spoil_the_checkpoint(
+    spark: SparkSession, log: Log, tmp_path: Path, names: str
+) -> None:
+    """Spark wrote down that the next batch ends without that topic: no start went on behind it."""
+    log.create(2)
+    Log(log.bootstrap, log.admin, f"second-{log.topic}").create(1)
+    for partition in (0, 1):
+        log.write(partition, [b"%d" % number for number in range(10)])
+    stream = Stream(spark, log, tmp_path, startingOffsets="earliest")
+    stream.run()
+    with pytest.raises(StreamingQueryException, match="PARTITIONS_DELETED"):
+        stream.run(subscribe=names.format(log.topic))
+    log.write(0, [b"more"])
+    assert [each["numInputRows"] for each in stream.run()] == [1]
+    assert len(stream.rows()) == len(set(stream.rows())) == 21
+
+
 def test_a_killed_planner_fails_the_query_which_then_goes_on(
     spark: SparkSession, log: Log, tmp_path: Path
 ) -> None:
