@@ -128,7 +128,7 @@ class Archive:
 
     def _read_note(self) -> int:
         try:
-            data = checkpoint.load_file(self._directory, checkpoint.METADATA_VERSION)
+            data = checkpoint.load_own(self._directory, checkpoint.METADATA_VERSION)
             return 0 if data is None else checkpoint.decode_metadata_version(data)
         except MalformedFileError as error:
             log.warning(

@@ -7,13 +7,14 @@ The CRC covers `<kind> <version> <bytes>\\n` and the payload. Text, so that an o
 them; docs/formats/small-files.md. All functions with a directory block: call them by `Engine.run`.
 """
 
+import errno
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
 from dlog.checksum import crc32c
-from dlog.errors import DlogError
+from dlog.errors import ConfigError, DlogError
 from dlog.types import NodeId, Offset
 from dlogd.storage.errnos import NO_SPACE
 from dlogd.storage.files import Directory
@@ -91,11 +92,16 @@ def replace_file(directory: Directory, name: str, data: bytes) -> None:
 def load_file(directory: Directory, name: str, size_max: int = SIZE_MAX) -> bytes | None:
     """Return the content of `name`, None when it does not exist.
 
-    Raises MalformedFileError when it has more than `size_max` bytes.
+    Raises MalformedFileError when it has more than `size_max` bytes, or is a link to nowhere.
     """
     if not directory.exists(name):
         return None
-    file = directory.open(name, read_only=True)
+    try:
+        file = directory.open(name, read_only=True)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            raise MalformedFileError("it is a link that leads nowhere") from error
+        raise
     try:
         size = file.size()
         if size > size_max:
@@ -103,6 +109,20 @@ def load_file(directory: Directory, name: str, size_max: int = SIZE_MAX) -> byte
         return file.pread(size, 0)
     finally:
         file.close()
+
+
+def load_own(directory: Directory, name: str) -> bytes | None:
+    """Do as `load_file` for a file of a data directory; raise ConfigError for a directory there.
+
+    Nothing could be saved in its place later, and it is somebody else's.
+    """
+    try:
+        return load_file(directory, name)
+    except IsADirectoryError as error:
+        raise ConfigError(
+            f"{directory.path}/{name} is a directory, where a file of dlogd belongs: move it away,"
+            " and restore the file if there was one"
+        ) from error
 
 
 def remove_file(directory: Directory, name: str) -> None:

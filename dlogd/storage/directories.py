@@ -136,7 +136,7 @@ class DataDirectory:
                 f"The file system of {self.path} cannot do direct I/O: use direct_io auto or off"
             )
         try:
-            data = checkpoint.load_file(self._root, checkpoint.IDENTITY)
+            data = checkpoint.load_own(self._root, checkpoint.IDENTITY)
             identity = None if data is None else checkpoint.decode_identity(data)
         except MalformedFileError as error:
             raise ConfigError(
@@ -214,7 +214,7 @@ class DataDirectory:
 
     def _load_offsets(self, kind: str, complaints: list[str]) -> dict[str, Offset] | None:
         try:
-            data = checkpoint.load_file(self._root, kind)
+            data = checkpoint.load_own(self._root, kind)
             return None if data is None else checkpoint.decode_offsets(kind, data)
         except MalformedFileError as error:
             complaints.append(f"{self.path}/{kind} is not used: {error}")
@@ -222,7 +222,7 @@ class DataDirectory:
 
     def _load_life(self, complaints: list[str]) -> Life:
         try:
-            data = checkpoint.load_file(self._root, checkpoint.LIFE)
+            data = checkpoint.load_own(self._root, checkpoint.LIFE)
             return Life() if data is None else checkpoint.decode_life(data)
         except MalformedFileError as error:
             complaints.append(f"{self.path}/{checkpoint.LIFE} is not used: {error}")

@@ -108,6 +108,35 @@ def test_a_damaged_identity_is_refused(tmp_path: Path) -> None:
         real(tmp_path).claim()
 
 
+SMALL_FILES = ("life", "high-watermarks", "promised-offsets", "clean-shutdown")
+
+
+@pytest.mark.parametrize("name", ["identity", *SMALL_FILES])
+def test_a_directory_in_the_place_of_a_small_file_is_refused(tmp_path: Path, name: str) -> None:
+    adopted(tmp_path).release()
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    again = real(tmp_path)
+    with pytest.raises(ConfigError, match=rf"/{name} is a directory, .*: move it away"):
+        again.claim()
+        again.adopt(IDENTITY, is_new=False)
+        again.survey(lambda _: True)
+    again.release()
+
+
+@pytest.mark.parametrize("name", SMALL_FILES)
+def test_a_link_to_nowhere_is_no_more_than_a_damaged_file(tmp_path: Path, name: str) -> None:
+    adopted(tmp_path).release()
+    (tmp_path / name).symlink_to(tmp_path / "nowhere")
+    again = adopted(tmp_path)
+    (complaint,) = again.survey(lambda _: True).complaints
+    assert complaint == f"{tmp_path}/{name} is not used: it is a link that leads nowhere"
+    assert not (tmp_path / "clean-shutdown").is_symlink()
+    again.save_life(Life(node_epoch=3))
+    again.save_offsets(HIGH_WATERMARKS, {})
+    again.release()
+
+
 @pytest.mark.parametrize(
     "fault",
     [read_only(), DiskFault(operations=("write",)), DiskFault(operations=("sync",))],
