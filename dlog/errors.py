@@ -87,7 +87,11 @@ class ProtocolError(DlogError):
     """The peer sent bytes that no version of the protocol allows; close the connection."""
 
 
-class ConfigError(DlogError):
+class StartRefusedError(DlogError):
+    """A node cannot work as things are: every start fails until somebody acts."""
+
+
+class ConfigError(StartRefusedError):
     """A configuration is wrong; `problems` has one sentence per problem, none left out."""
 
     def __init__(self, problems: Sequence[str] | str) -> None:

@@ -1,8 +1,9 @@
 """The daemon's entry point: arguments, configuration, and the real clock, randomness, disk and
 network put around one broker.
 
-Exit codes: 0 stopped cleanly; 64 wrong usage; 78 wrong configuration; 75 try again later (the data
-directory is locked, an address is in use); 1 any other failure. `python -X importtime` shows what
+Exit codes: 0 stopped cleanly; 64 wrong usage; 78 every start fails until somebody acts (wrong
+configuration, damaged metadata); 75 try again later (the data directory is locked, an address is in
+use); 1 any other failure. `python -X importtime` shows what
 a start loads: heavy libraries come in when they are first used.
 """
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dlog.errors import ConfigError, DlogError
+from dlog.errors import ConfigError, DlogError, StartRefusedError
 from dlogd.clock import Clock
 from dlogd.config.schema import Config, build
 from dlogd.config.units import Address
@@ -27,6 +27,7 @@ from dlogd.telemetry.delays import LoopDelay
 log = logging.getLogger(__name__)
 
 EX_FAILURE = 1
+LASTING = frozenset({errno.EACCES, errno.EISDIR, errno.ENOTDIR})
 TICK_MS_MAX = 2000
 # What one report of progress buys from the service manager, in start and stop.
 PATIENCE_MS = 60_000
@@ -69,7 +70,9 @@ def exit_code_of(error: BaseException) -> int:
         if in_use or isinstance(cause, BlockingIOError):
             return os.EX_TEMPFAIL
         cause = cause.__cause__ or cause.__context__
-    return os.EX_CONFIG if isinstance(error, ConfigError) else EX_FAILURE
+    # A file that may not be read, or is none, stays so as well.
+    is_lasting = isinstance(error, OSError) and error.errno in LASTING
+    return os.EX_CONFIG if is_lasting or isinstance(error, StartRefusedError) else EX_FAILURE
 
 
 async def _outcome_of(work: Coroutine[Any, Any, None]) -> Exception | None:

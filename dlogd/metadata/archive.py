@@ -14,7 +14,7 @@ import logging
 import re
 from dataclasses import dataclass
 
-from dlog.errors import DlogError
+from dlog.errors import DlogError, StartRefusedError
 from dlogd.metadata import journal, machine, snapshot
 from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage
@@ -30,7 +30,7 @@ _NAME = re.compile(r"metadata-(\d{20})\.(journal|snapshot)\Z")
 _TEMPORARY = ".tmp"
 
 
-class MetadataCorruptError(DlogError):
+class MetadataCorruptError(StartRefusedError):
     """The metadata on disk has a gap or was damaged; starting would lose what was promised."""
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def test_swapped_data_directories_are_refused(tmp_path: Path) -> None:
             swap(one.data, two.data)
             for node, other in ((one, two), (two, one)):
                 await node.start()
-                assert await node.ended() != 0
+                assert await node.ended() == os.EX_CONFIG
                 assert f"is the log of node {other.node_id}, this is {node.node_id}" in node.log
             swap(one.data, two.data)
             await cluster.start([one, two])
@@ -126,7 +127,7 @@ def test_a_node_of_a_cluster_is_not_started_alone(tmp_path: Path) -> None:
             assert await one.stop() == 0
             write_config_alone(cluster, one)
             await one.start()
-            assert await one.ended() != 0
+            assert await one.ended() == os.EX_CONFIG
             assert "set `controllers`" in one.log
             one.write_config(cluster.overrides_of(one))
             await cluster.start([one])
@@ -153,7 +154,7 @@ def test_a_node_that_was_alone_does_not_become_one_of_a_cluster(tmp_path: Path) 
             await cluster.until_well(others)
             for _ in range(2):
                 await one.start()
-                assert await one.ended() != 0
+                assert await one.ended() == os.EX_CONFIG
             assert "remove `controllers`" in one.log
             assert logs_of(one) == held
             write_config_alone(cluster, one)

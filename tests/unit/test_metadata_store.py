@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 from uuid import UUID
 
 import pytest
@@ -18,6 +19,7 @@ from dlogd.metadata.commands import AlterConfigs, ConfigChange, CreateTopic
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import Applied, ClusterImage, Refused, Unknown
 from dlogd.metadata.store import WAITING_MAX
+from dlogd.service import exit_code_of
 from tests.fakes.faults import DiskFault, Latency, ProcessDied
 from tests.fakes.metadata_host import JOURNAL_0, Host, create, filled, propose, register, run
 
@@ -167,8 +169,9 @@ def test_one_process_at_a_time() -> None:
     async def scenario() -> None:
         host = Host()
         store = await host.open()
-        with pytest.raises(MetadataCorruptError, match="in use by another process"):
+        with pytest.raises(MetadataCorruptError, match="in use by another process") as raised:
             await host.open()
+        assert exit_code_of(raised.value) == os.EX_TEMPFAIL
         await store.close()
         await host.open()
 

@@ -16,6 +16,9 @@ from dlogd.__main__ import load_checked
 from dlogd.clock import SystemClock
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
+from dlogd.metadata.archive import MetadataCorruptError
+from dlogd.metadata.raft.levels import UnknownLevelError
+from dlogd.metadata.raft.log import LogCorruptError, LogFailedError
 from dlogd.notify import Notifier
 from dlogd.reload import plan_reload
 from dlogd.service import Service, Surroundings, exit_code_of
@@ -182,6 +185,13 @@ def test_a_signal_ends_a_long_start(run: Run) -> None:
         (BlockingIOError(11, "data directory is locked"), 75),
         (OSError(98, "address in use"), 75),
         (ConfigError("data directory of another node"), 78),
+        (LogCorruptError("raft.log cannot be used"), 78),
+        (LogFailedError("a flush of it failed"), 1),
+        (MetadataCorruptError("cannot be used"), 78),
+        (UnknownLevelError("at feature level 9"), 78),
+        (PermissionError(13, "Permission denied"), 78),
+        (IsADirectoryError(21, "Is a directory"), 78),
+        (OSError(5, "Input/output error"), 1),
         (ValueError("bug"), 1),
     ],
 )

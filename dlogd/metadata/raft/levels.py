@@ -5,12 +5,12 @@ that of the other nodes from then on; as the leader it would send that image on.
 software is older than the level stops, and says what to do.
 """
 
-from dlog.errors import DlogError
+from dlog.errors import StartRefusedError
 from dlogd.metadata.image import ClusterImage
 from dlogd.metadata.limits import LEVEL_NEWEST, LEVEL_OLDEST
 
 
-class UnknownLevelError(DlogError):
+class UnknownLevelError(StartRefusedError):
     """This software is too old for the metadata; the node must stop."""
 
 

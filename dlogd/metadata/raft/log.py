@@ -13,7 +13,7 @@ import logging
 from contextlib import suppress
 from uuid import UUID
 
-from dlog.errors import DlogError
+from dlog.errors import DlogError, StartRefusedError
 from dlogd.metadata import journal
 from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.journal import Journal
@@ -29,7 +29,7 @@ NAME = "raft.log"
 TEMPORARY = "raft.log.tmp"
 
 
-class LogCorruptError(DlogError):
+class LogCorruptError(StartRefusedError):
     """The log on disk is damaged, of another node, or has a gap: starting would break promises."""
 
 

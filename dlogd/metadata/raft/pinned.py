@@ -15,7 +15,7 @@ import pysyncobj.syncobj
 import pysyncobj.transport
 import pysyncobj.version
 
-from dlog.errors import DlogError
+from dlog.errors import StartRefusedError
 from dlogd.clock import Clock
 
 VERSION = "0.3.17"
@@ -43,7 +43,7 @@ _ATTRIBUTES = (
 )
 
 
-class PinnedError(DlogError):
+class PinnedError(StartRefusedError):
     """The installed pysyncobj is not the one that this software was built and tested with."""
 
 
