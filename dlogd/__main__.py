@@ -18,6 +18,7 @@ import random
 import resource
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,7 +34,8 @@ from dlogd.service import EX_FAILURE, Service, Surroundings, exit_code_of, probl
 from dlogd.storage.engine import Engine
 from dlogd.storage.engines import open_engine
 from dlogd.storage.open_segments import OPEN_SEGMENTS_MAX
-from dlogd.storage.posix import open_directory
+from dlogd.storage.posix import Reserve, open_directory
+from dlogd.storage.segment import SEGMENT_NAME
 from dlogd.telemetry.delays import GcPauses
 from dlogd.version import VERSION
 
@@ -48,6 +50,8 @@ SWITCH_INTERVAL_S = 0.0005
 # 6 KB: all is looked at once a thousand or two have gone (and, CPython's rule, a quarter is new).
 GC_THRESHOLDS = (10_000, 3, 1)
 FILES_PER_SEGMENT = 3
+KEPT_FILES_MAX = 256
+"""What segments leave to clients, small files and modules that are loaded late."""
 OTHER_FILES_MAX = 64
 """Locks, the metadata journal, sockets of the node itself, and what is open for a moment."""
 
@@ -106,6 +110,12 @@ def _raise_open_files_limit() -> int:
     return hard
 
 
+def _reserve(limit: int) -> Reserve | None:
+    """Return what segments leave to others: without it nobody could connect any more."""
+    kept = min(KEPT_FILES_MAX, limit // 4)
+    return None if limit < 0 else Reserve(names=SEGMENT_NAME, count_max=limit - kept)
+
+
 def _check_open_files(limit: int, connection_count_max: int, partition_count: int) -> None:
     """Warn when descriptors may run out: logs and connections then wait for each other."""
     needed = (
@@ -146,7 +156,7 @@ def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
         loop=loop,
         clock=clock,
         rng=random.Random(),
-        open_directory=open_directory,
+        open_directory=partial(open_directory, reserve=_reserve(open_files_max)),
         engine=engine,
         # The service exists before anything of the broker runs.
         on_failure=lambda reason: service.fail(reason),

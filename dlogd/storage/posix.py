@@ -10,9 +10,11 @@ import errno
 import fcntl
 import mmap
 import os
+import re
 import shutil
 import stat
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Self
 
 from dlogd.storage.engine import ALIGNMENT
@@ -182,11 +184,24 @@ class PosixFile:
         return self._buffered_fd
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """Descriptors that files with some names leave to others.
+
+    The system gives out the lowest number that is free, so that number says how many are in use.
+    """
+
+    names: re.Pattern[str]
+    count_max: int
+
+
 class PosixDirectory:
     """One directory, by path; holds no descriptor."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, reserve: Reserve | None = None) -> None:
+        """`reserve` is that of the directories in it, too."""
         self.path = os.path.abspath(path)
+        self._reserve = reserve
 
     def __repr__(self) -> str:
         return f"PosixDirectory({self.path!r})"
@@ -205,6 +220,8 @@ class PosixDirectory:
     ) -> PosixFile:
         path = self._path_of(name)
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
+        if self._reserve is not None and self._reserve.names.fullmatch(name):
+            self._expect_more_than(self._reserve, path)
         if create:
             flags |= os.O_CREAT
         if direct:
@@ -239,7 +256,7 @@ class PosixDirectory:
         if not os.path.isdir(path):
             code = errno.ENOTDIR if os.path.lexists(path) else errno.ENOENT
             raise OSError(code, os.strerror(code), path)
-        return type(self)(path)
+        return type(self)(path, self._reserve)
 
     def remove_tree(self, name: str) -> None:
         path = self._path_of(name)
@@ -271,6 +288,14 @@ class PosixDirectory:
             raise
         return PosixLock(fd)
 
+    def _expect_more_than(self, reserve: Reserve, path: str) -> None:
+        """Raise EMFILE where a file would take what is kept for others; nothing is made then."""
+        fd = os.open(self.path, os.O_PATH | os.O_CLOEXEC)
+        os.close(fd)
+        if fd >= reserve.count_max:
+            said = f"{os.strerror(errno.EMFILE)}, but for those kept for clients"
+            raise OSError(errno.EMFILE, said, path)
+
     def _path_of(self, name: str) -> str:
         if not name or "/" in name or "\0" in name or name in (".", ".."):
             raise ValueError(f"Not a single path component: {name!r}")
@@ -296,7 +321,7 @@ def _open_direct(path: str, flags: int) -> int | None:
     return None
 
 
-def open_directory(path: str) -> PosixDirectory:
+def open_directory(path: str, reserve: Reserve | None = None) -> PosixDirectory:
     """Return the directory at `path`, made durably with its parents when missing. Blocks."""
     path = os.path.abspath(path)
     missing = path
@@ -312,4 +337,4 @@ def open_directory(path: str) -> PosixDirectory:
     for each in reversed(made):  # from the top: only the last one that is there is in doubt
         os.makedirs(each, DIRECTORY_MODE if each == path else PARENT_MODE, exist_ok=True)
         PosixDirectory(os.path.dirname(each)).sync()
-    return PosixDirectory(path)
+    return PosixDirectory(path, reserve)

@@ -25,7 +25,7 @@ from dlogd.storage.tail import Tail
 from dlogd.storage.time_index import NO_TIMESTAMP, TimeIndex
 
 LOG, IDX, TDX = ".log", ".idx", ".tdx"
-_NAME = re.compile(r"(\d{20})\.(log|idx|tdx)")
+SEGMENT_NAME = re.compile(r"(\d{20})\.(log|idx|tdx)")
 
 
 def file_name(base_offset: int, suffix: str = LOG) -> str:
@@ -35,7 +35,7 @@ def file_name(base_offset: int, suffix: str = LOG) -> str:
 
 def parse_name(name: str) -> tuple[int, str] | None:
     """Return (base offset, suffix) of a segment's file, None for any other name."""
-    found = _NAME.fullmatch(name)
+    found = SEGMENT_NAME.fullmatch(name)
     return (int(found[1]), "." + found[2]) if found else None
 
 

@@ -3,6 +3,7 @@
 import os
 import resource
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from dlog.client.partitions import produce
 from dlog.errors import WireError
 from dlog.transport import Address
 from dlogd.__main__ import _check_open_files
+from tests.daemon import few_files
 from tests.daemon.process import daemon
 
 PARTITION_COUNT = 12
@@ -77,3 +79,25 @@ def test_logs_wait_for_descriptors_and_go_on(tmp_path: Path) -> None:
         assert "Log failed" not in node.log
         assert node.stop() == 0
         assert " ERROR " not in node.log
+
+
+def test_logs_leave_descriptors_to_clients(tmp_path: Path) -> None:
+    with daemon(tmp_path) as node:
+        node.module = few_files.__name__
+        node.start()
+        assert node.process is not None
+        address = Address.parse(node.status()["listeners"][0])
+        with ExitStack() as clients:
+            first = clients.enter_context(BlockingClient([address]))
+            first.run(lambda: first.admin.create_topic("t", partitions=few_files.FILES_MAX))
+            deadline = time.monotonic() + 30
+            while "Too many open files" not in node.log:
+                assert time.monotonic() < deadline, node.log[-3000:]
+                time.sleep(0.1)
+            used = len(os.listdir(f"/proc/{node.process.pid}/fd"))
+            assert used > few_files.FILES_MAX // 2, "logs took what there is"
+            for _ in range(20):
+                another = clients.enter_context(BlockingClient([address]))
+                assert "t" in another.run(another.admin.describe_topics).topics
+        assert "Traceback" not in node.log and "Log failed" not in node.log
+        assert node.stop() == 0

@@ -3,18 +3,33 @@
 import errno
 import mmap
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dlogd.storage.engine import ALIGNMENT
-from dlogd.storage.posix import PosixDirectory, PosixFile, direct_alignment, open_directory
+from dlogd.storage.posix import PosixDirectory, PosixFile, Reserve, direct_alignment, open_directory
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> PosixDirectory:
     return PosixDirectory(str(tmp_path))
+
+
+def test_some_files_leave_descriptors_to_others(tmp_path: Path) -> None:
+    number = os.open("/dev/null", os.O_RDONLY)
+    os.close(number)
+    names = re.compile(r"\d+\.log")
+    whole = Reserve(names=names, count_max=number)
+    below = open_directory(str(tmp_path), whole).directory("t", create=True)
+    with pytest.raises(OSError, match="Too many open files"):
+        below.open("1.log", create=True)
+    assert not below.exists("1.log")
+    below.open("other", create=True).close()
+    spare = open_directory(str(tmp_path), Reserve(names=names, count_max=number + 1))
+    spare.directory("t").open("1.log", create=True).close()
 
 
 @pytest.fixture(params=[False, True], ids=["buffered", "direct"])
