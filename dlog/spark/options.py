@@ -343,6 +343,8 @@ def _warnings(given: Options, options: Options, is_streaming: bool) -> list[str]
             for name in _ONLY_STREAMING
             if name.lower() in options
         ]
+    elif switch(options, "pushFilters", False):
+        found.append("pushFilters option ignored in streaming queries")
     if "kafka.group.id" in options:
         found.append("kafka.group.id is ignored: no consumer group is joined")
     understood: Callable[[str], bool] = (_KNOWN | UNDERSTOOD | OWN | _WITHOUT_EFFECT).__contains__

@@ -54,15 +54,19 @@ def source_schema(include_headers: bool) -> StructType:
 def check_schema(schema: StructType) -> None:
     """Raise OptionError unless all columns are ours, each once and of its type."""
     names = [field.name for field in schema.fields]
+    columns = ", ".join(f"{each} {kind.simpleString()}" for each, kind in COLUMNS.items())
+    cure = f"It may have these columns, each once and in any order: {columns}."
+    if not names:
+        raise OptionError("DLOG_NO_COLUMN", "The schema names no column.", cure)
     for field in schema.fields:
         wanted = COLUMNS.get(field.name)
-        if wanted is None or names.count(field.name) > 1 or not _is_same(field.dataType, wanted):
-            columns = ", ".join(f"{each} {kind.simpleString()}" for each, kind in COLUMNS.items())
-            raise OptionError(
-                "DLOG_SCHEMA",
-                f"The schema has {field.name} {field.dataType.simpleString()}.",
-                f"It may have these columns, each once and in any order: {columns}.",
-            )
+        said = f"The schema has {field.name} {field.dataType.simpleString()}"
+        if wanted is None:
+            raise OptionError("DLOG_UNKNOWN_COLUMN", f"{said}.", cure)
+        if not _is_same(field.dataType, wanted):
+            raise OptionError("DLOG_COLUMN_TYPE", f"{said}.", f"{cure} Cast it behind the source.")
+        if names.count(field.name) > 1:
+            raise OptionError("DLOG_SCHEMA", f"{said} more than once.", cure)
         if field.name in _MAY_BE_NULL and not (field.nullable and _has_nulls(field.dataType)):
             raise OptionError(
                 "DLOG_SCHEMA",

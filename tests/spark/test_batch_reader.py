@@ -103,8 +103,10 @@ def test_only_columns_that_are_asked_for_are_made(spark: SparkSession, log: Log)
     reader = spark.read.format("dlog").options(**log.options())
     frame = reader.schema("offset bigint, value binary").load()
     assert [(row[0], bytes(row[1])) for row in frame.collect()] == list(enumerate(values(0, 5)))
-    with pytest.raises(AnalysisException, match=r"DLOG_SCHEMA.*value string"):
+    with pytest.raises(AnalysisException, match=r"DLOG_COLUMN_TYPE.*value string"):
         reader.schema("value string").load().count()
+    with pytest.raises(AnalysisException, match=r"DLOG_UNKNOWN_COLUMN.*other int"):
+        reader.schema("other int").load().count()
 
 
 def test_subscriptions_by_name_pattern_and_partition(

@@ -255,6 +255,14 @@ def test_what_is_known_or_somebody_elses_is_not_taken_for_mistyped() -> None:
     assert parse_read_options({**NEEDED, **given}, is_streaming=True).warnings == ()
 
 
+def test_what_one_kind_of_query_has_not_is_said_to_be_ignored() -> None:
+    said = ("pushFilters option ignored in streaming queries",)
+    assert parse(True, pushFilters="true").warnings == said
+    assert parse(True, pushFilters="false").warnings == parse(pushFilters="true").warnings == ()
+    said = ("maxOffsetsPerTrigger option ignored in batch queries",)
+    assert parse(maxOffsetsPerTrigger="5").warnings == said
+
+
 def test_tls_is_said_by_our_names_or_by_those_of_kafka() -> None:
     ours = parse(dlog__tls__ca="/ca", dlog__tls__certificate="/c", dlog__tls__key="/k").settings.tls
     assert ours == TlsSettings(ca_path="/ca", certificate_path="/c", key_path="/k")

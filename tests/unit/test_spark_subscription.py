@@ -78,11 +78,16 @@ def test_a_schema_may_have_some_columns_in_any_order() -> None:
     headers = ArrayType(StructType([StructField("key", StringType())]))
     pair = source_schema(True)["headers"].dataType.elementType  # type: ignore[attr-defined]
     strict = StructType([StructField("key", StringType(), nullable=False), pair["value"]])
+    for name, wrong in (
+        ("DLOG_NO_COLUMN", StructType([])),
+        ("DLOG_UNKNOWN_COLUMN", StructType([StructField("Value", BinaryType())])),
+        ("DLOG_COLUMN_TYPE", StructType([StructField("value", StringType())])),
+        ("DLOG_COLUMN_TYPE", StructType([StructField("headers", headers)])),
+    ):
+        with pytest.raises(OptionError, match=re.escape(f"[{name}]")):
+            check_schema(wrong)
     for wrong in (
-        StructType([StructField("Value", BinaryType())]),
-        StructType([StructField("value", StringType())]),
         StructType([StructField("value", BinaryType()), StructField("value", BinaryType())]),
-        StructType([StructField("headers", headers)]),
         # Spark would take it at its word, and fall over the first record without a key.
         StructType([StructField("key", BinaryType(), nullable=False)]),
         # Each task would refuse it.
