@@ -23,8 +23,8 @@ def register(
     lets readers with the option `pushFilters` get filters, by a conf of the session that other
     Python data sources heed, too.
 
-    A thread that the program starts itself has no session of its own to look the source up in: call
-    this there as well.
+    A thread that the program starts itself has no session of its own to look the sink up in: call
+    this there as well before it writes. Reads need no such thing.
 
     Raises SparkSourceError that says what is missing where.
     """

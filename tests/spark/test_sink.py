@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
@@ -200,10 +201,14 @@ def test_a_job_whose_commit_fails(
 
 
 def test_a_thread_of_ones_own(spark: SparkSession, topics: Topics, topic: str) -> None:
-    """Spark looks sources in Python up in the session of the thread, which a new one lacks."""
+    """Spark looks sinks in Python up in the session of the thread, which a new one lacks."""
     frame = spark.range(10).selectExpr("cast(id as string) as value")
+    given = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic}
 
     def write() -> None:
+        with pytest.raises(Py4JJavaError, match="DATA_SOURCE_NOT_FOUND"):
+            save(frame, topics, topic=topic)
+        assert spark.read.format("dlog").options(**given).load().count() == 0
         register(spark)
         save(frame, topics, topic=topic)
 
