@@ -137,6 +137,14 @@ SQLSTATE: 38000
             "[DLOG_SPARK_FAILED] PySparkException: org.x.SparkException: Could not parse"
             " Spark's own log says more, and dlogctl --debug.",
         ),
+        (
+            "An error occurred while calling o1.parquet.\n: org.x.SparkException: Job aborted\n"
+            "\tat org.x\nCaused by: org.x.SparkException: Task failed\n\t... 9 more\n"
+            "Caused by: java.io.IOException: No space left on device\n\tat java",
+            "[DLOG_SPARK_FAILED] PySparkException: org.x.SparkException: Job aborted"
+            " (java.io.IOException: No space left on device)"
+            " Spark's own log says more, and dlogctl --debug.",
+        ),
     ],
 )
 def test_what_spark_says_of_a_task_is_told_in_a_line(text: str, said: str) -> None:

@@ -24,6 +24,7 @@ Result = TypeVar("Result")
 _OURS = re.compile(r"\[((?:DLOG|KAFKA|MISMATCHED|RESOLVED|UNRESOLVED)_[A-Z_.]+)\] (.+)")
 
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*", re.MULTILINE)
+_CAUSED_BY = "Caused by: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +86,12 @@ def _telling(text: str) -> str:
     raised = _RAISED.findall(below) if traceback else []
     if raised:
         return str(raised[-1])
-    if lines[0].startswith("An error occurred while calling") and len(lines) > 1:
-        return lines[1].removeprefix(": ").strip()
-    return lines[0].strip()
+    said = lines[0].strip()
+    if said.startswith("An error occurred while calling") and len(lines) > 1:
+        said = lines[1].removeprefix(": ").strip()
+    # Of Java's chain the last is what happened: no space left on the disk, say.
+    causes = [line for line in lines if line.startswith(_CAUSED_BY)]
+    return f"{said} ({causes[-1].removeprefix(_CAUSED_BY).strip()})" if causes else said
 
 
 def run(
