@@ -23,6 +23,9 @@ FORMATS = ("table", "wide", "json", "yaml", "tsv")
 CONTEXT_VARIABLE = "DLOG_CONTEXT"
 
 TIMEOUT_S_MIN = 0.1
+TIMEOUT_S_MAX = 366 * 86_400
+SHOWN_MAX = 40
+"""Letters of a wrong value."""
 _UNITS_S = {None: 1.0, "s": 1.0, "ms": 0.001, "min": 60.0}
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -36,6 +39,9 @@ def parse_seconds(text: str) -> float:
     seconds = float(found[1]) * _UNITS_S[found[2]]
     if seconds < TIMEOUT_S_MIN:
         raise ValueError(f"{text!r} is below {TIMEOUT_S_MIN} s")
+    if seconds > TIMEOUT_S_MAX:
+        shown = text if len(text) < SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
+        raise ValueError(f"{shown!r} is above {TIMEOUT_S_MAX} s, a year")
     return seconds
 
 

@@ -82,6 +82,7 @@ MISUSES = (
     ("topic create x -p 0", 64, r".*--partitions.* 0 is not in .*"),
     ("--timeout soon status", 64, r".*--timeout.*'soon' is no time: 2, 2s, .*"),
     ("--timeout 50ms status", 64, r".*--timeout.*'50ms' is below 0.1 s.*"),
+    (f"--timeout {'9' * 3000} status", 64, r".*--timeout.*'9{40}...' is above 31622400 s, .*"),
     ("topic alter missing --config a=b --timeout 200ms", 1, NO_TOPIC),
     ("--bootstrap h:99999 status", 64, r".*--bootstrap.*'h:99999' is not host:port; see .*"),
     (
