@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -313,11 +314,12 @@ def test_moving_and_electing(ctl: Ctl, world: World, tmp_path: Path) -> None:
 def test_a_move_that_somebody_cancels_meanwhile_is_not_told_as_done(
     ctl: Ctl, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Not `time.sleep` itself: what other threads of the tests wait by is no look.
     def look_again(_: float) -> None:
         assert ctl("partition reassign --cancel t-0").code == 0
         world.lead_by_first("t", 1, [1, 2, 4])
 
-    monkeypatch.setattr(partition_change.time, "sleep", look_again)
+    monkeypatch.setattr(partition_change, "time", SimpleNamespace(sleep=look_again))
     ended = ctl("partition reassign t-0=4,1 t-1=1,2,4 --wait")
     assert (ended.code, ended.out) == (1, "moved: 1 partition\n")
     why = "the move was cancelled, or another one took its place: the replicas are 1,2,3"
@@ -340,7 +342,7 @@ def test_a_repair_waits_until_the_old_log_is_deleted(
         if 3 in state.replicas:
             world.lead_by_first("t", 0, [1, 2, 3])
 
-    monkeypatch.setattr(partition_repair.time, "sleep", look_again)
+    monkeypatch.setattr(partition_repair, "time", SimpleNamespace(sleep=look_again))
     done = ctl("partition repair t-0 --node 3 --yes")
     assert (done.code, done.out) == (0, "t-0: the replica on node 3 is in sync\n"), done.err
     assert replicas_seen == [(1, 2)] * 4 + [(1, 2, 3)]

@@ -90,8 +90,8 @@ class Moving:
         self.now_s += 0.1
 
     def settled(self, monkeypatch: pytest.MonkeyPatch, deadline_s: float = 5.0) -> int:
-        monkeypatch.setattr(settling.time, "monotonic", lambda: self.now_s)
-        monkeypatch.setattr(settling.time, "sleep", self.sleep)
+        clock = SimpleNamespace(monotonic=lambda: self.now_s, sleep=self.sleep)
+        monkeypatch.setattr(settling, "time", clock)
         ends = SettledEnds(self, deadline_s)
         ends.watch([TopicPartition("t", PartitionId(0))])
         return ends.wait(TopicPartition("t", PartitionId(0)))
