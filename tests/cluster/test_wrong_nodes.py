@@ -27,9 +27,7 @@ async def expect_untouched(cluster: Cluster, nodes: list[Node], name: str) -> No
 
 async def waits(node: Node) -> dict[str, object]:
     """Return the status of a node that is refused, when it has waited for a while."""
-    while "Waiting for the quorum" not in node.log:
-        assert node.runs, node.tail()
-        await asyncio.sleep(0.05)
+    await says(node, "Waiting for the quorum")
     status = await node.status()
     assert status is not None
     assert status["state"] == "starting"
@@ -42,7 +40,7 @@ async def says(node: Node, what: str) -> None:
     async with asyncio.timeout(30):
         while what not in node.log:
             assert node.runs, node.tail()
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.05)
 
 
 def twin_of(cluster: Cluster, node: Node) -> Node:

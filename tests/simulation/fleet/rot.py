@@ -190,23 +190,13 @@ class Rot:
             return None
         start, end = found
         index_path, _ = indexes_of(segment.path)
-        is_marked = segment is not shadow.log.active or end <= self._mark(host, segment.path)
+        is_marked = segment is not shadow.log.active or end <= _mark(host, index_path)
         if self._is_rotten(index_path) or not is_marked:
             return None  # a start would take it for torn (seed 212071: of a closed one, too)
         epoch_at = start + EPOCH_AT
         if where == "epoch":
             start, end = epoch_at, epoch_at + 4
         return Spot(key, segment.path, inode, stored(inode, start, end), head, epoch_at)
-
-    def _mark(self, host: FleetHost, path: str) -> int:
-        """Return up to which position a segment's index says that it is flushed; 0: it does not."""
-        path = path.replace(".log", ".idx")
-        inode = file_at(host, path)
-        if inode is None or self._is_rotten(path):
-            return 0
-        head = bytes(inode.content[: min(inode.size, INDEX_HEADER_BYTES)])
-        header = decode_header(head, INDEX_MAGIC)
-        return 0 if header is None else header.mark
 
     def _small(self, host: FleetHost, key: LogId, shadow: Shadow, where: str) -> Spot | None:
         folder = shadow.log.directory.path
@@ -372,3 +362,13 @@ class Rot:
         except DlogError:
             return True
         return log.failed is not None
+
+
+def _mark(host: FleetHost, index_path: str) -> int:
+    """Return up to which position a segment's index says that it is flushed; 0: it does not."""
+    inode = file_at(host, index_path)
+    if inode is None:
+        return 0
+    head = bytes(inode.content[: min(inode.size, INDEX_HEADER_BYTES)])
+    header = decode_header(head, INDEX_MAGIC)
+    return 0 if header is None else header.mark
