@@ -49,7 +49,7 @@ def start_proof(
     # What is nowhere was never made, unless a directory that may have had it is not the one it was.
     nothing_lost = known is not None and set(known.directory_ids) <= _ids(trusted)
     gone = {key for home in homes for key in home.gone}
-    is_stale = any(_is_old_copy(home, known, epochs) for home in working)
+    copies = [home for home in working if _is_old_copy(home, known, epochs)]
     unproven, offline, missing = [], [], []
     for key in mine:
         log_key = key[0], PartitionId(key[1])
@@ -58,10 +58,12 @@ def start_proof(
             proven = nothing_lost and log_key not in gone
             if not within_reach:
                 offline.append(key)
-            elif log_key in gone or is_stale:
+            elif log_key in gone or copies:
                 missing.append(key)
         else:
             proven = home in trusted and _is_whole(home, log_key)
+            if home in copies:
+                missing.append(key)  # what is there is not what the last life has left
             if not _is_open(home, log_key):
                 offline.append(key)
         if not proven:

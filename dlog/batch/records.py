@@ -10,7 +10,7 @@ else, and takes memory only for what the bytes hold, decompressed up to a bound.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dlog.batch.header import (
@@ -143,6 +143,20 @@ def decode(
     Raises CorruptMessageError for anything wrong with the batch, records above `size_max` bytes
     included, and UnsupportedCompressionTypeError where the codec is not installed.
     """
+    return list(iterate(buffer, position, size_max=size_max, name_errors=name_errors))
+
+
+def iterate(
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    size_max: int = RECORDS_BYTES_MAX,
+    name_errors: str = "strict",
+) -> Iterator[Record]:
+    """Yield the records that `decode` returns, one by one.
+
+    Raises the same, with the first record what is wrong with the batch, later what is with records.
+    """
     header = decode_header(buffer, position)
     if not verify_crc(buffer, position, header.batch_bytes):
         raise CorruptMessageError("a batch is cut or fails its CRC")
@@ -150,7 +164,7 @@ def decode(
         packed = view[position + HEADER_BYTES : position + header.batch_bytes]
         data = decompress(header.codec, packed, size_max)
     try:
-        return _decode_records(
+        yield from _records_in(
             data,
             header.record_count,
             header.base_offset,
@@ -162,15 +176,14 @@ def decode(
         raise CorruptMessageError(f"a record is malformed: {error}") from None
 
 
-def _decode_records(
+def _records_in(
     data: bytes,
     count: int,
     base_offset: int,
     base_timestamp_ms: int,
     append_time_ms: int | None,
     name_errors: str,
-) -> list[Record]:
-    records: list[Record] = []
+) -> Iterator[Record]:
     position = 0
     for _ in range(count):
         length, position = _read_varint(data, position)
@@ -193,10 +206,9 @@ def _decode_records(
         offset = base_offset + offset_delta
         if offset > _INT64_MAX or not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
             raise CorruptMessageError(_TOO_LONG)
-        records.append(Record(key, value, headers, timestamp_ms, offset))
+        yield Record(key, value, headers, timestamp_ms, offset)
     if position != len(data):
         raise CorruptMessageError(f"{len(data) - position} bytes after the last record")
-    return records
 
 
 def _read_headers(

@@ -17,6 +17,7 @@ from dlogd.metadata.throttled_replicas import NOBODY, ThrottledReplicas
 
 _CODEC_MASK = 0x07
 _CODEC_MAX = 4  # zstd
+_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _MAGIC = 2
@@ -93,6 +94,8 @@ def _check_attributes(fields: Fields) -> None:
 
 def _check_timestamps(settings: PartitionSettings, fields: Fields, now_ms: int) -> None:
     max_timestamp_ms = fields[8]
+    if fields[5] & _APPEND_TIME:
+        raise InvalidTimestampError("Only the broker may say that a timestamp is LogAppendTime")
     if max_timestamp_ms < -1:
         raise InvalidTimestampError(f"Timestamp {max_timestamp_ms} ms is impossible")
     if max_timestamp_ms == -1:

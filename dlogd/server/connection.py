@@ -14,10 +14,12 @@ from typing import Protocol, cast
 from dlog.errors import ProtocolError
 from dlogd.clock import Clock
 from dlogd.intake import FrameMemory, Intake
+from dlogd.server.answering import Answering
 from dlogd.server.loading import HeldReads
 from dlogd.server.outlet import Outlet, outlet_of
 from dlogd.server.refusals import RefusedBatches
 from dlogd.server.replies import Replies
+from dlogd.server.slots import Slot
 from dlogd.storage.engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 
@@ -125,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         self._processing = False
         self._quiet = False
         self._idle: asyncio.Future[None] | None = None
-        self._charged = 0
+        self.answering = Answering(limits.frames, owner.metrics)
         self._vain: dict[asyncio.Task[None], None] = {}
         self.replies = Replies(owner.engine, limits.held, self._on_send_error, self._on_progress)
         self.refused = RefusedBatches()
@@ -172,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         self.replies.close()
         for task in list(self._vain):
             task.cancel()
-        self._uncharge()
+        self.answering.release()
         self._frames.forget(self._on_frame_memory)
         self._intake.close()
         self._owner.on_close(self)
@@ -211,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
         self._processing = True
         try:
             while self._resume is None and self.is_open:
-                if is_full(inflight_max) or (self._charged and self._frames.is_over):
+                if is_full(inflight_max) or self.answering.is_enough:
                     intake.park()
                     break
                 frame = intake.next_frame()
@@ -235,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
             and not self._quiet
             and not self.replies.is_full(self._inflight_max)
             and not self._intake.is_starved
-            and not (self._charged and self._frames.is_over)
+            and not self.answering.is_enough
         )
         if wanted is not self.is_reading:
             self._set_reading(wanted)
@@ -254,24 +256,16 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_open:
             transport.resume_reading()
 
-    def charge(self, size: int) -> None:
-        """Count a request of `size` bytes that waits for its answer.
-
-        Beyond inflight.bytes.max a connection with such requests may not send more of any kind.
-        """
-        self._charged += size
-        self._frames.charged_bytes += size
-        self._metrics.inflight_bytes += size
+    def settle(self, slot: Slot, data: bytes) -> None:
+        """Answer a request that `answering` has counted."""
+        self.answering.end()
+        self.replies.settle(slot, data)
+        self._on_progress()  # it may wait behind another, but there is room for one more
 
     def end_with(self, task: asyncio.Task[None]) -> None:
         """Cancel a task when the connection ends before it: it is in vain then."""
         self._vain[task] = None
         task.add_done_callback(lambda task: self._vain.pop(task, None))
-
-    def _uncharge(self) -> None:
-        size, self._charged = self._charged, 0
-        self._frames.charged_bytes -= size
-        self._metrics.inflight_bytes -= size
 
     def stall(self, resume: Callable[[], None]) -> tuple[bytearray, int]:
         """Keep the present frame and stop reading until `unstall` calls `resume`.
@@ -319,8 +313,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_progress(self) -> None:
         replies = self.replies
-        if self._charged and not replies.is_owing:
-            self._uncharge()
+        if not replies.is_owing:
+            self.answering.release()
         if self._idle is not None and not len(replies) and not self._idle.done():
             self._idle.set_result(None)
         if self._processing or self._quiet or self._resume is not None:

@@ -15,6 +15,7 @@ from dlogd.server.handlers import fetch_answers
 from dlogd.server.handlers.fetch import FetchHandler, FetchWork
 from dlogd.server.handlers.produce import ProduceHandler
 from dlogd.server.slots import Slot
+from dlogd.server.turns import REQUEST_ENTRIES
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import ApiMetrics, Telemetry
 
@@ -73,7 +74,7 @@ class RequestRouter:
             else:
                 self._fetch_in_turns(connection, version, correlation_id, position, end)
         else:
-            self._dispatch(connection, header, view, end)
+            self._dispatch(connection, header, buffer, end)
 
     def _fetch_in_turns(
         self, connection: Connection, version: int, correlation_id: int, position: int, end: int
@@ -96,8 +97,24 @@ class RequestRouter:
         self._turns.ask(connection.unstall)
 
     def _dispatch(
+        self, connection: Connection, header: RequestHeader, buffer: bytearray, end: int
+    ) -> None:
+        """Answer a request now, or in its turn when others came together with it."""
+        if not self._turns.is_spent:
+            self._answer(connection, header, memoryview(buffer), end)
+            return
+
+        def go_on() -> None:
+            moved = header._replace(body_position=header.body_position + shift)
+            self._answer(connection, moved, memoryview(kept), end + shift)
+
+        kept, shift = connection.stall(go_on)
+        self._turns.ask(connection.unstall)
+
+    def _answer(
         self, connection: Connection, header: RequestHeader, view: memoryview, end: int
     ) -> None:
+        self._turns.spend(REQUEST_ENTRIES)
         peer = Peer(address=connection.peer, client_id=connection.client_id)
         started_us = connection.received_us
         answer = self._dispatcher.respond(header, view, end, peer)
@@ -109,7 +126,7 @@ class RequestRouter:
             connection.replies.reply(answer)
         else:
             slot = connection.replies.open()
-            connection.charge(end - header.body_position)
+            connection.answering.begin(end - header.body_position)
             work = self._respond(connection, slot, answer, api, started_us)
             task = self._tasks.spawn(f"request {name}", work)
             if header.api_key in _WITHDRAWN:
@@ -133,4 +150,4 @@ class RequestRouter:
             if data is None:
                 connection.abort(None)  # cut off by a stop, or a bug, which the task set logs
         api.seconds.observe((self._clock.now_us() - started_us) / 1e6)
-        connection.guard(lambda: connection.replies.settle(slot, data))
+        connection.guard(lambda: connection.settle(slot, data))

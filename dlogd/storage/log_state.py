@@ -9,7 +9,7 @@ import errno
 import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError, WireError
@@ -45,6 +45,8 @@ class LogServices:
     metrics: StorageMetrics
     open_segments: OpenSegments
     spare: Spare | None = None  # of the data directory
+    unpacking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by who unpacks a batch: a few KiB may become RECORDS_BYTES_MAX, for each at a time."""
 
 
 class LogState:

@@ -9,7 +9,8 @@ from functools import partial
 from typing import NamedTuple
 
 from dlog.batch import records
-from dlog.batch.header import LENGTH_OVERHEAD_BYTES
+from dlog.batch.header import LENGTH_OVERHEAD_BYTES, decode_header, verify_crc
+from dlog.errors import CorruptMessageError, UnsupportedCompressionTypeError
 from dlog.types import LeaderEpoch, Offset
 from dlogd.storage.log_state import LogState
 from dlogd.storage.reader import LogReader
@@ -74,16 +75,22 @@ class TimestampSearch:
         start = max(offset or segment.base_offset, self._state.log_start_offset)
         async for fields, position in self._batches(segment, start):
             if fields[8] >= timestamp_ms:
-                size = fields[1] + LENGTH_OVERHEAD_BYTES
-                data = await self._reader.bytes_of(segment, position, size)
-                found = await self._state.services.engine.run(
-                    partial(_first_record, data, timestamp_ms, self._state.log_start_offset)
-                )
+                found = await self._first_of(segment, position, fields, timestamp_ms)
                 if found is not None:
-                    return TimestampOffset(
-                        found.timestamp_ms, Offset(found.offset), LeaderEpoch(fields[2])
-                    )
+                    return found
         return None
+
+    async def _first_of(
+        self, segment: Segment, position: int, fields: tuple[int, ...], timestamp_ms: int
+    ) -> TimestampOffset | None:
+        state = self._state
+        async with state.services.unpacking:
+            data = await self._reader.bytes_of(segment, position, fields[1] + LENGTH_OVERHEAD_BYTES)
+            search = partial(_first_record, data, timestamp_ms, state.log_start_offset)
+            found = await state.services.engine.run(search)
+        if found is None:
+            return None
+        return TimestampOffset(found[0], Offset(found[1]), LeaderEpoch(fields[2]))
 
     async def _newest_in(self, segment: Segment) -> int:
         newest = -1
@@ -109,8 +116,19 @@ class TimestampSearch:
                 position += fields[1] + LENGTH_OVERHEAD_BYTES
 
 
-def _first_record(data: bytes, timestamp_ms: int, start_offset: int) -> records.Record | None:
-    for record in records.decode(data):
-        if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-            return record
+def _first_record(data: bytes, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
+    """Return timestamp and offset of the first such record of a batch.
+
+    Nobody has looked into the batch since its producer made it. Where that was nonsense, it is the
+    batch that is found: who reads on from there is told what is wrong with it.
+    """
+    try:
+        for record in records.iterate(data, name_errors="replace"):
+            if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                return record.timestamp_ms, record.offset
+    except (CorruptMessageError, UnsupportedCompressionTypeError):
+        header = decode_header(data)
+        if not verify_crc(data, 0, header.batch_bytes):
+            raise
+        return header.max_timestamp_ms, max(header.base_offset, start_offset)
     return None

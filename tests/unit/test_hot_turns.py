@@ -10,11 +10,12 @@ import pytest
 
 from dlog.batch.records import Record, encode
 from dlog.errors import ProtocolError
+from dlog.wire.frame import RequestHeader
 from dlogd.server import router
 from dlogd.server.connection import Connection
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.server.turns import PIECE_ENTRIES, Turns
-from tests.fakes.front import Front, fetch_frame, produce_frame, request_frame
+from tests.fakes.front import Front, fetch_frame, produce_frame, request_frame, response_of
 from tests.fakes.logs import values_in
 from tests.unit.test_fetch_handler import check, fill
 
@@ -98,6 +99,37 @@ def test_many_partitions_are_produced_to_in_turns(
             ((_, results),) = await asyncio.wait_for(client.produced(), 10)
             assert results[0][2] == 1
             assert turns.count == 3
+
+    check(scenario)
+
+
+def test_requests_that_come_together_are_answered_in_turns_once_they_are_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One read holds a thousand small requests; each of some milliseconds would take seconds."""
+
+    async def scenario() -> None:
+        async with Front.open(tmp_path) as front:
+            turns = CountedTurns(monkeypatch)
+            spent = 0
+
+            def answer(header: RequestHeader) -> bytes:
+                front.dispatcher.turns.spend(spent)
+                return response_of(header, b"")
+
+            front.dispatcher.answer = answer
+            one, other = await front.connect(), await front.connect()
+            for entries, expected in ((0, 0), (PIECE_ENTRIES, 20)):
+                spent, turns.count = entries, 0
+                # A tagged body tells whether what was kept is read from the right place.
+                frames = [request_frame(number, bytes([number])) for number in range(21)]
+                await one.send(*frames)
+                for number in range(21):
+                    answered = await asyncio.wait_for(one.receive(), 10)
+                    assert answered[:4] == number.to_bytes(4, "big")
+                assert turns.count == expected
+            await other.send(request_frame(7))
+            assert (await asyncio.wait_for(other.receive(), 10))[:4] == (7).to_bytes(4, "big")
 
     check(scenario)
 

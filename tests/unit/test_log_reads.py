@@ -1,8 +1,21 @@
 """A partition log: reads within their limits, from memory and from the disk, and by time."""
 
+import asyncio
+import struct
+from collections.abc import Callable
+
 import pytest
 
-from dlog.batch.header import BATCH_STRUCT
+from dlog.batch.header import (
+    BATCH_STRUCT,
+    CRC_POSITION,
+    CRC_START,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+)
+from dlog.batch.records import Record, encode
+from dlog.checksum import crc32c
+from dlog.compression import Codec
 from dlog.errors import OffsetOutOfRangeError
 from dlog.types import LeaderEpoch
 from dlogd.storage.segment import Segment, SegmentState, file_name
@@ -188,5 +201,65 @@ def test_records_without_timestamps() -> None:
         await append_waiting(plog, b"x", timestamp_ms=-1)
         assert await plog.offset_for_timestamp(0) is None
         assert await plog.offset_of_max_timestamp() is None
+
+    run_virtual(scenario)
+
+
+def _with_body(batch: bytearray, body: bytes) -> bytearray:
+    """Return the batch with other bytes in the place of its records; its checksum fits them."""
+    changed = bytearray(batch[:HEADER_BYTES]) + body
+    struct.pack_into(">i", changed, 8, len(changed) - LENGTH_OVERHEAD_BYTES)
+    struct.pack_into(">I", changed, CRC_POSITION, crc32c(memoryview(changed)[CRC_START:]))
+    return changed
+
+
+def test_what_a_producer_has_made_of_nonsense_is_found_by_time_as_a_batch() -> None:
+    """No broker has looked into it; a consumer is told of it, and others find what is behind it."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await opened(host)
+        packed = encode([Record(value=b"v", timestamp_ms=200)] * 3, codec=Codec.ZSTD)
+        named = encode([Record(value=b"v", timestamp_ms=300, headers=(("?", b""),))] * 3)
+        for batch in (
+            _with_body(batch_of(b"a", b"b", timestamp_ms=100), b"\xff" * 20),
+            _with_body(packed, b"\xff" * 20),
+            _with_body(named, bytes(named[HEADER_BYTES:]).replace(b"?", b"\xff")),
+        ):
+            fields = BATCH_STRUCT.unpack_from(batch)
+            plog.append(memoryview(batch), fields, leader_epoch=LeaderEpoch(2))
+            await settle()
+        assert await plog.offset_for_timestamp(5) == (100, 0, 2)
+        assert await plog.offset_for_timestamp(150) == (200, 2, 2)
+        assert await plog.offset_for_timestamp(250) == (300, 5, 2)
+        await plog.trim_to(3)
+        assert await plog.offset_for_timestamp(0) == (200, 3, 2)
+
+    run_virtual(scenario)
+
+
+def test_one_batch_at_a_time_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a few KiB become 128 MiB: a client that asks a hundred times must not take that often."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await opened(host, 3)
+        engine, under_way, most = plog.services.engine, 0, 0
+        run = engine.run
+
+        async def counted(work: Callable[[], object]) -> object:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await settle()
+            try:
+                return await run(work)
+            finally:
+                under_way -= 1
+
+        monkeypatch.setattr(engine, "run", counted)
+        found = await asyncio.gather(*(plog.offset_for_timestamp(0) for _ in range(20)))
+        assert set(found) == {found[0]} and found[0] is not None
+        assert most == 1
 
     run_virtual(scenario)

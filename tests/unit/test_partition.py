@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dlog.batch.header import decode_header
+from dlog.batch.header import decode_header, patch_log_append_time
 from dlog.batch.records import Record, encode
 from dlog.errors import (
     CorruptMessageError,
@@ -238,6 +238,21 @@ def test_timestamps_far_from_now_are_refused(tmp_path: Path, shift_ms: int, refu
                 append(partition, bytearray(data))
         else:
             append(partition, bytearray(data))
+
+    check(scenario, tmp_path)
+
+
+def test_a_producer_may_not_say_that_the_broker_has_stamped_its_records(tmp_path: Path) -> None:
+    """Readers take such a timestamp for the leader's. Where the leader stamps, it is one."""
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        data = encode([Record(value=b"x", timestamp_ms=front.clock.timestamp_ms())])
+        patch_log_append_time(data, 0, len(data), front.clock.timestamp_ms())
+        with pytest.raises(InvalidTimestampError, match="LogAppendTime"):
+            append(partition, bytearray(data))
+        assert partition.log.log_end_offset == 0
+        partition.settings = dataclasses.replace(SETTINGS, stamps_append_time=True)
+        append(partition, bytearray(data))
 
     check(scenario, tmp_path)
 

@@ -54,7 +54,9 @@ def _plan(context: ServerContext, wanted: Any, room: topic_creation.Room) -> Cre
     assignments = None
     if wanted.assignments is not None:
         assignments = [each.broker_ids for each in wanted.assignments]
-    return topic_creation.plan_growth(context, topic, wanted.count, assignments, room)
+    planned = topic_creation.plan_growth(context, topic, wanted.count, assignments, room)
+    context.turns.spend(len(planned.assignments))
+    return planned
 
 
 def _result(name: str, error: WireError | None) -> Fields:

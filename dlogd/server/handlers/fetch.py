@@ -174,7 +174,7 @@ class FetchWork(Slot):
             return
         self._look()
         if self.pieces is None:
-            self._connection.charge(request_bytes)
+            self._connection.answering.charge(request_bytes)
 
     # -- waiting
 

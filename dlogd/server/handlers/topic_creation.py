@@ -19,6 +19,7 @@ from dlog.errors import (
     PolicyViolationError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
     WireError,
 )
 from dlog.types import NodeId
@@ -42,8 +43,11 @@ BURST_COUNT = 50
 """Topics planned before others get their turn: trying one out costs the machine 0.5 ms."""
 COMMAND_REPLICAS_MAX = 50_000
 """Of the topics that one command creates together: some 0.5 MiB, and 0.1 s of the machine."""
-REQUEST_PARTITIONS_MAX = TOPIC_PARTITIONS_MAX
-"""That one request may ask to be placed: they are placed at once, and nothing else goes on."""
+REQUEST_PARTITIONS_MAX = 10_000
+"""That one request may ask to be placed: they are placed at once, and nothing else goes on for
+0.15 s. Kafka's bound, too (MAX_PARTITIONS_PER_BATCH)."""
+METADATA_TOPIC = "__cluster_metadata"
+"""Kafka's name for its metadata, by which clients ask for the quorum (DescribeQuorum)."""
 LEVEL_TOGETHER = 2
 """The feature level from which one command may create many topics."""
 
@@ -90,6 +94,8 @@ class Planner:
         """Return what the topic shall be; raise WireError when it cannot be."""
         image = self._image
         topic_names.validate(topic.name)
+        if topic.name == METADATA_TOPIC:
+            raise TopicAuthorizationFailedError(f"Nobody may create a topic '{METADATA_TOPIC}'")
         if topic.name in image.topics:
             raise TopicAlreadyExistsError(f"Topic '{topic.name}' already exists.")
         alike = topic_names.unified(topic.name)
@@ -103,6 +109,7 @@ class Planner:
             assignments=_assignments(self._context, image, topic, self._loads, self._room),
             configs=configs,
         )
+        self._context.turns.spend(len(planned.assignments))
         if topic_names.can_collide(topic.name):
             self._unified[alike] = topic.name
         return planned
