@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,10 @@ from dlogctl.interrupts import Interrupts
 from dlogctl.moves import (
     FOLLOWER,
     LEADER,
+    Throttle,
     bytes_to_go,
     sizes_of,
-    throttle,
     throttled_replicas,
-    unthrottle,
 )
 from dlogctl.output import Column, Output, format_bytes, format_count
 from dlogctl.partition_names import Partition, name_of, named, one, parse_nodes
@@ -295,19 +294,20 @@ def _throttled(
     if rate is None or not configs:
         yield
         return
+    throttle = Throttle(client.admin, configs, rate)
     with Interrupts() as interrupts:
         try:
-            client.run(lambda: throttle(client.admin, configs, rate))
+            client.run(throttle.begin)
             with interrupts.waiting():
                 yield
         finally:
-            _unthrottle(client, configs)
+            _unthrottle(client, throttle)
 
 
-def _unthrottle(client: BlockingClient, topics: Iterable[str]) -> None:
+def _unthrottle(client: BlockingClient, throttle: Throttle) -> None:
     """Take throttles back, or say how."""
     try:
-        client.run(lambda: unthrottle(client.admin, topics))
+        client.run(throttle.end)
     except BaseException:
         click.echo(
             f"the throttle may still be set; unset it: dlogctl config unset {LEADER}.rate"

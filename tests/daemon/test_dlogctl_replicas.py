@@ -133,6 +133,26 @@ def test_a_move_is_throttled_and_tells_how_far_it_is(sandbox: Sandbox) -> None:
     sandbox.ok("topic delete heavy --yes")
 
 
+def test_a_move_takes_no_throttle_away_that_it_has_not_set(sandbox: Sandbox) -> None:
+    names = [f"{who}.replication.throttled.replicas" for who in ("leader", "follower")]
+    sandbox.ok(f"topic create kept --assign 1,2 -c {names[1]}=7:3")
+    _fill(sandbox, "kept", 200)
+    rate = "leader.replication.throttled.rate"
+    sandbox.ok(f"config set {rate}=50000000")
+    line = "partition reassign kept-0=1,2,3 --wait --throttle 30MiB"
+    code, out, err = sandbox.run(line)
+    assert (code != 0, out) == (True, "") and f"{rate} is 50000000 already" in err
+    assert sandbox.json("partition list kept")[0]["replicas"] == [1, 2]
+    assert [each["value"] for each in sandbox.json("config show") if each["name"] == rate] == [
+        "50000000"
+    ]
+    sandbox.ok(f"config unset {rate}")
+    sandbox.ok(line)
+    configs = {each["name"]: each["value"] for each in sandbox.json("config show --topic kept")}
+    assert [configs.get(name) or "" for name in names] == ["", "7:3"]
+    sandbox.ok("topic delete kept --yes")
+
+
 @pytest.mark.parametrize(
     ("ending", "said"),
     [

@@ -18,7 +18,7 @@ from dlogctl.commands.partition_repair import refusal
 from dlogctl.comparing import Comparison
 from dlogctl.digests import Finding
 from dlogctl.lags import lags_of, worst_of
-from dlogctl.moves import bytes_to_go, throttled_replicas
+from dlogctl.moves import bytes_to_go, merged, throttled_replicas
 from dlogctl.partition_names import one, parse_nodes
 from dlogctl.resources import Target
 
@@ -52,6 +52,12 @@ def test_what_is_to_fetch_yet() -> None:
     found = bytes_to_go(KEY, 1, [2, 3, 4, 5, 6], [1, 6], sizes)
     assert found == {2: 700, 3: None, 4: 1000, 5: 0, 6: 0}
     assert bytes_to_go(KEY, 3, [2], [], sizes) == {2: None}
+
+
+def test_throttled_replicas_of_others_stay_in_the_list() -> None:
+    assert merged("", "0:1,0:2") == "0:1,0:2"
+    assert merged("*", "0:1") == "*"
+    assert merged("0:1, 5:3", "0:1,0:2") == "0:1,5:3,0:2"
 
 
 def partition(replicas: list[int], isr: list[int], leader: int) -> PartitionView:
