@@ -1,8 +1,9 @@
 """Why partitions give no answer: their error has only a name, the node that has them knows more."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from dlog.client.admin_views import Candidates
 from dlog.client.blocking import BlockingClient
 from dlogctl.http_status import ask_node
 from dlogctl.settings import Settings
@@ -15,10 +16,29 @@ def reason_in(status: Mapping[str, Any], topic: str, partition: int) -> str | No
     return next((str(each)[len(start) :] for each in found), None)
 
 
+def waits_for(candidates: Candidates) -> str:
+    """Return for whom a partition without a leader waits, and what else can be done. Pure."""
+    order = "`dlogctl partition elect --unclean` takes another, and what that one lacks is lost"
+    if candidates.eligible:
+        names = " or ".join(map(str, candidates.eligible))
+        return f"waits for node {names}, which holds all that was acknowledged; {order}"
+    if candidates.last_leader:
+        return f"waits for node {candidates.last_leader[0]}, which led last; {order}"
+    return (
+        f"nobody is known to hold all that was acknowledged: bring its leader's disk back; {order}"
+    )
+
+
 async def explain(
-    client: BlockingClient, settings: Settings, topic: str, asked: Iterable[tuple[int, int]]
+    client: BlockingClient,
+    settings: Settings,
+    topic: str,
+    asked: Iterable[tuple[int, int]],
+    leaderless: Collection[int] = (),
 ) -> dict[int, str]:
     """Return why each of the partitions failed that were `asked`: (partition, node).
+
+    Of those that are `leaderless` a node need not know more, and is not blamed for that.
 
     A node whose HTTP endpoint cannot be reached from here is named, with the reason for that.
     """
@@ -34,5 +54,8 @@ async def explain(
         status = asked_node.status
         for partition in partitions:
             known = asked_node.note if status is None else reason_in(status, topic, partition)
-            found[partition] = known or f"node {node_id} gives no reason; its log may have one"
+            if known is None and partition not in leaderless:
+                known = f"node {node_id} gives no reason; its log may have one"
+            if known is not None:
+                found[partition] = known
     return found

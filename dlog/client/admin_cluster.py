@@ -10,6 +10,7 @@ from uuid import UUID
 
 from dlog.client.admin_session import TIMEOUT_MS, AdminSession, only
 from dlog.client.admin_views import (
+    Candidates,
     Drain,
     Election,
     NodeState,
@@ -212,6 +213,40 @@ class ClusterAdmin(AdminSession):
             for topic in response.topics
             for each in topic.partitions
         ]
+
+    # Who may lead
+
+    async def describe_candidates(self, topic: str) -> dict[int, Candidates]:
+        """Return who may lead the partitions of a topic besides those in sync, by partition."""
+        found: dict[int, Candidates] = {}
+        first: int | None = 0
+        while first is not None:
+            first = await self._add_candidates(topic, first, found)
+        return found
+
+    async def _add_candidates(
+        self, topic: str, first: int, found: dict[int, Candidates]
+    ) -> int | None:
+        """Ask for one page of partitions, from `first` on; return where the next one begins."""
+
+        def build(module: Any) -> Any:
+            return module.DescribeTopicPartitionsRequest(
+                topics=(module.TopicRequest(name=topic),),
+                cursor=module.Cursor(topic_name=topic, partition_index=first) if first else None,
+            )
+
+        async def operation(node: NodeClient) -> Any:
+            return await node.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, build)
+
+        response = await self._cluster.run(self._cluster.any_node, operation)
+        described = only(response.topics, topic)
+        raise_for(int(described.error_code), topic)
+        for each in described.partitions:
+            found[int(each.partition_index)] = Candidates(
+                tuple(map(int, each.eligible_leader_replicas or ())),
+                tuple(map(int, each.last_known_elr or ())),
+            )
+        return None if response.next_cursor is None else int(response.next_cursor.partition_index)
 
     # Who keeps the metadata
 

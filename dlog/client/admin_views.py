@@ -89,3 +89,10 @@ class ReassignmentView(NamedTuple):
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
     removing: tuple[int, ...]
+
+
+class Candidates(NamedTuple):
+    """Who may lead a partition besides those in sync (KIP-966)."""
+
+    eligible: tuple[int, ...]  # hold all that was acknowledged
+    last_leader: tuple[int, ...]  # where nobody is in sync or eligible

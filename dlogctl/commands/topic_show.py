@@ -2,15 +2,18 @@
 
 import shutil
 import textwrap
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from dlog.client.admin import Resource, describe_error
+from dlog.client.admin_views import Candidates
 from dlog.client.blocking import BlockingClient
 from dlog.client.partitions import try_list_offsets
 from dlog.client.views import PartitionView, TopicView
-from dlog.errors import NONE, DlogError, WireError
+from dlog.errors import NONE, DlogError, UnsupportedVersionError, WireError
 from dlog.offset_specs import EARLIEST, LATEST
 from dlogctl import exit_codes
 from dlogctl.commands.config_show import explained_row, for_people
@@ -18,7 +21,7 @@ from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
 from dlogctl.moves import bytes_to_go, sizes_of
 from dlogctl.output import Column, Output, format_bytes, format_cell
-from dlogctl.reasons import explain
+from dlogctl.reasons import explain, waits_for
 from dlogctl.session import connected, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogctl.watch import Watch, watch_option
@@ -45,6 +48,7 @@ PARTITION_COLUMNS = (
     Column("REASON", "reason", wide=True),
 )
 REASONS_SHOWN = 20
+NOBODY = Candidates((), ())
 CONFIG_COLUMNS = (
     Column("CONFIG", "name"),
     Column("VALUE", "value"),
@@ -55,6 +59,7 @@ INDENTED: dict[str, Any] = {"initial_indent": "    ", "subsequent_indent": "    
 MEANINGS = (
     ("LEADER", "the node that takes writes and serves reads; none: nobody can do either"),
     ("REPLICAS, ISR", "nodes that hold a copy, and those of them that have everything"),
+    ("ELIGIBLE", "nodes out of sync that hold all that was acknowledged, and may lead again"),
     ("START", "first offset that can be read; what was before is deleted"),
     ("END", "offset that the next committed record will get"),
 )
@@ -136,7 +141,11 @@ async def _describe(client: BlockingClient, settings: Settings, name: str) -> di
     offsets = await _offsets(client, view)
     failed = [each for each in view.partitions if "error" in offsets.get(each.partition, {})]
     reasons = await explain(
-        client, settings, name, ((each.partition, _node_to_ask(each)) for each in failed)
+        client,
+        settings,
+        name,
+        ((each.partition, _node_to_ask(each)) for each in failed),
+        {each.partition for each in view.partitions if each.leader < 0},
     )
     partitions: list[dict[str, Any]] = [
         {
@@ -156,6 +165,7 @@ async def _describe(client: BlockingClient, settings: Settings, name: str) -> di
         for each in view.partitions
     ]
     await _add_behind(client, view, partitions)
+    await _add_candidates(client, view, partitions)
     configs = await client.admin.describe_configs(Resource.TOPIC, name)
     explained = [explained_row(each) for each in sorted(configs, key=lambda each: each.name)]
     return {
@@ -187,12 +197,31 @@ async def _add_behind(client: BlockingClient, view: TopicView, rows: list[dict[s
         )
 
 
+async def _add_candidates(
+    client: BlockingClient, view: TopicView, rows: list[dict[str, Any]]
+) -> None:
+    """Say who may lead besides those in sync, and for whom a partition without a leader waits."""
+    found: Mapping[int, Candidates] = {}
+    if any(len(each.isr) < len(each.replicas) for each in view.partitions):
+        with suppress(UnsupportedVersionError):  # Kafka before 3.7
+            found = await client.admin.describe_candidates(view.name)
+    for row, each in zip(rows, view.partitions, strict=True):
+        candidates = found.get(each.partition, NOBODY)
+        row["eligible"] = list(candidates.eligible)
+        if each.leader < 0 and each.partition in found:
+            why = waits_for(candidates)
+            row["reason"] = f"{row['reason']}; {why}" if row["reason"] else why
+
+
 def _partition_columns(rows: list[dict[str, Any]]) -> tuple[Column, ...]:
     """Return the columns; what is wrong somewhere is shown in every format."""
     columns = list(PARTITION_COLUMNS)
     if any(row["behind"] for row in rows):
         place = next(n for n, each in enumerate(columns) if each.key == "log_start_offset")
         columns.insert(place, Column("BEHIND", "behind"))
+    if any(row["eligible"] for row in rows):
+        place = next(n for n, each in enumerate(columns) if each.key == "isr")
+        columns.insert(place + 1, Column("ELIGIBLE", "eligible"))
     if any(row["error"] for row in rows):
         columns[-2] = Column("ERROR", "error")
     return tuple(columns)

@@ -152,7 +152,7 @@ _KEYS = (
     ),
     TopicConfigKey(
         "min.insync.replicas", "min.insync.replicas", integer(1), "1",
-        "Replicas that must be in sync for a write with acks=all.",
+        "Replicas that must be in sync for a write with acks=all; of a topic that has fewer, all.",
     ),
     TopicConfigKey(
         "unclean.leader.election.enable", "unclean.leader.election.enable", BOOLEAN, "false",

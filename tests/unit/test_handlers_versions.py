@@ -280,9 +280,12 @@ def test_what_is_not_served_closes_the_connection(api_key: int, version: int) ->
 
 
 def test_answers_that_need_not_wait_are_there_at_once() -> None:
-    asked = node()
-    for api_key in (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR):
-        entity = entities.build_request(api_key, 4, REQUESTS[api_key])
-        sent = memoryview(messages.encode_request(entity, 1, None))[4:]
-        header = frame.parse_request_header(sent, 0, len(sent))
-        assert isinstance(asked.dispatcher.respond(header, sent, len(sent), Peer()), bytes)
+    async def test() -> None:
+        asked = node()
+        for api_key in (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR):
+            entity = entities.build_request(api_key, 4, REQUESTS[api_key])
+            sent = memoryview(messages.encode_request(entity, 1, None))[4:]
+            header = frame.parse_request_header(sent, 0, len(sent))
+            assert isinstance(asked.dispatcher.respond(header, sent, len(sent), Peer()), bytes)
+
+    asyncio.run(test())
