@@ -19,12 +19,12 @@ def test_a_refusal_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> 
     caplog.set_level(logging.DEBUG, LOGGER)
     lines = PeerLines()
     for step in range(100):
-        lines.on_refused(2, "secret", step / 100)
-    assert said(caplog) == ["Closed Raft connection peer=2 reason=secret"]
-    lines.on_refused(2, "cluster", 1)
-    lines.on_refused(3, "secret", 1)
+        lines.on_refused(2, "h", "secret", step / 100)
+    assert said(caplog) == ["Closed Raft connection peer=2 host=h reason=secret"]
+    lines.on_refused(2, "h", "cluster", 1)
+    lines.on_refused(3, "h", "secret", 1)
     assert len(said(caplog)) == 2
-    lines.on_refused(2, "secret", AGAIN_S)
+    lines.on_refused(2, "h", "secret", AGAIN_S)
     assert len(said(caplog)) == 1
 
 
@@ -47,8 +47,8 @@ def test_strangers_with_any_id_take_no_memory_and_fill_no_disk(
     caplog.set_level(logging.DEBUG, LOGGER)
     lines = PeerLines()
     for peer in range(10 * PEERS_MAX):
-        lines.on_refused(peer, f"it is of cluster {peer}", peer / 1000)
+        lines.on_refused(peer, "h", f"it is of cluster {peer}", peer / 1000)
     assert len(lines._refused) <= PEERS_MAX
     assert len(said(caplog)) == PEERS_MAX
-    lines.on_refused(2, "secret", AGAIN_S + 1)
+    lines.on_refused(2, "h", "secret", AGAIN_S + 1)
     assert len(said(caplog)) == 1

@@ -53,6 +53,7 @@ class Connection(asyncio.Protocol):
         self.authenticated = False
         self.closed = False
         self.peer_id = hello.wanted_id
+        self.peer_host = "?"
         self.peer_directory: UUID = hello.directory_id
         self.received_count = 0
         self.heard_s = 0.0  # the loop's time when something came last
@@ -63,6 +64,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple) and len(name) >= 2:
+            self.peer_host = str(name[0])
         if self.dialled:
             self._write(self._own_bytes)
 

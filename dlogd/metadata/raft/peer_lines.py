@@ -32,10 +32,10 @@ class PeerLines:
         self._connected: dict[int, float] = {}
         self._brief: dict[int, float] = {}
 
-    def on_refused(self, peer: int, reason: str, now_s: float) -> None:
-        """Say that a connection was closed, and why."""
+    def on_refused(self, peer: int, host: str, reason: str, now_s: float) -> None:
+        """Say that a connection was closed, and why; who is not known yet, by address alone."""
         level = logging.WARNING if self._is_news(peer, reason, now_s) else logging.DEBUG
-        log.log(level, "Closed Raft connection peer=%d reason=%s", peer, reason)
+        log.log(level, "Closed Raft connection peer=%d host=%s reason=%s", peer, host, reason)
 
     def on_connected(self, peer: int, now_s: float) -> None:
         """Say that a peer is there, unless it comes and goes."""

@@ -206,7 +206,8 @@ class RaftTransport:
     def on_refused(self, connection: Connection, reason: object) -> None:
         """Say so, once in a while."""
         now_s = asyncio.get_running_loop().time()
-        self._complaints.on_refused(connection.peer_id, str(reason), now_s)
+        peer, host = connection.peer_id, connection.peer_host
+        self._complaints.on_refused(peer, host, str(reason), now_s)
         if connection.peer_id in self._targets:
             self._troubles[connection.peer_id] = str(reason)
 
