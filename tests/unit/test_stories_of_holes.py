@@ -1,4 +1,4 @@
-"""Holes of naive designs told on whole nodes in virtual time (H14, H15, H18, H21, L6, L10, L13).
+"""Holes of naive designs told on whole nodes in virtual time (H13 to H15, H18, H21, L6, L10, L13).
 
 The others have their stories in tests/cluster, or where the part is that could have the hole.
 """
@@ -13,9 +13,10 @@ from dlog.errors import CoordinatorNotAvailableError
 from dlog.offset_specs import LATEST
 from dlog.types import NodeId
 from dlog.wire.apis import VERSIONS, ApiKey
-from dlogd.metadata import machine
+from dlogd.metadata import machine, snapshot
 from dlogd.metadata.commands import DrainNode
-from dlogd.metadata.image import Applied, Drain
+from dlogd.metadata.image import Applied, ClusterImage, Drain
+from dlogd.metadata.raft import entries as wire
 from tests.fakes.logs import batch_of, values_in
 from tests.fakes.small_fleet import SmallFleet, tell
 from tests.simulation.fleet.plan import address_of
@@ -46,6 +47,54 @@ def test_every_hole_has_its_story() -> None:
         for name in re.findall(r"^def test_([hl]\d+)_", path.read_text(), re.MULTILINE)
     }
     assert [each for each in [*HOLES, "l13"] if each not in told] == []
+
+
+def replayed(store: Any) -> ClusterImage:
+    """Return what a log says by itself, as the next life of its node would read it."""
+    image = ClusterImage()
+    assert store.log.base_index <= 1, "entries are gone: their snapshot would have to be believed"
+    for entry, index, _ in store.log.entries[1:]:
+        if index <= store.core.applied_index and entry[0] == wire.COMMANDS:
+            for item in wire.decode_items(entry):
+                if item.what is wire.What.COMMAND:
+                    image, _ = machine.apply(image, item.data)
+    return image
+
+
+def test_h13_whatever_happens_to_a_node_its_image_is_what_its_log_says() -> None:
+    """A controller is cut off, deposed and comes back; another one is killed and starts again."""
+
+    async def story(fleet: SmallFleet) -> None:
+        def hold_to_their_logs() -> None:
+            for each in (1, 2, 3):
+                store: Any = fleet.broker(each).store
+                said, had = replayed(store), store.image
+                assert snapshot.encode(had) == snapshot.encode(said), f"node {each}: {had.nodes}"
+
+        await fleet.create("t")
+        hold_to_their_logs()
+        alone = controller_of(fleet)
+        lonely: Any = fleet.broker(alone).store
+        for each in {1, 2, 3} - {alone}:
+            fleet.network.block(address_of(alone), address_of(each))
+            fleet.network.block(address_of(each), address_of(alone))
+        await fleet.until(lambda: lonely.role != "leader" and controller_of(fleet) != alone)
+        hold_to_their_logs()
+        fleet.network.unblock_all()
+        await fleet.until(lambda: fleet.is_up(alone))
+        hold_to_their_logs()
+        killed = controller_of(fleet)
+        fleet.host(killed).crash()
+        fleet.host(killed).boot()
+        await fleet.until(lambda: controller_of(fleet) != killed and fleet.is_up(killed))
+        await fleet.create("u")
+        stores: Any = [fleet.broker(each).store for each in (1, 2, 3)]
+        await fleet.until(lambda: len({each.image.version for each in stores}) == 1)
+        hold_to_their_logs()
+        assert len({snapshot.encode(each.image) for each in stores}) == 1
+        assert {"t", "u"} == set(fleet.image.topics)
+
+    tell(story)
 
 
 def test_h14_what_was_acknowledged_outlives_the_power_of_all() -> None:
