@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from dlog.batch.header import patch
+from dlog.batch.header import HEADER_BYTES, patch
 from dlog.errors import KafkaStorageError
 from dlogd.storage import flusher, log, recovery
 from dlogd.storage.checkpoint import replace_file
@@ -57,8 +58,8 @@ def test_nothing_is_lost_by_a_killed_process() -> None:
     run_virtual(scenario)
 
 
-def test_h16_a_zero_filled_preallocated_tail_is_not_data() -> None:
-    """H16: a zero-filled tail must not parse as records; it is no torn tail either."""
+def test_a_zero_filled_preallocated_tail_is_neither_data_nor_torn() -> None:
+    """Zeros are known by what no head lacks; their checksum is not even looked at."""
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
@@ -71,6 +72,43 @@ def test_h16_a_zero_filled_preallocated_tail_is_not_data() -> None:
         assert plog.active.allocated_end >= 65536
         await fill(plog, 3)
         assert await offsets(await host.crash()) == list(range(23))
+
+    run_virtual(scenario)
+
+
+def of_another_batch(batch: bytes) -> bytes:
+    """Return a batch whose records are what these blocks of the disk held before."""
+    return batch[:HEADER_BYTES] + raw_batch(20, b"what another file had here")[HEADER_BYTES:]
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param(lambda batch: batch[:HEADER_BYTES], id="a head before zeros"),
+        pytest.param(of_another_batch, id="a head before old bytes"),
+        pytest.param(lambda batch: bytes([*batch[:-2], batch[-2] ^ 1, batch[-1]]), id="one bit"),
+    ],
+)
+def test_h16_a_plausible_head_in_a_preallocated_tail_is_not_data(
+    left: Callable[[bytes], bytes],
+) -> None:
+    """H16: the head is the one that comes next, and all that it claims lies within the file: only
+    the checksum tells that these records were never written.
+    """
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        end = await filled(host)
+        directory = await host.kill()
+        written = raw_batch(20, b"what never reached the disk")
+        overwrite(directory, LOG_0, end, left(written))
+        assert len(content(directory)) >= 65536 > end + len(written)
+        plog = await host.open()
+        assert await offsets(plog) == list(range(20))
+        assert (plog.log_end_offset, plog.size_bytes) == (20, end)
+        await append_waiting(plog, b"new")
+        await plog.flush()
+        assert (await values_of(await host.crash(), 20)) == [(20, b"new")]
 
     run_virtual(scenario)
 
