@@ -7,6 +7,9 @@ import pytest
 
 from bench.peers import hosts
 
+# The clock of a test begins when it has its hosts: there is one set of them on a machine.
+waits_for_hosts = pytest.mark.timeout(func_only=True)
+
 
 class Hosts(hosts.Hosts):
     """Some hosts, numbered from 1. Life: a `with` block; one at a time on a machine."""

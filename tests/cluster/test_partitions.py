@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,11 @@ from dlog.client.admin import Admin
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
 from tests.cluster.chaos import Plan, run_chaos, topics_at
-from tests.cluster.hosts import Hosts
+from tests.cluster.hosts import Hosts, waits_for_hosts
 from tests.cluster.nodes import cluster_of
 from tests.cluster.running import make_topics, run
 
-pytestmark = pytest.mark.root
-
-
-@pytest.fixture
-def hosts() -> Iterator[Hosts]:
-    with Hosts(3) as found:
-        yield found
+pytestmark = [pytest.mark.root, waits_for_hosts]
 
 
 def test_a_controller_that_is_cut_off_does_nothing(tmp_path: Path, hosts: Hosts) -> None:

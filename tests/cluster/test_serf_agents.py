@@ -14,7 +14,7 @@ from dlogd.membership.members import DisagreementKind, MemberState, disagreement
 from dlogd.membership.serf import SerfSettings
 from dlogd.metadata.image import NodeAddress, NodeRegistration
 from tests.cluster.agents import SERF, Seat, SerfAgent, needs_serf
-from tests.cluster.hosts import Hosts
+from tests.cluster.hosts import Hosts, waits_for_hosts
 
 pytestmark = needs_serf
 
@@ -229,30 +229,30 @@ def test_a_wrong_key_is_told_and_a_claimed_id_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_partition_is_seen_from_both_sides_and_heals(tmp_path: Path) -> None:
+@waits_for_hosts
+def test_a_partition_is_seen_from_both_sides_and_heals(tmp_path: Path, hosts: Hosts) -> None:
     async def work() -> None:
-        with Hosts(3) as network:
-            agents = [
-                SerfAgent(
-                    tmp_path / f"n{i}",
-                    f"host{i}",
-                    host=network.address(i),
-                    rpc_host=network.outside(i),
-                    namespace=network.name(i),
-                )
-                for i in (1, 2, 3)
-            ]
-            async with cluster(tmp_path, agents) as seats:
-                network.cut(3)
-                await seats[0].until_states(n1=ALIVE, n2=ALIVE, n3=FAILED)
-                await seats[1].until_states(n1=ALIVE, n2=ALIVE, n3=FAILED)
-                await seats[2].until_states(n1=FAILED, n2=FAILED, n3=ALIVE)
-                # Each agent still answers: gossip is wrong about nobody's place in the metadata.
-                assert all(seat.membership.problem is None for seat in seats)
-                found = disagreements(seats[2].membership.members(), registrations())
-                assert [each.node_id for each in found] == [1, 2]
-                network.heal(3)
-                for seat in seats:
-                    await seat.until_states(n1=ALIVE, n2=ALIVE, n3=ALIVE)
+        agents = [
+            SerfAgent(
+                tmp_path / f"n{i}",
+                f"host{i}",
+                host=hosts.address(i),
+                rpc_host=hosts.outside(i),
+                namespace=hosts.name(i),
+            )
+            for i in (1, 2, 3)
+        ]
+        async with cluster(tmp_path, agents) as seats:
+            hosts.cut(3)
+            await seats[0].until_states(n1=ALIVE, n2=ALIVE, n3=FAILED)
+            await seats[1].until_states(n1=ALIVE, n2=ALIVE, n3=FAILED)
+            await seats[2].until_states(n1=FAILED, n2=FAILED, n3=ALIVE)
+            # Each agent still answers: gossip is wrong about nobody's place in the metadata.
+            assert all(seat.membership.problem is None for seat in seats)
+            found = disagreements(seats[2].membership.members(), registrations())
+            assert [each.node_id for each in found] == [1, 2]
+            hosts.heal(3)
+            for seat in seats:
+                await seat.until_states(n1=ALIVE, n2=ALIVE, n3=ALIVE)
 
     run(work)

@@ -14,46 +14,45 @@ from typing import Any
 import pytest
 
 from tests.cluster.agents import AUTH_KEY, SerfAgent, needs_serf
-from tests.cluster.hosts import Hosts
+from tests.cluster.hosts import Hosts, waits_for_hosts
 from tests.cluster.nodes import Cluster, cluster_of
 from tests.cluster.running import make_topics, run
 
-pytestmark = [needs_serf, pytest.mark.root]
+pytestmark = [needs_serf, pytest.mark.root, waits_for_hosts]
 
 
 @asynccontextmanager
-async def with_agents(folder: Path) -> AsyncIterator[tuple[Cluster, list[SerfAgent], Hosts]]:
+async def with_agents(folder: Path, hosts: Hosts) -> AsyncIterator[tuple[Cluster, list[SerfAgent]]]:
     """Give a cluster and its agents; only the agents are on hosts that can be cut off."""
-    with Hosts(3) as hosts:
-        agents = [
-            SerfAgent(
-                folder / f"agent-{number}",
-                f"host{number}",
-                host=hosts.address(number),
-                rpc_host=hosts.outside(number),
-                namespace=hosts.name(number),
-            )
-            for number in hosts.numbers
-        ]
-        for agent in agents[1:]:
-            agent.join(agents[0].gossip)
-        (folder / "serf-key").write_text(f"{AUTH_KEY}\n")
-        async with cluster_of(folder / "c", start=False) as cluster:
-            for node, agent in zip(cluster.nodes, agents, strict=True):
-                overrides = {
-                    "membership.kind": "serf",
-                    "serf.address": str(agent.rpc),
-                    "serf.key.file": str(folder / "serf-key"),
-                }
-                node.write_config({**cluster.overrides_of(node), **overrides})
-            try:
-                for agent in agents:
-                    agent.start()
-                await cluster.start()
-                yield cluster, agents, hosts
-            finally:
-                for agent in agents:
-                    agent.kill()
+    agents = [
+        SerfAgent(
+            folder / f"agent-{number}",
+            f"host{number}",
+            host=hosts.address(number),
+            rpc_host=hosts.outside(number),
+            namespace=hosts.name(number),
+        )
+        for number in hosts.numbers
+    ]
+    for agent in agents[1:]:
+        agent.join(agents[0].gossip)
+    (folder / "serf-key").write_text(f"{AUTH_KEY}\n")
+    async with cluster_of(folder / "c", start=False) as cluster:
+        for node, agent in zip(cluster.nodes, agents, strict=True):
+            overrides = {
+                "membership.kind": "serf",
+                "serf.address": str(agent.rpc),
+                "serf.key.file": str(folder / "serf-key"),
+            }
+            node.write_config({**cluster.overrides_of(node), **overrides})
+        try:
+            for agent in agents:
+                agent.start()
+            await cluster.start()
+            yield cluster, agents
+        finally:
+            for agent in agents:
+                agent.kill()
 
 
 GONE, FENCED_ALIVE = "gossip calls it failed", "fenced, but alive"
@@ -97,15 +96,22 @@ async def until_differs(cluster: Cluster, seen: dict[int, dict[int, str]]) -> No
         assert float(found[1]) == len(seen[node.node_id])
 
 
+async def expect_voters(cluster: Cluster) -> None:
+    """Fail unless all nodes know all for voters, of which the image says nothing."""
+    statuses = await cluster.until(lambda _: True)
+    assert [each["raft"]["voters"] for each in statuses] == [cluster.voter_ids] * 3
+
+
 async def expect_metadata(cluster: Cluster, image: dict[str, Any]) -> None:
-    """Fail when anything has changed in the metadata, or somebody lost its lease."""
+    """Fail when anything has changed in the metadata, or somebody lost its vote or its lease."""
     assert await cluster.until_equal() == image
+    await expect_voters(cluster)
     await cluster.until_well(patience_s=1)
 
 
-def test_h20_gossip_changes_nothing(tmp_path: Path) -> None:
+def test_h20_gossip_changes_nothing(tmp_path: Path, hosts: Hosts) -> None:
     async def work() -> None:
-        async with with_agents(tmp_path) as (cluster, agents, hosts):
+        async with with_agents(tmp_path, hosts) as (cluster, agents):
             await make_topics(cluster, "before")
             await until_agreed(cluster)
             image = await cluster.until_equal()
@@ -139,14 +145,17 @@ def test_h20_gossip_changes_nothing(tmp_path: Path) -> None:
             for agent in agents:
                 agent.start()
             await until_agreed(cluster)
+            await expect_voters(cluster)
             cluster.expect_no_complaints()
 
     run(work)
 
 
-def test_a_node_that_dies_is_seen_by_its_lease_whatever_its_agent_says(tmp_path: Path) -> None:
+def test_a_node_that_dies_is_seen_by_its_lease_whatever_its_agent_says(
+    tmp_path: Path, hosts: Hosts
+) -> None:
     async def work() -> None:
-        async with with_agents(tmp_path) as (cluster, _, _):
+        async with with_agents(tmp_path, hosts) as (cluster, _):
             await until_agreed(cluster)
             controller = await cluster.controller()
             assert controller is not None
