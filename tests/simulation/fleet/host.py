@@ -62,6 +62,7 @@ class FleetHost(Host):
         self.wipes = 0
         self._knew: frozenset[int] = frozenset()  # when it went down
         self.on_power_cut: Callable[[int], None] = _ignore  # told before its power is gone
+        self.on_down: Callable[[int], None] = _ignore  # told when its process has ended
         self.unstuck_ns = -NS * 1_000  # when a disk or process that had hung went on
 
     # -- life
@@ -123,7 +124,9 @@ class FleetHost(Host):
         self._knew = self.known_voters()
         self._graveyard.append(self.store)
         self.store = None
-        return super()._mark_down(how)
+        loop = super()._mark_down(how)
+        self.on_down(self.node_id)
+        return loop
 
     def _note_power_cut(self) -> None:
         self.history.data.on_power_cut()

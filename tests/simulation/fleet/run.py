@@ -137,6 +137,7 @@ class _FleetRun:
         self.rot = Rot(self)
         for host in self.hosts:
             host.on_power_cut = self.rot.on_power_cut
+            host.on_down = self.rot.on_down
         self.operator = Operator(self)
         self.saboteur = FleetSaboteur(self)
         self.count = self.registry.count
