@@ -27,7 +27,7 @@ from dlogd.replication.partition import Partition
 from dlogd.replication.roles import leadership
 from dlogd.tasks import Tasks
 from tests.fakes.front import Front, until
-from tests.unit.test_partition import append, batch, check
+from tests.unit.test_partition import Waiter, append, batch, check
 from tests.unit.test_replicated_partition import Follower
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
@@ -83,11 +83,14 @@ class Store:
 
 
 class Scene:
-    """A leader with a member and a follower that is about to join; some records are appended."""
+    """A leader with a member and a follower, which is about to join or a member too."""
 
-    def __init__(self, front: Front, partition: Partition) -> None:
+    def __init__(
+        self, front: Front, partition: Partition, isr: tuple[NodeId, ...] = (ONE, TWO)
+    ) -> None:
         self.partition = partition
         self.store = Store(partition)
+        self.store.set(isr, 7)
         partition.lead(LeaderEpoch(3), self.store.facts())
         self.two, self.three = Follower(partition, TWO), Follower(partition, THREE)
         for each in (self.two, self.three):
@@ -148,6 +151,37 @@ def test_who_is_refused_without_a_lease_does_not_count_later(tmp_path: Path) -> 
         scene.two = Follower(partition, TWO)
         end = await scene.append()
         assert partition.high_watermark == end
+        await scene.tasks.close()
+
+    check(scenario, tmp_path)
+
+
+def test_h6_a_shrink_counts_when_it_is_in_the_image_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor when nobody knows what became of it: until then who is left out may be elected."""
+    monkeypatch.setattr(isr, "LOOK_S", 0.01)
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        scene = Scene(front, partition, isr=(ONE, TWO, THREE))
+        store = scene.store
+        waiter = Waiter()
+        scene.two.progress.caught_up_ms = front.clock.now_ms()
+        end = await scene.append()
+        partition.wait(end, -1, 60_000, waiter)
+        scene.three.progress.caught_up_ms = front.clock.now_ms() - 3_600_000
+        await until(lambda: store.proposed)
+        assert [node_id for node_id, _ in store.proposed[0][0].isr] == [ONE, TWO]
+        assert partition.high_watermark == 0 and not waiter.settled
+        await store.settle(Unknown(message="The deadline passed"))
+        await until(lambda: len(store.proposed) == 2)
+        scene.two.promise(end)
+        assert partition.high_watermark == 0 and not waiter.settled
+        store.set((ONE, TWO), 8)
+        await store.settle(Applied(version=1, value=8))
+        assert partition.high_watermark == 0, "the partition has not been told yet"
+        partition.lead(LeaderEpoch(3), store.facts())
+        assert partition.high_watermark == end and waiter.settled == [(0, None)]
         await scene.tasks.close()
 
     check(scenario, tmp_path)
