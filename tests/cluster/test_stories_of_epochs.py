@@ -43,14 +43,34 @@ def test_h2_followers_keep_the_offsets_that_the_leader_gave(stage: Stage) -> Non
     async def story(stage: Stage) -> None:
         a, b, c = stage.nodes(1, 2, 3)
         log = await stage.topic()
-        writing = asyncio.create_task(log.write(*(b"%d" % number for number in range(3000))))
-        for _ in range(2):
-            await kill(c)
-            await start(c)
-            await log.until_whole()
-        await writing
+        written = asyncio.Semaphore(0)
+        is_enough = False
+
+        async def write() -> int:
+            """Write records until it is enough, each a batch of its own; return how many."""
+            count = 0
+            async with Producer(stage.cluster.bootstrap, acks="all") as producer:
+                while not is_enough:
+                    assert (await producer.write(log.topic, b"%d" % count)).offset == count
+                    count += 1
+                    written.release()
+            return count
+
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(write())
+            for _ in range(2):
+                for _ in range(60):
+                    await written.acquire()
+                assert not writing.done()
+                await kill(c)
+                await log.until(lambda view: 3 not in view.isr)
+                await start(c)
+                await log.until_whole()
+            is_enough = True
+        count = writing.result()
         on_disk = await log.until_same([a, b, c])
-        assert [int(value or b"") for value in await log.values()] == list(range(3000))
+        assert [int(value or b"") for value in await log.values()] == list(range(count))
+        assert len(on_disk) == count > 120
         ends = [0, *(on_disk[base].next_offset for base in sorted(on_disk))]
         assert sorted(on_disk) == ends[:-1]
 
