@@ -1,4 +1,6 @@
-"""Holes of naive designs told on whole nodes in virtual time (H13 to H15, H18, H21, L6, L10, L13).
+"""Holes of naive designs told on whole nodes in virtual time.
+
+H1, H13, H14, H15, H18, H21, L6, L10, L13.
 
 The others have their stories in tests/cluster, or where the part is that could have the hole.
 """
@@ -7,6 +9,8 @@ import asyncio
 import re
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from dlog.client.partitions import fetch, list_offsets, produce
 from dlog.errors import CoordinatorNotAvailableError
@@ -17,7 +21,7 @@ from dlogd.metadata import machine, snapshot
 from dlogd.metadata.commands import DrainNode
 from dlogd.metadata.image import Applied, ClusterImage, Drain
 from dlogd.metadata.raft import entries as wire
-from tests.fakes.logs import batch_of, values_in
+from tests.fakes.logs import batch_of, values_in, values_of
 from tests.fakes.small_fleet import SmallFleet, tell
 from tests.simulation.fleet.plan import address_of
 
@@ -47,6 +51,41 @@ def test_every_hole_has_its_story() -> None:
         for name in re.findall(r"^def test_([hl]\d+)_", path.read_text(), re.MULTILINE)
     }
     assert [each for each in [*HOLES, "l13"] if each not in told] == []
+
+
+@pytest.mark.parametrize("lonely", [2, 9])
+def test_h1_who_led_and_comes_back_has_the_log_of_those_who_went_on(lonely: int) -> None:
+    """It took records that nobody else got: fewer than the others write without it, or more."""
+
+    async def story(fleet: SmallFleet) -> None:
+        await fleet.create("t")
+        await fleet.produce("t", b"all")
+        await fleet.until_in_sync("t")
+        old, others = fleet.leader("t"), fleet.followers("t")
+        for each in others:
+            fleet.network.block(address_of(old), address_of(each))
+            fleet.network.block(address_of(each), address_of(old))
+        node = await fleet.cluster.leader("t", 0)
+        for number in range(lonely):
+            await produce(node, "t", 0, bytes(batch_of(b"lonely %d" % number)), acks=1)
+        await fleet.until(lambda: fleet.replica(old, "t").log.flushed_offset == 1 + lonely)
+        fleet.host(old).is_held_down = True
+        fleet.host(old).crash()
+        await fleet.until(lambda: fleet.leader("t") in others)
+        fleet.network.unblock_all()  # what was under way comes to nobody who still listens
+        assert await read(fleet, "t") == [b"all"]
+        await fleet.produce("t", b"a", b"b", b"c", b"d")
+        fleet.host(old).is_held_down = False
+        fleet.host(old).boot()
+        await fleet.until_in_sync("t")
+        await fleet.produce("t", b"e")
+        await fleet.until_in_sync("t")
+        expected = [b"all", b"a", b"b", b"c", b"d", b"e"]
+        assert await read(fleet, "t") == expected
+        for each in (1, 2, 3):
+            assert await values_of(fleet.replica(each, "t").log) == list(enumerate(expected))
+
+    tell(story)
 
 
 def replayed(store: Any) -> ClusterImage:

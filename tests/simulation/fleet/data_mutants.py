@@ -49,6 +49,24 @@ def _ignore_divergence(original: Any) -> Any:
     return difference
 
 
+def _cut_nobody(original: Any) -> Any:
+    """Take whoever is ahead, or has another history, for a follower that has caught up."""
+
+    def difference(partition: Any, subscription: Any) -> Any:
+        found = original(partition, subscription)
+        return None if found is not None and found.error_code == NONE else found
+
+    return difference
+
+
+def _credit_up_to_the_end(original: Any) -> Any:
+    def on_progress(self: Any, promised: int, end: int, start: int, now_ms: int) -> None:
+        own_end = self.partition.log.log_end_offset
+        original(self, min(promised, own_end), min(end, own_end), start, now_ms)
+
+    return on_progress
+
+
 def _take_what_comes(_: Any) -> Any:
     def check(buffer: Any, start: int, end: int, expected_offset: int) -> Any:
         return BATCH_STRUCT.unpack_from(buffer, start)
@@ -270,6 +288,10 @@ def _let_all_wait(_: Any) -> Any:
 
 DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     "H1 nobody asks a follower for its history": ((feeds, "difference", _ignore_divergence),),
+    "H1 nobody cuts his log": (
+        (feeds, "difference", _cut_nobody),
+        (Fed, "on_progress", _credit_up_to_the_end),
+    ),
     "H2 followers give out offsets": (
         (follower_append, "check_replicated", _take_what_comes),
         (Fed, "take", _skip_now_and_then),
@@ -336,6 +358,7 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
 }
 
 SHOWS = {
+    "H1 nobody cuts his log": ("LogsAgree", "CommittedNeverLost"),
     "H2 followers give out offsets": ("LogsAgree", "CommittedNeverLost"),
     "H9 any node is fed and counted": ("IsrSubsetOfReplicas",),
     "H11 a zombie goes on as leader": ("AcknowledgedUnderLease", "CommittedNeverLost"),
