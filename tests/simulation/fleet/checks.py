@@ -59,6 +59,10 @@ class FleetRegistry(Registry):
         """Count something that happened."""
         self.counts[what] = self.counts.get(what, 0) + many
 
+    def host_of(self, node_id: int) -> Any:
+        """Return the host of a node."""
+        return next(each for each in self.hosts.values() if each.node_id == node_id)
+
     # -- hooks
 
     @contextmanager
@@ -221,6 +225,7 @@ class FleetRegistry(Registry):
             self._look_at_step(self.newest, image)
             self.data.on_image(self.newest, image)
             self.newest = image
+            self.data.excuses.look()
 
     def _look_at_voters(self, entry: bytes) -> None:
         """Voters come and go at an operator's word only (hole H20)."""

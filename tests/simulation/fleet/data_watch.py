@@ -3,18 +3,18 @@
 Each log has a shadow, the heads of its batches as they were appended, cut and recovered. What a
 leader's high watermark has passed is committed: it becomes the one true log of the partition, which
 every later leader must have, and every replica below its own high watermark. Looked at whenever a
-watermark moves, a node begins to lead, and an image is applied for the first time anywhere.
+watermark moves, a node begins to lead, and an image is applied for the first time anywhere. What
+may be lost all the same is excused (`excuses`); then the true log begins anew (`true_log`).
 """
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
 from dlog.errors import OffsetNotAvailableError
-from dlog.types import NO_NODE
 from dlogd.metadata import delta
 from dlogd.metadata.election import rules_of
 from dlogd.metadata.image import ClusterImage, PartitionImage
@@ -22,8 +22,10 @@ from dlogd.replication.partition import Partition
 from dlogd.storage.log import PartitionLog
 from tests.simulation.fleet.chain_watch import ChainWatch
 from tests.simulation.fleet.data_history import FleetHistory
+from tests.simulation.fleet.excuses import Excuses
 from tests.simulation.fleet.shadows import Head, LogId, Shadow
-from tests.simulation.loop import SimLoop
+from tests.simulation.fleet.true_log import TrueLog
+from tests.simulation.loop import NS, SimLoop
 
 
 class DataWatch:
@@ -34,17 +36,17 @@ class DataWatch:
         self.chain = ChainWatch(registry, self)
         self._history = history
         self._shadows: dict[LogId, dict[int, Shadow]] = {}
-        self._committed: dict[LogId, list[Head]] = {}
-        self._ends: dict[LogId, dict[int, int]] = {}  # of what is committed, by leader epoch
+        self._true_logs: dict[LogId, TrueLog] = {}
         self._names: dict[LogId, str] = {}
         self._leaders: dict[tuple[Any, int, int], int] = {}
-        self._loose: set[LogId] = set()  # has lost something and is excused
+        self.excuses = Excuses(registry, history, self)
 
     def violate(self, name: str, key: LogId, text: str) -> None:
         """Write down what is wrong with a log."""
         self._registry.violate(f"{name}: {text} log={self._names.get(key, key)}")
 
-    def _now_ns(self) -> int:
+    def now_ns(self) -> int:
+        """Return the time that all hosts have."""
         now: int = next(iter(self._registry.hosts.values())).world.now_ns
         return now
 
@@ -166,25 +168,30 @@ class DataWatch:
         leads = partition.closed is None
         if offset < before and leads:
             self.violate("MonotonicHighWatermark", key, f"{before} to {offset} at {host.name}")
+        true_log = self.true_log(key)
         if leads:
-            self._commit(key, shadow, offset)
-            ends = self._ends.setdefault(key, {})
-            ends[partition.leader_epoch] = min(offset, self.committed_end(key))
-            self._look_at_isr(host, key, offset)
-        if key not in self._loose:
+            self._begin_anew(key, partition)
+            true_log.commit(partition.leader_epoch, shadow, offset)
+            self._look_at_isr(host, key, partition.leader_epoch, offset)
+        if true_log.judges(partition.leader_epoch):
             self._compare(host, key, shadow, offset)
 
-    def _commit(self, key: LogId, shadow: Shadow, offset: int) -> None:
-        committed = self._committed.setdefault(key, [])
-        end = committed[-1].next_offset if committed else 0
-        for head in shadow.from_offset(end):
-            if head.next_offset > offset:
-                break
-            committed.append(head)
+    def _begin_anew(self, key: LogId, partition: Any) -> None:
+        """The first leader after an excused loss: what it has is true from now on."""
+        true_log = self.true_log(key)
+        if true_log.is_loose and partition.leader_epoch >= true_log.since_epoch:
+            # Who has read what is lost may tell so later: from its memory, or a deposed leader's.
+            told_until_ns = self.now_ns() + int(self._registry.stale_max_ns) + NS
+            true_log.begin_anew(partition.leader_epoch, told_until_ns)
+            for shadow in self._shadows[key].values():
+                shadow.agreed = 0
+            self._registry.count("true logs begun anew")
 
     def _compare(self, host: Any, key: LogId, shadow: Shadow, offset: int) -> None:
         """Compare a log with what is committed, from where that was done before."""
-        committed = self._committed.get(key, [])
+        committed = self.true_log(key).heads
+        if committed:  # one that began anew begins where its leader's log did
+            shadow.agreed = max(shadow.agreed, committed[0].base_offset)
         at = bisect_right(committed, shadow.agreed, key=lambda head: head.next_offset)
         for head in shadow.from_offset(shadow.agreed):
             if head.next_offset > offset:
@@ -200,7 +207,7 @@ class DataWatch:
             shadow.agreed = head.next_offset
             at += 1
 
-    def _look_at_isr(self, host: Any, key: LogId, offset: int) -> None:
+    def _look_at_isr(self, host: Any, key: LogId, leader_epoch: int, offset: int) -> None:
         """A watermark moves with enough replicas in sync, each of which has what is below it."""
         if host.broker is None or host.broker.store is None:
             return
@@ -216,9 +223,9 @@ class DataWatch:
             text = f"the watermark moves to {offset} with {partition.isr} of {wanted} in sync"
             self.violate("MinIsrHonoured", key, text)
         # This leader may have been deposed long ago: who is in sync by now has it all the same.
-        newest = self._registry.newest.topics_by_id.get(key[0])
-        if newest is not None and key[1] < len(newest.partitions):
-            self._look_at_members(key, newest.partitions[key[1]], offset)
+        newest = self.partition(key)
+        if newest is not None and leader_epoch >= self.true_log(key).since_epoch:
+            self._look_at_members(key, newest, offset)
 
     def _look_at_members(self, key: LogId, partition: PartitionImage, offset: int) -> None:
         """Each member of an ISR has what is committed, as safe as its flush policy says."""
@@ -227,8 +234,7 @@ class DataWatch:
 
     def look_at_member(self, key: LogId, node_id: int) -> None:
         """The same of one node, if it is in the ISR of the newest image."""
-        topic = self._registry.newest.topics_by_id.get(key[0])
-        partition = topic.partition(key[1]) if topic is not None else None
+        partition = self.partition(key)
         if partition is not None and node_id in partition.isr:
             self._look_at_held(key, node_id, self.committed_end(key), partition)
 
@@ -237,7 +243,11 @@ class DataWatch:
         if member is None or member.is_lost:
             return
         held = min(member.end, member.log.promised_offset)
-        if held < offset and key not in self._loose:
+        if (
+            held < offset
+            and not self.true_log(key).is_loose
+            and not self.excuses.is_damaged(key, node_id)  # and is let out when it comes back
+        ):
             text = f"{node_id} is in sync and holds {held} of {offset}: {partition}"
             self.violate("IsrHoldsCommitted", key, text)
 
@@ -251,12 +261,17 @@ class DataWatch:
         if shadow is None or partition.closed is not None:
             return
         shadow.look_at_log()
-        committed = self._committed.get(key)
-        if not committed or key in self._loose:
+        self._begin_anew(key, partition)
+        true_log = self.true_log(key)
+        if not true_log.judges(partition.leader_epoch):
+            return
+        if not true_log.ends:
+            # Begun anew with it: what it leads with is all that is known to be kept.
+            true_log.commit(partition.leader_epoch, shadow, partition.high_watermark)
+        if not true_log.heads:
             return
         # One that was deposed before it began to lead does not know what later ones have committed.
-        ends = self._ends.get(key, {})
-        end = max((ends[each] for each in ends if each <= partition.leader_epoch), default=0)
+        end = true_log.end_for(partition.leader_epoch)
         self._compare(host, key, shadow, end)
         self._ask_for_end(host, key, partition, end)
         if shadow.agreed < end and shadow.end < end and shadow.log.log_start_offset < end:
@@ -276,7 +291,7 @@ class DataWatch:
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         """An image was applied for the first time: note epochs, and what may be lost by it."""
         changes = delta.between(old, new)
-        now_ns = self._now_ns()
+        now_ns = self.now_ns()
         changed: list[tuple[LogId, PartitionImage]] = []
         for change in changes.topics_changed:
             for number, partition in enumerate(change.new.partitions):
@@ -287,90 +302,57 @@ class DataWatch:
                     self._history.epochs_ns.setdefault(key, []).append(now_ns)
                 if number in change.partitions_changed:
                     changed.append((key, partition))
-            for number in change.unclean:
-                self._excuse((change.new.topic_id, number), "unclean elections of data")
-            if changes.unclean_elections:
-                self._excuse_alone(change)
+        self.excuses.on_image(changes)
         for key, partition in changed:
             self._look_at_members(key, partition, self.committed_end(key))
-
-    def _excuse_alone(self, change: Any) -> None:
-        """The last leader came back alone, without being eligible: counted as unclean."""
-        for number in change.partitions_changed:
-            old, new = change.old.partitions[number], change.new.partitions[number]
-            if (not old.isr and not old.elr and new.leader != NO_NODE) or (
-                new.isr == (new.leader,) and old.isr == new.isr and not old.has_leader
-            ):
-                self._excuse((change.new.topic_id, number), "unclean elections of data")
-
-    def _excuse(self, key: LogId, why: str) -> None:
-        times = self._history.losses_ns.setdefault(key, [])
-        times.append(self._now_ns())
-        if key not in self._loose and self._shadows.get(key):
-            self._registry.count(why)
-        self._loose.add(key)
-
-    # -- faults
-
-    def on_power_cut(self) -> None:
-        """A power cut may take the end of a log whose flush policy is weak."""
-        for facts_key, facts in self._history.facts.items():
-            if facts.flush_policy != "always":
-                self._excuse((facts_key.topic_id, facts_key.partition), "weak logs cut")
-
-    def on_wipe(self, node_id: int, mount: str) -> None:
-        """A disk is lost: with it what no other replica that may lead has."""
-        for key, shadows in self._shadows.items():
-            shadow = shadows.get(node_id)
-            directory: Any = None if shadow is None else shadow.log.directory
-            if shadow is None or not directory.path.startswith(mount):
-                continue
-            shadow.is_lost = True
-            committed = self._committed.get(key)
-            end = committed[-1].next_offset if committed else 0
-            if not self._others_hold(key, node_id, end):
-                self._excuse(key, "last copies wiped")
-
-    def forget_node(self, node_id: int) -> None:
-        """A node that held no replica any more has new disks."""
-        for shadows in self._shadows.values():
-            shadows.pop(node_id, None)
-
-    def _others_hold(self, key: LogId, node_id: int, end: int) -> bool:
-        topic = self._registry.newest.topics_by_id.get(key[0])
-        if topic is None or key[1] >= len(topic.partitions):
-            return True
-        partition = topic.partitions[key[1]]
-        for other in (*partition.isr, *partition.elr):
-            shadow = self._shadows[key].get(other)
-            if other != node_id and shadow is not None and not shadow.is_lost and shadow.end >= end:
-                return True
-        return False
 
     def on_read(self, client: str, log: Any, offset: int) -> None:
         """A client was given a record: by then a leader's watermark was beyond it (H18)."""
         key = (log.topic_id, log.partition)
-        if key in self._names and key not in self._loose and offset >= self.committed_end(key):
-            text = f"{client} was given {offset}, committed is {self.committed_end(key)}"
+        true_log = self.true_log(key)
+        end = true_log.told_end(self.now_ns())
+        if key in self._names and not true_log.is_loose and offset >= end:
+            text = f"{client} was given {offset}, committed is {end}"
             self.violate("ReadBelowHighWatermark", key, text)
+
+    # -- what others look at
+
+    def all_shadows(self) -> Iterable[tuple[LogId, dict[int, Shadow]]]:
+        """Return the shadows of all logs."""
+        return self._shadows.items()
 
     def shadows(self, key: LogId) -> dict[int, Shadow]:
         """Return the shadows of a partition's logs, by node."""
         return self._shadows.get(key, {})
 
+    def forget_node(self, node_id: int) -> None:
+        """A node that held no replica any more has new disks."""
+        for shadows in self._shadows.values():
+            shadows.pop(node_id, None)
+        self.excuses.forget_node(node_id)
+
+    def true_log(self, key: LogId) -> TrueLog:
+        """Return what is committed of a partition."""
+        return self._true_logs.setdefault(key, TrueLog())
+
     def is_loose(self, key: LogId) -> bool:
-        """Whether a partition has lost something and is excused."""
-        return key in self._loose
+        """Whether a fault may ever have cost a copy anything, whatever has become of it."""
+        return self.excuses.was_touched(key)
+
+    def partition(self, key: LogId) -> PartitionImage | None:
+        """Return a partition as the newest image has it."""
+        topic = self._registry.newest.topics_by_id.get(key[0])
+        found = key[1] < len(topic.partitions) if topic is not None else False
+        return topic.partitions[key[1]] if topic is not None and found else None
 
     def isr(self, key: LogId) -> tuple[int, ...]:
         """Return the ISR of the newest image."""
-        topic = self._registry.newest.topics_by_id.get(key[0])
-        return topic.partitions[key[1]].isr if topic and key[1] < len(topic.partitions) else ()
+        partition = self.partition(key)
+        return () if partition is None else partition.isr
 
     def committed_end(self, key: LogId) -> int:
         """Return up to where a partition is committed, for all that was seen."""
-        committed = self._committed.get(key)
-        return committed[-1].next_offset if committed else 0
+        return self.true_log(key).end
 
 
 def _has(slot: Any, owner: Any) -> bool:

@@ -129,7 +129,7 @@ class FleetHost(Host):
         return loop
 
     def _note_power_cut(self) -> None:
-        self.history.data.on_power_cut()
+        self.history.data.excuses.on_power_cut(self.node_id)
         self.on_power_cut(self.node_id)
 
     def wipe(self) -> None:
@@ -138,7 +138,7 @@ class FleetHost(Host):
         self.trace("wipe", self.name)
         self._knew = frozenset()
         self.machine = self._new_machine()
-        self.history.data.on_wipe(self.node_id, "/")
+        self.history.data.excuses.on_wipe(self.node_id, "/")
         self.wipes += 1
 
     def renew(self) -> None:
@@ -155,7 +155,7 @@ class FleetHost(Host):
         self.trace("wipe-disk", self.name, mount)
         fresh = self._new_machine()
         self.machine.disks[mount] = fresh.disks[mount]
-        self.history.data.on_wipe(self.node_id, f"{mount}/")
+        self.history.data.excuses.on_wipe(self.node_id, f"{mount}/")
         self.wipes += 1
 
     # -- what the checks look at
