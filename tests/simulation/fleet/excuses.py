@@ -1,13 +1,15 @@
 """Which losses the rules allow: each excuses what one log held until then, and nothing after it.
 
 An unclean election that the cluster counts; a disk that is lost with the last copy; and under a
-weak flush policy a power cut.
+weak flush policy a power cut, once min.insync.replicas of those in sync, or all of them, have lost
+something since they were in sync: fewer have to be survived whatever the policy (README.md).
 """
 
 from typing import Any
 
 from dlog.types import NO_NODE
 from dlogd.metadata.delta import ImageDelta
+from dlogd.metadata.election import rules_of
 from dlogd.metadata.image import PartitionImage
 from tests.simulation.fleet.data_history import FleetHistory
 from tests.simulation.fleet.shadows import LogId
@@ -20,6 +22,7 @@ class _Damage:
 
     def __init__(self, incarnation: int) -> None:
         self.incarnation = incarnation  # the life of its node that the fault ended
+        self.counts = False  # whether it was in sync, or eligible, at any time since
 
 
 class Excuses:
@@ -62,6 +65,8 @@ class Excuses:
         for node_id, damage in list(damages.items()):
             if node_id not in partition.replicas or self._is_mended(key, node_id, damage):
                 del damages[node_id]
+            elif node_id in (*partition.isr, *partition.elr, partition.last_leader):
+                damage.counts = True
         return damages
 
     # -- images
@@ -132,12 +137,22 @@ class Excuses:
             if partition is None or node_id not in partition.replicas:
                 continue
             self._damage(key, node_id)
-            self._look(key, partition)
-            self._excuse_next(key, "weak logs cut", partition)
+            damages = self._look(key, partition)
+            if damages[node_id].counts and self._may_lose(key, partition, damages):
+                self._excuse_next(key, "weak logs cut", partition)
+
+    def _may_lose(self, key: LogId, partition: PartitionImage, damages: dict[int, _Damage]) -> bool:
+        """Whether so many have lost power or disks that what is committed may be nowhere else."""
+        topic = self._registry.newest.topics_by_id[key[0]]
+        wanted = rules_of(self._registry.newest, topic).min_isr_of(partition)
+        lost = [each for each, damage in damages.items() if damage.counts]
+        return len(lost) >= wanted or set(damages).issuperset(partition.holders)
 
     def _damage(self, key: LogId, node_id: int) -> None:
-        incarnation = self._registry.host_of(node_id).incarnation
-        self._damages.setdefault(key, {})[node_id] = _Damage(incarnation)
+        damages = self._damages.setdefault(key, {})
+        counts = node_id in damages and damages[node_id].counts
+        damages[node_id] = _Damage(self._registry.host_of(node_id).incarnation)
+        damages[node_id].counts = counts
 
     def on_wipe(self, node_id: int, mount: str) -> None:
         """A disk is lost: with it what no other replica that may lead has."""
