@@ -5,7 +5,8 @@ python -m tests.simulation.every_mutant [--only H10] [--jobs 2] [--remember]
 With `--remember` the seeds that saw holes are written down for the next time (`holes.py`).
 A hole is opened by replacing a function of the daemon by a wrong one. It is looked for by one of
 the simulations (within a stated number of seeds), by a property test (within a stated number of
-examples), or by tests that are named. Exit code 1 when one is not seen: then what looks for it is
+examples), or by tests that are named. The stories of a hole in tests/unit must see it as well,
+each of them (`stories.py`). Exit code 1 when one is not seen: then what looks for it is
 too tame.
 """
 
@@ -23,7 +24,7 @@ from functools import partial
 import pytest
 
 from tests.property import test_leases, test_metadata_mutants
-from tests.simulation import holes
+from tests.simulation import holes, stories
 from tests.simulation.patches import patched
 from tests.simulation.test_mutants import TESTED
 
@@ -82,6 +83,17 @@ def _by_tests(name: str) -> Seen | None:
     return None
 
 
+def _by_stories(name: str) -> Seen | None:
+    """Tell all stories of a hole in tests/unit: each must fail while it is open."""
+    hole = name.partition(":")[0]
+    green = stories.green(hole)
+    for node in green:
+        print(f"passes with {hole} open: {node}", flush=True)
+    told = [each.partition("::")[2] for each in stories.stories()[hole]]
+    blind = [f"not {each}: {stories.UNOPENED[each]}" for each in told if each in stories.UNOPENED]
+    return None if green else Seen(", ".join(blind) or f"{len(told)} of them")
+
+
 def _by_pytest(path: str, test: str, *, passes: bool) -> Seen | None:
     """Run one test: it has to pass where it opens the hole itself, else to fail."""
     with contextlib.redirect_stdout(io.StringIO()):
@@ -105,6 +117,10 @@ SEEKERS: dict[str, tuple[Callable[[str], Seen | None], list[str]]] = {
         list(test_leases.HOLES),
     ),
     "named tests": (_by_tests, list(TESTED)),
+    "each story of tests/unit": (
+        _by_stories,
+        [f"{hole}: its stories in tests/unit" for hole in stories.stories()],
+    ),
 }
 
 

@@ -33,7 +33,7 @@ from dlogd.storage.directories import DataDirectory
 from dlogd.storage.log import PartitionLog
 from tests.property import test_leases, test_metadata_mutants
 from tests.simulation import mutants as node_mutants
-from tests.simulation import raft_mutants
+from tests.simulation import raft_mutants, stories
 from tests.simulation.fleet import mutants as fleet_mutants
 from tests.simulation.fleet.mutants import grant_to_any_life, take_any_grant
 from tests.simulation.patches import Patch
@@ -250,7 +250,10 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
 }
 
 
-SIMULATED = (node_mutants.MUTANTS, raft_mutants.MUTANTS, fleet_mutants.MUTANTS)
+SIMULATED = (
+    *(node_mutants.MUTANTS, raft_mutants.MUTANTS, fleet_mutants.MUTANTS),
+    stories.OPENED,
+)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +300,15 @@ def test_the_tests_that_see_a_hole_exist(name: str) -> None:
     for node in TESTED[name][1]:
         path, _, test = node.partition("::")
         assert f"def {test}(" in (ROOT / path).read_text(), f"{name}: {node}"
+
+
+def test_every_story_has_something_that_opens_its_hole() -> None:
+    """That each then fails is for `make mutants`: it takes minutes."""
+    told = {node: hole for hole, nodes in stories.stories().items() for node in nodes}
+    names = {node.partition("::")[2] for node in told}
+    closed = [node for node, hole in told.items() if not stories.openings(hole, node)]
+    assert {node.partition("::")[2] for node in closed} == set(stories.UNOPENED)
+    assert set(stories.OPENED) <= names
 
 
 def test_every_hole_of_the_analysis_has_a_mutant() -> None:
