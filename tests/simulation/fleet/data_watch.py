@@ -73,6 +73,7 @@ class DataWatch:
             return log
 
         def watched_append(log: Any, batch: Any, fields: Any, *, leader_epoch: Any) -> Any:
+            watch._before_append(log)
             base_offset = append(log, batch, fields, leader_epoch=leader_epoch)
             if base_offset is not None:
                 watch._on_append(log, base_offset, fields, leader_epoch)
@@ -131,17 +132,22 @@ class DataWatch:
         shadow = self._shadows.get(key, {}).get(host.node_id)
         return shadow if shadow is not None and shadow.log is log else None
 
+    def _before_append(self, log: PartitionLog) -> None:
+        """See what was cut, trimmed or dropped before: the batch itself hides it."""
+        shadow = self.shadow_here(log)
+        if shadow is not None:
+            shadow.look_at_log()
+
     def _on_append(
         self, log: PartitionLog, base_offset: int, fields: tuple[int, ...], epoch: int
     ) -> None:
         shadow = self.shadow_here(log)
         if shadow is None:
             return
-        if base_offset < shadow.end:
-            shadow.cut(base_offset)
         if base_offset != shadow.end:
-            shadow.heads.clear()  # begun anew at another offset
-            shadow.agreed = base_offset
+            key = (log.topic_id, log.topic_partition.partition)
+            text = f"{base_offset} is appended to a log that ends at {shadow.end}"
+            self.violate("OffsetsChain", key, text)
         shadow.heads.append(Head(base_offset, base_offset + fields[6] + 1, epoch, fields[4]))
 
     def _on_led(self, partition: Any) -> None:

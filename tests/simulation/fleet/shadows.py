@@ -51,7 +51,7 @@ class Shadow:
         self.agreed = min(self.agreed, self.end)
 
     def look_at_log(self) -> None:
-        """Follow a log that was cut, trimmed or begun anew."""
+        """Follow a log that was cut, trimmed or begun anew: then it is empty where it begins."""
         log = self.log
         self.cut(log.log_end_offset)
         if self.heads and self.heads[-1].next_offset <= log.log_start_offset:
