@@ -21,7 +21,7 @@ bench: install
 sim: install
 	@.venv/bin/python -m tests.simulation$(if $(FLEET),.fleet) --seed $(or $(FLEET),$(SEED))
 
-# Many: WHAT=fleet, raft or node; MINUTES=n or SEEDS=n; FIRST=n.
+# Many: WHAT=fleet, blackouts, raft or node; MINUTES=n or SEEDS=n; FIRST=n.
 soak: install
 	@.venv/bin/python -m tests.simulation.soak $(WHAT) --first $(or $(FIRST),1) \
 		--minutes $(or $(MINUTES),0) --seeds $(or $(SEEDS),0)

@@ -1,8 +1,9 @@
 """Runs many seeds of one simulation on several cores, for a time or up to a number.
 
-python -m tests.simulation.soak [fleet|raft|node] [--minutes 30] [--seeds 1000] [--first 1]
+python -m tests.simulation.soak [fleet|blackouts|raft|node] [--minutes 30] [--seeds 9] [--first 1]
 
-`fleet`: clusters of whole nodes; `raft`: the metadata layer alone; `node`: one node and its data.
+`fleet`: clusters of whole nodes; `blackouts`: those in which all lose their power at once, under
+`flush.policy: always`; `raft`: the metadata layer alone; `node`: one node and its data.
 Prints each seed that fails with the command that replays it, and in the end seeds, simulated hours
 and faults by kind.
 """
@@ -21,6 +22,7 @@ from itertools import count, islice
 
 from tests.simulation import plan as node_plan
 from tests.simulation import run as node_run
+from tests.simulation.fleet import blackouts
 from tests.simulation.fleet import plan as fleet_plan
 from tests.simulation.fleet import run as fleet_run
 from tests.simulation.loop import NS
@@ -48,6 +50,12 @@ def run_fleet(seed: int) -> Result:
     return Result(seed, verdict.violations, verdict.seconds, verdict.counts)
 
 
+def run_blackouts(seed: int) -> Result:
+    """Run a cluster all of whose nodes lose their power at once."""
+    verdict = fleet_run.simulate(blackouts.draw_blackouts(seed))
+    return Result(seed, verdict.violations, verdict.seconds, verdict.counts)
+
+
 def run_raft(seed: int) -> Result:
     """Run the metadata layer alone."""
     run = RaftRun(seed)
@@ -70,6 +78,7 @@ def run_node(seed: int) -> Result:
 
 SIMULATIONS: dict[str, tuple[Callable[[int], Result], str]] = {
     "fleet": (run_fleet, "make sim FLEET={}"),
+    "blackouts": (run_blackouts, "python -m tests.simulation.fleet --blackouts --seed {}"),
     "raft": (run_raft, "python -m tests.simulation.raft_run --trace --seed {}"),
     "node": (run_node, "make sim SEED={}"),
 }

@@ -1,4 +1,4 @@
-"""Clusters of whole nodes and their data: 100 clean seeds, replayable, some known holes seen.
+"""Clusters of whole nodes and their data: 120 clean seeds, replayable, some known holes seen.
 
 `make soak` runs more, `make sim FLEET=n` shows one, `make mutants` opens every known hole.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.fleet.__main__ import run_seed, shrink
+from tests.simulation.fleet.blackouts import draw_blackouts
 from tests.simulation.fleet.bounds import missing
 from tests.simulation.fleet.mutants import mutated
 from tests.simulation.fleet.plan import KINDS, draw
@@ -20,6 +21,7 @@ from tests.simulation.holes import look_for
 ROOT = Path(__file__).parents[2]
 SEEDS = 100
 SEEDS_PER_TEST = 4
+BLACKOUT_SEEDS = 20
 # The ones that are seen soonest; `make mutants` has them all.
 QUICK_MUTANTS = (
     "H10 a node opens replicas that are not its own",
@@ -37,6 +39,16 @@ def test_seeds_are_clean(first: int) -> None:
         verdict = run_seed(seed)
         again = f"replay: make sim FLEET={seed}"
         assert not verdict.violations, "\n".join([*verdict.violations[:10], again])
+
+
+@pytest.mark.parametrize("first", range(1, BLACKOUT_SEEDS + 1, SEEDS_PER_TEST))
+def test_seeds_in_which_all_lose_their_power_are_clean(first: int) -> None:
+    for seed in range(first, first + SEEDS_PER_TEST):
+        verdict = simulate(draw_blackouts(seed))
+        again = f"replay: python -m tests.simulation.fleet --blackouts --seed {seed}"
+        assert not verdict.violations, "\n".join([*verdict.violations[:10], again])
+        assert verdict.counts["fault power-all"]
+        assert not verdict.counts.get("weak logs cut")
 
 
 @pytest.mark.parametrize("name", QUICK_MUTANTS)

@@ -1,11 +1,12 @@
 """Shows one seed of the cluster simulation; `python -m tests.simulation.soak` runs many.
 
-python -m tests.simulation.fleet --seed 7 [--quiet] [--drop 1,4] [--shrink]
+python -m tests.simulation.fleet --seed 7 [--blackouts] [--quiet] [--drop 1,4] [--shrink]
 """
 
 import argparse
 import sys
 
+from tests.simulation.fleet.blackouts import draw_blackouts
 from tests.simulation.fleet.plan import FleetPlan, draw
 from tests.simulation.fleet.run import Verdict, simulate
 
@@ -35,11 +36,13 @@ def main() -> int:
     """Run what the arguments say."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.fleet", description=__doc__)
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--blackouts", action="store_true", help="all lose their power, too")
     parser.add_argument("--quiet", action="store_true", help="no trace")
     parser.add_argument("--drop", default="", help="numbers of faults to leave out: 1,4,5")
     parser.add_argument("--shrink", action="store_true", help="leave out what is not needed")
     options = parser.parse_args()
-    plan = draw(options.seed).without(*[int(each) for each in options.drop.split(",") if each])
+    plan = (draw_blackouts if options.blackouts else draw)(options.seed)
+    plan = plan.without(*[int(each) for each in options.drop.split(",") if each])
     if options.shrink:
         plan = shrink(plan)
     print("\n".join(plan.describe()))
