@@ -14,6 +14,7 @@ from dlog.client.admin import Admin
 from dlog.client.admin_cluster import Outcomes, Partition
 from dlog.client.admin_session import TIMEOUT_MS
 from dlog.client.admin_views import (
+    Candidates,
     Drain,
     Election,
     NodeState,
@@ -133,6 +134,10 @@ class BlockingClusterAdmin:
     ) -> list[ReassignmentView]:
         """Return which of these partitions, or of all, are being reassigned."""
         return self._run(lambda: self._admin.list_reassignments(partitions))
+
+    def describe_candidates(self, topic: str) -> dict[int, Candidates]:
+        """Return who may lead the partitions of a topic besides those in sync, by partition."""
+        return self._run(lambda: self._admin.describe_candidates(topic))
 
     def describe_quorum(self) -> QuorumView:
         """Return who keeps the metadata and how far each is."""

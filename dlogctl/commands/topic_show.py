@@ -13,7 +13,7 @@ from dlog.client.admin_views import Candidates
 from dlog.client.blocking import BlockingClient
 from dlog.client.partitions import try_list_offsets
 from dlog.client.views import PartitionView, TopicView
-from dlog.errors import NONE, DlogError, UnsupportedVersionError, WireError
+from dlog.errors import NONE, DlogError, WireError
 from dlog.offset_specs import EARLIEST, LATEST
 from dlogctl import exit_codes
 from dlogctl.commands.config_show import explained_row, for_people
@@ -203,7 +203,7 @@ async def _add_candidates(
     """Say who may lead besides those in sync, and for whom a partition without a leader waits."""
     found: Mapping[int, Candidates] = {}
     if any(len(each.isr) < len(each.replicas) for each in view.partitions):
-        with suppress(UnsupportedVersionError):  # Kafka before 3.7
+        with suppress(DlogError):  # Kafka before 3.7 cannot tell, and the rest is worth showing
             found = await client.admin.describe_candidates(view.name)
     for row, each in zip(rows, view.partitions, strict=True):
         candidates = found.get(each.partition, NOBODY)

@@ -29,9 +29,11 @@ class World:
         del self.nodes.peers[2]
         self.peer = self.nodes.peers[1]
         self.nodes.leaders = [1, 1]
-        # As an older node, which cannot tell of fenced nodes, of the quorum and of what moves.
-        for name in ("DESCRIBE_CLUSTER", "DESCRIBE_QUORUM", "LIST_PARTITION_REASSIGNMENTS"):
-            del self.peer.versions[ApiKey[name]]
+        # As an older node, which cannot tell of fenced nodes, of the quorum, of what moves and of
+        # who is eligible.
+        for name in ("CLUSTER", "QUORUM", "TOPIC_PARTITIONS"):
+            del self.peer.versions[ApiKey[f"DESCRIBE_{name}"]]
+        del self.peer.versions[ApiKey.LIST_PARTITION_REASSIGNMENTS]
         self.status: dict[str, Any] = {"state": "active", "version": "0.1.0", "uptime_s": 7200.0}
         self.http_address = ""
         self.node_configs: dict[str, tuple[str, int]] = {}
