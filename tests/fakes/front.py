@@ -93,11 +93,13 @@ class ScriptedDispatcher:
     def __init__(self) -> None:
         self.turns = Turns()
         self.requests: list[RequestHeader] = []
+        self.bodies: list[bytes] = []
         self.answer: Callable[[RequestHeader], Answer] = lambda header: response_of(header, b"")
 
-    def respond(self, header: RequestHeader, _view: memoryview, _end: int, _peer: Peer) -> Answer:
+    def respond(self, header: RequestHeader, view: memoryview, end: int, _peer: Peer) -> Answer:
         """Answer one request."""
         self.requests.append(header)
+        self.bodies.append(bytes(view[header.body_position : end]))
         return self.answer(header)
 
 

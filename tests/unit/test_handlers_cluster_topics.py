@@ -13,6 +13,7 @@ from dlog.errors import (
     NotControllerError,
     PolicyViolationError,
     RequestTimedOutError,
+    TopicAuthorizationFailedError,
 )
 from dlog.types import NodeId
 from dlog.wire.apis import ApiKey
@@ -181,5 +182,16 @@ def test_one_request_does_not_ask_for_millions_of_partitions() -> None:
             validate_only=True,
         )
         assert [int(each.error_code) for each in response.results] == [0, full, full]
+
+    run(test())
+
+
+def test_nobody_creates_the_topic_that_stands_for_the_metadata() -> None:
+    async def test() -> None:
+        node, _ = cluster()
+        name = "__cluster_metadata"
+        wanted = {"name": name, "num_partitions": 1, "replication_factor": 3}
+        made = await create(node, wanted)
+        assert int(made[name].error_code) == TopicAuthorizationFailedError.code
 
     run(test())

@@ -121,13 +121,15 @@ def test_requests_that_come_together_are_answered_in_turns_once_they_are_much(
             one, other = await front.connect(), await front.connect()
             for entries, expected in ((0, 0), (PIECE_ENTRIES, 20)):
                 spent, turns.count = entries, 0
-                # A tagged body tells whether what was kept is read from the right place.
+                front.dispatcher.bodies.clear()
                 frames = [request_frame(number, bytes([number])) for number in range(21)]
                 await one.send(*frames)
                 for number in range(21):
                     answered = await asyncio.wait_for(one.receive(), 10)
                     assert answered[:4] == number.to_bytes(4, "big")
                 assert turns.count == expected
+                # What was kept for its turn is read from the right place.
+                assert front.dispatcher.bodies == [bytes([number]) for number in range(21)]
             await other.send(request_frame(7))
             assert (await asyncio.wait_for(other.receive(), 10))[:4] == (7).to_bytes(4, "big")
 

@@ -35,6 +35,7 @@ from dlogd.metadata.image import ClusterImage, NodeRegistration, TopicImage
 from dlogd.metadata.machine import TOPIC_PARTITIONS_MAX
 from dlogd.metadata.placement import Loads
 from dlogd.server.context import ServerContext
+from dlogd.server.handlers import quorum
 
 DEFAULT = -1
 """A number of partitions or replicas that the node's configuration gives."""
@@ -46,8 +47,6 @@ COMMAND_REPLICAS_MAX = 50_000
 REQUEST_PARTITIONS_MAX = 10_000
 """That one request may ask to be placed: they are placed at once, and nothing else goes on for
 0.15 s. Kafka's bound, too (MAX_PARTITIONS_PER_BATCH)."""
-METADATA_TOPIC = "__cluster_metadata"
-"""Kafka's name for its metadata, by which clients ask for the quorum (DescribeQuorum)."""
 LEVEL_TOGETHER = 2
 """The feature level from which one command may create many topics."""
 
@@ -94,8 +93,8 @@ class Planner:
         """Return what the topic shall be; raise WireError when it cannot be."""
         image = self._image
         topic_names.validate(topic.name)
-        if topic.name == METADATA_TOPIC:
-            raise TopicAuthorizationFailedError(f"Nobody may create a topic '{METADATA_TOPIC}'")
+        if topic.name == quorum.TOPIC:
+            raise TopicAuthorizationFailedError(f"Nobody may create a topic '{topic.name}'")
         if topic.name in image.topics:
             raise TopicAlreadyExistsError(f"Topic '{topic.name}' already exists.")
         alike = topic_names.unified(topic.name)
