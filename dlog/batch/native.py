@@ -14,6 +14,7 @@ __all__ = [
     "decode_records",
     "murmur2",
     "murmur2_rows",
+    "walk_records",
 ]
 
 IS_COMPILED = os.environ.get("DLOG_PURE") != "1"
@@ -26,6 +27,7 @@ if IS_COMPILED:
             decode_records,
             murmur2,
             murmur2_rows,
+            walk_records,
         )
     except ImportError:  # built without a compiler, or run from a zip
         IS_COMPILED = False
@@ -33,3 +35,4 @@ if IS_COMPILED:
 if not IS_COMPILED:
     from dlog.batch._pure import decode_columns, decode_records, murmur2, murmur2_rows
     from dlog.batch._pure_buffer import RecordBuffer
+    from dlog.batch._pure_walk import walk_records
