@@ -8,6 +8,7 @@ import difflib
 import re
 from dataclasses import dataclass
 
+from dlogd.config.kafka_names import KAFKA_NAMES
 from dlogd.config.schema import KEYS
 from dlogd.config.units import (
     format_bytes,
@@ -106,7 +107,8 @@ def meaning_of(name: str) -> Meaning | None:
         return _of_topics(TOPIC_CONFIGS[name])
     if name in CLUSTER_CONFIGS:
         return _of_topics(CLUSTER_CONFIGS[name])
-    return _of_files(name) if name in KEYS else None
+    file_key = KAFKA_NAMES.get(name, name)
+    return _of_files(file_key) if file_key in KEYS else None
 
 
 def names(*, of_topics: bool) -> list[str]:
@@ -124,7 +126,7 @@ def every_meaning() -> list[Meaning]:
 
 def nearest(name: str) -> str | None:
     """Return the known name that looks most like `name`."""
-    known = [*TOPIC_CONFIGS, *CLUSTER_CONFIGS, *KEYS]
+    known = [*TOPIC_CONFIGS, *CLUSTER_CONFIGS, *KEYS, *KAFKA_NAMES]
     return next(iter(difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)), None)
 
 

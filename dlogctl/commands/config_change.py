@@ -101,7 +101,7 @@ def _hint(key: str, target: Target, text: str) -> str:
     if target.is_topic and is_of_nodes(key):
         return f"{key} is of a node, or of the whole cluster: --node instead of --topic"
     if target.name_of(meaning) is None and not is_of_nodes(key):
-        return f"{key} belongs into the file of each node; see: dlogctl config check"
+        return f"{meaning.file_name} belongs into the file of each node; see: dlogctl config check"
     return f"see: dlogctl config explain {key}"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from dlog.errors import InvalidConfigError
 from dlog.types import NodeId
 from dlogd.config.choices import AckMode, FlushPolicy
+from dlogd.config.kafka_names import KAFKA_NAMES
 from dlogd.config.schema import KEYS, Config
 from dlogd.metadata import throttled_replicas
 from dlogd.metadata.config_values import (
@@ -320,9 +321,12 @@ def _unknown(name: str, table: Mapping[str, TopicConfigKey], scope: str) -> Inva
 
 
 def _hint(name: str, table: Mapping[str, TopicConfigKey]) -> str:
-    """Return a suggestion: the other scope's name for it, or the nearest one."""
+    """Return a suggestion: where else it is set, the other scope's name, or the nearest one."""
     for key in _KEYS:
         if name in (key.name, key.cluster_name):
             return f"; here it is {key.name if table is TOPIC_CONFIGS else key.cluster_name}"
+    file_key = KAFKA_NAMES.get(name, name)
+    if file_key in KEYS:
+        return f"; {file_key} in the file of each node sets it"
     near: Iterable[str] = difflib.get_close_matches(name[:100], table, n=1, cutoff=0.7)
     return "".join(f"; did you mean {each}?" for each in near)

@@ -5,14 +5,14 @@ from functools import partial
 from typing import Any
 
 from dlog.errors import InvalidRequestError, UnknownTopicOrPartitionError, WireError
-from dlogd.metadata import effective, topic_names
+from dlogd.metadata import broker_configs, effective, topic_names
 from dlogd.metadata.effective import ConfigEntry
 from dlogd.metadata.factor import factor_of
-from dlogd.metadata.image import TopicImage
+from dlogd.metadata.image import NodeRegistration, TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import EncodedBody, Handler, Request, error_fields
-from dlogd.server.handlers import node_settings, replication_factor
+from dlogd.server.handlers import node_settings, replication_factor, topology
 from dlogd.server.handlers.config_entries import ConfigEntries, key_of
 from dlogd.server.handlers.config_resources import ResourceType, check_node_name
 
@@ -90,10 +90,18 @@ def _of_node(
         node_id = context.node_id if node is None else node.node_id
         entries += effective.describe_throttles(image.configs, node_id, set_only=not is_own)
         if is_own:
-            entries += effective.describe_node(image.configs, context.config)
+            entries += broker_configs.describe_node(
+                image.configs, context.config, _advertised(node)
+            )
         return sorted(entries, key=lambda entry: entry.name)
 
     return ("node", name), describe
+
+
+def _advertised(node: NodeRegistration | None) -> tuple[str, int] | None:
+    """Return the host and port that clients are told, None while the node has not registered."""
+    address = None if node is None else topology.address_of(node, "")
+    return None if address is None else (address.host, address.port)
 
 
 def _describe_cluster(context: ServerContext) -> list[ConfigEntry]:
