@@ -1,7 +1,10 @@
-"""Produce requests that wait for an offset to be safe, each with its own deadline.
+"""Produce requests that wait for an offset to be safe, in the order of these offsets.
 
+A request may have a deadline for what *other* replicas do, as in Kafka (DelayedProduce). While this
+log has not promised the batch, no deadline counts: the batch is written, and an error would make
+the client write the batch again.
 Owner: the event loop's thread; made by `dlogd.replication.partition`, one queue for each kind of
-safety. No timer runs on the way of an acknowledgement: one per queue looks for what is late.
+safety. No timer runs on the way of an acknowledgement: one per queue looks for late requests.
 """
 
 import asyncio
@@ -24,7 +27,9 @@ Judge = Callable[[WireError | None], tuple[WireError | None, int]]
 
 
 LOOK_S_MIN = 0.05
-"""Between two looks for what is late: each passes over all that wait."""
+"""Between two looks for late requests: each look passes over all that wait."""
+
+NO_DEADLINE = math.inf
 
 
 class AckQueue:
@@ -34,25 +39,40 @@ class AckQueue:
     waits for its old offsets, below those of batches that came before the repetition.
     """
 
-    __slots__ = ("_entries", "_judge", "_late", "_loop", "_timer", "_timer_at_s")
+    __slots__ = (
+        "_entries",
+        "_judge",
+        "_late",
+        "_looked_at_s",
+        "_loop",
+        "_timer",
+        "_timer_at_s",
+        "has_overdue",
+    )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, judge: Judge, late: Callable[[], WireError]
+        self, loop: asyncio.AbstractEventLoop, judge: Judge, late: Callable[[int], WireError | None]
     ) -> None:
-        """`late()` is what those hear whose time is over."""
+        """`late(end_offset)` is the error of a request whose time is over.
+
+        None: only this log is waited for. The owner calls `look_soon` when that has changed.
+        """
+        self.has_overdue = False
+        """Whether a request is kept although its time is over."""
         self._entries: deque[Entry] = deque()
         self._loop = loop
         self._judge = judge
         self._late = late
+        self._looked_at_s = -math.inf
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = math.inf
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, end_offset: int, timeout_ms: int, waiter: AckWaiter, index: int) -> None:
+    def add(self, end_offset: int, timeout_ms: int | None, waiter: AckWaiter, index: int) -> None:
         """Call `waiter.on_acked` when all below `end_offset` is safe, or cannot be, or too late."""
-        deadline_s = self._loop.time() + timeout_ms / 1000
+        deadline_s = NO_DEADLINE if timeout_ms is None else self._loop.time() + timeout_ms / 1000
         entries, entry = self._entries, (end_offset, deadline_s, waiter, index)
         if not entries or entries[-1][0] <= end_offset:
             entries.append(entry)
@@ -74,33 +94,55 @@ class AckQueue:
     def fail(self, error: WireError) -> None:
         """Nobody knows whether what is waited for will ever be safe."""
         self._disarm()
+        self.has_overdue = False
         entries = list(self._entries)
         self._entries.clear()
         if entries:
             self._settle(entries, error)
 
+    def look_soon(self) -> None:
+        """Look for late requests; not at once, so that frequent flushes do not cost a look each."""
+        self._arm(self._loop.time())
+
+    def _look(self) -> None:
+        """Answer requests whose time is over, unless only this log is waited for."""
+        self._disarm()
+        now_s = self._looked_at_s = self._loop.time()
+        late: list[Entry] = []
+        kept: deque[Entry] = deque()
+        error: WireError | None = None
+        next_s = NO_DEADLINE
+        self.has_overdue = False
+        for entry in self._entries:
+            if entry[1] > now_s:
+                next_s = min(next_s, entry[1])
+            elif (why := self._late(entry[0])) is not None:
+                error = why
+                late.append(entry)
+                continue
+            else:
+                self.has_overdue = True
+            kept.append(entry)
+        self._entries = kept
+        if next_s != NO_DEADLINE:
+            self._arm(next_s)
+        if late:
+            self._settle(late, error)
+
     def _arm(self, deadline_s: float) -> None:
+        at_s = max(deadline_s, self._looked_at_s + LOOK_S_MIN)
+        if at_s >= self._timer_at_s:
+            return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at_s = deadline_s
-        self._timer = self._loop.call_at(deadline_s, self._on_deadline)
+        self._timer_at_s = at_s
+        self._timer = self._loop.call_at(self._timer_at_s, self._look)
 
     def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
         self._timer_at_s = math.inf
-
-    def _on_deadline(self) -> None:
-        self._disarm()
-        now_s = self._loop.time()
-        expired = [entry for entry in self._entries if entry[1] <= now_s]
-        if expired:
-            self._entries = deque(entry for entry in self._entries if entry[1] > now_s)
-            self._settle(expired, self._late())
-        if self._entries:
-            earliest_s = min(self._timer_at_s, *(entry[1] for entry in self._entries))
-            self._arm(max(earliest_s, now_s + LOOK_S_MIN))
 
     def _settle(self, entries: list[Entry], error: WireError | None) -> None:
         touched: dict[Drainable, None] = {}

@@ -24,9 +24,9 @@ class Acks:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         lease: Lease,
-        late: Callable[[], WireError],
+        late: Callable[[int], WireError | None],
     ) -> None:
-        """`late()` is what those hear whose time is over."""
+        """`late(end_offset)` is the error of a request whose time is over, None: not yet."""
         self._clock = clock
         self.lease = lease
         self.own = AckQueue(loop, self._judge, late)

@@ -258,16 +258,24 @@ class Partition:
     def wait(
         self, end_offset: int, acks: int, timeout_ms: int, waiter: AckWaiter, index: int = 0
     ) -> None:
-        """Call `waiter.on_acked` when all below `end_offset` is as safe as `acks` asks for."""
-        queue = self._acks.all if self._waits_for_all(acks) else self._acks.own
-        queue.add(end_offset, timeout_ms, waiter, index)
+        """Call `waiter.on_acked` when all below `end_offset` is as safe as `acks` asks for.
+
+        `timeout_ms` bounds the wait for other replicas only, as in Kafka. The own flush ends, or
+        fails, by itself; an earlier error would make the client write the batch a second time.
+        """
+        if self._waits_for_all(acks):
+            self._acks.all.add(end_offset, timeout_ms, waiter, index)
+        else:
+            self._acks.own.add(end_offset, None, waiter, index)
 
     def acknowledge(self, waiter: AckWaiter, index: int = 0) -> None:
         """Call `waiter.on_acked` for what is safe already; its owner drains."""
         self._acks.acknowledge(waiter, index)
 
-    def _late(self) -> WireError:
+    def _late(self, end_offset: int) -> WireError | None:
         leader = self.leader
+        if end_offset > self.log.promised_offset:
+            return None  # this node's own flush is waited for
         if leader is not None and leader.isr_count < leader.min_isr:
             return NotEnoughReplicasAfterAppendError(
                 f"The batch was appended; since then only {leader.isr_count} are in sync,"
@@ -286,6 +294,8 @@ class Partition:
             return
         self._acks.own.settle_to(log.promised_offset)
         self._advance()
+        if self._acks.all.has_overdue:
+            self._acks.all.look_soon()
 
     @property
     def waiting_count(self) -> int:

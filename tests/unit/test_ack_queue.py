@@ -38,21 +38,49 @@ class Timers:
 
 def test_many_deadlines_one_after_the_other_are_looked_at_together() -> None:
     looks = 0
-
-    def late() -> WireError:
-        nonlocal looks
-        looks += 1
-        return RequestTimedOutError()
-
     loop: Any = Timers()
-    queue, waiter = AckQueue(loop, lambda error: (error, 0), late), Waiter()
+    queue, waiter = (
+        AckQueue(loop, lambda error: (error, 0), lambda _: RequestTimedOutError()),
+        Waiter(),
+    )
     for number in range(1000):
         queue.add(number, 1 + number, waiter, number)
     while loop.waiting:
+        looks += 1
         loop.step()
         assert len(waiter.settled) >= int(loop.now_s * 1000) - 1
     assert len(waiter.settled) == 1000 and not len(queue)
     assert looks <= 25 and loop.now_s < 1.1
+
+
+def test_a_deadline_waits_for_the_own_log_and_costs_no_look_per_flush() -> None:
+    promised, looks = 0, 0
+
+    def late(end_offset: int) -> WireError | None:
+        nonlocal looks
+        looks += 1
+        return RequestTimedOutError() if end_offset <= promised else None
+
+    loop: Any = Timers()
+    queue, waiter = AckQueue(loop, lambda error: (error, 0), late), Waiter()
+    queue.add(5, 0, waiter, 0)
+    queue.add(9, 0, waiter, 1)
+    queue.add(9, 60_000, waiter, 2)
+    loop.step()
+    assert not waiter.settled and queue.has_overdue and looks == 2
+    promised = 6
+    for _ in range(3):
+        queue.look_soon()
+    assert looks == 2
+    loop.step()
+    assert [index for index, _ in waiter.settled] == [0] and queue.has_overdue
+    promised = 9
+    queue.look_soon()
+    loop.step()
+    assert [index for index, _ in waiter.settled] == [0, 1] and not queue.has_overdue
+    assert len(queue) == 1 and loop.now_s < 0.2
+    loop.step()
+    assert len(waiter.settled) == 3 and loop.now_s == 60
 
 
 END, TIME = st.integers(1, 30), st.integers(1, 5)
@@ -66,7 +94,7 @@ def test_all_below_what_is_safe_are_answered_in_any_order_of_arrival(
     """A batch that is sent again waits for less than those that arrived before the repetition."""
     loop: Any = Timers()
     queue, waiter, safe = (
-        AckQueue(loop, lambda error: (error, 0), RequestTimedOutError),
+        AckQueue(loop, lambda error: (error, 0), lambda _: RequestTimedOutError()),
         Waiter(),
         0,
     )

@@ -21,13 +21,13 @@ from dlog.errors import (
     NotLeaderOrFollowerError,
     OutOfOrderSequenceNumberError,
     RecordTooLargeError,
-    RequestTimedOutError,
     TransactionalIdAuthorizationFailedError,
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
     WireError,
 )
 from dlog.types import LeaderEpoch
+from dlogd.replication.ack_queue import LOOK_S_MIN
 from dlogd.replication.leader_state import Leadership
 from dlogd.replication.partition import Partition
 from tests.fakes.front import SETTINGS, Front, run_on, until
@@ -127,26 +127,26 @@ def test_acknowledgements_come_with_the_flush_once_for_each_owner(tmp_path: Path
     check(scenario, tmp_path)
 
 
-def test_each_wait_ends_in_its_own_time(tmp_path: Path) -> None:
-    """A short patience behind a long one is not kept waiting for that."""
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("timeout_ms", [0, 1, -1])
+def test_no_time_out_ends_the_wait_for_the_own_flush(
+    tmp_path: Path, acks: int, timeout_ms: int
+) -> None:
+    """The batch is written: an error would make its producer write the batch again."""
 
     async def scenario(front: Front, partition: Partition) -> None:
         await partition.log._flusher.freeze()
-        patient, hasty, hastier = Waiter(), Waiter(), Waiter()
-        for waiter, timeout_ms in ((patient, 60_000), (hasty, 100), (hastier, 50)):
-            partition.wait(append(partition, batch())[1], -1, timeout_ms, waiter)
+        waiter = Waiter()
+        partition.wait(append(partition, batch(), acks)[1], acks, timeout_ms, waiter)
         loop = asyncio.get_running_loop()
-        started = loop.time()
-        await until(lambda: hastier.settled)
-        assert not hasty.settled
-        await until(lambda: hasty.settled)
-        assert loop.time() - started < 1
-        assert isinstance(hasty.settled[0][1], RequestTimedOutError) and hasty.drains == 1
-        assert not patient.settled
+        looked = loop.create_future()
+        # After the look for late requests, which the same loop does.
+        loop.call_later(3 * LOOK_S_MIN, looked.set_result, None)
+        await looked
+        assert not waiter.settled
         partition.log._flusher.thaw()
-        await until(lambda: patient.settled)
-        assert patient.settled == [(0, None)]
-        assert len(hasty.settled) == len(hastier.settled) == 1
+        await until(lambda: waiter.settled)
+        assert waiter.settled == [(0, None)] and waiter.drains == 1
 
     check(scenario, tmp_path)
 

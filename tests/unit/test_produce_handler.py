@@ -17,7 +17,9 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
 )
+from dlog.types import LeaderEpoch, NodeId
 from dlog.wire import produce_client
+from dlogd.replication.leader_state import Leadership
 from tests.fakes.front import PRODUCE_VERSION, Client, Front, produce_frame, run_on, until
 from tests.fakes.logs import batch_of, values_of
 
@@ -235,16 +237,19 @@ def test_a_partition_that_closes_answers_who_waits_for_its_flush(tmp_path: Path)
 def test_an_answer_that_does_not_come_in_time_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Front.open(tmp_path) as front:
-            await front.partition("t").log._flusher.freeze()
+            partition = front.partition("t")
+            partition.lead(LeaderEpoch(1), Leadership(followers=(NodeId(2),), isr=(NodeId(2),)))
             client = await front.connect()
             await client.send(
                 produce_frame("t", batch_of(b"1"), timeout_ms=60_000),
                 produce_frame("t", batch_of(b"2"), timeout_ms=50),
+                produce_frame("t", batch_of(b"3"), acks=1, timeout_ms=0),
             )
-            await until(lambda: front.partition("t").waiting_count == 1)
-            front.partition("t").log._flusher.thaw()
+            await until(lambda: partition.waiting_count == 1)
+            partition.lead(LeaderEpoch(1), Leadership(followers=(NodeId(2),)))
             assert await codes(client) == [("t", 0, 0)]
             assert await codes(client) == [("t", RequestTimedOutError.code, -1)]
+            assert await codes(client) == [("t", 0, 2)]
 
     check(scenario)
 

@@ -139,6 +139,30 @@ def test_l1_a_silent_follower_is_waited_for_until_it_leaves(tmp_path: Path) -> N
     check(scenario, tmp_path)
 
 
+def test_each_wait_for_others_ends_in_its_own_time(tmp_path: Path) -> None:
+    """A short patience behind a long one is not kept waiting for that."""
+
+    async def scenario(front: Front, partition: Partition) -> None:
+        two, three = led(partition)
+        await partition.log._flusher.freeze()
+        patient, hasty, hastier = Waiter(), Waiter(), Waiter()
+        for waiter, timeout_ms in ((patient, 60_000), (hasty, 400), (hastier, 0)):
+            partition.wait(append(partition, batch())[1], -1, timeout_ms, waiter)
+        partition.log._flusher.thaw()
+        await partition.log.flush()
+        await until(lambda: hastier.settled)
+        assert not hasty.settled
+        await until(lambda: hasty.settled)
+        assert isinstance(hasty.settled[0][1], RequestTimedOutError) and hasty.drains == 1
+        assert not patient.settled
+        for each in (two, three):
+            each.promise(partition.log.log_end_offset)
+        assert patient.settled == [(0, None)]
+        assert len(hasty.settled) == len(hastier.settled) == 1
+
+    check(scenario, tmp_path)
+
+
 def test_h5_a_deposed_leader_acknowledges_nothing(tmp_path: Path) -> None:
     async def scenario(front: Front, partition: Partition) -> None:
         two, three = led(partition)
