@@ -45,7 +45,7 @@ def set_feature_level(image: ClusterImage, command: SetFeatureLevel) -> Step:
             raise UnsupportedVersionError(
                 f"Node {node.node_id} knows feature levels {node.level_min} to {node.level_max}"
             )
-    return replace(image, feature_level=command.level), command.level
+    return image.at_level(command.level), command.level
 
 
 def check_guard(image: ClusterImage, guard: Guarded) -> None:

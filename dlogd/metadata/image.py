@@ -26,7 +26,12 @@ from dlog.types import (
     TopicPartition,
 )
 from dlogd.metadata.chunks import ChunkedMap
-from dlogd.metadata.limits import LEVEL_OLDEST, OUTCOMES_REMEMBERED
+from dlogd.metadata.limits import (
+    EPOCH_FLOOR_MAX,
+    LEVEL_EPOCH_FLOOR,
+    LEVEL_OLDEST,
+    OUTCOMES_REMEMBERED,
+)
 from dlogd.metadata.recent import Recent
 
 __all__ = [
@@ -219,6 +224,9 @@ class ClusterImage:
     controller: Controller = Controller()
     # Partitions that got a leader which may lack acknowledged records, ever.
     unclean_elections: int = 0
+    # The first leader epoch of new partitions. From LEVEL_EPOCH_FLOOR on the floor is above each
+    # epoch that a deleted topic had: a topic made again never looks older than the one before it.
+    epoch_floor: int = 0
     # Topic names that have a `.` or a `_`, by what they are when both are `_`. Follows from topics.
     unified_names: Mapping[str, str] = field(default_factory=ChunkedMap)
 
@@ -226,6 +234,15 @@ class ClusterImage:
         """Do what `dataclasses.replace` does, faster: each command does it three times."""
         values: dict[str, Any] = dict(zip(_FIELDS, _VALUES(self), strict=True))
         return ClusterImage(**(values | changes))
+
+    def at_level(self, level: int) -> "ClusterImage":
+        """Return the image with another feature level, and with what begins at that level."""
+        floor = self.epoch_floor
+        if self.feature_level < LEVEL_EPOCH_FLOOR <= level and self.cluster_id:
+            # Nobody noted the epochs of topics deleted so far. One command raises an epoch twice at
+            # most (a replica that is reported lost and found), so all are below.
+            floor = min(2 * self.version, EPOCH_FLOOR_MAX)
+        return self.having(feature_level=level, epoch_floor=floor)
 
     def partition(self, topic: str, partition_id: int) -> PartitionImage | None:
         """Return a partition, None when topic or partition is not there."""

@@ -18,8 +18,14 @@ INT63_MAX = (1 << 63) - 1
 LEVEL_OLDEST = 1
 """The feature level of a cluster of single nodes: what the first commands can say."""
 
-LEVEL_NEWEST = 3
+LEVEL_NEWEST = 4
 """The highest feature level that this software knows (docs/formats/commands.md)."""
+
+LEVEL_EPOCH_FLOOR = 4
+"""From this feature level on, new partitions begin above the epochs of deleted topics."""
+
+EPOCH_FLOOR_MAX = 1 << 30
+"""The highest first leader epoch of a partition: as many are left for the changes of its leader."""
 
 OUTCOMES_REMEMBERED = 1_000
 """Commands that are recognised when they come again, in a cluster of level 1."""

@@ -82,7 +82,7 @@ def register_node(image: ClusterImage, command: RegisterNode) -> Step:
         level_max=command.level_max,
     )
     changed = with_node(image, registration)
-    changed = replace(changed, cluster_id=command.cluster_id, feature_level=level)
+    changed = replace(changed.at_level(level), cluster_id=command.cluster_id)
     changes = Changes(changed)
     exceptions = _Exceptions(changed, command, is_first_level_2=image.feature_level < 2)
     for topic in changed.topics.values():

@@ -3,8 +3,8 @@
 Pure. Primitive values are those of `dlogd.metadata.encoding`. Topics stay in the order in which
 they were created, so that an image that was read is in every respect the one that was written.
 
-An image of feature level 1 is written in format 1, so that software of that level can read it; from
-level 2 on the format is 2.
+The format follows from the feature level of the image, so that software which knows this level can
+read the snapshot: format 1 for level 1, format 2 for levels 2 and 3, format 3 from level 4 on.
 """
 
 import struct
@@ -27,11 +27,12 @@ from dlogd.metadata.image import (
     Refused,
     TopicImage,
 )
+from dlogd.metadata.limits import LEVEL_EPOCH_FLOOR
 from dlogd.metadata.recent import Recent
 
 MAGIC = b"dlogsnap"
-FORMAT_VERSION = 2
-"""The newest; version 1 stays readable for ever."""
+FORMAT_VERSION = 3
+"""The newest; older versions stay readable for ever."""
 
 _HEAD = struct.Struct(">8sHQQI")
 """Magic, format version, image version, length of the body, CRC-32C of the four and the body."""
@@ -41,13 +42,13 @@ _APPLIED, _REFUSED = 0, 1
 
 def encode(image: ClusterImage) -> bytes:
     """Return the bytes of a snapshot file."""
-    form = 1 if image.feature_level < 2 else FORMAT_VERSION
+    form = _form_of(image.feature_level)
     writer = Writer()
     writer.text(image.cluster_id)
     writer.pairs(image.configs)
     writer.i64(image.producer_id_next)
     if form > 1:
-        _write_cluster(writer, image)
+        _write_cluster(writer, image, form)
     writer.u32(len(image.nodes))
     for node in image.nodes.values():
         _write_node(writer, node, form)
@@ -62,6 +63,12 @@ def encode(image: ClusterImage) -> bytes:
     head = _HEAD.pack(MAGIC, form, image.version, len(body), 0)
     crc = crc32c(body, crc32c(head[:-4]))
     return head[:-4] + crc.to_bytes(4, "big") + body
+
+
+def _form_of(level: int) -> int:
+    if level < 2:
+        return 1
+    return 2 if level < LEVEL_EPOCH_FLOOR else FORMAT_VERSION
 
 
 def decode(data: bytes) -> ClusterImage:
@@ -92,7 +99,8 @@ def _read_image(reader: Reader, version: int, form: int) -> ClusterImage:
     producer_id_next = reader.i64()
     level, controller, unclean_elections = 1, Controller(), 0
     if form > 1:
-        level, controller, unclean_elections = _read_cluster(reader)
+        level, controller, unclean_elections = _read_cluster(reader, form)
+    epoch_floor = reader.i32() if form > 2 else 0
     nodes = [_read_node(reader, form) for _ in range(reader.count(20))]
     topics = [_read_topic(reader, form) for _ in range(reader.count(26))]
     outcomes: dict[UUID, Applied | Refused] = {}
@@ -111,6 +119,7 @@ def _read_image(reader: Reader, version: int, form: int) -> ClusterImage:
         feature_level=level,
         controller=controller,
         unclean_elections=unclean_elections,
+        epoch_floor=epoch_floor,
         unified_names=ChunkedMap(
             [
                 (topic_names.unified(topic.name), topic.name)
@@ -126,17 +135,19 @@ def _read_image(reader: Reader, version: int, form: int) -> ClusterImage:
     return image
 
 
-def _write_cluster(writer: Writer, image: ClusterImage) -> None:
+def _write_cluster(writer: Writer, image: ClusterImage, form: int) -> None:
     writer.u16(image.feature_level)
     writer.i64(image.controller.epoch)
     writer.i32(image.controller.node_id)
     writer.i64(image.controller.node_epoch)
     writer.i64(image.unclean_elections)
+    if form > 2:
+        writer.i32(image.epoch_floor)
 
 
-def _read_cluster(reader: Reader) -> tuple[int, Controller, int]:
+def _read_cluster(reader: Reader, form: int) -> tuple[int, Controller, int]:
     level = reader.u16()
-    if level < 2:
+    if _form_of(level) != form:
         raise MalformedError(f"feature level {level} is not written in this format")
     controller = Controller(
         epoch=reader.i64(), node_id=NodeId(reader.i32()), node_epoch=reader.i64()

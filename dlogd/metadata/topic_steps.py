@@ -38,7 +38,9 @@ from dlogd.metadata.image import ClusterImage, Drain, PartitionImage, TopicImage
 from dlogd.metadata.limits import (
     CONFIG_VALUE_LENGTH_MAX,
     CONFIGS_MAX,
+    EPOCH_FLOOR_MAX,
     INT63_MAX,
+    LEVEL_EPOCH_FLOOR,
     PRODUCER_IDS_MAX,
     REPLICAS_MAX,
     TOPIC_PARTITIONS_MAX,
@@ -148,7 +150,7 @@ def _new_partition(
         replicas=replicas,
         isr=isr,
         leader=leader,
-        leader_epoch=LeaderEpoch(0),
+        leader_epoch=LeaderEpoch(image.epoch_floor),
         partition_epoch=PartitionEpoch(0),
     )
 
@@ -174,12 +176,24 @@ def _without(image: ClusterImage, doomed: Sequence[TopicImage]) -> ClusterImage:
         image,
         topics=chunked(image.topics).without([topic.name for topic in doomed]),
         topics_by_id=chunked(image.topics_by_id).without([topic.topic_id for topic in doomed]),
+        epoch_floor=_floor_above(image, doomed),
     )
     names = [topic.name for topic in doomed if topic_names.can_collide(topic.name)]
     if not names:
         return changed
     alike = [topic_names.unified(name) for name in names]
     return replace(changed, unified_names=chunked(image.unified_names).without(alike))
+
+
+def _floor_above(image: ClusterImage, doomed: Sequence[TopicImage]) -> int:
+    """Return the first leader epoch of later partitions.
+
+    Clients pass over a leader whose epoch is below one that they know of the same name.
+    """
+    if image.feature_level < LEVEL_EPOCH_FLOOR:
+        return image.epoch_floor
+    newest = max(each.leader_epoch for topic in doomed for each in topic.partitions)
+    return max(image.epoch_floor, min(newest + 1, EPOCH_FLOOR_MAX))
 
 
 def create_partitions(image: ClusterImage, command: CreatePartitions) -> Step:

@@ -147,7 +147,7 @@ class Model(Rules):
             isr = [n for n in replicas if self.active(n)]
             refuse_if(not isr, "INVALID_REPLICA_ASSIGNMENT")
             free = [n for n in isr if not self.nodes[n]["drain"]]
-            parts.append(Partition(replicas, isr, (free or isr)[0]))
+            parts.append(Partition(replicas, isr, (free or isr)[0], self.floor))
         self.topics[command.topic_id] = {
             "name": command.name,
             "id": command.topic_id,
@@ -158,13 +158,18 @@ class Model(Rules):
 
     def delete_topic(self, command: c.DeleteTopic) -> int:
         refuse_if(command.topic_id not in self.topics, "UNKNOWN_TOPIC_ID")
-        return len(self.topics.pop(command.topic_id)["parts"])
+        return self._delete(command.topic_id)
+
+    def _delete(self, topic_id: Any) -> int:
+        parts = self.topics.pop(topic_id)["parts"]
+        self.floor = max(self.floor, *(p.leader_epoch + 1 for p in parts))
+        return len(parts)
 
     def delete_topics(self, command: c.DeleteTopics) -> int:
         refuse_if(not command.topic_ids, "INVALID_REQUEST")
         refuse_if(len(set(command.topic_ids)) < len(command.topic_ids), "INVALID_REQUEST")
         refuse_if(any(each not in self.topics for each in command.topic_ids), "UNKNOWN_TOPIC_ID")
-        return sum(len(self.topics.pop(each)["parts"]) for each in command.topic_ids)
+        return sum(self._delete(each) for each in command.topic_ids)
 
     def alter_configs(self, command: c.AlterConfigs) -> int:
         refuse_if(command.topic_id not in (None, *self.topics), "UNKNOWN_TOPIC_ID")

@@ -20,10 +20,12 @@ def refuse_if(condition: object, name: str) -> None:
 
 
 class Partition:
-    def __init__(self, replicas: Iterable[int], isr: Iterable[int], leader: int) -> None:
+    def __init__(
+        self, replicas: Iterable[int], isr: Iterable[int], leader: int, leader_epoch: int
+    ) -> None:
         self.replicas = list(replicas)
         self.isr, self.leader = set(isr), leader
-        self.leader_epoch = self.partition_epoch = 0
+        self.leader_epoch, self.partition_epoch = leader_epoch, 0
         self.elr: set[int] = set()
         self.adding: set[int] = set()
         self.removing: set[int] = set()
@@ -43,6 +45,8 @@ class Rules:
         self.configs: dict[str, str] = {}
         self.controller = 0
         self.unclean = 0
+        # Above every epoch of a partition that was deleted; clusters of the model begin at level 4.
+        self.floor = 0
 
     # -- what is compared
 
@@ -58,6 +62,7 @@ class Rules:
             },
             "controller": self.controller,
             "unclean": self.unclean,
+            "floor": self.floor,
         }
 
     @staticmethod
@@ -83,6 +88,7 @@ class Rules:
             },
             "controller": image.controller.epoch,
             "unclean": image.unclean_elections,
+            "floor": image.epoch_floor,
         }
 
     # -- rules

@@ -73,6 +73,11 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
         lambda *_: True,
     ),
     "keep the ELR when the minimum falls": (topic_steps, "_resettled", lambda image, _: image),
+    "begin again at the first epoch": (
+        topic_steps,
+        "_floor_above",
+        lambda image, doomed: image.epoch_floor,
+    ),
     "obey former controllers": (cluster_steps, "check_guard", lambda *_: None),
 }
 

@@ -16,6 +16,7 @@ from dlogd.controller.own_lease import OwnLease
 from dlogd.metadata import commands, delta
 from dlogd.metadata.commands import FenceNodes, Guarded, UnfenceNode
 from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage, Outcome, PartitionImage
+from dlogd.metadata.limits import LEVEL_EPOCH_FLOOR
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.entries import What
 from dlogd.metadata.raft.membership import Operation
@@ -44,6 +45,8 @@ class FleetRegistry(Registry):
         self.counts: dict[str, int] = {}
         # (topic id, partition, leader epoch): since when the newest image has a later one.
         self.deposed_ns: dict[tuple[Any, int, int], int] = {}
+        # The last leader epoch of each deleted partition, by the name of its topic.
+        self._epochs_given: dict[tuple[str, int], int] = {}
         self._granted_ns: dict[tuple[int, int, int], int] = {}
         self._led: dict[int, tuple[ClusterImage, dict[tuple[Any, int], int]]] = {}
         self.all_calls: list[Call] = []
@@ -285,6 +288,7 @@ class FleetRegistry(Registry):
         for topic in changes.topics_created:
             for number, partition in enumerate(topic.partitions):
                 self._look_at_partition(f"{topic.name}-{number}", partition, new)
+                self._look_at_name(topic.name, number, partition, new)
         for change in changes.topics_changed:
             for number, partition in enumerate(change.new.partitions):
                 name = f"{change.new.name}-{number}"
@@ -292,9 +296,23 @@ class FleetRegistry(Registry):
                 if number < len(change.old.partitions):
                     key = (change.new.topic_id, number)
                     self._look_at_epochs(name, key, change.old.partitions[number], partition)
+                else:
+                    self._look_at_name(change.new.name, number, partition, new)
         for topic in changes.topics_deleted:
             for number, partition in enumerate(topic.partitions):
                 self._depose(topic.topic_id, number, partition.leader_epoch)
+                self._epochs_given[topic.name, number] = partition.leader_epoch
+
+    def _look_at_name(
+        self, topic: str, number: int, partition: PartitionImage, image: ClusterImage
+    ) -> None:
+        """A topic that is made again does not look older than the one before it."""
+        given = self._epochs_given.get((topic, number), -1)
+        if partition.leader_epoch <= given and image.feature_level >= LEVEL_EPOCH_FLOOR:
+            self.violate(
+                f"MonotonicLeaderEpoch: {topic}-{number} had {given} before it was made again with"
+                f" {partition.leader_epoch}"
+            )
 
     def _look_at_epochs(
         self, name: str, key: tuple[Any, int], old: PartitionImage, new: PartitionImage

@@ -16,7 +16,7 @@ from dlogd.controller.driver import ControllerDriver
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.timings import LeaseTimings
-from dlogd.metadata import cluster_steps, election, machine, node_steps
+from dlogd.metadata import cluster_steps, election, machine, node_steps, topic_steps
 from dlogd.metadata.commands import FenceNodes, Guarded, UnfenceNode
 from dlogd.metadata.image import Applied
 from dlogd.metadata.raft.membership import Operation
@@ -145,6 +145,9 @@ MUTANTS: dict[str, tuple[Patch, ...]] = {
     "H12 epochs are made outside of the machine": (
         (election, "next_leader_epoch", _epoch_of_the_node),
         (node_steps, "next_leader_epoch", _epoch_of_the_node),
+    ),
+    "a topic made again looks older than the one before it": (
+        (topic_steps, "_floor_above", lambda _: lambda image, doomed: image.epoch_floor),
     ),
     "H13 a node changes its image beside the log": (
         (Participant, "_note_leadership", _fence_oneself),
