@@ -7,11 +7,31 @@ of this node ends is looked at with each acknowledgement.
 import asyncio
 from collections.abc import Callable
 
-from dlog.errors import NotLeaderOrFollowerError, WireError
+from dlog.errors import (
+    NotEnoughReplicasAfterAppendError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    WireError,
+)
 from dlogd.clock import Clock
 from dlogd.replication.ack_queue import AckQueue
+from dlogd.replication.leader_state import LeaderState
 from dlogd.replication.lease import Lease
 from dlogd.replication.waiters import AckWaiter
+
+
+def late_error(
+    leader: LeaderState | None, promised_offset: int, end_offset: int
+) -> WireError | None:
+    """Return the error of a request whose time is over; None while its own log is waited for."""
+    if end_offset > promised_offset:
+        return None
+    if leader is not None and leader.isr_count < leader.min_isr:
+        return NotEnoughReplicasAfterAppendError(
+            f"The batch was appended; since then only {leader.isr_count} are in sync,"
+            f" min.insync.replicas is {leader.min_isr}"
+        )
+    return RequestTimedOutError("The batch was appended but not yet acknowledged in time")
 
 
 class Acks:

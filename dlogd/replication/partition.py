@@ -14,17 +14,15 @@ from collections.abc import Iterable
 from dlog.batch.header import BATCH_STRUCT, patch_log_append_time
 from dlog.errors import (
     FencedLeaderEpochError,
-    NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
-    RequestTimedOutError,
     UnknownLeaderEpochError,
     WireError,
 )
 from dlog.types import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from dlogd.clock import Clock
-from dlogd.replication.acks import Acks
+from dlogd.replication.acks import Acks, late_error
 from dlogd.replication.batch_checks import PartitionSettings, check_produced
 from dlogd.replication.leader_state import ALONE, FollowerProgress, Leadership, LeaderState
 from dlogd.replication.lease import ENDLESS, Lease
@@ -273,15 +271,7 @@ class Partition:
         self._acks.acknowledge(waiter, index)
 
     def _late(self, end_offset: int) -> WireError | None:
-        leader = self.leader
-        if end_offset > self.log.promised_offset:
-            return None  # this node's own flush is waited for
-        if leader is not None and leader.isr_count < leader.min_isr:
-            return NotEnoughReplicasAfterAppendError(
-                f"The batch was appended; since then only {leader.isr_count} are in sync,"
-                f" min.insync.replicas is {leader.min_isr}"
-            )
-        return RequestTimedOutError("The batch was appended but not yet acknowledged in time")
+        return late_error(self.leader, self.log.promised_offset, end_offset)
 
     def on_promised(self, log: PartitionLog) -> None:
         """The log's promise moved, or its start, or it failed: settle who waits."""
