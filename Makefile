@@ -1,5 +1,5 @@
 # Every verb of the project; the work is in scripts/ and in the entry points.
-.PHONY: install demo test check bench sim soak mutants chaos failovers crash fuzz man clean
+.PHONY: install demo test check bench sim soak mutants chaos failovers crash fuzz attack man clean
 
 install:
 	@scripts/install
@@ -48,6 +48,11 @@ crash: install
 fuzz: export DLOG_FUZZ_SECONDS ?= 300
 fuzz: install
 	@scripts/run-tests -s --timeout $$(($$DLOG_FUZZ_SECONDS + 300)) tests/fuzz
+
+# Every attack in its long form, some minutes, with a table of bounds: make attack ONLY=fetches.
+attack: export DLOG_ATTACKS ?= long
+attack: install
+	@scripts/run-tests -n0 --timeout 1000 tests/attacks $(if $(ONLY),-k "$(ONLY)")
 
 # The manual page of dlogctl, from its parser.
 man: install

@@ -11,7 +11,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 HERE = Path(__file__).resolve().parent
 # One server, one loop device, one crash loop: the tests of a file share it and stay in one worker.
-ONE_WORKER_PER_FILE = ("clients", "cluster", "crash", "daemon", "fuzz")
+ONE_WORKER_PER_FILE = ("attacks", "clients", "cluster", "crash", "daemon", "fuzz")
 # These share one server over all files, named by the first parameter.
 ONE_WORKER_PER_SERVER = ("behaviour",)
 
