@@ -179,6 +179,7 @@ def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
         set_log_level=control.set_level,
         log_lines_dropped=lambda: control.dropped_count,
         on_started=on_started,
+        host_name=os.uname().nodename,
     )
     service = Service(broker, config, around)
     try:

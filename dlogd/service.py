@@ -19,10 +19,13 @@ from dlogd.config.schema import Config, build
 from dlogd.config.units import Address
 from dlogd.notify import Notifier
 from dlogd.reload import plan_reload
-from dlogd.status.http_server import HttpServer
-from dlogd.status.pages import ACTIVE, NodeView, RunBlocking, pages_of
+from dlogd.status.http_hosts import names_of
+from dlogd.status.http_server import HttpServer, Limits
+from dlogd.status.pages import ACTIVE, NodeView, pages_of, scrapes_of
+from dlogd.status.scrapes import RunBlocking
 from dlogd.tasks import Tasks
 from dlogd.telemetry.delays import LoopDelay
+from dlogd.telemetry.http_metrics import HttpMetrics
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +62,7 @@ class Surroundings:
     set_log_level: Callable[[str], None]
     log_lines_dropped: Callable[[], int]
     on_started: Callable[[], None]
+    host_name: str = ""
 
 
 def exit_code_of(error: BaseException) -> int:
@@ -108,11 +112,21 @@ class Service:
         self._said = ""
         self._tasks = Tasks()
         self._timer: asyncio.TimerHandle | None = None
-        pages = pages_of(node, around.run_blocking, self._before_scrape)
-        self._http = HttpServer(around.loop, pages)
+        http_metrics = HttpMetrics()
+        self._scrapes = scrapes_of(
+            node, around.run_blocking, self._before_scrape, [http_metrics.samples]
+        )
+        pages = pages_of(node, around.run_blocking, self._scrapes)
+        self._http = HttpServer(around.loop, pages, metrics=http_metrics)
+        self._set_up_http(config)
         self._delay = LoopDelay(around.loop, around.clock, node.telemetry.loop)
         self.http_address = ""
         self._bound_http: Address | None = None
+
+    def _set_up_http(self, config: Config) -> None:
+        """Take over what may change while the HTTP server runs."""
+        self._http.limits = Limits(connections_per_ip_max=config.http.connections_per_ip_max)
+        self._http.hosts.names = names_of(config, self._around.host_name)
 
     def fail(self, reason: str) -> None:
         """Stop the process with a failure: the node cannot go on."""
@@ -182,6 +196,7 @@ class Service:
             # Clients that ask the node for its configs learn where /status really is.
             self._node.reconfigure(self._as_bound(self._config))
         log.info("Serving operators http=%s", self.http_address)
+        self._tasks.spawn("load-collector", self._scrapes.load())
         error = await self._start_node()
         if error is not None:
             return exit_code_of(error)
@@ -243,6 +258,7 @@ class Service:
         else:
             self._config = plan.config
             self._around.set_log_level(plan.config.log.level)
+            self._set_up_http(plan.config)
             self._node.reconfigure(self._as_bound(plan.config))
             for key in plan.applied:
                 log.info("Reloaded key=%s from=%s to=%s", key.name, key.running, key.wanted)

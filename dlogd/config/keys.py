@@ -46,6 +46,7 @@ PATH = Kind(unit="path", parse=units.parse_text)
 PATHS = Kind(unit="list of paths", parse=units.parse_text, is_list=True)
 ADDRESS = Kind(unit="host:port", parse=units.parse_address)
 ADDRESSES = Kind(unit="list of host:port", parse=units.parse_address, is_list=True)
+HOSTS = Kind(unit="list of host names", parse=units.parse_host, is_list=True)
 NODES_AT = Kind(unit="list of id@host:port", parse=units.parse_node_at, is_list=True)
 ADVERTISED_ADDRESS = Kind(
     unit="host or host:port",

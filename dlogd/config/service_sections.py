@@ -82,6 +82,25 @@ class HttpConfig:
         "/metrics, /livez, /readyz and /status are served here, unencrypted: keep it on loopback "
         "or an operators' network. Port 0 lets the system choose.",
     )
+    hosts: tuple[str, ...] = key(
+        "http.hosts",
+        keys.HOSTS,
+        "localhost",
+        "Names by which HTTP requests may call this node, besides its IP addresses, its host name "
+        "and the hosts in `http.address`, `listeners` and `advertised.address`. Requests for "
+        "other names are refused.",
+        reloadable=True,
+    )
+    connections_per_ip_max: int = key(
+        "http.connections.per_ip.max",
+        keys.INTEGER,
+        "8",
+        "HTTP connections of each client address, of 64 over all. A new connection closes the one "
+        "that has been silent longest.",
+        low=1,
+        high=64,
+        reloadable=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -218,6 +218,14 @@ def _port_of(text: str, port: str) -> int:
     return int(port)
 
 
+def parse_host(text: str) -> str:
+    """Parse a host name or an IP address, without a port."""
+    host, port = _split_address(text.strip())
+    if port is not None:
+        raise ValueError(f"{text!r} has a port: wanted a host alone")
+    return host
+
+
 def parse_address(text: str) -> Address:
     """Parse `host:port`, `[ipv6]:port`; port 0 lets the system choose one."""
     host, port = _split_address(text.strip())

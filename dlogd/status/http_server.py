@@ -1,24 +1,32 @@
-"""A small HTTP/1.1 server for operators: GET and HEAD, no bodies, strict limits, no framework.
+"""A small HTTP/1.1 server for operators: strict limits, no framework.
 
 Knows no page: `dlogd.status.pages` gives it the routes. Every connection has one timer: for a whole
 request head, for the answer, for a reader that does not read, or for silence between requests.
+`dlogd.status.http_room` says which connection gives way when there are too many.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import cast
-from urllib.parse import unquote, urlsplit
 
+from dlogd.status.http_heads import (
+    END_OF_HEAD,
+    HttpError,
+    Page,
+    Request,
+    Response,
+    encode_response,
+    parse_head,
+    text_response,
+)
+from dlogd.status.http_hosts import HostCheck
+from dlogd.status.http_room import Room, State
 from dlogd.tasks import Tasks
+from dlogd.telemetry.http_metrics import HttpMetrics
 
 log = logging.getLogger(__name__)
-
-TEXT = "text/plain; charset=utf-8"
-_END_OF_HEAD = b"\r\n\r\n"
-_METHODS = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,91 +35,12 @@ class Limits:
 
     head_bytes_max: int = 8192
     connections_max: int = 64
+    connections_per_ip_max: int = 8
+    requests_max: int = 100  # of one connection
     head_timeout_s: float = 5.0
     answer_timeout_s: float = 30.0
     idle_timeout_s: float = 75.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One parsed request head; header names are in lower case."""
-
-    method: str
-    path: str
-    query: str
-    headers: Mapping[str, str]
-    keep_alive: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
-    """What a page answers."""
-
-    body: bytes
-    status: int = 200
-    content_type: str = TEXT
-
-
-Page = Callable[[Request], Awaitable[Response]]
-
-
-class HttpError(Exception):
-    """A request that is answered with an error status; the connection ends after it."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
-def parse_head(head: bytes) -> Request:
-    """Parse a request head without its empty line; raise HttpError."""
-    lines = head.decode("latin-1").split("\r\n")
-    parts = lines[0].split(" ")
-    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-        raise HttpError(400, "not an HTTP/1 request")
-    method, target, version = parts
-    headers: dict[str, str] = {}
-    for line in lines[1:]:
-        name, colon, value = line.partition(":")
-        if not colon or not name or name != name.strip():
-            raise HttpError(400, "malformed header")
-        headers[name.lower()] = value.strip()
-    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-        raise HttpError(413, "a request here has no body")
-    if method not in _METHODS:
-        raise HttpError(405, "only GET and HEAD")
-    try:
-        url = urlsplit(target)
-    except ValueError:
-        raise HttpError(400, "malformed target") from None
-    connection = headers.get("connection", "").lower()
-    keep_alive = connection != "close" if version == "HTTP/1.1" else connection == "keep-alive"
-    return Request(
-        method=method,
-        path=unquote(url.path),
-        query=url.query,
-        headers=headers,
-        keep_alive=keep_alive,
-    )
-
-
-def encode_response(response: Response, *, keep_alive: bool, with_body: bool = True) -> bytes:
-    """Encode status line, headers and, unless it answers HEAD, the body."""
-    head = (
-        f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}\r\n"
-        f"Content-Type: {response.content_type}\r\n"
-        f"Content-Length: {len(response.body)}\r\n"
-        "Cache-Control: no-store\r\n"
-        "X-Content-Type-Options: nosniff\r\n"
-        f"{'Allow: GET, HEAD' + chr(13) + chr(10) if response.status == 405 else ''}"
-        f"Connection: {'keep-alive' if keep_alive else 'close'}\r\n\r\n"
-    )
-    return head.encode("latin-1") + (response.body if with_body else b"")
-
-
-def text_response(status: int, text: str) -> Response:
-    """Return a line of plain text."""
-    return Response(status=status, body=text.encode() + b"\n")
+    age_max_s: float = 600.0
 
 
 class _Connection(asyncio.Protocol):
@@ -124,12 +53,24 @@ class _Connection(asyncio.Protocol):
         self._request: Request | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._draining = False
+        self._requests_left = server.limits.requests_max
+        self._ends_at_s = server.loop.time() + server.limits.age_max_s
+        self.since_s = server.loop.time()
+        self.peer = ""
         self.transport: asyncio.Transport | None = None
+
+    @property
+    def state(self) -> State:
+        """What the connection does now."""
+        if self._task is not None or self._draining:
+            return State.BUSY
+        return State.UNFINISHED if self._received else State.SILENT
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
         self.transport = transport
         transport.set_write_buffer_limits(high=0)
+        self.peer = str((transport.get_extra_info("peername") or ("",))[0])
         if self._server.add(self):
             self._arm(self._server.limits.head_timeout_s)
         else:
@@ -145,6 +86,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self._received and self._task is None and not self._draining:
             self._arm(self._server.limits.head_timeout_s)
+            self.since_s = self._server.loop.time()
         self._received += data
         if self._task is None and not self._draining:
             self._next_request()
@@ -164,6 +106,12 @@ class _Connection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
+    def give_way(self) -> None:
+        """Close the connection, on which no request is under way."""
+        self._disarm()
+        if self.transport is not None:
+            self.transport.close()
+
     def _arm(self, timeout_s: float) -> None:
         self._disarm()
         self._timer = self._server.loop.call_later(timeout_s, self.close)
@@ -173,26 +121,35 @@ class _Connection(asyncio.Protocol):
             self._timer.cancel()
         self._timer = None
 
+    def _be_silent(self) -> None:
+        """Wait for the next request, until the connection is too old."""
+        self.since_s = self._server.loop.time()
+        left_s = max(0.0, self._ends_at_s - self.since_s)
+        self._arm(min(self._server.limits.idle_timeout_s, left_s))
+
     def _next_request(self) -> None:
         """Begin the next request if its head is whole."""
         limits = self._server.limits
-        end = self._received.find(_END_OF_HEAD)
+        end = self._received.find(END_OF_HEAD)
         try:
             if max(end, len(self._received) if end < 0 else 0) > limits.head_bytes_max:
                 raise HttpError(431, "request head too large")
             if end < 0:
                 if not self._received:
-                    self._arm(limits.idle_timeout_s)
+                    self._be_silent()
                 return
             head = bytes(self._received[:end])
-            del self._received[: end + len(_END_OF_HEAD)]
-            self._request = parse_head(head)
+            del self._received[: end + len(END_OF_HEAD)]
+            request = parse_head(head)
+            self._server.hosts.check(request, self.peer, self._server.loop.time())
         except HttpError as error:
             self._request = None
             self._answer(text_response(error.status, str(error)))
             return
+        self._request = request
+        self._requests_left -= 1
         self._arm(limits.answer_timeout_s)
-        self._task = self._server.start_page(self._request)
+        self._task = self._server.start_page(request)
         self._task.add_done_callback(self._on_page)
 
     def _on_page(self, task: asyncio.Task[Response]) -> None:
@@ -207,7 +164,7 @@ class _Connection(asyncio.Protocol):
         if self.transport is None or self.transport.is_closing():
             return
         request = self._request
-        keep_alive = request is not None and request.keep_alive
+        keep_alive = request is not None and request.keep_alive and self._may_go_on()
         with_body = request is None or request.method == "GET"
         self._request = None
         self._arm(self._server.limits.answer_timeout_s)
@@ -218,6 +175,9 @@ class _Connection(asyncio.Protocol):
         self.transport.resume_reading()
         if not self._draining:
             self._next_request()
+
+    def _may_go_on(self) -> bool:
+        return self._requests_left > 0 and self._server.loop.time() < self._ends_at_s
 
 
 class HttpServer:
@@ -231,13 +191,18 @@ class HttpServer:
         loop: asyncio.AbstractEventLoop,
         pages: Mapping[str, Page],
         limits: Limits | None = None,
+        *,
+        names: Iterable[str] = ("localhost",),
+        metrics: HttpMetrics | None = None,
     ) -> None:
+        """`names`: what requests may call this node; IP addresses need no mention."""
         self.loop = loop
         self.limits = limits or Limits()
-        self.refused_count = 0
+        self.metrics = metrics or HttpMetrics()
+        self.hosts = HostCheck(names, self.metrics)
         self._pages = pages
         self._tasks = Tasks()
-        self._connections: dict[_Connection, None] = {}
+        self._room: Room[_Connection] = Room(self.metrics)
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -251,21 +216,21 @@ class HttpServer:
         if self._server is not None:
             self._server.close()
         self._server = None
-        for connection in list(self._connections):
+        for connection in self._room.connections():
             connection.close()
         await self._tasks.close()
 
     def add(self, connection: _Connection) -> bool:
-        """Take a new connection in; False when there are too many."""
-        if len(self._connections) >= self.limits.connections_max:
-            self.refused_count += 1
-            return False
-        self._connections[connection] = None
-        return True
+        """Take a new connection in; False when there is no room."""
+        return self._room.take(
+            connection,
+            max_count=self.limits.connections_max,
+            per_ip_max=self.limits.connections_per_ip_max,
+        )
 
     def remove(self, connection: _Connection) -> None:
         """Forget a connection that has ended."""
-        self._connections.pop(connection, None)
+        self._room.leave(connection)
 
     def start_page(self, request: Request) -> asyncio.Task[Response]:
         """Begin to answer `request`."""

@@ -3,18 +3,16 @@
 What the node says about itself comes through `NodeView`; nothing is computed here.
 """
 
-import importlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from dlogd.status.http_server import HttpError, Page, Request, Response, text_response
+from dlogd.status.http_heads import HttpError, Page, Request, Response, text_response
+from dlogd.status.scrapes import RunBlocking, Scrapes
 from dlogd.telemetry.metrics import Source, Telemetry
 
 ACTIVE = "active"
 """The state of a node that serves clients, as operators read it everywhere."""
-COLLECTOR_MODULE = "dlogd.telemetry.collector"
 
 
 class NodeView(Protocol):
@@ -40,32 +38,26 @@ class NodeView(Protocol):
         """Return the content of /digest; raise HttpError."""
 
 
-RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
+def scrapes_of(
+    node: NodeView,
+    run_blocking: RunBlocking,
+    before_scrape: Callable[[], None],
+    sources: Sequence[Source] = (),
+) -> Scrapes:
+    """Return what answers /metrics of a node and of `sources`.
+
+    `before_scrape` may bring gauges up to date.
+    """
+
+    def collect(module: Any) -> Any:
+        before_scrape()
+        return module.TelemetryCollector(node.telemetry, [*node.metric_sources(), *sources])
+
+    return Scrapes(collect, run_blocking)
 
 
-@dataclass(slots=True)
-class _Metrics:
-    """The collector, loaded at the first scrape."""
-
-    node: NodeView
-    run_blocking: RunBlocking
-    before_scrape: Callable[[], None]
-    module: Any = None
-
-    async def page(self, _request: Request) -> Response:
-        """Answer in Prometheus' text format."""
-        if self.module is None:
-            # 50 ms of imports: not on the loop.
-            self.module = await self.run_blocking(lambda: importlib.import_module(COLLECTOR_MODULE))
-        self.before_scrape()
-        collector = self.module.TelemetryCollector(self.node.telemetry, self.node.metric_sources())
-        return Response(body=await collector.exposition(), content_type=self.module.CONTENT_TYPE)
-
-
-def pages_of(
-    node: NodeView, run_blocking: RunBlocking, before_scrape: Callable[[], None]
-) -> dict[str, Page]:
-    """Return the pages of a node by path; `before_scrape` may bring gauges up to date."""
+def pages_of(node: NodeView, run_blocking: RunBlocking, scrapes: Scrapes) -> dict[str, Page]:
+    """Return the pages of a node by path."""
 
     async def livez(_request: Request) -> Response:
         # That this code runs is the answer.
@@ -93,12 +85,11 @@ def pages_of(
         body = json.dumps(found).encode() + b"\n"
         return Response(body=body, content_type="application/json")
 
-    metrics = _Metrics(node, run_blocking, before_scrape)
     return {
         "/livez": livez,
         "/readyz": readyz,
         "/status": status,
         "/metadata": metadata,
         "/digest": digest,
-        "/metrics": metrics.page,
+        "/metrics": scrapes.page,
     }

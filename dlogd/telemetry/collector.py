@@ -1,7 +1,7 @@
 """Prometheus view of `dlogd.telemetry.metrics`: families are built when somebody scrapes.
 
-Loaded at the first scrape (through importlib, by `dlogd.status.pages`), because prometheus_client
-costs 50 ms and some MiB that a node without scrapes does not need. `exposition` hands control back
+Loaded on a thread beside the node's start (through importlib, by `dlogd.status.scrapes`), because
+prometheus_client costs 50 ms of imports. `exposition` hands control back
 to the event loop between pieces, so that thousands of partitions do not stall clients.
 """
 

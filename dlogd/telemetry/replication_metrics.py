@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from dlogd.telemetry.http_metrics import HTTP
 from dlogd.telemetry.metrics import MetricSpec, known_specs
 
 
@@ -62,4 +63,4 @@ REPLICATION = (
 
 def all_specs() -> list[MetricSpec]:
     """Return every metric that this daemon can expose, by name."""
-    return sorted([*known_specs(), *REPLICATION], key=lambda spec: spec.name)
+    return sorted([*known_specs(), *HTTP, *REPLICATION], key=lambda spec: spec.name)

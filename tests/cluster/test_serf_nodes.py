@@ -4,6 +4,7 @@ The agents are killed, paused and cut off; the nodes themselves are well all the
 where gossip and metadata differ, and that it passes.
 """
 
+import asyncio
 import re
 import signal
 from collections.abc import AsyncIterator
@@ -15,7 +16,7 @@ import pytest
 
 from tests.cluster.agents import AUTH_KEY, SerfAgent, needs_serf
 from tests.cluster.hosts import Hosts, waits_for_hosts
-from tests.cluster.nodes import Cluster, cluster_of
+from tests.cluster.nodes import PATIENCE_S, Cluster, Node, cluster_of
 from tests.cluster.running import make_topics, run
 
 pytestmark = [needs_serf, pytest.mark.root, waits_for_hosts]
@@ -90,10 +91,18 @@ async def until_differs(cluster: Cluster, seen: dict[int, dict[int, str]]) -> No
         lambda statuses: all(differs(each, seen[each["node_id"]]) for each in statuses), nodes
     )
     for node in nodes:
-        page = (await node.page("/metrics"))[1].decode()
-        found = re.search(r"^dlog_membership_disagreements (\S+)", page, re.MULTILINE)
-        assert found is not None, page
-        assert float(found[1]) == len(seen[node.node_id])
+        # The page may be a second old.
+        async with asyncio.timeout(PATIENCE_S):
+            while await disagreements_of(node) != len(seen[node.node_id]):
+                await asyncio.sleep(0.1)
+
+
+async def disagreements_of(node: Node) -> float:
+    """Return how many differences a node's metric tells of."""
+    page = (await node.page("/metrics"))[1].decode()
+    found = re.search(r"^dlog_membership_disagreements (\S+)", page, re.MULTILINE)
+    assert found is not None, page
+    return float(found[1])
 
 
 async def expect_voters(cluster: Cluster) -> None:

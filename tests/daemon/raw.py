@@ -103,7 +103,7 @@ def rss_bytes(node: DaemonProcess) -> int:
 
 def metric(node: DaemonProcess, name: str) -> float:
     """Return a metric without labels."""
-    found = re.search(rf"^{name} (\S+)$", node.get("/metrics")[1], re.MULTILINE)
+    found = re.search(rf"^{name} (\S+)$", node.metrics(), re.MULTILINE)
     assert found is not None, name
     return float(found[1])
 

@@ -78,7 +78,7 @@ def test_partitions_of_a_lost_disk_are_offline_and_led_by_nobody(node: DaemonPro
     assert code == 10
     for words in ("leaderless", "offline replicas"):
         assert re.search(rf"^{words}: +{len(gone)}$", out, re.MULTILINE), out
-    metrics = node.get("/metrics")[1]
+    metrics = node.metrics()
     assert f"dlog_partitions_led {left:.1f}" in metrics
     assert f"dlog_partitions_offline {len(gone):.1f}" in metrics
     assert json.loads(ctl(node, "topic", "list", "-o", "json")[1])[0]["leaderless"] == len(gone)

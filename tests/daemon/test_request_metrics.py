@@ -54,7 +54,7 @@ def test_every_request_is_counted_and_timed(node: DaemonProcess) -> None:
         f"{PREFIX}_seconds_count": timed,
         f"{PREFIX}_seconds_sum": seconds,
     }
-    for family in text_string_to_metric_families(node.get("/metrics")[1]):
+    for family in text_string_to_metric_families(node.metrics()):
         for sample in family.samples:
             if sample.name in kinds:
                 kinds[sample.name][sample.labels["api"]] = sample.value

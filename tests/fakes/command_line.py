@@ -14,7 +14,8 @@ import pytest
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import RequestHeader
 from dlogctl.__main__ import main
-from dlogd.status.http_server import HttpServer, Request, Response
+from dlogd.status.http_heads import Request, Response
+from dlogd.status.http_server import HttpServer
 from tests.fakes.peer import PeerCluster, error, no_error, zero_time
 
 NO_CONTEXTS = "/no/contexts/here"

@@ -59,7 +59,7 @@ def sockets(node: DaemonProcess) -> int:
 
 
 def metric(node: DaemonProcess, name: str) -> float:
-    found = re.search(rf"^{name} (\S+)$", node.get("/metrics")[1], re.MULTILINE)
+    found = re.search(rf"^{name} (\S+)$", node.metrics(), re.MULTILINE)
     assert found is not None, name
     return float(found[1])
 

@@ -9,7 +9,7 @@ import pytest
 from dlog.errors import KafkaStorageError
 from dlog.types import Offset
 from dlogctl.digests import Finding, common_range, compare, findings_of_heads
-from dlogd.status.http_server import HttpError
+from dlogd.status.http_heads import HttpError
 from dlogd.storage.digest import Digest, DigestWalk
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dlogd.status.http_server import Request, Response
+from dlogd.status.http_heads import Request, Response
 from tests.fakes.command_line import Ctl, World, ctl, world
 
 __all__ = ["ctl", "world"]  # the fixtures
