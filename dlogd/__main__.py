@@ -14,7 +14,6 @@ import gc
 import importlib
 import logging
 import os
-import random
 import resource
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ from dlogd.config.load import load_config
 from dlogd.config.schema import Config
 from dlogd.lookups import share_lookups
 from dlogd.notify import Notifier, watchdog_interval_ms
+from dlogd.randomness import system_randomness
 from dlogd.service import EX_FAILURE, Service, Surroundings, exit_code_of, problems_of
 from dlogd.storage.engine import Engine
 from dlogd.storage.engines import open_engine
@@ -155,7 +155,7 @@ def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
         config,
         loop=loop,
         clock=clock,
-        rng=random.Random(),
+        randomness=system_randomness(),
         open_directory=partial(open_directory, reserve=_reserve(open_files_max)),
         engine=engine,
         # The service exists before anything of the broker runs.

@@ -6,7 +6,6 @@ in, so that many nodes can live in one process (and do, in the simulation).
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -21,6 +20,7 @@ from dlogd.metadata.image import ClusterImage
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.store import MetadataStore
 from dlogd.metadata.surface import Metadata
+from dlogd.randomness import Randomness
 from dlogd.registration import client_address
 from dlogd.replica_reports import ReplicaReports
 from dlogd.replicating import Replicating
@@ -64,7 +64,7 @@ class Broker:
         *,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        rng: random.Random,
+        randomness: Randomness,
         open_directory: Callable[[str], Directory],
         engine: Engine,
         on_failure: Callable[[str], None] = log.critical,
@@ -90,7 +90,7 @@ class Broker:
         """What `stop` waited for in vain: the engine and its threads may never end."""
         self._loop = loop
         self._clock = clock
-        self._rng = rng
+        self._randomness = randomness
         self._open_directory = open_directory
         self._engine = engine
         self._fail = on_failure
@@ -125,7 +125,7 @@ class Broker:
             logs,
             replicas,
             clock=self._clock,
-            rng=self._rng,
+            entropy=self._randomness.entropy,
             clients=client_address(self.config, self.bound[0]),
             enter=self._enter,
             tasks=self._tasks,
@@ -171,7 +171,7 @@ class Broker:
                 loop=self._loop,
                 engine=self._engine,
                 clock=self._clock,
-                rng=self._rng,
+                randomness=self._randomness,
                 tasks=self._tasks,
                 on_failed=self._on_store_failed,
                 open_quorum=self._open_quorum,
@@ -195,7 +195,7 @@ class Broker:
             self._open_directory,
             loop=self._loop,
             clock=self._clock,
-            rng=self._rng,
+            entropy=self._randomness.entropy,
             engine=self._engine,
             tasks=self._tasks,
             telemetry=self.telemetry,
@@ -227,7 +227,7 @@ class Broker:
                 loop=self._loop,
                 engine=self._engine,
                 clock=self._clock,
-                rng=self._rng,
+                rng=self._randomness.rng,
                 tasks=self._tasks,
             )
         return replicas
@@ -281,7 +281,7 @@ class Broker:
             node_id=self.node_id,
             config=self.config,
             clock=self._clock,
-            rng=self._rng,
+            entropy=self._randomness.entropy,
             image=lambda: store.image,
             propose_command=store.propose,
             partition=replicas.partition,

@@ -5,7 +5,6 @@ Part of the composition: `dlogd.broker` makes one when `controllers` is configur
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol
@@ -37,6 +36,7 @@ from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.surface import Quorum
+from dlogd.randomness import Randomness
 from dlogd.storage.engine import Engine
 from dlogd.storage.files import Directory
 from dlogd.tasks import Tasks
@@ -60,7 +60,7 @@ class OpenQuorum(Protocol):
         /,
         *,
         clock: Clock,
-        rng: random.Random,
+        randomness: Randomness,
         on_failed: Callable[[Exception], None] | None,
     ) -> Coroutine[Any, Any, Quorum]:
         """Return the store once it takes part; raise what it raises."""
@@ -98,7 +98,7 @@ class Clustering:
         loop: asyncio.AbstractEventLoop,
         engine: Engine,
         clock: Clock,
-        rng: random.Random,
+        randomness: Randomness,
         tasks: Tasks,
         on_failed: Callable[[Exception], None],
         open_quorum: OpenQuorum = ThreadedRaftStore.open,
@@ -118,7 +118,7 @@ class Clustering:
             directory,
             raft_config(config, secret),
             clock=clock,
-            rng=random.Random(rng.getrandbits(64)),
+            randomness=randomness.apart(),
             on_failed=on_failed,
         )
         # From here on this node may be elected.
@@ -132,10 +132,12 @@ class Clustering:
             if not caught_up:
                 succession.stop()
                 await store.close()
-        opened = cls(config, store, secret, loop=loop, clock=clock, rng=rng, tasks=tasks)
+        opened = cls(
+            config, store, secret, loop=loop, clock=clock, randomness=randomness, tasks=tasks
+        )
         opened.succession = succession
         succession.can_act = opened._can_act
-        opened.gossip = make_gossip(config, loop=loop, rng=rng, serf_key=serf_key)
+        opened.gossip = make_gossip(config, loop=loop, rng=randomness.rng, serf_key=serf_key)
         return opened
 
     def __init__(
@@ -146,7 +148,7 @@ class Clustering:
         *,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        rng: random.Random,
+        randomness: Randomness,
         tasks: Tasks,
     ) -> None:
         self.lease = OwnLease()
@@ -160,7 +162,7 @@ class Clustering:
         self.store = store
         self._loop = loop
         self._clock = clock
-        self._rng = rng
+        self._entropy = randomness.entropy
         self._tasks = tasks
         self._wants_shutdown = False
         self._stopping = False
@@ -172,13 +174,13 @@ class Clustering:
         self.service = self._make_service()
         self.server = self._make_server(secret)
         cluster_id = config.cluster.id or ""
-        self._dialler = Dialler(loop, secret=secret, cluster_id=cluster_id, rng=rng)
+        self._dialler = Dialler(loop, secret=secret, cluster_id=cluster_id, entropy=self._entropy)
         self.keeper = LeaseKeeper(
             self.lease,
             self.timings,
             loop=loop,
             clock=clock,
-            rng=rng,
+            rng=randomness.rng,
             tasks=tasks,
             controller=lambda: self.address_of(store.image.controller.node_id),
             heartbeat=self._heartbeat,
@@ -211,7 +213,7 @@ class Clustering:
         door = Door(
             secret=secret,
             cluster_id=self._config.cluster.id or "",
-            new_nonce=lambda: self._rng.randbytes(NONCE_BYTES),
+            new_nonce=lambda: self._entropy.token(NONCE_BYTES),
         )
         idle_s = self.timings.lease_ms * IDLE_LEASES / 1000
         return InternalServer(self._loop, self.service, idle_timeout_s=idle_s, door=door)
@@ -226,7 +228,7 @@ class Clustering:
 
     def new_id(self) -> UUID:
         """Return a fresh id for a command."""
-        return UUID(int=self._rng.getrandbits(128), version=4)
+        return self._entropy.uuid()
 
     async def listen(self) -> NodeAddress:
         """Listen for other nodes and act as controller if need be; return what to register."""
@@ -301,7 +303,7 @@ class Clustering:
             node_epoch=self.node_epoch,
             leader_id=leader_id,
         )
-        return StreamIntroduction(self._secret, request, self._rng)
+        return StreamIntroduction(self._secret, request, self._entropy)
 
     def address_of(self, node_id: NodeId) -> Address | None:
         """Return where the internal listener of a node is, None when nobody knows."""

@@ -5,7 +5,6 @@ Part of the composition: `dlogd.clustering` makes one. Where the two differ is s
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Sequence
 
 from dlog.errors import ConfigError
@@ -27,6 +26,7 @@ from dlogd.membership.members import (
 from dlogd.membership.serf import SerfMembership, SerfSettings
 from dlogd.membership.static import StaticMembership
 from dlogd.metadata.image import ClusterImage, NodeAddress
+from dlogd.randomness import Rng
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def make_gossip(
     config: Config,
     *,
     loop: asyncio.AbstractEventLoop,
-    rng: random.Random,
+    rng: Rng,
     serf_key: str | None,
 ) -> Gossip | None:
     """Return what `membership.kind` asks for; None for a static list of nobody."""

@@ -4,7 +4,6 @@ Part of the composition: `dlogd.broker` makes one beside its `Clustering`.
 """
 
 import asyncio
-import random
 from collections.abc import Mapping
 from functools import partial
 
@@ -14,6 +13,7 @@ from dlogd.clustering import Clustering
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.effective import throttled_rates
 from dlogd.metadata.image import ClusterImage, PartitionImage
+from dlogd.randomness import Rng
 from dlogd.replication.cuts import Cutter
 from dlogd.replication.fetcher import Fetcher, FetchServices
 from dlogd.replication.fetching import Fetching
@@ -44,7 +44,7 @@ class Replicating:
         loop: asyncio.AbstractEventLoop,
         engine: Engine,
         clock: Clock,
-        rng: random.Random,
+        rng: Rng,
         tasks: Tasks,
     ) -> None:
         self.counters = FetchCounters()

@@ -4,7 +4,6 @@ Part of the composition: `dlogd.broker` makes one and calls one of its two metho
 """
 
 import logging
-import random
 from collections.abc import Callable
 from functools import partial
 from uuid import UUID
@@ -17,6 +16,7 @@ from dlogd.metadata.commands import RegisterNode
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import ClusterImage, NodeAddress
 from dlogd.metadata.surface import Metadata
+from dlogd.randomness import Entropy
 from dlogd.registration import (
     NodeFacts,
     await_end_of_earlier_life,
@@ -45,7 +45,7 @@ class Starting:
         replicas: ReplicaManager,
         *,
         clock: Clock,
-        rng: random.Random,
+        entropy: Entropy,
         clients: NodeAddress,
         enter: Callable[[str], None],
         tasks: Tasks,
@@ -55,7 +55,7 @@ class Starting:
         self._logs = logs
         self._replicas = replicas
         self._clock = clock
-        self._rng = rng
+        self._entropy = entropy
         self._clients = clients
         self._enter = enter
         self._tasks = tasks
@@ -147,4 +147,4 @@ class Starting:
         )
 
     def _new_id(self) -> UUID:
-        return UUID(int=self._rng.getrandbits(128), version=4)
+        return self._entropy.uuid()

@@ -4,7 +4,6 @@ Part of the composition: `dlogd.broker` calls it.
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Iterable
 
 from dlog.errors import ConfigError
@@ -13,6 +12,7 @@ from dlogd.config.choices import DirectIo
 from dlogd.config.schema import Config
 from dlogd.metadata.archive import holds_metadata
 from dlogd.metadata.raft.log import NAME as RAFT_LOG
+from dlogd.randomness import Entropy
 from dlogd.server.context import LogDir
 from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.buffers import BufferPool
@@ -47,7 +47,7 @@ def make_logs(
     *,
     loop: asyncio.AbstractEventLoop,
     clock: Clock,
-    rng: random.Random,
+    entropy: Entropy,
     engine: Engine,
     tasks: Tasks,
     telemetry: Telemetry,
@@ -66,7 +66,7 @@ def make_logs(
     return LogManager(
         [open_directory(path) for path in config.data.directories],
         services=services,
-        rng=rng,
+        entropy=entropy,
         settings=storage_settings(config),
     )
 

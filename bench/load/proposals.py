@@ -38,6 +38,7 @@ from dlogd.metadata.image import Applied, NodeAddress
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.randomness import system_randomness
 from dlogd.storage.posix import PosixDirectory
 
 NODES = 3
@@ -83,7 +84,7 @@ class Node:
             PosixDirectory(str(self._folder)),
             config,
             clock=self._clock,
-            rng=random.Random(self._node_id),
+            randomness=system_randomness(),
         )
 
     async def _propose(self, command: Command) -> None:

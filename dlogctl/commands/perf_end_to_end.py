@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import secrets
 import struct
 from functools import partial
 from pathlib import Path
@@ -92,7 +93,7 @@ async def _work(
     measured: Measured,
 ) -> None:
     rng = random.Random()
-    run_number = rng.getrandbits(64)
+    run_number = secrets.randbits(64)
     async with (
         topic_or_temporary(settings, given_topic, partitions) as topic,
         open_producer(settings, load) as producer,

@@ -8,7 +8,6 @@ the matter of TLS. docs/formats/heartbeat.md.
 
 import asyncio
 import hmac
-import random
 from collections.abc import Callable
 
 from dlog import transport
@@ -17,6 +16,7 @@ from dlog.transport import Address, Connection, ConnectionOptions
 from dlogd.controller import heartbeats
 from dlogd.controller.heartbeats import Replicate
 from dlogd.metadata.raft.handshake import MAC_BYTES, Proofs, Seal, same
+from dlogd.randomness import Entropy
 
 _LENGTH_BYTES = 4
 _PURPOSE = b"internal listener"
@@ -87,33 +87,33 @@ class Dialler:
         *,
         secret: bytes | None = None,
         cluster_id: str = "",
-        rng: random.Random | None = None,
+        entropy: Entropy | None = None,
     ) -> None:
         self._loop = loop
         self._secret = secret
         self._cluster_id = cluster_id
-        self._rng = rng or random.Random(0)
+        self._entropy = entropy
 
     async def connect(self, address: Address, options: ConnectionOptions) -> Channel:
         """Return an open channel; raise TransportError or ProtocolError."""
         connection = await transport.connect(self._loop, address, options)
-        if self._secret is None:
+        if self._secret is None or self._entropy is None:
             return Channel(connection, None)
         met = False
         try:
-            seals = await self._meet(connection, self._secret)
+            seals = await self._meet(connection, self._secret, self._entropy)
             met = True
         finally:
             if not met:
                 connection.close()
         return Channel(connection, seals)
 
-    async def _meet(self, connection: Connection, secret: bytes) -> Seals:
+    async def _meet(self, connection: Connection, secret: bytes, entropy: Entropy) -> Seals:
         sent = b""
 
         def hello(correlation_id: int) -> bytes:
             nonlocal sent
-            nonce = self._rng.randbytes(heartbeats.NONCE_BYTES)
+            nonce = entropy.token(heartbeats.NONCE_BYTES)
             sent = heartbeats.encode_hello(self._cluster_id, nonce, correlation_id)
             return sent
 
@@ -131,10 +131,10 @@ class StreamIntroduction:
     have their own checksums, and who can change bytes between nodes is kept away by TLS.
     """
 
-    def __init__(self, secret: bytes, request: Replicate, rng: random.Random) -> None:
+    def __init__(self, secret: bytes, request: Replicate, entropy: Entropy) -> None:
         self._secret = secret
         self._request = request
-        self._nonce = rng.randbytes(heartbeats.NONCE_BYTES)
+        self._nonce = entropy.token(heartbeats.NONCE_BYTES)
         self._seals: Seals | None = None
 
     def hello(self) -> bytes:

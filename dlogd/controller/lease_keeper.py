@@ -6,7 +6,6 @@ is valid is `OwnLease.is_valid` at any moment; the callbacks here only say when 
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -18,6 +17,7 @@ from dlogd.controller.channel import Channel, Dialler
 from dlogd.controller.heartbeats import Heartbeat, HeartbeatAnswer
 from dlogd.controller.own_lease import Grant, OwnLease
 from dlogd.controller.timings import LeaseTimings
+from dlogd.randomness import Rng
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class LeaseKeeper:
         *,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        rng: random.Random,
+        rng: Rng,
         tasks: Tasks,
         controller: Callable[[], Address | None],
         heartbeat: Callable[[int], Heartbeat],

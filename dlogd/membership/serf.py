@@ -9,7 +9,6 @@ says so.
 
 import asyncio
 import logging
-import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +25,7 @@ from dlogd.membership.members import (
     is_dlog,
 )
 from dlogd.membership.serf_rpc import SerfError, SerfRefusedError, SerfRpc
+from dlogd.randomness import Rng
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class SerfMembership:
     """Implements `Membership` by a Serf agent. Owner: the event loop's thread."""
 
     def __init__(
-        self, settings: SerfSettings, *, loop: asyncio.AbstractEventLoop, rng: random.Random
+        self, settings: SerfSettings, *, loop: asyncio.AbstractEventLoop, rng: Rng
     ) -> None:
         self.counters = MembershipCounters()
         self._settings = settings

@@ -9,7 +9,6 @@ Owner: the event loop's thread; made by `dlogd.replication.fetching`.
 import asyncio
 import logging
 import math
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from dlog.address import Address
 from dlog.errors import DlogError, ProtocolError
 from dlog.types import NodeId
 from dlogd.clock import Clock
+from dlogd.randomness import Rng
 from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter
 from dlogd.replication.following import NO_HANDLE, Following
@@ -52,7 +52,7 @@ class FetchServices:
     """Calls back in the next iteration of the loop, or when the writes that ended now are seen to.
     """
     clock: Clock
-    rng: random.Random
+    rng: Rng
     tasks: Tasks
     memory: LinkMemory
     cutter: Cutter

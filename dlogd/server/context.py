@@ -5,7 +5,6 @@ Deliberately no connection, no socket and no bytes. Made once by `dlogd.broker`,
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,7 @@ from dlogd.metadata.commands import Command
 from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused
 from dlogd.metadata.placement import Loads, LoadTracker
 from dlogd.metadata.surface import Quorum
+from dlogd.randomness import Entropy
 from dlogd.replication.partition import Partition
 from dlogd.server.lingering import Lingering
 from dlogd.server.turns import Turns
@@ -55,7 +55,7 @@ class ServerContext:
     node_id: NodeId
     config: Config
     clock: Clock
-    rng: random.Random
+    entropy: Entropy
     image: Callable[[], ClusterImage]
     """The newest image that this node has applied."""
     propose_command: Callable[[Command, int], Awaitable[Outcome]]
@@ -92,7 +92,7 @@ class ServerContext:
 
     def new_id(self) -> UUID:
         """Return a fresh id for a topic or a command."""
-        return UUID(int=self.rng.getrandbits(128), version=4)
+        return self.entropy.uuid()
 
     def deadline_ms(self, timeout_ms: int) -> int:
         """Return when a client's patience ends (`Clock.now_ms`)."""

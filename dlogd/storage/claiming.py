@@ -7,13 +7,13 @@ included. A directory that does not work is left out; a contradiction ends the s
 import asyncio
 import base64
 import logging
-import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import UUID
 
 from dlog.errors import ConfigError
 from dlog.types import NodeId
+from dlogd.randomness import Entropy
 from dlogd.storage.checkpoint import Identity
 from dlogd.storage.directories import TOPICS, Claim, agreed_cluster
 from dlogd.storage.engine import Engine
@@ -32,7 +32,7 @@ class Claiming:
         self,
         homes: Sequence[Home],
         engine: Engine,
-        rng: random.Random,
+        entropy: Entropy,
         *,
         direct_required: bool,
         on_error: OnError,
@@ -40,7 +40,7 @@ class Claiming:
         """`on_error` takes a directory out of service."""
         self._homes = homes
         self._engine = engine
-        self._rng = rng
+        self._entropy = entropy
         self._direct_required = direct_required
         self._on_error = on_error
         self._outcomes: Sequence[Claim | ConfigError | None] = ()
@@ -119,7 +119,7 @@ class Claiming:
         self._on_error(home, error)
 
     def _new_uuid(self) -> UUID:
-        return UUID(int=self._rng.getrandbits(128), version=4)
+        return self._entropy.uuid()
 
     def _new_cluster_id(self) -> str:
         """Return an id in Kafka's form: 16 random bytes in base64, 22 characters."""

@@ -1,6 +1,6 @@
 """All logs of a node, over its data directories: opened, created, deleted, closed.
 
-    manager = LogManager(roots, services=..., rng=..., settings=...)
+    manager = LogManager(roots, services=..., entropy=..., settings=...)
     cluster_id = await manager.claim(node_id, known_cluster_id)        # locks, identity
     await manager.open({(topic_partition, topic_id): config, ...})     # recovery
     await manager.begin(node_epoch)                                    # upkeep
@@ -13,7 +13,6 @@ Owner: the event loop's thread; made by `dlogd.broker`.
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -21,6 +20,7 @@ from uuid import UUID
 
 from dlog.errors import ConfigError, KafkaStorageError, WireError
 from dlog.types import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
+from dlogd.randomness import Entropy
 from dlogd.storage.absent import AbsentLogs
 from dlogd.storage.claiming import Claiming
 from dlogd.storage.closing import Closing
@@ -53,7 +53,7 @@ class LogManager:
         roots: Sequence[Directory],
         *,
         services: LogServices,
-        rng: random.Random,
+        entropy: Entropy,
         settings: StorageSettings,
     ) -> None:
         self.logs: dict[LogKey, PartitionLog] = {}
@@ -72,7 +72,7 @@ class LogManager:
         self._claiming = Claiming(
             self._homes,
             services.engine,
-            rng,
+            entropy,
             direct_required=settings.direct_required,
             on_error=self._fail_home,
         )

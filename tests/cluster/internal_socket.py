@@ -5,7 +5,6 @@ does that went wrong, or somebody who has its key.
 """
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +13,7 @@ from dlog.types import NodeId
 from dlogctl.sandbox.layout import HOST
 from dlogd.controller.channel import StreamIntroduction
 from dlogd.controller.heartbeats import Replicate
+from dlogd.randomness import SystemEntropy
 from dlogd.replication import stream
 from dlogd.replication.stream import Refusal, Subscription
 from tests.cluster.nodes import Cluster, Node
@@ -84,7 +84,7 @@ async def impostor(
         node_epoch=node_epoch,
         leader_id=NodeId(leader.node_id),
     )
-    introduction = StreamIntroduction(known if secret is None else secret, wanted, random.Random(9))
+    introduction = StreamIntroduction(known if secret is None else secret, wanted, SystemEntropy())
     reader, writer = await asyncio.open_connection(HOST, leader.internal_port)
     try:
         found = Impostor(reader, writer)

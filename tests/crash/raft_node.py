@@ -7,7 +7,6 @@ barrier and answers with the version and the next producer id.
 """
 
 import asyncio
-import random
 import sys
 from uuid import UUID
 
@@ -18,6 +17,7 @@ from dlogd.metadata.image import Applied, Refused
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.randomness import system_randomness
 from dlogd.storage.posix import PosixDirectory
 
 CLOCK = SystemClock()
@@ -72,7 +72,7 @@ async def main(node_id: int, directory: str, ports: list[int]) -> None:
         PosixDirectory(directory),
         config,
         clock=CLOCK,
-        rng=random.SystemRandom(),
+        randomness=system_randomness(),
         on_failed=lambda error: print(f"failed {error!r}", flush=True),
     )
     loop = asyncio.get_running_loop()

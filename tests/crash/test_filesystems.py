@@ -5,7 +5,6 @@ Needs root, loop devices, mkfs.ext4, mkfs.xfs and xfs_io; skipped where they are
 
 import asyncio
 import errno
-import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from dlogd.storage.zeros import zero_ahead
 from tests.crash.disks import IMAGE_BYTES, Mounted, mounted_disk, run
 from tests.fakes.logs import append, services_for, values_of
 from tests.fakes.manager import NODE, SETTINGS, TOPIC_ID, partition, wanted
+from tests.fakes.randomness import SeededRandomness
 from tests.unit.test_engines import BLOCK, AnyEngine, blocks, read_bytes, write
 
 pytestmark = pytest.mark.root
@@ -152,7 +152,7 @@ async def start_manager(engine: AnyEngine, paths: list[str], numbers: list[int])
     """Start a node's logs on data directories, which are made when missing."""
     roots = [open_directory(path) for path in paths]
     manager = LogManager(
-        roots, services=services_for(engine), rng=random.Random(1), settings=SETTINGS
+        roots, services=services_for(engine), entropy=SeededRandomness(1).entropy, settings=SETTINGS
     )
     await manager.claim(NODE, None)
     await manager.open(wanted(*numbers, config=CONFIG))

@@ -15,6 +15,7 @@ from dlogd.storage.log_state import LogServices
 from dlogd.storage.manager import LogManager
 from tests.fakes.disk import Machine, Process
 from tests.fakes.logs import append, services_for
+from tests.fakes.randomness import SeededRandomness
 
 NODE = NodeId(1)
 TOPIC_ID = UUID("00112233-4455-4677-8899-aabbccddeeff")
@@ -52,7 +53,7 @@ class ManagerHost:
         self.machine = Machine(random.Random(seed), self.mounts, capacity_bytes=capacity_bytes)
         self.settings = settings
         self.config = CONFIG
-        self.rng = random.Random(5)
+        self.entropy = SeededRandomness(5).entropy
         self.clock: Clock | None = None
         self.failed: list[tuple[str, OSError]] = []
         self.process: Process
@@ -65,7 +66,7 @@ class ManagerHost:
         self.services = services_for(self.process.engine, clock=self.clock)
         roots = [self.process.open_directory(f"{mount}/dlog") for mount in self.mounts]
         self.manager = LogManager(
-            roots, services=self.services, rng=self.rng, settings=self.settings
+            roots, services=self.services, entropy=self.entropy, settings=self.settings
         )
         self.manager.on_directory_failed = self._on_failed
         return self.manager

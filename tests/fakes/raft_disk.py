@@ -19,6 +19,7 @@ from dlogd.metadata.raft.snapshots import Snapshot
 from dlogd.metadata.raft.voters import Voter, Voters
 from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault, ProcessDied
+from tests.fakes.randomness import SeededRandomness
 
 VOTERS = Voters.of(Voter(node_id=n, host="h", port=1) for n in (1, 2, 3))
 History = tuple[tuple[int, bytes], ...]
@@ -217,7 +218,7 @@ class RaftNode:
     def start(self) -> None:
         """Start a process; raises what `open_disk` does, and ProcessDied."""
         directory = self.machine.boot().open_directory("/data/meta")
-        self._disk = open_disk(directory, 1, VOTERS, random.Random(1))
+        self._disk = open_disk(directory, 1, VOTERS, SeededRandomness(1).entropy)
 
     def end(self, *, power_cut: bool, keep: float | None = None) -> None:
         """End the process."""

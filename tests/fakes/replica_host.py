@@ -1,7 +1,6 @@
 """A node's partitions on real files, with an image that the test changes."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -34,6 +33,7 @@ from dlogd.storage.manager import LogManager
 from dlogd.storage.posix import PosixDirectory
 from dlogd.storage.threads import ThreadEngine
 from tests.fakes.logs import services_for
+from tests.fakes.randomness import SeededRandomness
 
 NODE = NodeId(1)
 
@@ -125,7 +125,7 @@ class Host:
         directory = PosixDirectory(str(self.folder))
         settings = StorageSettings(reserve=DiskReserve(bytes=0))
         self.logs = LogManager(
-            [directory], services=services, rng=random.Random(1), settings=settings
+            [directory], services=services, entropy=SeededRandomness(1).entropy, settings=settings
         )
         await self.logs.claim(NODE, "c")
         place = Placement(node_id=NODE, loop=loop, clock=SystemClock())

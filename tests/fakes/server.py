@@ -1,7 +1,6 @@
 """A node's context in memory: the real image and machine, partitions as plain values."""
 
 import asyncio
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -39,6 +38,7 @@ from dlogd.server.dispatch import Dispatcher
 from dlogd.server.exchange import Peer
 from dlogd.storage.timestamps import TimestampOffset
 from dlogd.telemetry.metrics import Telemetry
+from tests.fakes.randomness import SeededRandomness
 
 CLUSTER_ID = "test-cluster"
 
@@ -250,7 +250,7 @@ class FakeNode:
             node_id=NodeId(node_id),
             config=config or Config(),
             clock=FakeClock(),
-            rng=random.Random(seed),
+            entropy=SeededRandomness(seed).entropy,
             image=lambda: self.image,
             propose_command=self.propose,
             partition=self.partition,

@@ -19,6 +19,7 @@ from dlogd.config.schema import Config
 from dlogd.reload import plan_reload
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import Latency, ProcessDied
+from tests.fakes.randomness import SeededRandomness
 from tests.simulation.loop import NS, SimClock, SimLoop, World
 from tests.simulation.network import Network
 from tests.simulation.plan import NODE_ADDRESS, Plan
@@ -110,13 +111,9 @@ class Host:
         self.machine = self._new_machine()
 
     def _new_machine(self) -> Machine:
-        plan = self.plan
-        machine = Machine(
-            random.Random(self.rng.getrandbits(64)),
-            plan.directories,
-            capacity_bytes=plan.capacity_bytes,
-            trace=self._on_disk,
-        )
+        plan, rng = self.plan, random.Random(self.rng.getrandbits(64))
+        capacity = plan.capacity_bytes
+        machine = Machine(rng, plan.directories, capacity_bytes=capacity, trace=self._on_disk)
         for disk in machine.disks.values():
             fixed_us, mean_us = plan.disk_latency_us
             disk.latency = Latency(fixed_us / 1e6, mean_us / 1e6)
@@ -162,7 +159,7 @@ class Host:
             self.config,
             loop=loop,
             clock=clock,
-            rng=random.Random(self.rng.getrandbits(64)),
+            randomness=SeededRandomness(self.rng.getrandbits(64)),
             open_directory=process.open_directory,
             engine=process.engine,
             on_failure=lambda reason: self._on_failure(loop, reason),

@@ -14,6 +14,7 @@ from dlogd.metadata.raft.store import RaftStore
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.metadata.raft.voters import Voter, Voters
 from tests.fakes.disk import Machine, Process
+from tests.fakes.randomness import SeededRandomness
 from tests.simulation.loop import NS, SimClock, SimLoop, World
 from tests.simulation.network import Network
 from tests.simulation.raft_checks import Registry
@@ -103,7 +104,7 @@ class RaftHost:
             self.process.open_directory(PATH),
             config,
             clock=self.clock,
-            rng=random.Random(self._rng.getrandbits(64)),
+            randomness=SeededRandomness(self._rng.getrandbits(64)),
             on_failed=lambda error: self._on_failed(loop, error),
         )
         task = loop.create_task(opening, name="open")

@@ -19,7 +19,7 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
     ),
     "randomness that no seed controls": (
         r"random\.(?!Random$)\w+|os\.(urandom|getrandom)|uuid\.uuid[14]|secrets\.\w+|id",
-        frozenset({"dlogd.__main__"}),
+        frozenset({"dlogd.randomness"}),
     ),
     "files behind the Directory's back": (
         r"open|io\.open|os\.(open|fdopen|read|write|pread|pwrite|preadv|pwritev|fsync|fdatasync"

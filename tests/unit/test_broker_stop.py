@@ -21,6 +21,7 @@ from dlogd.replication.producer_snapshots import SNAPSHOT
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import run_virtual
+from tests.fakes.randomness import SeededRandomness
 from tests.simulation.loop import EPOCH_MS, SimClock, SimLoop
 from tests.simulation.network import Network
 
@@ -53,7 +54,7 @@ class Host:
             config,
             loop=loop,
             clock=SimClock(loop),
-            rng=random.Random(5),
+            randomness=SeededRandomness(5),
             open_directory=self.process.open_directory,
             engine=self.process.engine,
         )

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -20,6 +19,7 @@ from dlogd.controller.leases import Probed, ProbeOrder
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
+from tests.fakes.randomness import SeededRandomness
 
 SECRET = b"a secret of some length"
 OPTIONS = ConnectionOptions(client_id="t", inflight_max=1, request_timeout_s=2)
@@ -42,9 +42,9 @@ class Listening:
     @asynccontextmanager
     async def open(self, secret: bytes | None = SECRET) -> AsyncIterator[Address]:
         loop = asyncio.get_running_loop()
-        rng = random.Random(5)
+        entropy = SeededRandomness(5).entropy
         door = secret and Door(
-            secret=secret, cluster_id="c", new_nonce=lambda: rng.randbytes(heartbeats.NONCE_BYTES)
+            secret=secret, cluster_id="c", new_nonce=lambda: entropy.token(heartbeats.NONCE_BYTES)
         )
         server = InternalServer(loop, self.service, idle_timeout_s=10, door=door or None)
         self.port = await server.start("127.0.0.1", 0)
@@ -61,7 +61,7 @@ async def probe(channel: Channel) -> int:
 
 def dialler(secret: bytes | None = SECRET, cluster_id: str = "c") -> Dialler:
     loop = asyncio.get_running_loop()
-    return Dialler(loop, secret=secret, cluster_id=cluster_id, rng=random.Random(6))
+    return Dialler(loop, secret=secret, cluster_id=cluster_id, entropy=SeededRandomness(6).entropy)
 
 
 def check(scenario: Callable[[], Awaitable[None]]) -> None:

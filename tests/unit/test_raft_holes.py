@@ -27,6 +27,7 @@ from tests.fakes.damaged_logs import flip
 from tests.fakes.disk import Machine
 from tests.fakes.faults import ProcessDied
 from tests.fakes.metadata_host import create, register
+from tests.fakes.randomness import SeededRandomness
 from tests.simulation.loop import NS, World
 from tests.simulation.network import Network
 from tests.simulation.raft_checks import Registry
@@ -45,7 +46,7 @@ def entry(number: int, size: int = 0) -> bytes:
 
 def opened(machine: Machine) -> Disk:
     directory = machine.boot().open_directory("/data/meta")
-    return open_disk(directory, 1, VOTERS, random.Random(1))
+    return open_disk(directory, 1, VOTERS, SeededRandomness(1).entropy)
 
 
 def filled(machine: Machine, size: int = 0) -> Disk:
@@ -352,7 +353,7 @@ def test_a_power_cut_at_the_first_start_leaves_the_directory_of_the_vote() -> No
     """The simulation found it: who had voted knew nothing of it after the cut."""
     machine = Machine(random.Random(1))
     home = metadata_home(machine.boot().open_directory("/data"))
-    open_disk(home, 1, VOTERS, random.Random(1)).log.setCurrentTerm(2, 3)
+    open_disk(home, 1, VOTERS, SeededRandomness(1).entropy).log.setCurrentTerm(2, 3)
     machine.power_cut(keep=0.0)
     home = metadata_home(machine.boot().open_directory("/data"))
-    assert open_disk(home, 1, VOTERS, random.Random(1)).log.vote == 3
+    assert open_disk(home, 1, VOTERS, SeededRandomness(1).entropy).log.vote == 3

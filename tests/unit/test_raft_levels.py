@@ -24,6 +24,7 @@ from dlogd.metadata.raft.store import RaftStore
 from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.storage.posix import PosixDirectory
 from tests.fakes.disk import Machine
+from tests.fakes.randomness import SeededRandomness
 
 VOTERS = Voters.of([Voter(node_id=1, host="127.0.0.1", port=1)])
 NEWER = (
@@ -52,7 +53,7 @@ def image_of(level: int) -> ClusterImage:
 
 
 def opened(machine: Machine) -> Disk:
-    return open_disk(machine.boot().open_directory("/data"), 1, VOTERS, random.Random(1))
+    return open_disk(machine.boot().open_directory("/data"), 1, VOTERS, SeededRandomness(1).entropy)
 
 
 def state_of(disk: Disk) -> MachineState:
@@ -81,7 +82,7 @@ def test_a_log_that_reaches_the_level_ends_the_node_at_each_start(tmp_path: Path
             PosixDirectory(str(tmp_path)),
             config,
             clock=SystemClock(),
-            rng=random.Random(1),
+            randomness=SeededRandomness(1),
             on_failed=failed.set_result,
         )
         try:

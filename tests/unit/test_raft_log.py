@@ -16,6 +16,7 @@ from dlogd.metadata.raft.voters import Voter, Voters
 from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault, ProcessDied
 from tests.fakes.files import MemoryDirectory
+from tests.fakes.randomness import SeededRandomness
 
 VOTERS = Voters.of(Voter(node_id=n, host="h", port=1) for n in (1, 2, 3))
 DIRECTORY_ID = UUID(int=7)
@@ -177,7 +178,7 @@ def test_a_crash_between_snapshot_and_log_loses_no_entry_behind_it() -> None:
     host.machine.crash()
     _store_snapshot(host.directory(), 5, 1)
     host.machine.crash()
-    disk = open_disk(host.directory(), 1, VOTERS, random.Random(1))
+    disk = open_disk(host.directory(), 1, VOTERS, SeededRandomness(1).entropy)
     assert disk.taken is not None and disk.taken.index == 5
     assert disk.log.last_index == 8
 
@@ -198,11 +199,11 @@ def test_names_that_a_killed_process_left_outlive_a_later_power_cut(is_first: bo
         else:
             log.rebase(2, 1, VOTERS)
     host.machine.crash()
-    disk = open_disk(host.directory(), 1, VOTERS, random.Random(1))
+    disk = open_disk(host.directory(), 1, VOTERS, SeededRandomness(1).entropy)
     assert disk.log.base_index == (1 if is_first else 2)
     disk.log.setCurrentTerm(7, 2)
     host.machine.power_cut(keep=0.0)
-    again = open_disk(host.directory(), 1, VOTERS, random.Random(1))
+    again = open_disk(host.directory(), 1, VOTERS, SeededRandomness(1).entropy)
     assert (again.log.term, again.log.vote) == (7, 2)
 
 
@@ -213,11 +214,11 @@ def test_a_gap_or_a_missing_file_is_refused() -> None:
     log.rebase(2, 1, VOTERS)
     host.machine.crash()
     with pytest.raises(LogCorruptError, match="missing"):
-        open_disk(host.directory(), 1, VOTERS, random.Random(1))
+        open_disk(host.directory(), 1, VOTERS, SeededRandomness(1).entropy)
     other = _Host()
     _store_snapshot(other.directory(), 5, 1)
     with pytest.raises(LogCorruptError, match="missing"):
-        open_disk(other.directory(), 1, VOTERS, random.Random(1))
+        open_disk(other.directory(), 1, VOTERS, SeededRandomness(1).entropy)
 
 
 def test_a_damaged_snapshot_is_refused() -> None:
@@ -228,7 +229,7 @@ def test_a_damaged_snapshot_is_refused() -> None:
     _store_snapshot(directory, 5, 1)
     directory.open(f"raft-{5:020}.snapshot").pwrite(b"?", 20)
     with pytest.raises(LogCorruptError, match="checksum"):
-        open_disk(directory, 1, VOTERS, random.Random(1))
+        open_disk(directory, 1, VOTERS, SeededRandomness(1).entropy)
 
 
 def test_a_full_disk_ends_the_log_with_its_name() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -33,6 +32,7 @@ from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.storage.posix import PosixDirectory
+from tests.fakes.randomness import SeededRandomness
 
 CLOCK = SystemClock()
 SECRET = b"a secret for three"
@@ -68,7 +68,10 @@ async def _open(path: Path, config: RaftConfig) -> ThreadedRaftStore:
     directory = path / str(config.node_id)
     directory.mkdir(exist_ok=True)
     return await ThreadedRaftStore.open(
-        PosixDirectory(str(directory)), config, clock=CLOCK, rng=random.Random(config.node_id)
+        PosixDirectory(str(directory)),
+        config,
+        clock=CLOCK,
+        randomness=SeededRandomness(config.node_id),
     )
 
 
@@ -273,7 +276,7 @@ def test_what_was_submitted_is_withdrawn_whoever_is_told(tmp_path: Path) -> None
     async def scenario() -> None:
         config = _config(1, {1: free_port(), 2: free_port()}, (1, 2))
         directory = PosixDirectory(str(tmp_path))
-        store = await RaftStore.open(directory, config, clock=CLOCK, rng=random.Random(1))
+        store = await RaftStore.open(directory, config, clock=CLOCK, randomness=SeededRandomness(1))
         told: list[Outcome] = []
         try:
             for withdraw in (
@@ -300,7 +303,7 @@ def test_however_many_changes_wait_the_controller_goes_on(tmp_path: Path) -> Non
     async def scenario() -> None:
         config = _config(1, {1: free_port()}, (1,))
         directory = PosixDirectory(str(tmp_path))
-        store = await RaftStore.open(directory, config, clock=CLOCK, rng=random.Random(1))
+        store = await RaftStore.open(directory, config, clock=CLOCK, randomness=SeededRandomness(1))
         try:
             assert isinstance(await store.barrier(_soon()), Applied)
             outcomes: list[Outcome] = []

@@ -19,6 +19,7 @@ from dlogd.metadata.image import Applied, ClusterImage, Drain, PartitionImage
 from dlogd.metadata.raft.store import RaftStore
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import DiskFault
+from tests.fakes.randomness import SeededRandomness
 from tests.simulation.loop import NS, SimClock, SimLoop, World
 from tests.simulation.network import Network
 
@@ -80,7 +81,7 @@ class SimNode:
             load_config(config_text(self.node_id), {}),
             loop=loop,
             clock=SimClock(loop),
-            rng=random.Random(self.node_id),
+            randomness=SeededRandomness(self.node_id),
             open_directory=process.open_directory,
             engine=process.engine,
             on_failure=self.failures.append,

@@ -18,6 +18,7 @@ from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import run_virtual
 from tests.fakes.metadata_cluster import FakeCluster
+from tests.fakes.randomness import SeededRandomness
 from tests.simulation.loop import SimClock, SimLoop
 from tests.simulation.network import Network
 
@@ -82,7 +83,7 @@ class Host:
             config,
             loop=loop,
             clock=SimClock(loop),
-            rng=random.Random(5),
+            randomness=SeededRandomness(5),
             open_directory=self.process.open_directory,
             engine=self.process.engine,
         )

@@ -4,13 +4,11 @@ Snapshot and log are each whole or absent; a crash may come between the two, and
 is the newer one. What no crash can make (a gap, a missing file, damage) is refused.
 """
 
-import random
-from uuid import UUID
-
 from dlogd.metadata.raft.levels import expect_known
 from dlogd.metadata.raft.log import LogCorruptError, RaftLog
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
 from dlogd.metadata.raft.voters import Voters
+from dlogd.randomness import Entropy
 from dlogd.storage.files import Directory, Lock
 
 LOCK_NAME = "raft.lock"
@@ -33,7 +31,7 @@ class Disk:
         self._lock.release()
 
 
-def open_disk(directory: Directory, node_id: int, bootstrap: Voters, rng: random.Random) -> Disk:
+def open_disk(directory: Directory, node_id: int, bootstrap: Voters, entropy: Entropy) -> Disk:
     """Read the directory, or begin one.
 
     Raises LogCorruptError, LogFailedError, UnknownLevelError and OSError.
@@ -51,7 +49,7 @@ def open_disk(directory: Directory, node_id: int, bootstrap: Voters, rng: random
         taken = files.load()
         if taken is not None:
             expect_known(taken.image)
-        raft_log = _open_log(directory, node_id, bootstrap, rng, taken)
+        raft_log = _open_log(directory, node_id, bootstrap, entropy, taken)
         disk = Disk(lock, raft_log, files, taken)
         opened = True
     finally:
@@ -64,14 +62,14 @@ def _open_log(
     directory: Directory,
     node_id: int,
     bootstrap: Voters,
-    rng: random.Random,
+    entropy: Entropy,
     taken: Snapshot | None,
 ) -> RaftLog:
     raft_log = RaftLog.open(directory, node_id)
     if raft_log is None:
         if taken is not None:
             raise LogCorruptError(f"{directory.path} has a snapshot, but raft.log is missing")
-        directory_id = UUID(int=rng.getrandbits(128), version=4)
+        directory_id = entropy.uuid()
         return RaftLog.create(directory, node_id, directory_id, bootstrap)
     snapshot_index = 1 if taken is None else taken.index
     if raft_log.base_index > snapshot_index:

@@ -10,7 +10,6 @@ Owner: the Raft loop.
 """
 
 import logging
-import random
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -25,6 +24,7 @@ from dlogd.metadata.raft.peers import NoPoller, Peer, Send, Wire
 from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.timings import NEVER_S, RaftTimings
 from dlogd.metadata.raft.voters import Voters
+from dlogd.randomness import Rng
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class RaftCore(Elections):
         replication: Replication,
         *,
         clock: Clock,
-        rng: random.Random,
+        rng: Rng,
         timings: RaftTimings,
         send: Send,
         apply: Apply,

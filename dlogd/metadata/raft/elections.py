@@ -5,14 +5,13 @@ majority is asked first whether it would agree (pre-vote): a node that was cut o
 cannot depose a leader that others hear. Owner: the Raft loop.
 """
 
-import random
-
 from dlogd.clock import Clock
 from dlogd.metadata.raft import pinned
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peers import Peer, Send
 from dlogd.metadata.raft.timings import NEVER_S, RaftTimings
+from dlogd.randomness import Rng
 
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
 
@@ -21,7 +20,7 @@ class Elections(pinned.SyncObj):  # type: ignore[misc]
     """Base of `RaftCore`, which makes what is declared here."""
 
     _clock: Clock
-    _rng: random.Random
+    _rng: Rng
     _timings: RaftTimings
     _log: RaftLog
     _send: Send

@@ -7,7 +7,6 @@ is set, `on_failed` called, and a restart reads what the disk holds. Owner: the 
 
 import asyncio
 import logging
-import random
 from collections import deque
 from collections.abc import Callable
 from uuid import UUID
@@ -32,6 +31,7 @@ from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.timings import NEVER_S
 from dlogd.metadata.raft.transport import RaftTransport
 from dlogd.metadata.raft.voters import Voters
+from dlogd.randomness import Randomness
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -50,13 +50,13 @@ class Participant:
         disk: Disk,
         *,
         clock: Clock,
-        rng: random.Random,
+        randomness: Randomness,
         on_failed: Callable[[Exception], None] | None,
     ) -> None:
         self._config = config
         self._disk = disk
         self._clock = clock
-        self._rng = rng
+        self._randomness = randomness
         self._on_failed = on_failed
         self._outbox = Outbox()
         self._intake = Intake()
@@ -87,7 +87,7 @@ class Participant:
             disk.log,
             self._replication,
             clock=clock,
-            rng=rng,
+            rng=randomness.rng,
             timings=config.timings,
             send=self._transport.send,
             apply=self.state.apply,
@@ -123,7 +123,7 @@ class Participant:
                 nonce=bytes(NONCE_BYTES),
             ),
             secret=config.secret,
-            rng=self._rng,
+            randomness=self._randomness,
             timings=config.timings,
             on_up=lambda node_id, directory_id: self._post(self._up, node_id, directory_id),
             on_down=lambda node_id: self._post(self._down, node_id),
@@ -138,7 +138,7 @@ class Participant:
         return self.state.image
 
     def _new_id(self) -> UUID:
-        return UUID(int=self._rng.getrandbits(128), version=4)
+        return self._randomness.entropy.uuid()
 
     # -- the task
 

@@ -9,7 +9,6 @@ computation block it.
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from functools import partial
 
@@ -38,6 +37,7 @@ from dlogd.metadata.raft.progress import RaftProgress
 from dlogd.metadata.raft.proposals import OnSettled
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.voters import Voters, expect_place
+from dlogd.randomness import Randomness
 from dlogd.storage.files import Directory
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class RaftStore(Participant):
         config: RaftConfig,
         *,
         clock: Clock,
-        rng: random.Random,
+        randomness: Randomness,
         on_failed: Callable[[Exception], None] | None = None,
     ) -> "RaftStore":
         """Read what the directory holds, listen, and take part.
@@ -91,8 +91,8 @@ class RaftStore(Participant):
         `on_failed` is called once.
         """
         pinned.check()
-        disk = open_disk(directory, config.node_id, config.controllers, rng)
-        store = cls(config, disk, clock=clock, rng=rng, on_failed=on_failed)
+        disk = open_disk(directory, config.node_id, config.controllers, randomness.entropy)
+        store = cls(config, disk, clock=clock, randomness=randomness, on_failed=on_failed)
         started = False
         try:
             await store._transport.start(config.host, config.port)

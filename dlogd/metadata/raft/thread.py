@@ -7,7 +7,6 @@ The simulation uses `RaftStore` directly: there is no thread there.
 """
 
 import asyncio
-import random
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -25,6 +24,7 @@ from dlogd.metadata.raft.participant import OnLeadership
 from dlogd.metadata.raft.progress import RaftProgress
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.store import RaftStore, Withdraw, nothing
+from dlogd.randomness import Randomness
 from dlogd.storage.files import Directory
 
 T = TypeVar("T")
@@ -81,15 +81,15 @@ class ThreadedRaftStore:
         config: RaftConfig,
         *,
         clock: Clock,
-        rng: random.Random,
+        randomness: Randomness,
         on_failed: Callable[[Exception], None] | None = None,
     ) -> "ThreadedRaftStore":
-        """Open as `RaftStore.open` does; `rng` belongs to the thread from now on."""
+        """Open as `RaftStore.open` does; `randomness` belongs to the thread from now on."""
         store = cls(on_failed)
         store._thread.start()
         opened = False
         try:
-            await store._call(store._open(directory, config, clock, rng))
+            await store._call(store._open(directory, config, clock, randomness))
             opened = True
         finally:
             if not opened:
@@ -98,10 +98,10 @@ class ThreadedRaftStore:
         return store
 
     async def _open(
-        self, directory: Directory, config: RaftConfig, clock: Clock, rng: random.Random
+        self, directory: Directory, config: RaftConfig, clock: Clock, randomness: Randomness
     ) -> None:
         store = self._store = await RaftStore.open(
-            directory, config, clock=clock, rng=rng, on_failed=self._hand_failure
+            directory, config, clock=clock, randomness=randomness, on_failed=self._hand_failure
         )
         store.subscribe(self._hand_image)
 

@@ -8,7 +8,6 @@ brings nothing for a while is closed: a host without power sends no reset. Owner
 import asyncio
 import logging
 import os
-import random
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,6 +18,7 @@ from dlogd.metadata.raft.handshake import NONCE_BYTES, SECRET_BYTES_MIN, Hello
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peer_lines import NEVER_REACHED, UNPROVEN, PeerLines
 from dlogd.metadata.raft.timings import RaftTimings
+from dlogd.randomness import Randomness
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class RaftTransport:
         *,
         hello: Hello,
         secret: bytes,
-        rng: random.Random,
+        randomness: Randomness,
         timings: RaftTimings,
         on_up: Callable[[int, UUID], None],
         on_down: Callable[[int], None],
@@ -50,7 +50,7 @@ class RaftTransport:
             raise ValueError(f"The secret needs at least {SECRET_BYTES_MIN} bytes")
         self._hello = hello
         self._secret = secret
-        self._rng = rng
+        self._rng, self._entropy = randomness.rng, randomness.entropy
         self._timings = timings
         self._on_up, self._on_down, self._on_message = on_up, on_down, on_message
         self._server_tls, self._client_tls = server_tls, client_tls
@@ -142,7 +142,7 @@ class RaftTransport:
         self._await_proof(connection)
 
     def _new_hello(self, wanted_id: int) -> Hello:
-        return replace(self._hello, wanted_id=wanted_id, nonce=self._rng.randbytes(NONCE_BYTES))
+        return replace(self._hello, wanted_id=wanted_id, nonce=self._entropy.token(NONCE_BYTES))
 
     def _accept(self) -> asyncio.Protocol:
         connection = Connection(self, self._secret, self._new_hello(-1), dialled=False)

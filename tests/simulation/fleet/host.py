@@ -1,7 +1,6 @@
 """A host of a cluster and the real broker on it, with its Raft store in sight of the checks."""
 
 import asyncio
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from dlogd.config.load import load_config
 from dlogd.metadata.raft.store import RaftStore
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from tests.fakes.disk import Machine, Process
+from tests.fakes.randomness import SeededRandomness
 from tests.simulation.cluster import Host
 from tests.simulation.fleet.plan import SECRET_DIRECTORY, FleetPlan, address_of
 from tests.simulation.loop import NS, SimClock, SimLoop, World
@@ -87,7 +87,7 @@ class FleetHost(Host):
             self.config,
             loop=loop,
             clock=clock,
-            rng=random.Random(self.rng.getrandbits(64)),
+            randomness=SeededRandomness(self.rng.getrandbits(64)),
             open_directory=process.open_directory,
             engine=process.engine,
             on_failure=lambda reason: self._on_failure(loop, reason),
