@@ -12,7 +12,7 @@ from dlog.types import NodeId
 from dlogd.config.bounds import FRAME_OVERHEAD_BYTES
 from dlogd.config.choices import AckMode, FlushPolicy
 from dlogd.config.schema import KEYS, Config
-from dlogd.metadata.config_values import ConfigSource, ConfigType
+from dlogd.metadata.config_values import INT64_MAX, ConfigSource, ConfigType
 from dlogd.metadata.throttled_replicas import ThrottledReplicas, throttled
 from dlogd.metadata.topic_configs import (
     CLUSTER_CONFIGS,
@@ -110,6 +110,20 @@ def _value(name: str, topic: Mapping[str, str], cluster: Mapping[str, str], node
     return key.kind.parse(key.default)
 
 
+def _flushing(
+    policy: FlushPolicy, interval_ms: int, messages: int, ms: int
+) -> tuple[FlushPolicy, int]:
+    """Return the policy and the interval that keep what `flush.messages` and `flush.ms` say, too.
+
+    Neither ever weakens the policy. Records are not counted: a bound on them is kept by `always`.
+    """
+    if policy is FlushPolicy.ALWAYS or messages < INT64_MAX or ms == 0:
+        return FlushPolicy.ALWAYS, interval_ms
+    if ms == INT64_MAX:
+        return policy, interval_ms
+    return FlushPolicy.INTERVAL, ms if policy is FlushPolicy.NEVER else min(ms, interval_ms)
+
+
 def batch_bytes_max(node: Config) -> int:
     """Return the largest batch that fits the node's frames and append memory."""
     return min(node.frame.bytes_max - FRAME_OVERHEAD_BYTES, node.append.memory_bytes // 2)
@@ -123,6 +137,12 @@ def resolve(
     def value(name: str) -> Any:
         return _value(name, topic, cluster, node)
 
+    flush_policy, flush_interval_ms = _flushing(
+        FlushPolicy(value("flush.policy")),
+        value("flush.interval.ms"),
+        value("flush.messages"),
+        value("flush.ms"),
+    )
     floor = AckMode(value("ack.floor"))
     default = AckMode(value("ack.default"))
     return EffectiveTopicConfig(
@@ -133,8 +153,8 @@ def resolve(
         # Kafka's 0 means an entry for each batch, which 1 does as well. A write ends at an entry.
         index_interval_bytes=min(max(1, value("index.interval.bytes")), INDEX_INTERVAL_MAX),
         preallocate_bytes=min(value("preallocate.bytes"), value("segment.bytes")),
-        flush_policy=FlushPolicy(value("flush.policy")),
-        flush_interval_ms=value("flush.interval.ms"),
+        flush_policy=flush_policy,
+        flush_interval_ms=flush_interval_ms,
         min_insync_replicas=value("min.insync.replicas"),
         unclean_leader_election=value("unclean.leader.election.enable"),
         ack_default=default if default.strength >= floor.strength else floor,

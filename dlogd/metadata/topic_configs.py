@@ -1,8 +1,8 @@
 """The table of topic configs: Kafka's names, types and meanings, with bounds and reasons.
 
 Pure. Every key can be set for a topic, and for the whole cluster under its `cluster_name` (Kafka's
-name for the broker's default). A key that this software has no use for is accepted only with a
-value that says what it does anyway. `dlogd.metadata.effective` says which value holds.
+name for the broker's default). A key without effect takes every value that Kafka takes, unless the
+value promises what this software does not do. `dlogd.metadata.effective` says which value holds.
 """
 
 import difflib
@@ -75,8 +75,30 @@ def _accept_cleanup(words: tuple[str, ...]) -> None:
     for word in words:
         if word not in ("delete", "compact"):
             raise ValueError("String must be one of: delete, compact")
-    if words != ("delete",):
+    if not words:
+        raise ValueError("only delete is possible; to keep all, set retention.ms to -1")
+    if "compact" in words:
         raise ValueError("compaction is not available in this version, only delete")
+
+
+def _level(low: int, high: int, *also: int) -> ValueKind:
+    """Return the kind of a codec's levels, as Kafka bounds them."""
+    number = integer(min((low, *also)), high)
+
+    def parse(text: str) -> int:
+        value = int(number.parse(text))
+        if value < low and value not in also:
+            raise ValueError(f"Value must be at least {low}")
+        return value
+
+    return ValueKind(ConfigType.INT, parse, bounds=f"from {low} to {high}")
+
+
+def _hint_only(
+    name: str, cluster_name: str, kind: ValueKind, default: str, reason: str
+) -> TopicConfigKey:
+    """Return a key that clients may set, and that changes nothing which they can see."""
+    return TopicConfigKey(name, cluster_name, kind, default, f"Without effect: {reason}.")
 
 
 _CHOICES_OF_FLUSH = choice(*(policy.value for policy in FlushPolicy))
@@ -112,9 +134,9 @@ _KEYS = (
         "segment.ms", "log.roll.ms", long(1), "segment.ms",
         "A segment is closed at this age even when it is small.",
     ),
-    TopicConfigKey(
-        "segment.index.bytes", "log.index.size.max.bytes", integer(4096), str(10 << 20),
-        "Without effect: an index grows with its segment, 12 bytes per `index.interval.bytes`.",
+    _hint_only(
+        "segment.index.bytes", "log.index.size.max.bytes", integer(4), str(10 << 20),
+        "an index grows with its segment, 12 bytes per `index.interval.bytes`",
     ),
     _from_node(
         "index.interval.bytes", "log.index.interval.bytes", integer(0), "index.interval.bytes",
@@ -124,14 +146,17 @@ _KEYS = (
         "preallocate.bytes", "preallocate.bytes", integer(0), "preallocate.bytes",
         "Step in which an active segment takes disk space ahead of its tail; 0: none.",
     ),
-    TopicConfigKey(
+    _hint_only(
         "preallocate", "log.preallocate", BOOLEAN, "false",
-        "Without effect: `preallocate.bytes` says how far ahead space is taken.",
+        "`preallocate.bytes` says how far ahead space is taken",
     ),
-    _inert("segment.jitter.ms", "log.roll.jitter.ms", long(0), "0", "segments roll on time"),
-    _inert(
+    _hint_only(
+        "segment.jitter.ms", "log.roll.jitter.ms", long(0), "0",
+        "a segment is closed at `segment.ms`",
+    ),
+    _hint_only(
         "file.delete.delay.ms", "log.segment.delete.delay.ms", long(0), "60000",
-        "files go when no reader holds them",
+        "a file is deleted when no reader holds it",
     ),
     # Durability.
     _from_node(
@@ -143,13 +168,15 @@ _KEYS = (
         "flush.interval.ms", "flush.interval.ms", long(1), "flush.interval",
         "Longest time that data stays unflushed under `flush.policy=interval`.",
     ),
-    _inert(
+    TopicConfigKey(
         "flush.messages", "log.flush.interval.messages", long(1), str(INT64_MAX),
-        "`flush.policy` says when data is flushed",
+        "Without effect under `flush.policy=always`. Under another policy any number turns the"
+        " policy into `always`.",
     ),
-    _inert(
+    TopicConfigKey(
         "flush.ms", "log.flush.interval.ms", long(0), str(INT64_MAX),
-        "`flush.policy` and `flush.interval.ms` say when data is flushed",
+        "Without effect under `flush.policy=always`. Under another policy data is flushed at least"
+        " this often; 0 turns the policy into `always`.",
     ),
     TopicConfigKey(
         "min.insync.replicas", "min.insync.replicas", integer(1), "1",
@@ -193,10 +220,12 @@ _KEYS = (
         long(0), "3600000",
         "How far a producer's timestamp may lie in the future.",
     ),
-    _inert("compression.type", "compression.type", _CODECS, "producer", _OPAQUE),
-    _inert("compression.gzip.level", "compression.gzip.level", integer(), "-1", _OPAQUE),
-    _inert("compression.lz4.level", "compression.lz4.level", integer(), "9", _OPAQUE),
-    _inert("compression.zstd.level", "compression.zstd.level", integer(), "3", _OPAQUE),
+    _hint_only("compression.type", "compression.type", _CODECS, "producer", _OPAQUE),
+    _hint_only("compression.gzip.level", "compression.gzip.level", _level(1, 9, -1), "-1", _OPAQUE),
+    _hint_only("compression.lz4.level", "compression.lz4.level", _level(1, 17), "9", _OPAQUE),
+    _hint_only(
+        "compression.zstd.level", "compression.zstd.level", _level(-131_072, 22), "3", _OPAQUE
+    ),
     # Compaction: without effect while `cleanup.policy` can only be `delete`.
     TopicConfigKey(
         "delete.retention.ms", "log.cleaner.delete.retention.ms",
@@ -228,14 +257,12 @@ _KEYS = (
     _inert(
         "remote.storage.enable", "remote.storage.enable", BOOLEAN, "false", _NO_TIERS
     ),
-    _inert(
-        "remote.log.copy.disable", "remote.log.copy.disable", BOOLEAN, "false", _NO_TIERS
-    ),
-    _inert(
+    _hint_only("remote.log.copy.disable", "remote.log.copy.disable", BOOLEAN, "false", _NO_TIERS),
+    _hint_only(
         "remote.log.delete.on.disable", "remote.log.delete.on.disable", BOOLEAN, "false", _NO_TIERS
     ),
-    _inert("local.retention.ms", "log.local.retention.ms", long(-2), "-2", _NO_TIERS),
-    _inert("local.retention.bytes", "log.local.retention.bytes", long(-2), "-2", _NO_TIERS),
+    _hint_only("local.retention.ms", "log.local.retention.ms", long(-2), "-2", _NO_TIERS),
+    _hint_only("local.retention.bytes", "log.local.retention.bytes", long(-2), "-2", _NO_TIERS),
 )  # fmt: skip
 
 TOPIC_CONFIGS: dict[str, TopicConfigKey] = {key.name: key for key in _KEYS}

@@ -79,9 +79,9 @@ def test_defaults_are_those_of_kafka() -> None:
         ("min.insync.replicas", "0", "at least 1"),
         ("cleanup.policy", "compact", "compaction is not available"),
         ("cleanup.policy", "compact,delete", "compaction is not available"),
-        ("cleanup.policy", "", "only delete"),
+        ("cleanup.policy", "", "to keep all, set retention.ms to -1"),
         ("cleanup.policy", "shred", "must be one of"),
-        ("compression.type", "gzip", "Only producer is possible: batches are kept"),
+        ("cleanup.policy", "delete,delete,compact", "compaction is not available"),
         ("compression.type", "brotli", "must be one of"),
         ("message.timestamp.type", "createtime", "must be one of"),
         ("unclean.leader.election.enable", "yes", "true or false"),
@@ -89,7 +89,18 @@ def test_defaults_are_those_of_kafka() -> None:
         ("min.cleanable.dirty.ratio", "nan", "Not a number"),
         ("min.cleanable.dirty.ratio", "1e999", "from 0 to 1"),
         ("flush.policy", "sometimes", "must be one of: always, interval, never"),
-        ("flush.messages", "1", "`flush.policy` says"),
+        ("flush.messages", "0", "at least 1"),
+        ("flush.ms", "-1", "at least 0"),
+        ("compression.gzip.level", "0", "at least 1"),
+        ("compression.gzip.level", "10", "no more than 9"),
+        ("compression.lz4.level", "18", "no more than 17"),
+        ("compression.lz4.level", "-1", "at least 1"),
+        ("compression.zstd.level", "-131073", "at least -131072"),
+        ("compression.zstd.level", "23", "no more than 22"),
+        ("file.delete.delay.ms", "-1", "at least 0"),
+        ("segment.jitter.ms", "-1", "at least 0"),
+        ("segment.index.bytes", "3", "at least 4"),
+        ("local.retention.ms", "-3", "at least -2"),
         ("ack.floor", "-1", "must be one of: none, leader, all"),
         ("remote.storage.enable", "true", "there is no remote storage"),
         ("leader.replication.throttled.replicas", "1", "partition:node"),
@@ -115,6 +126,59 @@ def test_accepted_values() -> None:
             "compression.type": "producer",
         }
     )
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        *({"compression.type": each} for each in ("producer", "uncompressed", "gzip", "snappy")),
+        *({"compression.type": each} for each in ("lz4", "zstd")),
+        *({"compression.gzip.level": each} for each in ("-1", "1", "9")),
+        {"compression.lz4.level": "17", "compression.zstd.level": "-131072"},
+        {"flush.messages": "1", "flush.ms": "0"},
+        {"file.delete.delay.ms": "1000", "segment.jitter.ms": "60000"},
+        {"cleanup.policy": "delete,delete"},
+        {"cleanup.policy": " delete , delete "},
+        {"segment.index.bytes": "4", "preallocate": "true"},
+        {"local.retention.ms": "5", "local.retention.bytes": "5"},
+        {"remote.log.copy.disable": "true", "remote.log.delete.on.disable": "true"},
+    ],
+)
+def test_hints_of_kafka_are_kept_and_change_nothing(configs: dict[str, str]) -> None:
+    topic_configs.validate_topic(configs)
+    names = {TOPIC_CONFIGS[name].cluster_name: value for name, value in configs.items()}
+    topic_configs.validate_cluster(names)
+    assert resolve(configs, {}, NODE) == resolve({}, {}, NODE)
+    assert resolve({}, names, NODE) == resolve({}, {}, NODE)
+    shown = {each.name: each.value for each in describe_topic(configs, {}, NODE)}
+    assert {name: shown[name] for name in configs} == configs
+
+
+@pytest.mark.parametrize(
+    ("policy", "messages", "ms", "expected", "interval_ms"),
+    [
+        ("always", "1", "1", FlushPolicy.ALWAYS, 500),
+        ("interval", None, None, FlushPolicy.INTERVAL, 500),
+        ("interval", None, "1000", FlushPolicy.INTERVAL, 500),
+        ("interval", None, "499", FlushPolicy.INTERVAL, 499),
+        ("interval", None, "0", FlushPolicy.ALWAYS, 500),
+        ("interval", "10000", None, FlushPolicy.ALWAYS, 500),
+        ("interval", "9223372036854775807", "9223372036854775807", FlushPolicy.INTERVAL, 500),
+        ("never", None, None, FlushPolicy.NEVER, 500),
+        ("never", None, "1000", FlushPolicy.INTERVAL, 1000),
+        ("never", "1", "1000", FlushPolicy.ALWAYS, 500),
+    ],
+)
+def test_flushing_is_never_weaker_than_any_of_its_configs(
+    policy: str, messages: str | None, ms: str | None, expected: FlushPolicy, interval_ms: int
+) -> None:
+    topic = {"flush.policy": policy, "flush.interval.ms": "500"}
+    topic |= {} if messages is None else {"flush.messages": messages}
+    topic |= {} if ms is None else {"flush.ms": ms}
+    config = resolve(topic, {}, NODE)
+    assert config.flush_policy is expected
+    if expected is FlushPolicy.INTERVAL:
+        assert config.flush_interval_ms == interval_ms
 
 
 def test_unknown_names_come_with_a_hint() -> None:
