@@ -239,9 +239,6 @@ class Broker:
         fetch = self._fetch = FetchHandler(
             replicas, self._loop, self._clock, self._requests, self.telemetry, hints
         )
-        if self.replicating is not None:
-            fetch.read_replica = self.replicating.read_replica
-            context.until_settled = self.replicating.fetching.until_settled
         router = RequestRouter(
             ProduceHandler(replicas, self._clock, self.telemetry, hints),
             fetch,
@@ -250,6 +247,8 @@ class Broker:
             self._requests,
             self.telemetry,
         )
+        if self.replicating is not None:
+            self.replicating.attach(fetch, context, router, self.telemetry.server)
         for address in config.listeners:
             listener = Listener(
                 self._loop,

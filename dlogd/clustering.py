@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from dlog.address import Address
-from dlog.transport import ConnectionOptions
+from dlog.errors import BrokerNotAvailableError
+from dlog.transport import Connection, ConnectionOptions
 from dlog.types import NodeId
 from dlogd.clock import Clock
 from dlogd.cluster_settings import raft_config, read_key, read_secret
@@ -297,13 +298,30 @@ class Clustering:
 
     def introduce(self, leader_id: NodeId) -> StreamIntroduction:
         """Return how this node asks a leader for a replication stream."""
-        request = Replicate(
+        return StreamIntroduction(self._secret, self._replicate(leader_id), self._entropy)
+
+    def _replicate(self, wanted: NodeId) -> Replicate:
+        return Replicate(
             cluster_id=self._config.cluster.id or "",
             node_id=self.node_id,
             node_epoch=self.node_epoch,
-            leader_id=leader_id,
+            leader_id=wanted,
         )
-        return StreamIntroduction(self._secret, request, self._entropy)
+
+    async def open_requests(self, node_id: NodeId, options: ConnectionOptions) -> Connection:
+        """Return a connection on which another node serves Kafka's requests to this node.
+
+        Raises BrokerNotAvailableError, TransportError or ProtocolError.
+        """
+        address = self.address_of(node_id)
+        if address is None:
+            raise BrokerNotAvailableError(f"Node {node_id} has no known internal listener")
+        channel = await self._dialler.connect(address, options)
+        try:
+            return await channel.begin_requests(self._replicate(node_id))
+        except BaseException:
+            channel.close()
+            raise
 
     def address_of(self, node_id: NodeId) -> Address | None:
         """Return where the internal listener of a node is, None when nobody knows."""

@@ -10,6 +10,7 @@ from functools import partial
 from dlog.types import NO_NODE, NodeId
 from dlogd.clock import Clock
 from dlogd.clustering import Clustering
+from dlogd.controller import heartbeats
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.effective import throttled_rates
 from dlogd.metadata.image import ClusterImage, PartitionImage
@@ -27,10 +28,15 @@ from dlogd.replication.quota import RateLimiter
 from dlogd.replication.reconcile import Key, others_have_it
 from dlogd.replication.selector import read_replica
 from dlogd.replication.taking import FetchCounters
+from dlogd.server.connection import Router
+from dlogd.server.context import ServerContext
 from dlogd.server.feeds import Feeds
+from dlogd.server.handlers.fetch import FetchHandler
+from dlogd.server.node_requests import NodeRequests
 from dlogd.server.rereading import ReplicaReader
 from dlogd.storage.engine import Engine
 from dlogd.tasks import Tasks
+from dlogd.telemetry.metrics import ServerMetrics
 
 
 class Replicating:
@@ -90,11 +96,12 @@ class Replicating:
                 on_cut=self._on_cut,
             )
         )
-        reader = ReplicaReader(loop, self._image)
+        self._loop, self._engine = loop, engine
+        reader = ReplicaReader(clustering.open_requests)
         self.mender = Mender(node_id, replicas.by_id, self._image, reader.read, loop)
         replicas.roles.on_role = self._on_role
         replicas.on_closed = self.fetching.leave
-        clustering.server.streams = self.feeds
+        clustering.server.adopters[heartbeats.REPLICATE] = self.feeds
 
     def _image(self) -> ClusterImage:
         return self._clustering.store.image
@@ -118,6 +125,22 @@ class Replicating:
     def fetchers(self) -> Mapping[NodeId, Fetcher]:
         """Leaders that are followed."""
         return self.fetching.fetchers
+
+    def attach(
+        self, fetch: FetchHandler, context: ServerContext, router: Router, metrics: ServerMetrics
+    ) -> None:
+        """Let clients read from followers, and other nodes send requests."""
+        fetch.read_replica = self.read_replica
+        context.until_settled = self.fetching.until_settled
+        self._clustering.server.adopters[heartbeats.NODE_REQUESTS] = NodeRequests(
+            self._loop,
+            self._engine,
+            router,
+            self._clock,
+            metrics,
+            node_id=self._clustering.node_id,
+            image=self._image,
+        )
 
     def start(self, image: ClusterImage) -> None:
         """Keep ISRs and feed followers from now on."""

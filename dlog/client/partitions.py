@@ -107,12 +107,16 @@ async def fetch(
     max_bytes: int = FETCH_BYTES_MAX,
     partition_max_bytes: int = 1024 * 1024,
     leader_epoch: int = -1,
+    replica_id: int = CONSUMER,
 ) -> FetchedView:
-    """Read batches from `offset` on; waits on the node up to `max_wait_ms` for `min_bytes`."""
+    """Read batches from `offset` on; waits on the node up to `max_wait_ms` for `min_bytes`.
+
+    With OBSERVER as `replica_id` any replica answers, up to the high watermark that it knows.
+    """
     version = node.version_of(ApiKey.FETCH)
     wanted = (partition, leader_epoch, offset, -1, -1, partition_max_bytes)
     request = FetchRequest(
-        replica_id=CONSUMER,
+        replica_id=replica_id,
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,

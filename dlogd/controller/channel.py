@@ -73,6 +73,18 @@ class Channel:
         )
         return seals.unseal(answer)
 
+    async def begin_requests(self, request: Replicate) -> Connection:
+        """Return the connection for Kafka's requests, without seals; raise ProtocolError."""
+        answer = await self.call(
+            lambda correlation_id: heartbeats.encode_replicate(
+                request, correlation_id, heartbeats.NODE_REQUESTS
+            )
+        )
+        code = heartbeats.decode_replicate_answer(answer)
+        if code != heartbeats.NONE:
+            raise ProtocolError(f"it does not serve this node ({error_for(code).name})")
+        return self._connection
+
     def close(self) -> None:
         """Close. Idempotent."""
         self._connection.close()

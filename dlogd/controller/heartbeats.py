@@ -19,6 +19,7 @@ HELLO = 20_000
 HEARTBEAT = 20_001
 PROBE = 20_002
 REPLICATE = 20_003
+NODE_REQUESTS = 20_004
 VERSION = 0
 CLUSTER_ID_BYTES_MAX = 256
 DIRECTORIES_MAX = 256
@@ -90,12 +91,15 @@ class ProbeAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicate:
-    """Asks a leader to turn the connection into a replication stream."""
+    """Asks a leader to turn the connection into a replication stream.
+
+    By NODE_REQUESTS the same fields ask for a connection on which Kafka's requests are served.
+    """
 
     cluster_id: str
     node_id: NodeId  # who follows
     node_epoch: int
-    leader_id: NodeId  # who is wanted
+    leader_id: NodeId  # who is wanted: the leader, or the node that is asked
 
 
 def encode_hello(cluster_id: str, nonce: bytes, correlation_id: int) -> bytes:
@@ -225,10 +229,10 @@ def decode_probe_answer(payload: memoryview) -> ProbeAnswer:
     return ProbeAnswer(error_code=error_code, node_id=NodeId(node_id), node_epoch=node_epoch)
 
 
-def encode_replicate(request: Replicate, correlation_id: int) -> bytes:
-    """Return the whole frame."""
+def encode_replicate(request: Replicate, correlation_id: int, api_key: int = REPLICATE) -> bytes:
+    """Return the whole frame, of REPLICATE or NODE_REQUESTS."""
     fixed = _REPLICATE.pack(request.node_id, request.node_epoch, request.leader_id)
-    return _request(REPLICATE, correlation_id, request.cluster_id, fixed)
+    return _request(api_key, correlation_id, request.cluster_id, fixed)
 
 
 def decode_replicate(buffer: memoryview, position: int, end: int) -> Replicate:
@@ -243,10 +247,12 @@ def decode_replicate(buffer: memoryview, position: int, end: int) -> Replicate:
     )
 
 
-def encode_replicate_answer(error_code: int, correlation_id: int) -> bytes:
-    """Return the whole frame; without an error the next bytes are of the stream."""
+def encode_replicate_answer(
+    error_code: int, correlation_id: int, api_key: int = REPLICATE
+) -> bytes:
+    """Return the whole frame; without an error the next bytes are of what was asked for."""
     body = _ERROR_CODE.pack(error_code)
-    return frame.encode_response(REPLICATE, VERSION, correlation_id, body)
+    return frame.encode_response(api_key, VERSION, correlation_id, body)
 
 
 def decode_replicate_answer(payload: memoryview) -> int:

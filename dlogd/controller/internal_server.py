@@ -60,8 +60,8 @@ class Door:
         return answer, Seals(self.secret, bytes(payload), answer[4:], dialled=False)
 
 
-class Streams(Protocol):
-    """Who takes over the connections of followers."""
+class Adopter(Protocol):
+    """Who takes over connections after the introduction: of followers, or for other requests."""
 
     def adopt(
         self, header: RequestHeader, payload: memoryview, peer: str
@@ -85,7 +85,8 @@ class InternalServer:
     ) -> None:
         """Without `door` anybody is served (tests)."""
         self.refused_total = 0
-        self.streams: Streams | None = None
+        self.adopters: dict[int, Adopter] = {}
+        """By the type of the request that asks for it."""
         self.service = service
         self.door = door
         self.idle_timeout_s = idle_timeout_s
@@ -115,8 +116,8 @@ class InternalServer:
             self._server.close()
         for connection in list(self._connections):
             connection.abort(None)
-        if self.streams is not None:
-            self.streams.stop()
+        for adopter in self.adopters.values():
+            adopter.stop()
 
     def on_open(self, connection: "InternalConnection") -> bool:
         """Account for a connection; False refuses it."""
@@ -206,10 +207,11 @@ class InternalConnection(asyncio.Protocol):
             payload = self._seals.unseal(payload)
         header = parse_request_header(payload, 0, len(payload))
         following = None
-        if header.api_key == heartbeats.REPLICATE and server.streams is not None:
+        adopter = server.adopters.get(header.api_key)
+        if adopter is not None:
             if self._seals is None:
-                raise ProtocolError("a follower that proves nothing")
-            answer, following = server.streams.adopt(header, payload, self.peer)
+                raise ProtocolError("a node that proves nothing")
+            answer, following = adopter.adopt(header, payload, self.peer)
         else:
             answer = server.service.handle(self, header, payload, len(payload))
         transport.write(answer if self._seals is None else self._seals.seal(answer))

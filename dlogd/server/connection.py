@@ -134,6 +134,8 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = "?"
         self.peer_host = "?"
         self.client_id = ""
+        self.is_node = False
+        """Whether the peer has proved that it is a node of this cluster."""
         self.received_bytes = 0
         self._clock = owner.clock
         self.received_us = self._clock.now_us()

@@ -1,23 +1,20 @@
 """Reads batches of a partition from another node's replica, of those, too, that are not committed.
 
-For what is damaged here: rare, so each reading has a connection of its own. The same offset in the
+For what is damaged here: rare, so each reading has a connection of its own. It leads to the
+internal listener: clients may not read what is not committed. The same offset in the
 same leader epoch is the same batch everywhere, committed or not: who asks looks at the epoch.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
-from dlog import transport
 from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, LENGTH_OVERHEAD_BYTES
 from dlog.errors import NONE, BrokerNotAvailableError, ProtocolError, error_for
-from dlog.transport import Address, Connection, ConnectionOptions
+from dlog.transport import Connection, ConnectionOptions
 from dlog.types import NodeId, TopicId
 from dlog.wire import fetch_client
 from dlog.wire.apis import ApiKey
 from dlog.wire.fetch import COMPARING_REPLICA_ID, FetchRequest
 from dlog.wire.frame import parse_response_header
-from dlogd.metadata.image import ClusterImage
-from dlogd.server.handlers import topology
 from dlogd.server.handlers.quorum import FORWARDER
 
 TIMEOUT_S = 10.0
@@ -30,12 +27,15 @@ EMPTY_MAX = 20
 """So often in a row may a replica have nothing before it is given up."""
 
 
+OpenRequests = Callable[[NodeId, ConnectionOptions], Awaitable[Connection]]
+
+
 class ReplicaReader:
     """Reads from other nodes. Owner: the event loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, image: Callable[[], ClusterImage]) -> None:
-        self._loop = loop
-        self._image = image
+    def __init__(self, open_requests: OpenRequests) -> None:
+        """`open_requests` opens a connection to the internal listener of a node."""
+        self._open = open_requests
         self._options = ConnectionOptions(
             client_id=FORWARDER, connect_timeout_s=TIMEOUT_S, request_timeout_s=TIMEOUT_S
         )
@@ -47,12 +47,7 @@ class ReplicaReader:
 
         Raises TransportError, ProtocolError, or the WireError that the node answers with.
         """
-        node = self._image().nodes.get(node_id)
-        known = None if node is None else topology.address_of(node, "")
-        if known is None:
-            raise BrokerNotAvailableError(f"Nobody knows where node {node_id} is")
-        address = Address(known.host, known.port)
-        connection = await transport.connect(self._loop, address, self._options)
+        connection = await self._open(node_id, self._options)
         try:
             offset, empty = first, 0
             while offset < end:

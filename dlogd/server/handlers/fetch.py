@@ -13,8 +13,6 @@ from dlog.errors import (
     NONE,
     FetchSessionIdNotFoundError,
     KafkaStorageError,
-    NotLeaderOrFollowerError,
-    OffsetNotAvailableError,
     WireError,
 )
 from dlog.types import NO_EPOCH, NO_NODE, NodeId, TopicId
@@ -29,6 +27,7 @@ from dlogd.server.handlers.fetch_answers import (
     LogDivergedError,
     bounded,
     check_history,
+    check_replica,
     holds_more,
     interleave,
     readable_end,
@@ -310,17 +309,12 @@ class FetchWork(Slot):
     ) -> Read | None:
         """Find what one partition has to send; None when the disk must be asked where it is."""
         _, leader_epoch, offset, last_epoch, _, partition_bytes_max = entry
-        if self._request.replica_id >= 0:
-            raise NotLeaderOrFollowerError("Nodes replicate over the internal listener")
-        if self._request.rack_id and partition.reporter is not None and partition.is_in_sync:
-            partition.check_readable(leader_epoch)
-            if offset > partition.log.log_end_offset:
-                raise OffsetNotAvailableError(f"This follower has no offset {offset} yet")
-        else:
-            partition.check_serving(leader_epoch)
+        check_replica(partition, self._request, offset, leader_epoch)
         if last_epoch not in (NO_EPOCH, partition.leader_epoch):
             check_history(partition, offset, last_epoch)
-        watermark = readable_end(partition, self._request.replica_id)
+        watermark = readable_end(
+            partition, self._request.replica_id, is_node=self._connection.is_node
+        )
         size = max(0, min(bytes_max, partition_bytes_max))
         if offset >= watermark or (size == 0 and not is_first):
             # Nothing; but the offset is checked, so that an impossible one is an error at once. One

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dlog.errors import NotLeaderOrFollowerError, OffsetNotAvailableError
 from dlog.types import NO_EPOCH, LeaderEpoch, Offset
 from dlog.wire import fetch
 from dlog.wire.topics import TopicKey
@@ -73,10 +74,28 @@ def check_history(partition: Partition, offset: int, last_epoch: int) -> None:
         raise LogDivergedError(epoch, end_offset)
 
 
-def readable_end(partition: Partition, replica_id: int) -> int:
-    """Return up to where a client may read: what is committed; who compares replicas, all."""
-    is_comparing = replica_id == fetch.COMPARING_REPLICA_ID
-    return partition.log.log_end_offset if is_comparing else partition.high_watermark
+def check_replica(
+    partition: Partition, request: fetch.FetchRequest, offset: int, leader_epoch: int
+) -> None:
+    """Raise unless this replica may answer: the leader, or a follower that may be read.
+
+    Replica id -2 compares replicas and reads any of them, as in Kafka.
+    """
+    if request.replica_id >= 0:
+        raise NotLeaderOrFollowerError("Nodes replicate over the internal listener")
+    in_sync = partition.reporter is not None and partition.is_in_sync
+    if request.replica_id == fetch.COMPARING_REPLICA_ID or (request.rack_id and in_sync):
+        partition.check_readable(leader_epoch)
+        if partition.leader is None and offset > partition.log.log_end_offset:
+            raise OffsetNotAvailableError(f"This follower has no offset {offset} yet")
+    else:
+        partition.check_serving(leader_epoch)
+
+
+def readable_end(partition: Partition, replica_id: int, *, is_node: bool) -> int:
+    """Return up to where may be read: what is committed; all by nodes that mend replicas."""
+    reads_all = is_node and replica_id == fetch.COMPARING_REPLICA_ID
+    return partition.log.log_end_offset if reads_all else partition.high_watermark
 
 
 def without_records(partition: Partition, index: int, **news: Any) -> fetch.FetchedPartition:

@@ -16,6 +16,7 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import NO_EPOCH, NO_OFFSET
+from dlog.wire.fetch import COMPARING_REPLICA_ID
 from dlogd.replication.partition import Partition
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
@@ -68,34 +69,43 @@ async def _find(context: ServerContext, request: Request, topic: str, asked: Any
             f"Offset {timestamp_ms} is unknown in version {request.version}"
         )
     partition = context.partition(topic, asked.partition_index)
-    partition.check_serving(getattr(asked, "current_leader_epoch", NO_EPOCH))
+    replica_id: int = request.body.replica_id
+    _check(partition, replica_id, getattr(asked, "current_leader_epoch", NO_EPOCH))
     log = partition.log
     if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         return NO_TIMESTAMP, start, log.epoch_at(start)
     if timestamp_ms in (LATEST_TIERED, PENDING_UPLOAD):
         return NOTHING  # Nothing is ever moved to remote storage.
-    is_consumer = request.body.replica_id == CONSUMER_REPLICA_ID
     if timestamp_ms == LATEST:
         partition.check_watermark()
+        is_consumer = replica_id == CONSUMER_REPLICA_ID
         end = partition.high_watermark if is_consumer else log.log_end_offset
         return NO_TIMESTAMP, end, partition.leader_epoch
-    found = await _search(partition, timestamp_ms, is_consumer)
+    found = await _search(partition, timestamp_ms, replica_id)
     # The lease, too: it may have ended, and another node may lead, while the log was read.
-    context.partition(topic, asked.partition_index).check_serving()
+    _check(context.partition(topic, asked.partition_index), replica_id)
     return found
 
 
-async def _search(partition: Partition, timestamp_ms: int, is_consumer: bool) -> Found:
+def _check(partition: Partition, replica_id: int, leader_epoch: int = NO_EPOCH) -> None:
+    """Raise unless this replica answers: the leader; any to who compares replicas, as in Kafka."""
+    if replica_id == COMPARING_REPLICA_ID:
+        partition.check_readable(leader_epoch)
+    else:
+        partition.check_serving(leader_epoch)
+
+
+async def _search(partition: Partition, timestamp_ms: int, replica_id: int) -> Found:
     log = partition.log
     if timestamp_ms == MAX_TIMESTAMP:
         found = await log.offset_of_max_timestamp()
     else:
         found = await log.offset_for_timestamp(timestamp_ms)
-    partition.check_serving()  # it may have been lost meanwhile
+    _check(partition, replica_id)  # it may have been lost meanwhile
     if found is None:
         return NOTHING
-    if is_consumer and found.offset >= partition.high_watermark:
+    if replica_id == CONSUMER_REPLICA_ID and found.offset >= partition.high_watermark:
         partition.check_watermark()  # else it may have been seen under the last leader
         return NOTHING
     return found
