@@ -317,11 +317,13 @@ class Clustering:
         if address is None:
             raise BrokerNotAvailableError(f"Node {node_id} has no known internal listener")
         channel = await self._dialler.connect(address, options)
+        served = None
         try:
-            return await channel.begin_requests(self._replicate(node_id))
-        except BaseException:
-            channel.close()
-            raise
+            served = await channel.begin_requests(self._replicate(node_id))
+        finally:
+            if served is None:
+                channel.close()
+        return served
 
     def address_of(self, node_id: NodeId) -> Address | None:
         """Return where the internal listener of a node is, None when nobody knows."""
