@@ -7,6 +7,7 @@ The table below names a module for each command; only the one that is asked for 
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -16,6 +17,7 @@ import click
 from dlog.errors import DlogError, RequestTimedOutError, TransportError
 from dlogctl import exit_codes
 from dlogctl.groups import LazyGroup
+from dlogctl.saying import say, say_error_lines
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogd.version import VERSION
 
@@ -80,7 +82,7 @@ def dlogctl(context: click.Context) -> None:
 def _complain(text: str) -> None:
     # Standard error may be what is gone.
     if sys.stderr is not None:
-        click.echo(f"dlogctl: {text}", err=True)
+        say(f"dlogctl: {text}", err=True)
 
 
 def _exit_code_of(error: Exception) -> int:
@@ -156,9 +158,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     if COMPLETE in os.environ:
         importlib.import_module("dlogctl.shells").register()
-    if DEBUG not in sys.argv:
-        sys.excepthook = _tell_briefly
+    sys.excepthook = _tell_all if DEBUG in sys.argv else _tell_briefly
     return _run(sys.argv[1:])
+
+
+def _tell_all(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show the traceback; the text of an error may come from elsewhere."""
+    for each in traceback.format_exception(kind, error, trace):
+        say_error_lines(each.rstrip("\n").split("\n"))
 
 
 def _tell_briefly(

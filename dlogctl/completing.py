@@ -35,7 +35,8 @@ def _ask(context: click.Context, question: Callable[[Any], Awaitable[list[str]]]
             found: list[str] = client.run(lambda: in_time(client))
     except (DlogError, OSError, click.ClickException):
         return []
-    return found
+    # The shell puts them on the command line as they are.
+    return [name for name in found if name.isprintable()]
 
 
 async def _topics(client: Any) -> list[str]:

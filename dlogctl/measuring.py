@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import click
-
 from dlogctl.histogram import PERCENTILES, Histogram, format_latency
 from dlogctl.output import is_terminal
+from dlogctl.saying import control, say
 
 INTERVAL_S = 1.0
 
@@ -128,8 +127,8 @@ class Progress:
         if self._ending == "\r":
             width = shutil.get_terminal_size().columns - 1
             line = line[:width].ljust(width)
-        click.echo(line, err=True, nl=False)
-        click.echo(self._ending, err=True, nl=False)
+        say(line, err=True, nl=False)
+        control(self._ending, err=True)
         self._is_open = self._ending == "\r"
 
     def end(self) -> None:
@@ -139,4 +138,4 @@ class Progress:
         if measured.ended_s - self._looked[2] > INTERVAL_S / 2 or not measured.samples:
             self.look(measured.ended_s)
         if self._is_open:
-            click.echo(err=True)
+            say(err=True)

@@ -2,18 +2,18 @@
 
 `table` and `wide` are for people: rich on a terminal, plain aligned columns in a pipe. `tsv` has
 the columns of `wide`; `json` and `yaml` have everything, under stable names. rich and yaml are
-loaded when they are used.
+loaded when they are used. In all of them a character that is not printable is escaped, in the way
+of the format (`dlogctl.saying`).
 """
 
 import importlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-import click
-
+from dlogctl.saying import escaped, say, say_coloured, say_json, say_lines, say_row
 from dlogctl.settings import Settings
 
 Row = Mapping[str, Any]
@@ -80,6 +80,14 @@ def _plain(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
     return "\n".join(lines)
 
 
+def _yaml_text(dump: Callable[..., str], document: Any) -> str:
+    text = dump(document, sort_keys=False, allow_unicode=True)
+    if not text.replace("\n", "").isprintable():
+        # YAML escapes in double quotes only: leave it to the dumper, for all that is not ASCII.
+        text = dump(document, sort_keys=False, allow_unicode=False)
+    return text.rstrip("\n")
+
+
 def is_terminal(stream: TextIO | None) -> bool:
     """Return whether a standard stream is a terminal; None is one that was closed."""
     return stream is not None and stream.isatty()
@@ -122,9 +130,10 @@ class Output:
         cells = [[format_cell(row.get(column.key)) for column in shown] for row in rows]
         if self._settings.output == "tsv":
             for line in [header, *cells] if header else cells:
-                click.echo("\t".join(cell.replace("\t", " ") for cell in line))
+                say_row(line)
             return
-        self._table(header, cells, [column.right for column in shown], title)
+        shown_cells = [[escaped(cell) for cell in line] for line in cells]
+        self._table(header, shown_cells, [column.right for column in shown], escaped(title))
 
     def _table(
         self,
@@ -137,37 +146,40 @@ class Output:
             importlib.import_module("dlogctl.terminal").show_table(header, cells, right, title)
             return
         if title and self._settings.headers:
-            click.echo(f"{title}:")
+            say(f"{title}:")
         if lines := [header, *cells] if header else list(cells):
-            click.echo(_plain(lines, right))
+            say_lines(_plain(lines, right))
 
     def document(self, document: Any) -> None:
         """Write a nested document as JSON or YAML."""
         if self._settings.output == "yaml":
             yaml = importlib.import_module("yaml")
-            text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True).rstrip("\n")
+            say_lines(_yaml_text(yaml.safe_dump, document))
         else:
             indent = None if self._compact else 2
-            text = json.dumps(document, indent=indent, ensure_ascii=False)
-        click.echo(text)
+            say_json(json.dumps(document, indent=indent, ensure_ascii=False))
 
     def pairs(self, pairs: Sequence[tuple[str, Any]]) -> None:
         """Write names and values below each other; tsv: one pair per line."""
         cells = [[name, format_cell(value)] for name, value in pairs]
         if self._settings.output == "tsv":
             for name, value in cells:
-                click.echo(f"{name}\t{value}")
+                say_row([name, value])
             return
-        click.echo(_plain([[f"{name}:", value] for name, value in cells], (False, False)))
+        shown = [[f"{escaped(name)}:", escaped(value)] for name, value in cells]
+        say_lines(_plain(shown, (False, False)))
 
     def done(self, text: str, **fields: Any) -> None:
         """Say what was done: a line for people, a row for programs."""
         if self.for_people:
-            click.echo(text)
+            say(text)
         else:
             self.rows([fields], [Column(key.upper(), key) for key in fields])
 
     def line(self, text: str, *, good: bool | None = None) -> None:
         """Write one line for people, green or red where the terminal has colours."""
         coloured = good is not None and has_colours(self._settings.environ)
-        click.echo(click.style(text, fg="green" if good else "red") if coloured else text)
+        if coloured:
+            say_coloured(text, "green" if good else "red")
+        else:
+            say(text)

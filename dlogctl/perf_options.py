@@ -18,6 +18,7 @@ from dlog.client.cluster import Cluster
 from dlog.errors import DlogError
 from dlogctl.measuring import Measured, Progress
 from dlogctl.perf_report import check_plot, show
+from dlogctl.saying import say
 from dlogctl.session import client_options
 from dlogctl.settings import Settings, take_seconds
 
@@ -157,7 +158,7 @@ async def topic_or_temporary(
             try:
                 await asyncio.shield(admin.delete_topic(made))
             except DlogError as error:
-                click.echo(
+                say(
                     f"dlogctl: topic {made} is left over ({error}); delete it: dlogctl topic "
                     f"delete {made}",
                     err=True,

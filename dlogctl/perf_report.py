@@ -11,6 +11,7 @@ import click
 from dlogctl.histogram import bars, format_latency
 from dlogctl.measuring import Measured
 from dlogctl.output import Output, format_bytes
+from dlogctl.saying import say, say_lines
 from dlogctl.settings import Settings
 
 HISTOGRAM_ROWS = 16
@@ -44,7 +45,7 @@ def show(measured: Measured, settings: Settings, title: str, plot: Path | None) 
         _show_to_people(measured, document, output)
     if plot is not None:
         _draw(measured, title, plot)
-        click.echo(f"picture: {plot}", err=True)
+        say(f"picture: {plot}", err=True)
 
 
 def _show_to_people(measured: Measured, document: dict[str, Any], output: Output) -> None:
@@ -65,7 +66,7 @@ def _show_to_people(measured: Measured, document: dict[str, Any], output: Output
     rows = measured.latency.rows(HISTOGRAM_ROWS)
     if rows:
         encoding = (sys.stdout.encoding or "ascii").lower()
-        click.echo("\n" + "\n".join(bars(rows, ascii_only="utf" not in encoding)))
+        say_lines("\n" + "\n".join(bars(rows, ascii_only="utf" not in encoding)))
 
 
 def marks(measured: Measured) -> list[tuple[float, str]]:

@@ -15,6 +15,7 @@ import click
 
 from dlog.spark.errors_of_install import missing_packages
 from dlogctl.output import format_bytes, format_count, format_duration
+from dlogctl.saying import say
 from dlogctl.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -141,7 +142,7 @@ def _tell(event: Any) -> None:
     lost = f", {format_count(event.lost, 'offset')} lost" if event.lost else ""
     if event.missing:
         lost += f", {format_count(event.missing, 'offset')} without a record"
-    click.echo(
+    say(
         f"batch {event.batch}: {event.records:,} records, {format_bytes(event.record_bytes)}, "
         f"{format_duration(event.seconds)}, {rate:,.0f} records/s{lost}; {event.lag:,} left",
         err=True,

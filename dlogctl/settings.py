@@ -18,6 +18,7 @@ import click
 
 from dlog.address import Address
 from dlogctl.contexts import Contexts, check_name, contexts_path, load_contexts
+from dlogctl.saying import say
 
 FORMATS = ("table", "wide", "json", "yaml", "tsv")
 CONTEXT_VARIABLE = "DLOG_CONTEXT"
@@ -174,7 +175,7 @@ class Settings:
     def suggest(self, command: str) -> None:
         """With --explain, name the command that one would run next."""
         if self.explain:
-            click.echo(f"next: {command}", err=True)
+            say(f"next: {command}", err=True)
 
 
 def settings_of(context: click.Context) -> Settings:

@@ -17,7 +17,7 @@ def show_table(
     """Print a table, shortened to the terminal's width."""
     table = Table(
         box=box.SIMPLE_HEAD,
-        title=title or None,
+        title=Text(title) if title else None,
         title_justify="left",
         show_header=header is not None,
         pad_edge=False,

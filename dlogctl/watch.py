@@ -17,6 +17,7 @@ import click
 from dlog.errors import TransportError
 from dlogctl import exit_codes
 from dlogctl.output import has_abilities, is_terminal
+from dlogctl.saying import control, escaped, say, say_lines
 from dlogctl.settings import Settings, take_seconds
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -72,7 +73,7 @@ class Watch:
                 time.sleep(self._interval_s)
         except (KeyboardInterrupt, click.Abort):
             if is_terminal(sys.stdout):
-                click.echo()  # the shell's prompt does not stand behind ^C
+                say()  # the shell's prompt does not stand behind ^C
             return code
 
     def _look(self, gather: Callable[[], Found], show: Callable[[Found], int]) -> int:
@@ -81,9 +82,9 @@ class Watch:
         except TransportError as error:
             self._begin()
             if self._settings.output in ("table", "wide"):
-                click.echo(f"unreachable: {error}")
+                say(f"unreachable: {error}")
             else:
-                click.echo(f"dlogctl: unreachable: {error}", err=True)
+                say(f"dlogctl: unreachable: {error}", err=True)
             return exit_codes.UNREACHABLE
         self._begin()
         return show(found)
@@ -93,11 +94,12 @@ class Watch:
         self._count += 1
         if has_abilities(self._settings.environ):
             first = CLEAR_SCREEN if self._count == 1 else ""
-            click.echo(f"{first}{HOME_AND_CLEAR}{self._headline()}\n")
+            control(first + HOME_AND_CLEAR)
+            say_lines(f"{escaped(self._headline())}\n")
         elif self._count > 1 and self._settings.output in ("table", "wide"):
-            click.echo()
+            say()
         elif self._count > 1 and self._settings.output == "yaml":
-            click.echo("---")
+            say("---")
 
     def _headline(self) -> str:
         right = datetime.now().astimezone().strftime("%H:%M:%S")

@@ -4,6 +4,7 @@ import click
 
 from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand
+from dlogctl.saying import say_lines
 from dlogctl.settings import common_options, settings_of
 from dlogctl.shells import SHELLS, script
 
@@ -27,6 +28,6 @@ def completion(context: click.Context, shell: str) -> int:
     Names come from the cluster that the line names, or the context; where it does not answer within
     a second, there are none.
     """
-    click.echo(script(shell), nl=False)
+    say_lines(script(shell), nl=False)
     settings_of(context).suggest(INSTALL[shell])
     return exit_codes.OK

@@ -27,6 +27,7 @@ from dlogctl.config_meaning import (
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
 from dlogctl.resources import Target, describe, target_of
+from dlogctl.saying import say
 from dlogctl.session import connected, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of
 
@@ -180,10 +181,10 @@ def show_changes(settings: Settings, target: Target, rows: list[dict[str, Any]])
         return
     for row in rows:
         would = "would become" if row["dry_run"] else "now"
-        click.echo(f"{target} {would}: {change_line(row)}")
+        say(f"{target} {would}: {change_line(row)}")
         meaning = meaning_of(row["config"])
         if settings.explain and meaning is not None:
-            click.echo(f"{row['config']}: {meaning.meaning}", err=True)
+            say(f"{row['config']}: {meaning.meaning}", err=True)
 
 
 @click.command(

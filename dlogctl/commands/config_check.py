@@ -8,6 +8,7 @@ from dlog.errors import ConfigError
 from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
+from dlogctl.saying import say
 from dlogctl.settings import common_options, settings_of
 from dlogd import cluster_timings
 from dlogd.config.load import load_config
@@ -33,9 +34,9 @@ def check(context: click.Context, file: Path) -> int:
         problems = error.problems
     if output.for_people:
         for problem in problems:
-            click.echo(f"dlogctl: {problem}", err=True)
+            say(f"dlogctl: {problem}", err=True)
         if not problems:
-            click.echo(f"{file} is correct")
+            say(f"{file} is correct")
     elif output.has_documents:
         output.document({"file": str(file), "correct": not problems, "problems": list(problems)})
     else:

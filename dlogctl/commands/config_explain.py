@@ -14,6 +14,7 @@ from dlogctl.config_meaning import Meaning, every_meaning, meaning_of, nearest, 
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
 from dlogctl.resources import Target, describe, target_of
+from dlogctl.saying import say_lines
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
 
@@ -67,7 +68,7 @@ def explain(
     elif not output.for_people or not keys:
         output.rows(documents, COLUMNS)
     else:
-        click.echo("\n\n".join(_for_people(each) for each in documents))
+        say_lines("\n\n".join(_for_people(each) for each in documents))
     if topic is not None and keys:
         settings.suggest(f"dlogctl config set {keys[0]}=VALUE --topic {topic}")
     return exit_codes.OK

@@ -11,6 +11,7 @@ from dlogctl.config_meaning import meaning_of, nearest, readable
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
 from dlogctl.resources import Target, describe, target_of
+from dlogctl.saying import say
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
 
@@ -113,7 +114,7 @@ def get(context: click.Context, keys: tuple[str, ...], topic: str | None, node: 
 def _print(settings: Settings, rows: list[dict[str, Any]]) -> None:
     output = Output(settings)
     if output.for_people and len(rows) == 1:
-        click.echo("" if rows[0]["value"] is None else rows[0]["value"])
+        say("" if rows[0]["value"] is None else rows[0]["value"])
     else:
         output.rows(rows, COLUMNS)
 

@@ -23,6 +23,7 @@ from dlogctl.interrupts import Interrupts
 from dlogctl.output import Column, Output, format_bytes, is_terminal
 from dlogctl.places import FORMS, parse_place
 from dlogctl.record_options import JSON, LINES, line_format, record_options
+from dlogctl.saying import escaped_record, say, write_records
 from dlogctl.session import client_options, no_topic
 from dlogctl.settings import Settings, common_options, settings_of
 
@@ -65,6 +66,9 @@ class _Run:
     delimiter: bytes
     count_max: int | None
     counts_only: bool
+    escapes: bool = False
+    """Whether records are shown to a person."""
+    is_json: bool = False
     ends: dict[TopicPartition, int] | None = None
     """Where each partition ends for this run (exclusive); None: nowhere."""
     counts: dict[tuple[str, int], _Count] = field(default_factory=dict)
@@ -93,7 +97,7 @@ class _Run:
     def on_gap(self, gap: Gap) -> None:
         """Tell of records that are gone."""
         self.gaps += 1
-        click.echo(f"dlogctl: gap: {gap}", err=True)
+        say(f"dlogctl: gap: {gap}", err=True)
 
 
 def _place(_context: click.Context, _option: click.Parameter, text: str | None) -> Start | None:
@@ -130,6 +134,8 @@ def _place(_context: click.Context, _option: click.Parameter, text: str | None) 
 @click.option("--counts", is_flag=True, help="Show how many there are, not the records.")
 @click.option("--uncommitted", is_flag=True, help="Also records of open transactions.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not say at the end how many there were.")
+@click.option("--raw", is_flag=True,
+              help="Do not escape control characters on a terminal.")  # fmt: skip
 @record_options
 @common_options
 @click.pass_context
@@ -146,6 +152,7 @@ def consume(
     counts: bool,
     uncommitted: bool,
     quiet: bool,
+    raw: bool,
     delimiter: bytes,
     form: str | None,
     **lines: Any,
@@ -153,7 +160,8 @@ def consume(
     """Write the records of topics to standard output, one line each.
 
     Ends where the topics end when it begins, unless --follow. Records of one partition come in
-    order. Records that are gone before they are read are told of, and make the exit code 1.
+    order. On a terminal control characters are shown as \\x1b; files and pipes get the bytes as
+    they are. Records that are gone before they are read are told of, and make the exit code 1.
     """
     if follow and until is not None:
         raise click.UsageError("--follow or --until, not both", context)
@@ -166,6 +174,8 @@ def consume(
         delimiter=delimiter,
         count_max=count_max,
         counts_only=counts,
+        escapes=is_terminal(sys.stdout) and not raw,
+        is_json=form == JSON,
     )
     options, policy = client_options(settings)
     consumer = Consumer(
@@ -218,7 +228,7 @@ def _tell_of_short_ones(consumer: Consumer, ends: Mapping[TopicPartition, int]) 
     """Say which partitions end before the offset where reading was to begin."""
     for key, end in ends.items():
         if (start := consumer.position(key)) > end:
-            click.echo(f"note: {key} ends at {end}, before {start}", err=True)
+            say(f"note: {key} ends at {end}, before {start}", err=True)
 
 
 def _pump(consumer: Consumer, run: _Run, interrupts: Interrupts) -> None:
@@ -232,7 +242,7 @@ def _pump(consumer: Consumer, run: _Run, interrupts: Interrupts) -> None:
                 if live is not None:
                     raise
                 # Who follows waits for the cluster to come back.
-                click.echo(f"dlogctl: {error}; waiting", err=True)
+                say(f"dlogctl: {error}; waiting", err=True)
                 records = []
         _write(run, records)
         if run.is_full:
@@ -270,9 +280,10 @@ def _write(run: _Run, records: Sequence[ConsumedRecord]) -> None:
             failure = FormatError(f"{place}: {error}")
             break
     if written:
+        if run.escapes:
+            written = [escaped_record(each, is_json=run.is_json) for each in written]
         written.append(b"")
-        sys.stdout.buffer.write(run.delimiter.join(written))
-        sys.stdout.buffer.flush()
+        write_records(run.delimiter.join(written))
     if failure is not None:
         raise click.ClickException(str(failure))
 
@@ -305,8 +316,6 @@ def _report(run: _Run, settings: Settings, topics: Sequence[str], *, quiet: bool
         Output(settings).rows(rows, COUNT_COLUMNS)
     elif not quiet and is_terminal(sys.stderr):
         size = format_bytes(sum(each.bytes for each in run.counts.values()))
-        click.echo(
-            f"{run.records} {'record' if run.records == 1 else 'records'} ({size})", err=True
-        )
+        say(f"{run.records} {'record' if run.records == 1 else 'records'} ({size})", err=True)
     settings.suggest(f"dlogctl topic describe {topics[0]}")
     return exit_codes.FAILURE if run.gaps else exit_codes.OK

@@ -8,6 +8,7 @@ from dlogctl import exit_codes
 from dlogctl.contexts import changing, check_name, contexts_path
 from dlogctl.groups import ExampleCommand, LazyGroup
 from dlogctl.output import Column, Output
+from dlogctl.saying import say
 from dlogctl.settings import (
     SETTINGS,
     Settings,
@@ -73,7 +74,7 @@ def list_contexts(context: click.Context) -> int:
     ]
     output.rows(rows, COLUMNS)
     if not rows and output.for_people:
-        click.echo("no context yet; make one: dlogctl context set NAME --bootstrap HOST:PORT",
+        say("no context yet; make one: dlogctl context set NAME --bootstrap HOST:PORT",
                    err=True)  # fmt: skip
     settings.suggest("dlogctl context use NAME")
     return exit_codes.OK

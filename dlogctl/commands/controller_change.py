@@ -19,6 +19,7 @@ from dlogctl.completing import complete_nodes
 from dlogctl.groups import ExampleCommand
 from dlogctl.http_status import WILDCARDS, node_configs
 from dlogctl.output import Output
+from dlogctl.saying import confirm
 from dlogctl.session import connected
 from dlogctl.settings import common_options, settings_of
 
@@ -197,7 +198,7 @@ def remove(context: click.Context, node_id: int, yes: bool, dry_run: bool) -> in
         if not dry_run:
             if not yes:
                 question = f"Remove node {node_id} from the voters? There will be {count}."
-                click.confirm(question, abort=True, err=True)
+                confirm(question)
             with_cure(client, lambda: client.admin.remove_voter(node_id), "dlogctl controller list")
     would = "would vote no longer" if dry_run else "votes no longer"
     Output(settings).done(

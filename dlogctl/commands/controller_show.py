@@ -9,6 +9,7 @@ from dlogctl import exit_codes
 from dlogctl.cluster import Cluster, is_healthy, known_quorum, lag_of, look, silence_ms
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output, format_duration
+from dlogctl.saying import say
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogctl.watch import Watch, watch_option
@@ -85,7 +86,7 @@ def _show(document: dict[str, Any], settings: Settings, *, compact: bool) -> int
     output.rows(rows, COLUMNS)
     if settings.explain and output.for_people:
         for title, meaning in MEANINGS:
-            click.echo(f"{title}: {meaning}", err=True)
+            say(f"{title}: {meaning}", err=True)
     return exit_codes.OK
 
 

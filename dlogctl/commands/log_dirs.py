@@ -14,6 +14,7 @@ from dlogctl import exit_codes
 from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output, format_bytes
+from dlogctl.saying import say
 from dlogctl.session import connected, no_topic
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogctl.watch import Watch, watch_option
@@ -129,7 +130,7 @@ def _show(
         output.rows([_row(each) for each in document], COLUMNS)
     if settings.explain and output.for_people:
         for title, meaning in LOG_MEANINGS if logs else MEANINGS:
-            click.echo(f"{title}: {meaning}", err=True)
+            say(f"{title}: {meaning}", err=True)
     return exit_codes.FAILURE if any(each["error"] for each in document) else exit_codes.OK
 
 

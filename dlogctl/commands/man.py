@@ -9,6 +9,7 @@ from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand
 from dlogctl.man_page import man_page
 from dlogctl.output import has_abilities
+from dlogctl.saying import say_lines
 from dlogctl.settings import common_options, settings_of
 from dlogd.version import VERSION
 
@@ -27,7 +28,7 @@ def man(context: click.Context) -> int:
     page = man_page(context.find_root().command, VERSION)
     reader = shutil.which("man")
     if reader is None or not has_abilities(settings_of(context).environ):
-        click.echo(page, nl=False)
+        say_lines(page, nl=False)
         return exit_codes.OK
     subprocess.run([reader, "-l", "-"], input=page.encode(), check=False)
     return exit_codes.OK

@@ -15,6 +15,7 @@ from dlogctl.commands.controller_change import with_cure
 from dlogctl.completing import complete_nodes
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output, format_count
+from dlogctl.saying import confirm, say
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of, take_seconds
 
@@ -114,7 +115,7 @@ async def _wait(
             return left
         if len(left.movable) != told:
             told, moved_at = len(left.movable), time.monotonic()
-            click.echo(f"node {node_id}: {format_count(told, what)} to move", err=True)
+            say(f"node {node_id}: {format_count(told, what)} to move", err=True)
         elif time.monotonic() - moved_at > patience_s:
             return left
         await asyncio.sleep(LOOK_AGAIN_S)
@@ -222,7 +223,7 @@ def drain(
                     lambda each=node_id: _hand_over(client, cluster, each, node_ids)  # type: ignore[misc]
                 )
             if told is not None:
-                click.echo(told, err=True)
+                say(told, err=True)
             if not no_wait:
                 lefts[node_id] = client.run(
                     lambda each=node_id: _wait(  # type: ignore[misc]
@@ -255,13 +256,11 @@ def _rehearse(
     for node_id in homeless:
         left = _left(cluster, node_id, kind, homeless[node_id])
         if output.for_people:
-            click.echo(
-                f"node {node_id}: {format_count(len(left.movable), str(kind)[:-1])} would move"
-            )
+            say(f"node {node_id}: {format_count(len(left.movable), str(kind)[:-1])} would move")
             if left.stuck:
-                click.echo(f"node {node_id}: nobody else can {verb} {_names(left.stuck)}")
+                say(f"node {node_id}: nobody else can {verb} {_names(left.stuck)}")
             if left.headless:
-                click.echo(f"node {node_id}: nobody leads {_names(left.headless)}")
+                say(f"node {node_id}: nobody leads {_names(left.headless)}")
         remains = left.headless + left.stuck
         rows.append({"node": node_id, "result": "would be drained", "left": remains})
     if not output.for_people:
@@ -285,10 +284,10 @@ def _conclude(
         result = "draining" if left is None else "not drained" if problems else "drained"
         for problem in problems:
             code = exit_codes.UNHEALTHY
-            click.echo(problem, err=True)
+            say(problem, err=True)
         if output.for_people and not problems:
             holds = "leads nothing" if kind is Drain.LEADERS else "holds nothing"
-            click.echo(f"node {node_id} {'is draining' if left is None else holds}")
+            say(f"node {node_id} {'is draining' if left is None else holds}")
         names = [] if left is None else left.movable + left.headless + left.stuck
         rows.append({"node": node_id, "result": result, "left": names})
     if not output.for_people:
@@ -319,10 +318,10 @@ def undrain(context: click.Context, node_ids: tuple[int, ...]) -> int:
         for node_id in node_ids:
             client.run(lambda each=node_id: client.admin.drain_node(each, Drain.NONE))  # type: ignore[misc]
             if output.for_people:
-                click.echo(f"node {node_id} is drained no longer")
+                say(f"node {node_id} is drained no longer")
         moving = client.run(client.admin.list_reassignments)
     if on := [f"{m.topic}-{m.partition}" for m in moving if set(node_ids) & set(m.removing)]:
-        click.echo(
+        say(
             f"moves that have begun go on: {_names(on)}; end them: dlogctl partition reassign"
             " --cancel, see: dlogctl partition reassignments",
             err=True,
@@ -381,7 +380,7 @@ def remove(context: click.Context, node_id: int, yes: bool, dry_run: bool) -> in
         _check_removal(cluster, node_id)
         if not dry_run:
             if not yes:
-                click.confirm(f"Forget node {node_id}?", abort=True, err=True)
+                confirm(f"Forget node {node_id}?")
             with_cure(client, lambda: client.admin.remove_node(node_id), "dlogctl node list")
     would = "would be forgotten" if dry_run else "is forgotten"
     result = "would be removed" if dry_run else "removed"

@@ -13,6 +13,7 @@ from dlogctl.completing import complete_nodes
 from dlogctl.groups import ExampleCommand
 from dlogctl.http_status import Asked, ask_node
 from dlogctl.output import Column, Output, format_duration
+from dlogctl.saying import say
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogctl.watch import Watch, watch_option
@@ -98,7 +99,7 @@ def list_nodes(context: click.Context, watch: float | None) -> int:
 def _explain(settings: Settings, output: Output) -> None:
     if settings.explain and output.for_people:
         for title, meaning in MEANINGS:
-            click.echo(f"{title}: {meaning}", err=True)
+            say(f"{title}: {meaning}", err=True)
 
 
 async def _gather(client: BlockingClient, settings: Settings, node_id: int) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def _show(found: dict[str, Any], settings: Settings, *, compact: bool) -> int:
         )
     output.rows(found["partitions"], PARTITION_COLUMNS, "partitions")
     if found["note"]:
-        click.echo(f"note: {found['note']}", err=True)
+        say(f"note: {found['note']}", err=True)
     _explain(settings, output)
     return exit_codes.OK
 

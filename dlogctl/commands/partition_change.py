@@ -33,6 +33,7 @@ from dlogctl.moves import (
 )
 from dlogctl.output import Column, Output, format_bytes, format_count
 from dlogctl.partition_names import Partition, name_of, named, one, parse_nodes
+from dlogctl.saying import confirm, say
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogd.config.units import parse_bytes
@@ -65,11 +66,11 @@ def _tell(settings: Settings, outcomes: Mapping[Partition, WireError | None], do
     if not output.for_people:
         output.rows([_row(key, error, done) for key, error in outcomes.items()], COLUMNS)
     else:
-        click.echo(f"{done}: {format_count(len(outcomes) - len(failed), 'partition')}")
+        say(f"{done}: {format_count(len(outcomes) - len(failed), 'partition')}")
         for key, error in list(failed.items())[:ROWS_SHOWN]:
-            click.echo(f"{name_of(key)}: {error.name}: {error}", err=True)
+            say(f"{name_of(key)}: {error.name}: {error}", err=True)
         if len(failed) > ROWS_SHOWN:
-            click.echo(f"and {len(failed) - ROWS_SHOWN} more: -o json", err=True)
+            say(f"and {len(failed) - ROWS_SHOWN} more: -o json", err=True)
     return exit_codes.FAILURE if failed else exit_codes.OK
 
 
@@ -98,11 +99,9 @@ def elect(context: click.Context, names: tuple[str, ...], unclean: bool, yes: bo
     with connected(settings) as client:
         wanted = named(client.run(client.admin.describe_topics), names) if names else None
         if unclean and not yes:
-            click.confirm(
+            confirm(
                 f"Elect leaders for {format_count(len(wanted or ()), 'partition')} where there are"
-                " none, although acknowledged records may be lost?",
-                abort=True,
-                err=True,
+                " none, although acknowledged records may be lost?"
             )
         outcomes = client.run(lambda: client.admin.elect_leaders(wanted, election))
     # Somebody who names a topic wants its leaders right; those that are right are no mistake.
@@ -169,7 +168,7 @@ def _wait(client: BlockingClient, targets: Mapping[Partition, Sequence[int]]) ->
         if now != told:
             told = now
             count = f"{format_count(now[0], 'partition')} of {len(targets)} still to move"
-            click.echo(f"{count}, {format_bytes(now[1])} to fetch", err=True)
+            say(f"{count}, {format_bytes(now[1])} to fetch", err=True)
         time.sleep(LOOK_AGAIN_S)
     there = client.run(client.admin.describe_topics).topics
     gone = {topic: None for topic, _ in targets if topic not in there}
@@ -309,7 +308,7 @@ def _unthrottle(client: BlockingClient, throttle: Throttle) -> None:
     try:
         client.run(throttle.end)
     except BaseException:
-        click.echo(
+        say(
             f"the throttle may still be set; unset it: dlogctl config unset {LEADER}.rate"
             f" {FOLLOWER}.rate",
             err=True,

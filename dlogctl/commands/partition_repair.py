@@ -18,6 +18,7 @@ from dlogctl.completing import complete_nodes, complete_topics
 from dlogctl.groups import ExampleCommand
 from dlogctl.moves import sizes_of
 from dlogctl.partition_names import Partition, name_of, one
+from dlogctl.saying import confirm, say
 from dlogctl.session import connected
 from dlogctl.settings import common_options, settings_of
 
@@ -81,16 +82,12 @@ def repair(context: click.Context, name: str, node: int, yes: bool, dry_run: boo
         if why_not is not None:
             raise click.ClickException(why_not)
         if dry_run:
-            click.echo(f"{name_of(key)}: node {node} would fetch its replica anew")
+            say(f"{name_of(key)}: node {node} would fetch its replica anew")
             return exit_codes.OK
         if not yes:
-            click.confirm(
-                f"Delete the replica of {name_of(key)} on node {node} and fetch it anew?",
-                abort=True,
-                err=True,
-            )
+            confirm(f"Delete the replica of {name_of(key)} on node {node} and fetch it anew?")
         # Told before: whatever ends this process, the partition must not stay without the replica.
-        click.echo(
+        say(
             f"{name_of(key)}: node {node} gives its replica up, then fetches it anew; if this ends"
             f" before: dlogctl partition reassign {name_of(key)}={_list(state.replicas, ',')}",
             err=True,
@@ -98,12 +95,10 @@ def repair(context: click.Context, name: str, node: int, yes: bool, dry_run: boo
         _assign(client, key, [each for each in state.replicas if each != node])
         _until(client, key, lambda state: node not in state.replicas)
         _until_deleted(client, key, node)
-        click.echo(
-            f"{name_of(key)}: the replica on node {node} is gone; fetching it anew", err=True
-        )
+        say(f"{name_of(key)}: the replica on node {node} is gone; fetching it anew", err=True)
         _assign(client, key, state.replicas)
         _until(client, key, lambda state: node in state.isr)
-    click.echo(f"{name_of(key)}: the replica on node {node} is in sync")
+    say(f"{name_of(key)}: the replica on node {node} is in sync")
     settings.suggest(f"dlogctl partition verify {name_of(key)}")
     return exit_codes.OK
 

@@ -12,6 +12,7 @@ from dlogctl.groups import ExampleCommand
 from dlogctl.moves import bytes_to_go, sizes_of
 from dlogctl.output import Column, Output, format_bytes
 from dlogctl.partition_names import Partition, named
+from dlogctl.saying import say
 from dlogctl.session import connected
 from dlogctl.settings import common_options, settings_of
 from dlogctl.watch import Watch, watch_option
@@ -179,7 +180,7 @@ def reassignments(
             shown = [{**row, "to_go": text} for row, text in zip(shown, left, strict=True)]
         output.rows(shown, MOVING_COLUMNS)
         if not rows and output.for_people:
-            click.echo("nothing moves", err=True)
+            say("nothing moves", err=True)
         return exit_codes.OK
 
     with connected(settings) as client:

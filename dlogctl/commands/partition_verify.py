@@ -24,6 +24,7 @@ from dlogctl.groups import ExampleCommand
 from dlogctl.http_status import get_json, http_address
 from dlogctl.output import Column, Output, format_count
 from dlogctl.partition_names import Partition, name_of, named
+from dlogctl.saying import say
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
 
@@ -100,12 +101,12 @@ def _report(
     output.rows(rows, COLUMNS)
     if gone:
         # Rows are about replicas; whatever the format, nobody is to take these for compared.
-        click.echo(f"not compared, for deleted meanwhile: {', '.join(gone)}", err=True)
+        say(f"not compared, for deleted meanwhile: {', '.join(gone)}", err=True)
     partitions, records = compared
     if output.for_people and (partitions or not gone):
         said = "no differences" if not rows else format_count(len(rows), "finding")
         about = f"{format_count(partitions, 'partition')}, {records} offsets compared"
-        click.echo(f"{about}: {said}", err=True)
+        say(f"{about}: {said}", err=True)
     if rows:
         settings.suggest("dlogctl partition repair PARTITION --node ID")
 
@@ -157,7 +158,7 @@ class _Checker:
 
     def _tell(self, key: Partition, done: int, count: int) -> None:
         if Output(self._settings).for_people:
-            click.echo(f"{name_of(key)}: {done} of {count} offsets", err=True)
+            say(f"{name_of(key)}: {done} of {count} offsets", err=True)
 
     async def _ask(self, key: Partition, node: int, query: Mapping[str, Any]) -> Answer | Finding:
         words = {"topic": key[0], "partition": key[1], **query}

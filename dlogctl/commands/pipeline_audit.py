@@ -10,6 +10,7 @@ from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output, format_count
 from dlogctl.pipeline_options import Job, client_settings, job_options, module
+from dlogctl.saying import say
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogd.metadata import topic_names
 
@@ -138,12 +139,12 @@ def _report(done: Any, settings: Settings) -> int:
     output.rows(rows, COLUMNS)
     # In every format: the exit code is because of these, or says nothing of those.
     for each in done.problems:
-        click.echo(each, err=True)
+        say(each, err=True)
     for each in done.not_compared:
         place = f"partition {each.partition}, offsets {each.start_offset} to {each.end_offset}"
-        click.echo(f"not compared: {place}: {each.kind}", err=True)
+        say(f"not compared: {place}: {each.kind}", err=True)
     if output.for_people:
         found = len(rows) + len(done.problems)
         said = "no differences" if not found else format_count(found, "finding")
-        click.echo(f"{done.offsets:,} offsets, {done.records:,} records: {said}", err=True)
+        say(f"{done.offsets:,} offsets, {done.records:,} records: {said}", err=True)
     return exit_codes.OK if done.good else exit_codes.UNHEALTHY

@@ -30,6 +30,7 @@ from dlogctl.groups import ExampleCommand
 from dlogctl.interrupts import Interrupts
 from dlogctl.output import Output, format_bytes, format_duration, is_terminal
 from dlogctl.record_options import JSON, LINES, line_format, record_options
+from dlogctl.saying import say
 from dlogctl.session import client_options, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of, take_seconds
 
@@ -64,7 +65,7 @@ class _Run:
             if not self.skip_invalid:
                 raise
             self.skipped += 1
-            click.echo(f"dlogctl: line {self.line} skipped: {error}", err=True)
+            say(f"dlogctl: line {self.line} skipped: {error}", err=True)
             return None
 
 
@@ -180,7 +181,7 @@ def _pump(producer: Producer, run: _Run, splitter: LineSplitter, interrupts: Int
         # Also without a line to send: a topic that is not there is no place to write to.
         producer.send_many(run.topic, [])
     if os.isatty(STDIN):
-        click.echo("reading from the terminal, a record a line; Ctrl-D ends", err=True)
+        say("reading from the terminal, a record a line; Ctrl-D ends", err=True)
     try:
         for line in _lines(splitter, interrupts):
             _send(producer, run, line)
@@ -230,7 +231,7 @@ def _send(producer: Producer, run: _Run, line: bytes) -> None:
 def _finish(producer: Producer, run: _Run, interrupts: Interrupts) -> None:
     """Wait until all outcomes are known; a second Ctrl-C takes those that are not as unknown."""
     if interrupts.count == 1 and is_terminal(sys.stderr):
-        click.echo("waiting for acknowledgements; Ctrl-C again gives up", err=True)
+        say("waiting for acknowledgements; Ctrl-C again gives up", err=True)
     try:
         producer.close(timeout_ms=0 if interrupts.count > 1 else None)
     except KeyboardInterrupt:
@@ -244,9 +245,9 @@ def _report(run: _Run, settings: Settings, elapsed_s: float, *, quiet: bool) -> 
     for failure in found.failures:
         lines = ("line " if len(failure.lines) == 1 else "lines ") + format_lines(failure.lines)
         what = "it is not known whether written" if failure.is_unknown else "not written"
-        click.echo(f"dlogctl: {lines}: {what}: {failure.error}", err=True)
+        say(f"dlogctl: {lines}: {what}: {failure.error}", err=True)
     if run.error is not None:
-        click.echo(f"dlogctl: {run.error}; nothing behind it was sent", err=True)
+        say(f"dlogctl: {run.error}; nothing behind it was sent", err=True)
     output = Output(settings)
     if not output.for_people:
         output.done(
@@ -261,7 +262,7 @@ def _report(run: _Run, settings: Settings, elapsed_s: float, *, quiet: bool) -> 
         )
     elif not quiet:
         size, spent = format_bytes(run.bytes_sent), format_duration(elapsed_s)
-        click.echo(_summary(run, f"{size} in {spent}"), err=True)
+        say(_summary(run, f"{size} in {spent}"), err=True)
     if found.unknown:
         settings.suggest(f"dlogctl consume {run.topic} --from -{found.unknown} --place")
     elif found.written:

@@ -26,6 +26,7 @@ from dlogctl.sandbox.layout import (
     save_raft_ports,
 )
 from dlogctl.sandbox.supervisor import Supervisor
+from dlogctl.saying import say, say_error_lines
 from dlogctl.settings import common_options, settings_of
 from dlogd.config.load import load_config
 
@@ -153,13 +154,15 @@ def _supervise(directory: Path, layouts: list[NodeLayout]) -> int:
     supervisor = Supervisor(
         directory,
         [Daemon(layout, command, environment) for layout in layouts],
-        announce=lambda line: click.echo(line),
-        say=lambda line: click.echo(f"sandbox: {line}", err=True),
+        announce=lambda line: say(line),
+        say=lambda line: say(f"sandbox: {line}", err=True),
     )
     try:
         clean = asyncio.run(supervisor.run())
     except DaemonError as error:
-        raise click.ClickException(str(error)) from None
+        reason, *log_lines = str(error).split("\n")
+        say_error_lines(log_lines)
+        raise click.ClickException(reason) from None
     return exit_codes.OK if clean else exit_codes.FAILURE
 
 
@@ -214,5 +217,5 @@ def restart(nodes: tuple[int, ...], directory: Path) -> int:
     if errors := [str(answer["error"]) for answer in answers if "error" in answer]:
         raise click.ClickException("; ".join(errors))
     state = SandboxState.load(directory)
-    click.echo(f"restarted bootstrap={state.bootstrap} pids={state.pids}")
+    say(f"restarted bootstrap={state.bootstrap} pids={state.pids}")
     return exit_codes.OK

@@ -11,6 +11,7 @@ from dlog.errors import WireError
 from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand, LazyGroup
 from dlogctl.output import Column, Output
+from dlogctl.saying import say
 from dlogctl.segment_files import (
     BatchPlace,
     SegmentReport,
@@ -259,9 +260,9 @@ def check(context: click.Context, paths: tuple[Path, ...]) -> int:
     damaged = False
     for report in reports:
         for remark in report.remarks:
-            click.echo(f"note: {report.path}: {remark}", err=True)
+            say(f"note: {report.path}: {remark}", err=True)
         for problem in report.problems:
             damaged = True
-            click.echo(f"dlogctl: {report.path}: {problem}", err=True)
+            say(f"dlogctl: {report.path}: {problem}", err=True)
     _explain(settings, damaged)
     return exit_codes.UNHEALTHY if damaged else exit_codes.OK

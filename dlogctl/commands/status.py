@@ -24,6 +24,7 @@ from dlogctl.health import gossip_notes, partition_counts, reasons_against, thro
 from dlogctl.http_status import Asked, ask_node, get_status
 from dlogctl.lags import lags_of, worst_of
 from dlogctl.output import Column, Output, format_bytes, format_cell, format_duration
+from dlogctl.saying import say
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogctl.watch import Watch, watch_option
@@ -279,9 +280,9 @@ def _show(document: Mapping[str, Any], settings: Settings, *, compact: bool) -> 
         late = [{**each, "late": format_duration(each["lag_ms"] / 1000)} for each in worst]
         output.rows(late, WORST_COLUMNS, "replicas furthest behind")
     for title, meaning in MEANINGS if settings.explain and not compact else ():
-        click.echo(f"{title}: {meaning}", err=True)
+        say(f"{title}: {meaning}", err=True)
     for note in document["notes"]:
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
 
 
 def _document_of_one(status: dict[str, Any], settings: Settings) -> dict[str, Any]:

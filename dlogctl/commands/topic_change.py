@@ -23,6 +23,7 @@ from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
 from dlogctl.partition_names import parse_nodes
 from dlogctl.resources import Target
+from dlogctl.saying import confirm, say
 from dlogctl.session import connected, naming_topic, no_topic
 from dlogctl.settings import Settings, common_options, settings_of
 
@@ -36,7 +37,7 @@ def _explain(settings: Settings, configs: list[str]) -> None:
     """With --explain, say what the configs mean that somebody sets."""
     for name in configs if settings.explain else ():
         if (meaning := meaning_of(name)) is not None:
-            click.echo(f"{name}: {meaning.meaning}", err=True)
+            say(f"{name}: {meaning.meaning}", err=True)
 
 
 def _take_nodes(
@@ -130,9 +131,9 @@ def _show_changes(
     if output.for_people:
         would = "would become" if dry_run else "now"
         for row in rows:
-            click.echo(f"topic {name} {would}: {change_line(row)}")
+            say(f"topic {name} {would}: {change_line(row)}")
         if partitions is not None:
-            click.echo(f"topic {name} {would}: {partitions} partitions")
+            say(f"topic {name} {would}: {partitions} partitions")
         return
     changes: list[tuple[str, Any, Any]] = [(row["config"], row["from"], row["to"]) for row in rows]
     if partitions is not None:
@@ -243,7 +244,7 @@ def delete(
     with connected(settings) as client:
         wanted = _deletable(client, names, if_exists=if_exists)
         if wanted and not dry_run and not yes:
-            click.confirm(f"Delete {', '.join(wanted)} with all data?", abort=True, err=True)
+            confirm(f"Delete {', '.join(wanted)} with all data?")
         result = "would be deleted" if dry_run else "deleted"
         done: list[str] = []
         try:
@@ -261,7 +262,7 @@ def delete(
 def _show_deleted(output: Output, names: list[str], result: str) -> None:
     if output.for_people:
         for name in names:
-            click.echo(f"topic {name} {result}")
+            say(f"topic {name} {result}")
         return
     rows = [{"topic": name, "result": result} for name in names]
     output.rows(rows, (Column("TOPIC", "topic"), Column("RESULT", "result")))

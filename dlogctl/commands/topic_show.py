@@ -22,6 +22,7 @@ from dlogctl.groups import ExampleCommand
 from dlogctl.moves import bytes_to_go, sizes_of
 from dlogctl.output import Column, Output, format_bytes, format_cell
 from dlogctl.reasons import explain, waits_for
+from dlogctl.saying import say, say_lines
 from dlogctl.session import connected, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogctl.watch import Watch, watch_option
@@ -251,7 +252,7 @@ def _show(found: list[dict[str, Any]], settings: Settings, *, compact: bool) -> 
             _show_reasons(output, each["partitions"])
     if settings.explain and output.for_people:
         for title, meaning in MEANINGS:
-            click.echo(f"{title}: {meaning}", err=True)
+            say(f"{title}: {meaning}", err=True)
     return exit_codes.OK
 
 
@@ -275,11 +276,11 @@ def _explain_configs(configs: list[dict[str, Any]]) -> None:
         default = f"default {each.get('default')}" if each["source"] != "default" else ""
         parts = (each["source"], default, each["type"], each.get("bounds"))
         known = "; ".join(filter(None, parts))
-        click.echo(f"{each['name']} = {format_cell(each['value'])}  ({known})")
-        click.echo(textwrap.fill(each["doc"] or "", width, **INDENTED))
+        say(f"{each['name']} = {format_cell(each['value'])}  ({known})")
+        say_lines(textwrap.fill(each["doc"] or "", width, **INDENTED))
     if fixed:
-        click.echo("without a choice in this version:")
-        click.echo(textwrap.fill(", ".join(fixed), width, **INDENTED))
+        say("without a choice in this version:")
+        say_lines(textwrap.fill(", ".join(fixed), width, **INDENTED))
 
 
 @click.command(

@@ -347,3 +347,18 @@ def test_measuring_on_a_terminal_until_ctrl_c(node: DaemonProcess, topic: str) -
     assert re.search(r"throughput: +\d+ records/s", shown)
     with contextlib.suppress(ProcessLookupError):
         os.kill(terminal.pid, 0)
+
+
+def test_a_terminal_gets_no_control_characters_of_records(node: DaemonProcess, topic: str) -> None:
+    record = "\x1b]0;PWNED\x07 \x1b[2Jcaf\xe9\x9b31m\u202e\r\t."
+    assert run(node, "produce", topic, stdin=record)[0] == 0
+    # In a pipe as it is; Python reads \r as a line feed.
+    assert run(node, "consume", topic)[1] == record.replace("\r", "\n") + "\n"
+    env = {"DLOG_BOOTSTRAP": bootstrap_of(node), "TERM": "xterm"}
+    shown = OnTerminal(["consume", topic, "-q"], env).end()[1]
+    # A terminal's driver turns tabs into blanks in some systems.
+    assert re.sub(r"\s+", " ", shown) == r"\x1b]0;PWNED\x07 \x1b[2Jcafé\x9b31m\u202e\r . "
+    shown = OnTerminal(["consume", topic, "-q", "--format", "json"], env).end()[1]
+    assert json.loads(shown)["value"] == record
+    assert shown.replace("\r\n", "").isprintable()
+    assert "\x1b]0;PWNED\x07" in OnTerminal(["consume", topic, "-q", "--raw"], env).end()[1]
