@@ -78,7 +78,7 @@ def describe_node(
     for name in KAFKA_NAMES:
         entries[name] = _from_file(name, node)
     if advertised is not None:
-        entries["advertised.listeners"] = _advertised(entries["advertised.listeners"], advertised)
+        entries["advertised.listeners"] = _advertised(node, advertised)
     for name, (type_, value, doc) in _FIXED.items():
         synonyms = (ConfigSynonym(name=name, value=value, source=ConfigSource.DEFAULT),)
         entries[name] = _entry(name, type_, value, ConfigSource.DEFAULT, doc, synonyms)
@@ -130,15 +130,19 @@ def _text(name: str, value: Any) -> str | None:
     return f"{PROTOCOL}://{value}" if name.endswith("listeners") else str(value)
 
 
-def _advertised(entry: ConfigEntry, address: tuple[str, int]) -> ConfigEntry:
-    """Return what clients are told in place of what the file says, which may lack the port."""
+def _advertised(node: Config, address: tuple[str, int]) -> ConfigEntry:
+    """Return what clients are told. Without `advertised.address` it follows from `listeners`."""
     host, port = address
     host = f"[{host}]" if ":" in host else host
     value = f"{PROTOCOL}://{host}:{port}"
-    synonyms = tuple(
-        ConfigSynonym(name=each.name, value=value, source=each.source) for each in entry.synonyms
-    ) or (ConfigSynonym(name=entry.name, value=value, source=entry.source),)
-    return _entry(entry.name, entry.type, value, entry.source, entry.doc, synonyms)
+    name = "advertised.listeners"
+    key_name = KAFKA_NAMES["listeners" if node.advertised.address is None else name]
+    bound = KEYS[key_name]
+    is_default = bound.value_in(node) == bound.key.default
+    source = ConfigSource.DEFAULT if is_default else ConfigSource.NODE_FILE
+    synonyms = (ConfigSynonym(name=key_name, value=value, source=source),)
+    doc = KEYS[KAFKA_NAMES[name]].key.doc
+    return _entry(name, ConfigType.LIST, value, source, doc, synonyms)
 
 
 def _in_hours(name: str, of: ConfigEntry) -> ConfigEntry | None:

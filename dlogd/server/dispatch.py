@@ -27,6 +27,7 @@ from dlogd.server.context import ServerContext
 from dlogd.server.entities import Entity
 from dlogd.server.exchange import Answer, EncodedBody, Handler, Peer, Request
 from dlogd.server.handlers import (
+    acls,
     alter_configs,
     api_versions,
     coordinators,
@@ -39,6 +40,7 @@ from dlogd.server.handlers import (
     describe_topic_partitions,
     elections,
     leader_epochs,
+    list_config_resources,
     list_offsets,
     log_dirs,
     metadata,
@@ -68,8 +70,12 @@ def make_handlers() -> dict[ApiKey, Handler]:
         ApiKey.DELETE_RECORDS: delete_records.HANDLER,
         ApiKey.INIT_PRODUCER_ID: producer_ids.make_handler(),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: leader_epochs.HANDLER,
+        ApiKey.DESCRIBE_ACLS: acls.DESCRIBE_HANDLER,
+        ApiKey.CREATE_ACLS: acls.CREATE_HANDLER,
+        ApiKey.DELETE_ACLS: acls.DELETE_HANDLER,
         ApiKey.DESCRIBE_CONFIGS: describe_configs.HANDLER,
         ApiKey.ALTER_CONFIGS: alter_configs.LEGACY_HANDLER,
+        ApiKey.ALTER_REPLICA_LOG_DIRS: log_dirs.ALTER_HANDLER,
         ApiKey.DESCRIBE_LOG_DIRS: log_dirs.HANDLER,
         ApiKey.CREATE_PARTITIONS: create_partitions.HANDLER,
         ApiKey.ELECT_LEADERS: elections.HANDLER,
@@ -79,6 +85,7 @@ def make_handlers() -> dict[ApiKey, Handler]:
         ApiKey.DESCRIBE_QUORUM: quorum.HANDLER,
         ApiKey.DESCRIBE_CLUSTER: describe_cluster.HANDLER,
         ApiKey.UNREGISTER_BROKER: raft_voters.UNREGISTER_HANDLER,
+        ApiKey.LIST_CONFIG_RESOURCES: list_config_resources.HANDLER,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.HANDLER,
         ApiKey.ADD_RAFT_VOTER: raft_voters.ADD_HANDLER,
         ApiKey.REMOVE_RAFT_VOTER: raft_voters.REMOVE_HANDLER,

@@ -139,3 +139,52 @@ def test_the_quorum_is_described_and_its_leader_replaced(tools: Tools) -> None:
     assert "VoterNotFoundException" in tools(quorum, "remove-controller", *nobody)
     listed = tools(f"{TOOLS}.ClusterTool", "list-endpoints", "--include-fenced-brokers")
     assert listed.count("unfenced") == 3
+
+
+def test_a_broker_is_described_by_the_names_of_kafka(tools: Tools, cluster: TestedCluster) -> None:
+    told = configure(tools, "--describe", "--all", "--entity-name", "1")
+    address = cluster.bootstrap.split(",")[0]
+    assert f"advertised.listeners=PLAINTEXT://{address} sensitive=false" in told
+    for line in ("num.partitions=1 ", "default.replication.factor=", "delete.topic.enable=true "):
+        assert f"  {line}" in told
+    assert "Error" not in told
+
+
+def test_topics_with_the_usual_configs_of_connectors_are_created(tools: Tools) -> None:
+    configs = ("compression.type=lz4", "flush.messages=1", "flush.ms=1000")
+    configs += ("file.delete.delay.ms=1000", "segment.jitter.ms=60000")
+    wanted = [word for config in configs for word in ("--config", config)]
+    topic = ("--create", "--topic", "connected", *wanted)
+    assert "Created topic connected." in tools(f"{TOOLS}.TopicCommand", *topic)
+    told = tools(f"{TOOLS}.TopicCommand", "--describe", "--topic", "connected")
+    assert all(config in told for config in configs)
+
+
+def test_there_are_no_acls(tools: Tools) -> None:
+    acls = "org.apache.kafka.tools.AclCommand"
+    told = tools(acls, "--list")
+    assert "SecurityDisabledException" in told
+    assert "no authorizer" in told
+    added = tools(acls, "--add", "--allow-principal", "User:x", "--topic", "t", "--producer")
+    assert "SecurityDisabledException" in added
+
+
+def test_a_replica_stays_in_its_directory(tools: Tools, tmp_path: Path) -> None:
+    created = ("--create", "--topic", "kept", "--replica-assignment", "1:2")
+    assert "Created topic kept." in tools(f"{TOOLS}.TopicCommand", *created)
+    told = tools(f"{TOOLS}.LogDirsCommand", "--describe", "--topic-list", "kept")
+    brokers = json.loads(told.splitlines()[-1])["brokers"]
+    directories = {each["broker"]: each["logDirs"][0]["logDir"] for each in brokers}
+    plan = tmp_path / "plan.json"
+    reassign = (f"{TOOLS}.reassign.ReassignPartitionsCommand", "--reassignment-json-file")
+    for path, expected in (
+        (
+            directories[1],
+            f"moving log directory to {directories[1]} for replica kept-0 with broker 1",
+        ),
+        ("/somewhere/else", "LogDirNotFoundException"),
+    ):
+        move = {"topic": "kept", "partition": 0, "replicas": [1, 2], "log_dirs": [path, "any"]}
+        plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
+        # The tool tries again for so long.
+        assert expected in tools(*reassign, str(plan), "--execute", "--timeout", "3000")

@@ -79,6 +79,29 @@ def test_a_broker_shows_what_is_so_under_the_names_of_kafka(
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("file", "source", "key"),
+    [
+        ("", DEFAULT_SOURCE, "listeners"),
+        ('listeners: ["host1:9092"]', FILE_SOURCE, "listeners"),
+        ("advertised.address: host1", FILE_SOURCE, "advertised.address"),
+    ],
+)
+def test_what_clients_are_told_comes_from_the_file_that_has_a_listener(
+    file: str, source: int, key: str
+) -> None:
+    async def test() -> None:
+        node = FakeNode(load_config(file))
+        name = "advertised.listeners"
+        _, configs = await describe(node, BROKER, "1", name, include_synonyms=True)
+        assert configs[name].config_source == source
+        (synonym,) = configs[name].synonyms
+        told = (synonym.name, synonym.value, synonym.source)
+        assert told == (key, "PLAINTEXT://host1:9092", source)
+
+    run(test())
+
+
 def test_hours_are_shown_only_where_they_are_whole() -> None:
     async def test() -> None:
         node = FakeNode()

@@ -26,6 +26,8 @@ SERVED = [
     for version in range(low, high + 1)
 ]
 
+ANY_ACL = {"resource_type_filter": 1, "operation": 1, "permission_type": 1}
+
 REQUESTS: dict[ApiKey, dict[str, Any]] = {
     ApiKey.LIST_OFFSETS: {
         "replica_id": -1,
@@ -84,6 +86,21 @@ REQUESTS: dict[ApiKey, dict[str, Any]] = {
             }
         ]
     },
+    ApiKey.DESCRIBE_ACLS: ANY_ACL,
+    ApiKey.CREATE_ACLS: {
+        "creations": [
+            {"resource_type": 2, "resource_name": "t", "principal": "User:x", "host": "*"}
+            | {"operation": 3, "permission_type": 3}
+        ]
+    },
+    ApiKey.DELETE_ACLS: {"filters": [ANY_ACL]},
+    ApiKey.ALTER_REPLICA_LOG_DIRS: {
+        "dirs": [
+            {"path": "/data", "topics": [{"name": "t", "partitions": [0, 1]}]},
+            {"path": "/other", "topics": [{"name": "t", "partitions": [1]}]},
+        ]
+    },
+    ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": [2, 4]},
     ApiKey.DESCRIBE_LOG_DIRS: {"topics": None},
     ApiKey.CREATE_PARTITIONS: {
         "topics": [{"name": "t", "count": 5, "assignments": None}],

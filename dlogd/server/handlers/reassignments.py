@@ -6,6 +6,7 @@ from typing import Any
 from dlog.errors import (
     InvalidReplicationFactorError,
     InvalidRequestError,
+    NoReassignmentInProgressError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
     WireError,
@@ -39,7 +40,9 @@ async def answer_alter(context: ServerContext, request: Request) -> Fields:
         try:
             if key in begun:
                 raise InvalidRequestError(f"Partition {key[0]}-{key[1]} is there twice")
-            begun[key] = _reassignment(context, name, partition, same_factor=same_factor)
+            found = _reassignment(context, name, partition, same_factor=same_factor)
+            if found is not None:
+                begun[key] = found
         except WireError as error:
             failed[key] = error
     wanted = {key: each for key, each in begun.items() if key not in failed}
@@ -54,8 +57,8 @@ async def answer_alter(context: ServerContext, request: Request) -> Fields:
 
 def _reassignment(
     context: ServerContext, name: str, wanted: Any, *, same_factor: bool
-) -> Reassignment:
-    """Return what was asked for of one partition; raise WireError when it cannot be."""
+) -> Reassignment | None:
+    """Return what was asked for of one partition, None when it is so; raise when it cannot be."""
     image = context.image()
     topic = image.topics.get(name)
     if topic is None:
@@ -71,6 +74,14 @@ def _reassignment(
         replicas = tuple(node.node_id for node in nodes)
         if same_factor:
             _check_factor(topic, wanted.partition_index, partition, len(replicas))
+    if context.quorum is None and not (partition.adding or partition.removing):
+        # A node alone has no reassignments: its metadata is too old for the command.
+        if replicas is None:
+            raise NoReassignmentInProgressError(
+                f"{topic.topic_partition(wanted.partition_index)} is not being reassigned"
+            )
+        if replicas == partition.replicas:
+            return None
     found = Reassignment(
         topic_id=topic.topic_id, partition=wanted.partition_index, replicas=replicas
     )
