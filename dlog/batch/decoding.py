@@ -142,13 +142,38 @@ def open_batches(buffers: Sequence[Buffer], wanted: Bounds, *, verify_crc: bool 
     return Opened(batches, next_offset)
 
 
+class Undecodable(NamedTuple):
+    """The first batch that cannot be decoded: its first offset, and the offset behind the batch."""
+
+    base_offset: int
+    next_offset: int
+
+
+def find_undecodable(buffers: Sequence[Buffer], wanted: Bounds) -> Undecodable | None:
+    """Return the first batch with wanted records that cannot be decoded, after it was met.
+
+    Decodes all batches before it once more, each by itself.
+    """
+    for view, position, header in _iter_batches(buffers, wanted):
+        if header.base_offset >= wanted.end_offset:
+            return None
+        if header.is_control:
+            continue
+        try:
+            native.decode_records([_open_batch(view, position, header, must_verify=False)], *wanted)
+        except WireError:
+            return Undecodable(header.base_offset, header.next_offset)
+    return None
+
+
 def open_in_runs(
     buffers: Sequence[Buffer], wanted: Bounds, bytes_enough: int, *, verify_crc: bool = True
 ) -> Iterator[list[OpenBatch]]:
     """Check and decompress the batches that hold wanted records, some at a time.
 
     A run is closed when it has `bytes_enough`, so that no batch is opened twice, and its batches
-    agree on who stamped their records: the writer, or the leader.
+    agree on who stamped their records: the writer, or the leader. The run before a batch that
+    cannot be opened is yielded before the error is raised.
     """
     run: list[OpenBatch] = []
     run_bytes = 0
@@ -160,7 +185,12 @@ def open_in_runs(
         if run and (run_bytes >= bytes_enough or _is_stamped(run[0]) != header.is_log_append_time):
             yield run
             run, run_bytes = [], 0
-        batch = _open_batch(view, position, header, verify_crc)
+        try:
+            batch = _open_batch(view, position, header, verify_crc)
+        except WireError:
+            if run:
+                yield run
+            raise
         run.append(batch)
         run_bytes += memoryview(batch.data).nbytes
     if run:

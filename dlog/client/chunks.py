@@ -47,13 +47,23 @@ class Chunk:
     that were left out included.
     """
 
-    __slots__ = ("_data", "batches", "end_offset", "leader_epoch", "next_batch", "size_bytes")
+    __slots__ = (
+        "_alone_before",
+        "_data",
+        "batches",
+        "end_offset",
+        "leader_epoch",
+        "next_batch",
+        "size_bytes",
+    )
 
     def __init__(self, data: memoryview, end_offset: int, leader_epoch: int) -> None:
         self._data = data
         self.size_bytes = len(data)
         self.batches: list[BatchSpan] = []
         self.next_batch = 0
+        # Batches below this index are taken one by one.
+        self._alone_before = 0
         self.end_offset = end_offset
         self.leader_epoch = leader_epoch  # of the last batch
 
@@ -65,6 +75,8 @@ class Chunk:
     def select(self, count_max: int) -> int:
         """Return how far (exclusive) to take batches for `count_max` records: one at least."""
         last = self.next_batch
+        if last < self._alone_before:
+            return last + 1
         count = 0
         for span in self.batches[last:]:
             count += span.record_count
@@ -74,6 +86,10 @@ class Chunk:
             if count >= count_max:
                 break
         return last
+
+    def take_alone(self, last: int) -> None:
+        """Select the batches before `last` one by one: some batch of them cannot be decoded."""
+        self._alone_before = last
 
     def views(self, last: int) -> list[memoryview]:
         """Return the bytes of the batches from the next one to `last` (exclusive)."""

@@ -91,6 +91,8 @@ class Consumer:
         Where records are gone (deleted before they were read, a log cut back), `on_gap` is told
         and reading goes on; without it `poll` raises GapError and the partition stays there until
         it is sought: the other partitions go on, and each poll that finds nothing raises it again.
+        A batch that cannot be decoded stops its partition in the same way: `poll` gives all records
+        before that batch, then raises UndecodableBatchError, which says where to go on.
         With READ_COMMITTED records of aborted transactions are left out, and open ones waited for.
         With a `rack`, partitions are read from in-sync followers there, where leaders name them.
 
@@ -190,8 +192,8 @@ class Consumer:
         """Return the next records: what is at hand, else what comes first; none after the time-out.
 
         `max_bytes` counts keys and values, and may be exceeded by the last record; `timeout_ms` of
-        None waits for ever. Cancelling loses nothing. Raises GapError, and errors
-        that last for the policy's deadline or do not pass at all; poll again to go on.
+        None waits for ever. Cancelling loses nothing. Raises GapError, UndecodableBatchError,
+        and errors that last for the policy's deadline or do not pass at all; poll again to go on.
         """
         limits = PollLimits.of(max_records, max_bytes, timeout_ms)
         stashed = self.stash.take(max_records, max_bytes)

@@ -27,6 +27,8 @@ class ConsumerCounters:
     """Of these, bytes that were fetched for nothing: after a seek, or of a paused partition."""
     corrupt_batches: int = 0
     """Batches that failed their checks; they were fetched again."""
+    bad_batches: int = 0
+    """Batches with a right checksum that could not be decoded: reading stopped there."""
     follower_moves: int = 0
     """Times that a leader named a follower to read a partition from."""
     gaps: int = 0

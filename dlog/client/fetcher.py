@@ -136,7 +136,7 @@ class Fetcher:
         key = cursor.topic_partition
         if cursor.has_data and not cursor.is_paused:
             self.ready.setdefault(key, cursor)
-        if cursor.gap is not None or cursor.failure is not None:
+        if cursor.is_in_trouble:
             self.troubled[key] = cursor
         self.arrived.set()
 
@@ -151,8 +151,8 @@ class Fetcher:
         """Find the leader of each homeless cursor, until cancelled."""
         while True:
             now_s = self._loop.time()
-            # One with a gap or a failure is looked at again when the reader has dealt with it.
-            able = [c for c in self._homeless.values() if c.gap is None and c.failure is None]
+            # One in trouble is looked at again when the reader has dealt with it.
+            able = [cursor for cursor in self._homeless.values() if not cursor.is_in_trouble]
             due = [cursor for cursor in able if cursor.retry_at_s <= now_s]
             if due:
                 await self._find_leaders(due)

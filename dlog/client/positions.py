@@ -5,17 +5,21 @@ records out; both on the loop's thread.
 """
 
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from dlog.batch.columns import Columns, decode_columns
 from dlog.batch.decoding import bounds, read_shaped
-from dlog.client.chunks import Chunk
+from dlog.client.bad_batches import BadBatch
+from dlog.client.chunks import BatchSpan, Chunk
 from dlog.client.consumed import ConsumedRecord
 from dlog.client.gaps import Gap
 from dlog.client.views import PartitionLeader
-from dlog.errors import DlogError
+from dlog.errors import DlogError, WireError
 from dlog.types import ZERO_TOPIC_ID, TopicPartition
+
+T = TypeVar("T")
 
 UNKNOWN = -1
 NO_END = 2**63 - 1
@@ -38,7 +42,8 @@ class Cursor:
     """The reader's place in one partition. Owner: the loop's thread.
 
     Invariant: `position <= fetch_offset`; what lies between is in chunks, without a hole.
-    Invariant: with a gap or a failure nothing is fetched.
+    Invariant: with a gap, a bad batch or a failure nothing is fetched. With a bad batch nothing is
+    at hand, and `position` is in that batch.
     """
 
     __slots__ = (
@@ -47,6 +52,7 @@ class Cursor:
         "_decoded_end",
         "_next_decoded",
         "attempt",
+        "bad_batch",
         "buffered_bytes",
         "damage_count",
         "empty_count",
@@ -108,6 +114,7 @@ class Cursor:
         self.last_stable_offset = UNKNOWN
         self.log_start_offset = UNKNOWN
         self.gap: Gap | None = None
+        self.bad_batch: BadBatch | None = None
         self.failure: DlogError | None = None
         self.attempt = 0  # errors since the last success, and of these damaged batches
         self.damage_count = 0
@@ -146,13 +153,22 @@ class Cursor:
             return self.replica_id
         return self.leader.node_id
 
+    @property
+    def obstacle(self) -> Gap | BadBatch | None:
+        """What reading cannot pass without a seek."""
+        return self.gap or self.bad_batch
+
+    @property
+    def is_in_trouble(self) -> bool:
+        """Whether the reader must hear of something before more is fetched."""
+        return self.obstacle is not None or self.failure is not None
+
     def is_fetchable(self, now_s: float) -> bool:
         """Whether more may be asked for now, leaving aside how much is at hand."""
         return (
             not self.is_paused
             and self.leader is not None
-            and self.gap is None
-            and self.failure is None
+            and not self.is_in_trouble
             and self.retry_at_s <= now_s
             and self.fetch_offset < self.end_offset
         )
@@ -218,13 +234,14 @@ class Cursor:
     # Moves
 
     def seek(self, offset: int, epoch: int = UNKNOWN) -> None:
-        """Go on from `offset`, forgetting what is at hand, gaps and failures.
+        """Go on from `offset`, forgetting what is at hand, gaps, bad batches and failures.
 
         `epoch`: of the batch before it, or a later one in which the log did not end before it.
         """
         self.position = offset
         self.position_epoch = epoch
         self.gap = None
+        self.bad_batch = None
         self.failure = None
         self.rewind()
         self.succeed()
@@ -256,8 +273,8 @@ class Cursor:
     def take_records(self, count_max: int, bytes_max: int | None = None) -> list[ConsumedRecord]:
         """Return the next records, in order, at most so many; none only when none are at hand.
 
-        At most `bytes_max` of whole records, but always one. Raises CorruptMessageError or
-        UnsupportedCompressionTypeError that names partition and offset; nothing was taken then.
+        At most `bytes_max` of whole records, but always one. If the next batch cannot be decoded,
+        none are at hand, and `bad_batch` is set.
         """
         while self._chunks and not self.has_decoded:
             self._decode(count_max, bytes_max)
@@ -280,16 +297,40 @@ class Cursor:
 
     def _decode(self, count_max: int, bytes_max: int | None) -> None:
         """Decode the next batches, for `count_max` records; more only to the end of a batch."""
-        chunk = self._chunks[0]
         wanted = bounds(self.position, None, None, bytes_max)
-        last = chunk.select(count_max)
-        key = self.topic_partition
-        self._decoded, self._decoded_end = read_shaped(
-            chunk.views(last), wanted, ConsumedRecord, (key.topic, key.partition), verify_crc=False
+        place = (self.topic_partition.topic, self.topic_partition.partition)
+        found = self._try(
+            count_max,
+            lambda views: read_shaped(views, wanted, ConsumedRecord, place, verify_crc=False),
         )
+        if found is None:
+            return
+        self._decoded, self._decoded_end = found
         self._next_decoded = 0
         if not self._decoded:
             self._settle(self._decoded_end)
+
+    def _try(self, count_max: int, decode: Callable[[list[memoryview]], T]) -> T | None:
+        """Decode the next batches for `count_max` records; None if the first one is bad.
+
+        If a later batch is bad, the batches before it are decoded one by one from now on.
+        """
+        chunk = self._chunks[0]
+        last = chunk.select(count_max)
+        try:
+            return decode(chunk.views(last))
+        except WireError as error:
+            if last == chunk.next_batch + 1:
+                self._stop_at(chunk.batches[chunk.next_batch], error)
+                return None
+        chunk.take_alone(last)
+        return self._try(count_max, decode)
+
+    def _stop_at(self, span: BatchSpan, cause: WireError) -> None:
+        """Stop at a batch that cannot be decoded, until the reader seeks."""
+        self.position = max(self.position, span.base_offset)
+        self.bad_batch = BadBatch(self.topic_partition, span.base_offset, span.next_offset, cause)
+        self.rewind()
 
     def _fit(self, last: int, bytes_max: int) -> int:
         """Return how far `bytes_max` goes: one record at least."""
@@ -305,16 +346,21 @@ class Cursor:
         """Return the next records as columns, from one chunk, else as `take_records` does."""
         self._forget_decoded()
         columns = NO_COLUMNS
-        while self._chunks and not len(columns):
-            chunk = self._chunks[0]
-            columns = decode_columns(
-                chunk.views(chunk.select(count_max)),
+
+        def decode(views: list[memoryview]) -> Columns:
+            return decode_columns(
+                views,
                 start_offset=self.position,
                 max_records=count_max,
                 max_bytes=bytes_max,
                 verify_crc=False,
             )
-            self._settle(columns.next_offset)
+
+        while self._chunks and not len(columns):
+            found = self._try(count_max, decode)
+            if found is not None:
+                columns = found
+                self._settle(columns.next_offset)
         return columns
 
     def take_packed(self) -> Packed | None:

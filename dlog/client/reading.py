@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,12 +12,14 @@ from typing import Self, TypeVar
 
 from dlog.batch.columns import Columns
 from dlog.client.arrow_poll import Piece
+from dlog.client.bad_batches import BadBatch, UndecodableBatchError
 from dlog.client.cluster import Cluster
 from dlog.client.consumed import ConsumedRecord
 from dlog.client.consumer_counters import ConsumerCounters
 from dlog.client.fetch_plan import FetchLimits
 from dlog.client.fetcher import Fetcher
 from dlog.client.gaps import Gap, GapError, OnGap
+from dlog.client.log_lines import error_name, log_event
 from dlog.client.offsets import OffsetFinder
 from dlog.client.positions import Cursor
 from dlog.client.retry import RetryPolicy
@@ -94,8 +97,8 @@ class Reading:
         )
         self.fetcher.start()
         self.is_closed = False
-        # Without `on_gap`: the last gap of each partition that was raised.
-        self._told: dict[TopicPartition, Gap] = {}
+        # The last bad batch, or without `on_gap` the last gap, of each partition that was raised.
+        self._told: dict[TopicPartition, Gap | BadBatch] = {}
         self._on_gap = settings.on_gap
         self._counters = settings.counters
         self._loop = loop
@@ -155,11 +158,12 @@ class Reading:
     async def poll(self, take: Callable[[int, int | None], list[T]], limits: PollLimits) -> list[T]:
         """Return what `take` finds, as soon as it finds something; nothing when time is over.
 
-        Raises GapError, errors of partitions that do not pass, and what `on_gap` raises.
+        Raises GapError, UndecodableBatchError, errors of partitions that do not pass, and what
+        `on_gap` raises.
         """
         deadline_s = self._loop.time() + limits.timeout_s
-        # A gap is told at once. Told before, it must not keep the other partitions' records back:
-        # it is told again by a poll that ends with none.
+        # An obstacle is told at once. Told before, it must not keep the other partitions' records
+        # back: it is told again by a poll that ends with none.
         if not self.has_decoded:
             # What has arrived is received, and the next requests leave, even for one who always
             # finds records at hand.
@@ -172,8 +176,8 @@ class Reading:
             if any(map(self._is_news, self.fetcher.troubled.values())):
                 continue
             left_s = deadline_s - self._loop.time()
-            if left_s <= 0 or self._all_at_gaps() or self._all_at_ends():
-                self._tell_gaps_again()
+            if left_s <= 0 or self._all_at_obstacles() or self._all_at_ends():
+                self._tell_again()
                 return taken
             await self.fetcher.arrived.wait(left_s if left_s < _FOREVER else None)
 
@@ -219,13 +223,9 @@ class Reading:
             key, cursor = next(iter(ready.items()))
             held_bytes = cursor.buffered_bytes
             while cursor.has_data and count_left > 0 and left > least_left:
-                try:
-                    piece = take(cursor, count_left, None if bytes_left is None else int(left))
-                except WireError as error:
-                    if pieces:
-                        return pieces  # this comes again, first thing
-                    self._end_turn(key, cursor, held_bytes)
-                    raise type(error)(f"{key}: {error}") from error
+                piece = take(cursor, count_left, None if bytes_left is None else int(left))
+                if not len(piece):
+                    continue
                 pieces.append((key, piece))
                 count_left -= len(piece)
                 left -= bytes_of(piece)
@@ -239,8 +239,25 @@ class Reading:
         del self.fetcher.ready[key]
         if cursor.has_data:
             self.fetcher.ready[key] = cursor
+        if cursor.bad_batch is not None:
+            # What is at hand of it was forgotten.
+            self.fetcher.troubled[key] = cursor
+            self._note(cursor.bad_batch, held_bytes)
         if cursor.buffered_bytes < held_bytes or not cursor.has_data:
             self.fetcher.on_taken()
+
+    def _note(self, bad: BadBatch, held_bytes: int) -> None:
+        self._counters.bad_batches += 1
+        self._counters.bytes_dropped += held_bytes
+        log_event(
+            logging.WARNING,
+            "Met a batch that cannot be decoded",
+            partition=bad.topic_partition,
+            offset=bad.offset,
+            resume_offset=bad.resume_offset,
+            error=error_name(bad.cause),
+            reason=bad.cause,
+        )
 
     # Troubles
 
@@ -254,17 +271,18 @@ class Reading:
             if not self._is_news(cursor):
                 continue  # told before, or not yet: first what was read before
             failure = cursor.take_failure()
-            if cursor.gap is None:
+            obstacle = cursor.obstacle
+            if obstacle is None:
                 del self.fetcher.troubled[key]
             if failure is not None:
                 self.fetcher.wake(cursor)
                 raise failure
-            if cursor.gap is not None:
-                if self._on_gap is None:
-                    self._told[key] = cursor.gap
-                    raise GapError(cursor.gap)
-                self._on_gap(cursor.gap)
-                self.fetcher.seek(cursor, cursor.gap.resume_offset)
+            if isinstance(obstacle, Gap) and self._on_gap is not None:
+                self._on_gap(obstacle)
+                self.fetcher.seek(cursor, obstacle.resume_offset)
+            elif obstacle is not None:
+                self._told[key] = obstacle
+                raise _error_of(obstacle)
 
     def _is_news(self, cursor: Cursor) -> bool:
         """Return whether a reader must hear of this one's trouble now."""
@@ -273,11 +291,11 @@ class Reading:
         return cursor.failure is not None or not self._is_told(cursor)
 
     def _is_told(self, cursor: Cursor) -> bool:
-        gap = cursor.gap
-        return gap is not None and self._told.get(cursor.topic_partition) is gap
+        obstacle = cursor.obstacle
+        return obstacle is not None and self._told.get(cursor.topic_partition) is obstacle
 
-    def _all_at_gaps(self) -> bool:
-        """Return whether nothing can come before the reader has sought past a gap."""
+    def _all_at_obstacles(self) -> bool:
+        """Return whether nothing can come before the reader has sought past an obstacle."""
         reading = [each for each in self.fetcher.cursors.values() if not each.is_paused]
         return bool(reading) and all(map(self._is_told, reading))
 
@@ -286,10 +304,15 @@ class Reading:
         cursors = self.fetcher.cursors.values()
         return bool(cursors) and all(cursor.is_at_end for cursor in cursors)
 
-    def _tell_gaps_again(self) -> None:
+    def _tell_again(self) -> None:
         for cursor in self.fetcher.troubled.values():
-            if cursor.gap is not None and self._is_told(cursor) and not cursor.is_paused:
-                raise GapError(cursor.gap)
+            obstacle = cursor.obstacle
+            if obstacle is not None and self._is_told(cursor) and not cursor.is_paused:
+                raise _error_of(obstacle)
+
+
+def _error_of(obstacle: Gap | BadBatch) -> DlogError:
+    return GapError(obstacle) if isinstance(obstacle, Gap) else UndecodableBatchError(obstacle)
 
 
 def _uncounted(_: object) -> int:

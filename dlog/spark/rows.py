@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from dlog.batch.columns import Columns, HeaderColumn, decode_run
-from dlog.batch.decoding import bounds, open_in_runs
-from dlog.batch.open_batch import ColumnSet
+from dlog.batch.decoding import Bounds, bounds, open_in_runs
+from dlog.batch.open_batch import ColumnSet, OpenBatch
 from dlog.checksum import Buffer
+from dlog.errors import CorruptMessageError
 from dlog.spark.errors import OptionError, SparkSourceError
 
 BATCH_BYTES_ENOUGH = 1024 * 1024
@@ -74,16 +75,27 @@ class RowMaker:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records of whole, checked batches with offsets in [start, end).
 
-        Raises CorruptMessageError and UnsupportedCompressionTypeError, which name the offset, and
+        Raises CorruptMessageError and UnsupportedCompressionTypeError, which name the offset, after
+        the records before that batch, and
         SparkSourceError for a timestamp that Spark cannot have, unless it is to be clipped.
         """
         wanted = bounds(start_offset, end_offset, None, None)
         for run in open_in_runs(buffers, wanted, BATCH_BYTES_ENOUGH, verify_crc=False):
-            columns = decode_run(run, wanted, end_offset, self._columns)
-            is_stamped = run[0].append_time_ms is not None
-            kind = LOG_APPEND_TIME if is_stamped else CREATE_TIME
-            if len(columns):
-                yield from self._batches(columns, kind)
+            yield from self._decoded(run, wanted)
+
+    def _decoded(self, run: list[OpenBatch], wanted: Bounds) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a run; if one of its batches is bad, those before it one by one."""
+        try:
+            columns = decode_run(run, wanted, wanted.end_offset, self._columns)
+        except CorruptMessageError:
+            if len(run) == 1:
+                raise
+            for each in run:
+                yield from self._decoded([each], wanted)
+            return
+        is_stamped = run[0].append_time_ms is not None
+        if len(columns):
+            yield from self._batches(columns, LOG_APPEND_TIME if is_stamped else CREATE_TIME)
 
     def _batches(self, columns: Columns, timestamp_type: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows, in parts where one compressed batch of the log has made them many.

@@ -15,6 +15,7 @@ from functools import cache
 import pyarrow as pa
 from pyspark import TaskContext
 
+from dlog.batch.decoding import bounds, find_undecodable
 from dlog.client.fetch_plan import FetchLimits
 from dlog.client.gaps import Gap, GapError, GapReason
 from dlog.client.loop_thread import LoopThread
@@ -76,12 +77,25 @@ def _made(rows: RowMaker, packed: Packed, wanted: OffsetRange) -> Iterator[pa.Re
     try:
         yield from rows.make(packed.views, packed.start_offset, wanted.end_offset)
     except (CorruptMessageError, UnsupportedCompressionTypeError) as error:
-        raise SparkSourceError(
-            "DLOG_READ_FAILED",
-            f"{_name(wanted)} could not be read: {type(error).__name__}: {error}.",
-            "The checksum is right, so a producer wrote what are no records: read what is before"
-            " and behind that batch (startingOffsets, endingOffsets), or delete it.",
-        ) from error
+        raise _undecodable(packed, wanted, error) from error
+
+
+def _undecodable(packed: Packed, wanted: OffsetRange, error: DlogError) -> SparkSourceError:
+    """Return the error about a batch that cannot be decoded: where to end before and go on."""
+    found = find_undecodable(
+        packed.views, bounds(packed.start_offset, wanted.end_offset, None, None)
+    )
+    places = (
+        "startingOffsets, endingOffsets"
+        if found is None
+        else f"endingOffsets {found.base_offset}, then startingOffsets {found.next_offset}"
+    )
+    return SparkSourceError(
+        "DLOG_READ_FAILED",
+        f"{_name(wanted)} could not be read: {type(error).__name__}: {error}.",
+        "The checksum is right, so a producer wrote what are no records: read what is before"
+        f" and behind that batch ({places}), or delete it.",
+    )
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import click
 
+from dlog.client.bad_batches import BadBatch, UndecodableBatchError
 from dlog.client.blocking import Consumer
 from dlog.client.consumed import ConsumedRecord
 from dlog.client.gaps import Gap
@@ -74,6 +75,8 @@ class _Run:
     counts: dict[tuple[str, int], _Count] = field(default_factory=dict)
     records: int = 0
     gaps: int = 0
+    bad: list[BadBatch] = field(default_factory=list)
+    """Where partitions could not be read on."""
 
     def wanted(self, record: ConsumedRecord) -> bool:
         """Return whether the record lies before the end, and count it then."""
@@ -162,6 +165,7 @@ def consume(
     Ends where the topics end when it begins, unless --follow. Records of one partition come in
     order. On a terminal control characters are shown as \\x1b; files and pipes get the bytes as
     they are. Records that are gone before they are read are told of, and make the exit code 1.
+    A partition ends before a batch that cannot be decoded; the error says where to go on.
     """
     if follow and until is not None:
         raise click.UsageError("--follow or --until, not both", context)
@@ -238,6 +242,14 @@ def _pump(consumer: Consumer, run: _Run, interrupts: Interrupts) -> None:
         with interrupts.waiting():
             try:
                 records = consumer.poll(max_records=POLL_RECORDS, timeout_ms=POLL_MS)
+            except UndecodableBatchError as error:
+                run.bad.append(error.batch)
+                if live is None:
+                    return
+                # The other partitions are written to their ends.
+                consumer.pause(error.batch.topic_partition)
+                live.remove(error.batch.topic_partition)
+                continue
             except TransportError as error:
                 if live is not None:
                     raise
@@ -317,5 +329,16 @@ def _report(run: _Run, settings: Settings, topics: Sequence[str], *, quiet: bool
     elif not quiet and is_terminal(sys.stderr):
         size = format_bytes(sum(each.bytes for each in run.counts.values()))
         say(f"{run.records} {'record' if run.records == 1 else 'records'} ({size})", err=True)
+    for bad in run.bad:
+        say(f"dlogctl: {_stopped(bad)}", err=True)
     settings.suggest(f"dlogctl topic describe {topics[0]}")
-    return exit_codes.FAILURE if run.gaps else exit_codes.OK
+    return exit_codes.FAILURE if run.gaps or run.bad else exit_codes.OK
+
+
+def _stopped(bad: BadBatch) -> str:
+    """Return where a partition could not be read on, why, and the command that goes on."""
+    key = bad.topic_partition
+    return (
+        f"{bad.problem}. Go on behind the batch:"
+        f" dlogctl consume {key.topic} -p {key.partition} --from {bad.resume_offset}"
+    )

@@ -11,6 +11,7 @@ from dlog.client.gaps import GapError
 from dlog.client.loop_thread import LoopThread
 from dlog.client.starts import Timestamp
 from dlog.errors import DlogError, UnknownTopicOrPartitionError
+from tests.fakes.bad_batches import miscounted, no_gzip
 from tests.fakes.batches import batch
 from tests.fakes.log_nodes import LogNodes
 from tests.unit.test_consumer import FIRST, OPTIONS, POLICY, SECOND, offsets
@@ -40,6 +41,13 @@ class Nodes:
             self.servers.notify()
 
         self.thread.call(work)
+
+    def spoil(self, partition: int) -> None:
+        """Put in place of a partition: 0 good, 1 to 2 and 3 to 5 cannot be decoded, 6 to 8 good."""
+        log = self.servers.logs[partition]
+        log.batches.clear()
+        for data in (batch(0, 1), no_gzip(1, 2), miscounted(3, 2, said=3), batch(6)):
+            log.append(data)
 
     def close(self) -> None:
         """Stop the nodes."""

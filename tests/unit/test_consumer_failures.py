@@ -9,6 +9,7 @@ import pytest
 from dlog.batch.header import CRC_POSITION, CRC_START
 from dlog.batch.records import Record, encode
 from dlog.checksum import crc32c
+from dlog.client.bad_batches import UndecodableBatchError
 from dlog.client.consumer import Consumer
 from dlog.client.retry import RetryPolicy
 from dlog.errors import (
@@ -237,8 +238,9 @@ def test_a_record_that_makes_no_sense_is_told_of_after_what_others_have() -> Non
             while True:
                 try:
                     assert await reader.poll(max_records=3) == []
-                except CorruptMessageError as error:
-                    assert "t-0: batch at offset 9" in str(error)
+                except UndecodableBatchError as error:
+                    assert isinstance(error.__cause__, CorruptMessageError)
+                    assert "t-0: cannot decode the batch at offset 9" in str(error)
                     break
             assert reader.position(FIRST) == 9
 

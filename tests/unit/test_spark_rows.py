@@ -136,6 +136,17 @@ def test_damage_inside_a_batch_is_told() -> None:
         list(made([bytes(data)]))
 
 
+def test_what_is_before_damage_is_given_first() -> None:
+    bad = bytearray(batch(6))
+    bad[61] = 0xFF  # the length of the first record
+    batches = [batch(0), batch(3), bytes(bad), batch(9)]
+    found: list[int] = []
+    with pytest.raises(CorruptMessageError, match="batch at offset 6"):
+        for each in made(batches, names=("offset",)):
+            found += each.column("offset").to_pylist()
+    assert found == list(range(6))
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_timestamp_that_spark_cannot_have_is_told(sign: int) -> None:
     most = (2**63 - 1) // 1000

@@ -23,6 +23,7 @@ from dlog.spark.ranges import OffsetRange
 from dlog.spark.settings import ClientSettings, TlsSettings
 from dlog.types import ZERO_TOPIC_ID
 from dlog.wire.apis import ApiKey
+from tests.fakes.bad_batches import miscounted, no_gzip
 from tests.fakes.batches import ABORT, COMMIT, batch, damaged, marker
 from tests.fakes.log_nodes import LogNodes
 from tests.unit.test_spark_rows import schema_of
@@ -52,9 +53,10 @@ async def read(
     fail: bool = True,
     partition: int = 0,
     topic_id: UUID = ZERO_TOPIC_ID,
+    found: list[int] | None = None,
     **changes: object,
 ) -> list[int]:
-    """Return the offsets that a task reads, in a thread as Spark's worker would."""
+    """Return the offsets that a task reads, in a thread as Spark's worker would; add to `found`."""
     wanted = OffsetRange(
         topic="t",
         partition=partition,
@@ -64,11 +66,12 @@ async def read(
     )
     given = settings(servers, **changes)
 
+    offsets = [] if found is None else found
+
     def run() -> list[int]:
-        found: list[int] = []
         for each in task.read_range(given, wanted, OFFSETS, fail_on_data_loss=fail):
-            found += each.column("offset").to_pylist()
-        return found
+            offsets.extend(each.column("offset").to_pylist())
+        return offsets
 
     return await asyncio.to_thread(run)
 
@@ -320,6 +323,23 @@ def test_what_a_producer_wrote_that_is_no_record_is_told_with_the_range() -> Non
         assert await read(servers, 0, 9) == list(range(9))
         with pytest.raises(SparkSourceError, match=r"READ_FAILED.*t-0 \[3, 12\).*offset 9.*delete"):
             await read(servers, 3, 12)
+
+    play(work)
+
+
+def test_what_is_before_a_bad_batch_is_yielded_and_the_way_on_is_told() -> None:
+    async def work(servers: LogNodes) -> None:
+        log = servers.logs[0]
+        log.append(no_gzip(9, 2))
+        log.append(miscounted(11, 2, said=3))
+        log.append(batch(14))
+        for start, last, places in ((0, 9, ("9", "11")), (11, 11, ("11", "14"))):
+            found: list[int] = []
+            says = f"endingOffsets {places[0]}, then startingOffsets {places[1]}\\)"
+            with pytest.raises(SparkSourceError, match=says):
+                await read(servers, start, 17, found=found)
+            assert found == list(range(start, last))
+        assert await read(servers, 14, 17) == [14, 15, 16]
 
     play(work)
 

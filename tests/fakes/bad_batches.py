@@ -1,0 +1,36 @@
+"""Batches with a right checksum that no reader can decode, as nodes take them."""
+
+import struct
+
+from dlog.batch.header import CRC_POSITION, CRC_START
+from dlog.checksum import crc32c
+from dlog.compression import Codec
+from tests.fakes.batches import batch
+
+_ATTRIBUTES = struct.Struct(">h")
+_CRC = struct.Struct(">I")
+_COUNTS = struct.Struct(">i")
+_RECORD_COUNT_POSITION = 57
+_LAST_OFFSET_DELTA_POSITION = 23
+
+
+def _sealed(data: bytearray) -> bytes:
+    _CRC.pack_into(data, CRC_POSITION, crc32c(memoryview(data)[CRC_START:]))
+    return bytes(data)
+
+
+def no_gzip(
+    base_offset: int, count: int, codec: Codec = Codec.GZIP, *, leader_epoch: int = 0
+) -> bytes:
+    """Return a batch of plain records whose head says that they are compressed."""
+    data = bytearray(batch(base_offset, count, leader_epoch=leader_epoch))
+    _ATTRIBUTES.pack_into(data, CRC_START, int(codec))
+    return _sealed(data)
+
+
+def miscounted(base_offset: int, count: int, said: int) -> bytes:
+    """Return a plain batch of `count` records whose head says another number."""
+    data = bytearray(batch(base_offset, count))
+    _COUNTS.pack_into(data, _RECORD_COUNT_POSITION, said)
+    _COUNTS.pack_into(data, _LAST_OFFSET_DELTA_POSITION, said - 1)
+    return _sealed(data)
