@@ -180,6 +180,11 @@ def patch_log_append_time(
     """
     (attributes,) = _ATTRIBUTES.unpack_from(buffer, position + 21)
     _ATTRIBUTES.pack_into(buffer, position + 21, attributes | LOG_APPEND_TIME_BIT)
+    patch_max_timestamp(buffer, position, batch_bytes, timestamp_ms)
+
+
+def patch_max_timestamp(buffer: Buffer, position: int, batch_bytes: int, timestamp_ms: int) -> None:
+    """Write the largest timestamp into the head, and the CRC again."""
     _MAX_TIMESTAMP.pack_into(buffer, position + 35, timestamp_ms)
     crc = crc32c(memoryview(buffer)[position + CRC_START : position + batch_bytes])
     _CRC.pack_into(buffer, position + CRC_POSITION, crc)

@@ -1,11 +1,20 @@
-"""What is looked at in a batch before a leader appends it, and in one before a follower does.
+"""Checks of a batch before a leader appends it, and before a follower does.
 
-Pure: nothing is changed, and records are not decoded. Refusals are WireErrors that name the cause.
+A leader walks the records of plain batches, and writes the largest timestamp of the records into a
+head that says another one. Compressed records stay unopened. Refusals are WireErrors that name the
+cause.
 """
 
 from dataclasses import dataclass
 
-from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, verify_crc
+from dlog.batch.header import (
+    BATCH_STRUCT,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    patch_max_timestamp,
+    verify_crc,
+)
+from dlog.batch.native import walk_records
 from dlog.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -21,6 +30,7 @@ _APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _MAGIC = 2
+_NO_TIMESTAMP = -1
 
 RECORD_BYTES_MIN = 7
 """A record of nothing: length, attributes, two deltas, null key, null value, no headers."""
@@ -50,7 +60,11 @@ class PartitionSettings:
 def check_produced(
     settings: PartitionSettings, buffer: bytearray, start: int, end: int, now_ms: int
 ) -> Fields:
-    """Return the head of the one batch that a producer sent; raise WireError."""
+    """Return the head of the one batch that a producer sent; raise WireError.
+
+    A head whose largest timestamp is not that of the records is corrected in `buffer`. Records from
+    before 1970 count as records without a timestamp there, as with Kafka.
+    """
     size = end - start
     if size > settings.batch_bytes_max:
         raise RecordTooLargeError(
@@ -71,9 +85,31 @@ def check_produced(
     _check_attributes(fields)
     if not verify_crc(buffer, start, size):
         raise CorruptMessageError("The checksum of the batch does not fit its bytes")
-    if not settings.stamps_append_time:
-        _check_timestamps(settings, fields, now_ms)
+    newest_ms, oldest_ms = _times_of(buffer, start, end, fields)
+    if settings.stamps_append_time:
+        return fields
+    _check_timestamps(settings, fields[5], newest_ms, oldest_ms, now_ms)
+    newest_ms = max(newest_ms, _NO_TIMESTAMP)
+    if newest_ms != fields[8]:
+        patch_max_timestamp(buffer, start, size, newest_ms)
+        fields = BATCH_STRUCT.unpack_from(buffer, start)
     return fields
+
+
+def _times_of(buffer: bytearray, start: int, end: int, fields: Fields) -> tuple[int, int]:
+    """Return the largest and the smallest timestamp in ms, -1 where there is none.
+
+    Of plain records, which must be whole, the true ones; of compressed ones what the head says.
+    """
+    if fields[5] & _CODEC_MASK:
+        return fields[8], fields[7] if fields[8] != _NO_TIMESTAMP else _NO_TIMESTAMP
+    try:
+        newest_ms, _, oldest_ms = walk_records(
+            buffer, start + HEADER_BYTES, end, fields[12], fields[7]
+        )
+    except CorruptMessageError as error:
+        raise InvalidRecordError(f"No client could read the batch: {error}") from None
+    return newest_ms, oldest_ms
 
 
 def _check_attributes(fields: Fields) -> None:
@@ -92,22 +128,19 @@ def _check_attributes(fields: Fields) -> None:
         raise InvalidRecordError("An idempotent batch without epoch or sequence")
 
 
-def _check_timestamps(settings: PartitionSettings, fields: Fields, now_ms: int) -> None:
-    max_timestamp_ms = fields[8]
-    if fields[5] & _APPEND_TIME:
+def _check_timestamps(
+    settings: PartitionSettings, attributes: int, newest_ms: int, oldest_ms: int, now_ms: int
+) -> None:
+    if attributes & _APPEND_TIME:
         raise InvalidTimestampError("Only the broker may say that a timestamp is LogAppendTime")
-    if max_timestamp_ms < -1:
-        raise InvalidTimestampError(f"Timestamp {max_timestamp_ms} ms is impossible")
-    if max_timestamp_ms == -1:
-        return
-    if max_timestamp_ms > now_ms + settings.timestamp_after_ms_max:
+    if newest_ms > now_ms + settings.timestamp_after_ms_max:
         raise InvalidTimestampError(
-            f"Timestamp {max_timestamp_ms} ms is further ahead than"
+            f"Timestamp {newest_ms} ms is further ahead than"
             f" message.timestamp.after.max.ms={settings.timestamp_after_ms_max}"
         )
-    if fields[7] < now_ms - settings.timestamp_before_ms_max:
+    if oldest_ms < now_ms - settings.timestamp_before_ms_max and oldest_ms != _NO_TIMESTAMP:
         raise InvalidTimestampError(
-            f"Timestamp {fields[7]} ms is older than"
+            f"Timestamp {oldest_ms} ms is older than"
             f" message.timestamp.before.max.ms={settings.timestamp_before_ms_max}"
         )
 

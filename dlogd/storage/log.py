@@ -4,7 +4,7 @@
     base_offset = plog.append(batch, fields, leader_epoch=3)     # None: no memory, when_writable
     read = plog.read(offset, max_bytes, plog.promised_offset)    # None: await plog.locate(offset)
 
-Batches are opaque: only the head is looked at, and two fields of the copy are patched. Here are the
+Batches are opaque here: only the head is read, and two fields of the copy are patched. Here are the
 hot path and the public operations; flushing, background work, reading and cutting are parts of
 their own over the same `LogState`. Owner: the event loop's thread.
 """

@@ -1,9 +1,9 @@
-"""Record batches for tests of readers: plain, transactional, markers, damaged."""
+"""Record batches for tests: plain, transactional, markers, damaged, with heads that lie."""
 
 import struct
 from collections.abc import Iterable
 
-from dlog.batch.header import CONTROL_BIT, CRC_POSITION, CRC_START
+from dlog.batch.header import BATCH_STRUCT, CONTROL_BIT, CRC_POSITION, CRC_START, HEADER_BYTES
 from dlog.batch.records import Record, encode
 from dlog.checksum import crc32c
 from dlog.compression import Codec
@@ -53,6 +53,37 @@ def marker(base_offset: int, producer_id: int, kind: int) -> bytes:
     struct.pack_into(">h", made, CRC_START, attributes | CONTROL_BIT)
     struct.pack_into(">I", made, CRC_POSITION, crc32c(memoryview(made)[CRC_START:]))
     return bytes(made)
+
+
+HEAD = (
+    *("base_offset", "length", "leader_epoch", "magic", "crc", "attributes", "last_offset_delta"),
+    *("base_timestamp_ms", "max_timestamp_ms", "producer_id", "producer_epoch", "base_sequence"),
+    "record_count",
+)
+
+
+def with_head(data: bytes | bytearray, **fields: int) -> bytearray:
+    """Return the batch with these fields in its head, and a CRC that fits."""
+    made = bytearray(data)
+    head = dict(zip(HEAD, BATCH_STRUCT.unpack_from(made), strict=True)) | fields
+    BATCH_STRUCT.pack_into(made, 0, *head.values())
+    struct.pack_into(">I", made, CRC_POSITION, crc32c(memoryview(made)[CRC_START:]))
+    return made
+
+
+def with_records(data: bytes | bytearray, records: bytes, count: int) -> bytearray:
+    """Return the batch with these bytes in the place of its records, as many as the head says."""
+    made = bytearray(data[:HEADER_BYTES]) + records
+    return with_head(made, length=len(made) - 12, last_offset_delta=count - 1, record_count=count)
+
+
+def timed(*times_ms: int, codec: Codec = Codec.NONE, **identity: int) -> bytearray:
+    """Return a batch of records `v0`, `v1`, ... with these timestamps."""
+    records = [
+        Record(value=b"v%d" % number, timestamp_ms=time_ms)
+        for number, time_ms in enumerate(times_ms)
+    ]
+    return encode(records, codec=codec, **identity)
 
 
 def damaged(data: bytes) -> bytes:
