@@ -6,6 +6,7 @@ static PyMethodDef functions[] = {
     {"decode_records", (PyCFunction)(void (*)(void))decode_records, METH_FASTCALL, NULL},
     {"decode_columns", (PyCFunction)(void (*)(void))decode_columns, METH_FASTCALL, NULL},
     {"walk_records", (PyCFunction)(void (*)(void))walk_records, METH_FASTCALL, NULL},
+    {"find_record", (PyCFunction)(void (*)(void))find_record, METH_FASTCALL, NULL},
     {"murmur2", murmur2, METH_O, NULL},
     {"murmur2_rows", murmur2_rows, METH_O, NULL},
     {NULL},

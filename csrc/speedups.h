@@ -1,8 +1,8 @@
 /* What the files of the extension `dlog.batch._speedups` share.
  *
  * Everything here has a twin in Python, in `dlog.batch._pure` and its siblings, with the same results
- * and the same refusals; `dlog.batch.native` chooses. Needs the GIL throughout: single calls take
- * microseconds to a few milliseconds.
+ * and the same refusals; `dlog.batch.native` chooses. Needs the GIL throughout, but for
+ * `find_record`: single calls take microseconds to a few milliseconds.
  */
 
 #ifndef DLOG_SPEEDUPS_H
@@ -68,6 +68,7 @@ int is_named_tuple(PyObject *type);
 PyObject *decode_records(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *decode_columns(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *walk_records(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *find_record(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *murmur2(PyObject *module, PyObject *data);
 PyObject *murmur2_rows(PyObject *module, PyObject *parts);
 int32_t murmur2_of(const uint8_t *data, Py_ssize_t size);

@@ -8,7 +8,8 @@ that is just being written. Judges by the same code as recovery (`dlogd.storage.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dlog.batch.header import BatchHeader
+from dlog.batch.header import BATCH_STRUCT, BatchHeader
+from dlog.batch.record_times import head_limit, newest_of
 from dlogd.storage import index, time_index
 from dlogd.storage.entries import EntryHeader
 from dlogd.storage.files import Directory, File
@@ -122,13 +123,16 @@ class _Walk:
         self._report = report
         # Position -> offset, and offset -> the largest timestamp below it.
         self._positions = {b: a for a, b in self._entries(directory, IDX)}
+        self._has_true_times = False
         self._times = {b: a for a, b in self._entries(directory, TDX)}
         self._max_timestamp_ms = time_index.NO_TIMESTAMP
 
     def _entries(self, directory: Directory, suffix: str) -> list[tuple[int, int]]:
         try:
             found = iter_entries(directory, self._report.base_offset, suffix)
-            if _load(directory, self._report.base_offset, suffix).is_wrong:
+            loaded = _load(directory, self._report.base_offset, suffix)
+            self._has_true_times = loaded.header.is_true
+            if loaded.is_wrong:
                 self._report.complain(
                     f"{suffix}: the checksum of its entries is wrong; nothing to do, dlogd makes it"
                     " anew from the segment before it uses it"
@@ -146,7 +150,7 @@ class _Walk:
             if header.base_offset != report.next_offset or not place.good_crc:
                 break
             self._check_entries(place.position)
-            self._max_timestamp_ms = max(self._max_timestamp_ms, header.max_timestamp_ms)
+            self._max_timestamp_ms = max(self._max_timestamp_ms, self._newest_ms(file, place))
             report.next_offset = header.next_offset
             report.batches += 1
             report.records += header.record_count
@@ -158,6 +162,15 @@ class _Walk:
         for offset in self._times:
             if offset < report.next_offset:
                 report.complain(f"time index: no batch begins with offset {offset}")
+
+    def _newest_ms(self, file: File, place: BatchPlace) -> int:
+        """Return the largest timestamp of a batch as the time index has counted it."""
+        if not self._has_true_times:
+            return place.header.max_timestamp_ms
+        batch = memoryview(file.pread(place.header.batch_bytes, place.position))
+        fields = BATCH_STRUCT.unpack_from(batch)
+        newest_ms = newest_of(batch, fields)
+        return head_limit(fields) if newest_ms is None else newest_ms
 
     def _check_entries(self, position: int) -> None:
         report = self._report

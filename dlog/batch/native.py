@@ -12,6 +12,7 @@ __all__ = [
     "RecordBuffer",
     "decode_columns",
     "decode_records",
+    "find_record",
     "murmur2",
     "murmur2_rows",
     "walk_records",
@@ -25,6 +26,7 @@ if IS_COMPILED:
             RecordBuffer,
             decode_columns,
             decode_records,
+            find_record,
             murmur2,
             murmur2_rows,
             walk_records,
@@ -35,4 +37,5 @@ if IS_COMPILED:
 if not IS_COMPILED:
     from dlog.batch._pure import decode_columns, decode_records, murmur2, murmur2_rows
     from dlog.batch._pure_buffer import RecordBuffer
+    from dlog.batch._pure_find import find_record
     from dlog.batch._pure_walk import walk_records

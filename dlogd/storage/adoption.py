@@ -21,6 +21,8 @@ def adopt(state: LogState, recovered: RecoveredLog) -> None:
         segment.indexed_position = found.indexed_position
         segment.end_offset = segment.written_offset = found.end_offset
         segment.max_timestamp_ms = found.max_timestamp_ms
+        known = segment.known_times
+        known.is_true, known.is_decoded = found.has_true_times, found.is_decoded
     active = state.active
     active.state = SegmentState.OPEN
     active.durable = state.config.durable

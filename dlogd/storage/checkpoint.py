@@ -31,7 +31,7 @@ SIZE_MAX = 64 * 1024 * 1024
 """No small file is larger, bytes: what is larger is not one of ours."""
 
 _HEAD = re.compile(rb"dlog ([a-z-]{1,32}) ([0-9]{1,9}) ([0-9]{1,9}) ([0-9a-f]{8})\n")
-_TEMPORARY = ".tmp"
+TEMPORARY = ".tmp"
 
 
 class MalformedFileError(DlogError):
@@ -75,7 +75,7 @@ def decode(kind: str, data: bytes) -> str:
 
 def replace_file(directory: Directory, name: str, data: bytes) -> None:
     """Replace `name` atomically; on return the new content is on stable storage."""
-    temporary = name + _TEMPORARY
+    temporary = name + TEMPORARY
     if directory.exists(temporary):
         # Of an interrupted attempt; a new inode, in case its fsync has failed.
         directory.unlink(temporary)

@@ -4,7 +4,6 @@ Each step leaves a whole log on disk, whatever becomes of the next one. The orde
 contradict the cut (index entries, the flushed mark) goes first, then the data. Durable on return.
 """
 
-import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -125,6 +124,7 @@ class Cutter:
     async def _reopen(self, segment: Segment) -> File:
         """Make a segment writable again, under the present flush policy: all it has is durable."""
         state = self._state
+        segment.known_times.is_true = False  # the head of its index must not say so any more
         segment.durable, segment.direct = state.config.durable, state.config.direct_writes
         if segment.state is SegmentState.SEALED:
             opened = await self._maintenance.shortage.run(segment.open_file)
@@ -231,7 +231,7 @@ class Cutter:
                         return
             # Whoever trims many logs must not wait for one.
             shortage.check()
-            is_locked = await self._lock_unless_short()
+            is_locked = await shortage.lock_unless_short()
         try:
             self._check()
             if offset <= state.log_start_offset:
@@ -245,20 +245,6 @@ class Cutter:
                 raise KafkaStorageError(f"{state.topic_partition}: {error}") from error
         finally:
             self._maintenance.lock.release()
-
-    async def _lock_unless_short(self) -> bool:
-        """Take the lock; False when who holds it begins to wait, perhaps for what a trim gives."""
-        impatient = self._maintenance.shortage.impatient
-        try:
-            async with asyncio.timeout(None) as waiting:
-                impatient.add(waiting)
-                try:
-                    await self._maintenance.lock.acquire()
-                finally:
-                    impatient.discard(waiting)
-        except TimeoutError:
-            return False
-        return True
 
     async def _make_room(self, offset: int, cut_count: int) -> None:
         """Trim while a job of this log waits for space: only what is sealed, so in nobody's way."""

@@ -3,7 +3,8 @@
     bytes   field
     0-3     magic, `DLIX` or `DLTX`
     4-5     version u16, 1
-    6-7     flags u16; bit 0: every write of the segment was durable before it counted
+    6-7     flags u16; bit 0: every write of the segment was durable before it counted;
+            in `.tdx` bit 1: the timestamps are those of the records, bit 2: some could not be read
     8-15    base offset of the segment u64
     16-19   CRC-32C of bytes 0-15
     20-23   CRC of the entries, see `dlogd.storage.entry_sums`
@@ -36,6 +37,8 @@ from dlogd.storage.files import File
 HEADER_BYTES = 48
 VERSION = 1
 FLAG_DURABLE = 1
+FLAG_TRUE = 2
+FLAG_UNDECODED = 4
 
 # Entries read at once where a search ends, and kept: one block of the file system.
 PAGE_COUNT = 340
@@ -61,6 +64,10 @@ class EntryHeader:
     base_offset: int
     durable: bool
     mark: int = 0  # 0 where it is unknown
+    is_true: bool = False
+    """Of a closed segment's `.tdx`: whether its timestamps were computed from the records."""
+    is_decoded: bool = True
+    """Whether the records of all batches could be decoded for that."""
 
 
 NO_ENTRIES = EntrySum()
@@ -68,9 +75,10 @@ NO_ENTRIES = EntrySum()
 
 def encode_header(header: EntryHeader, entries: EntrySum = NO_ENTRIES) -> bytes:
     """Return the 48 bytes before the entries, which vouch for `entries`."""
-    head = _HEADER.pack(
-        header.magic, VERSION, FLAG_DURABLE if header.durable else 0, header.base_offset
-    )
+    flags = FLAG_DURABLE if header.durable else 0
+    flags |= FLAG_TRUE if header.is_true else 0
+    flags |= 0 if header.is_decoded else FLAG_UNDECODED
+    head = _HEADER.pack(header.magic, VERSION, flags, header.base_offset)
     return head + _CRC.pack(crc32c(head)) + _encode_note(header.mark, entries.stored())
 
 
@@ -94,6 +102,8 @@ def decode_header(data: bytes | memoryview, magic: bytes) -> EntryHeader | None:
         base_offset=base_offset,
         durable=bool(flags & FLAG_DURABLE),
         mark=mark if known else 0,
+        is_true=bool(flags & FLAG_TRUE),
+        is_decoded=not flags & FLAG_UNDECODED,
     )
 
 

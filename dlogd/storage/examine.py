@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES
+from dlog.batch.record_times import age_of
 from dlogd.storage import index, time_index
 from dlogd.storage.entries import EntryHeader
 from dlogd.storage.files import Directory, File
@@ -54,6 +55,10 @@ class Examined:
     files_are_whole: bool = False
     """Whether nothing else is in them, room to grow included."""
     max_timestamp_ms: int = time_index.NO_TIMESTAMP
+    has_true_times: bool = False
+    """Whether `times` and `max_timestamp_ms` were computed from the records."""
+    is_decoded: bool = True
+    """Whether the records of all batches could be decoded for that."""
     first_timestamp_ms: int = time_index.NO_TIMESTAMP
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """(leader epoch, offset) at each change within what was scanned."""
@@ -83,6 +88,7 @@ class Examined:
         if self.times and self.times[-1][1] == self.end_offset - self.base_offset:
             self.times.pop()
             self.times_count -= 1
+            self.has_true_times = False
 
     def header(self, magic: bytes) -> EntryHeader:
         """Return the head that an index file should have."""
@@ -121,6 +127,7 @@ def quick_look(
     found.index_count, found.times_count = offsets.count, times.count
     found.indexed_position = offsets.entry[1]
     found.max_timestamp_ms = times.entry[0]
+    found.has_true_times, found.is_decoded = times.header.is_true, times.header.is_decoded
     found.times = [times.entry]
     found.end_position = found.data_end = found.size
     found.end_offset = base_offset + times.entry[1]
@@ -144,7 +151,7 @@ def _ends_well(file: File, found: Examined, start: Place, on_read: OnRead) -> bo
 
 def _first_timestamp(file: File) -> int:
     head = file.pread(HEADER_BYTES, 0)
-    return int(BATCH_STRUCT.unpack(head)[8]) if len(head) == HEADER_BYTES else -1
+    return age_of(BATCH_STRUCT.unpack(head)) if len(head) == HEADER_BYTES else -1
 
 
 def examine(

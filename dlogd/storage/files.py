@@ -76,6 +76,9 @@ class Directory(Protocol):
     def mode(self, name: str) -> int:
         """Return the permission bits of a file, those of its target when it is a link."""
 
+    def modified_ms(self, name: str) -> int:
+        """Return when a file was last written, ms since 1970 by the clock of the system."""
+
     def open(
         self, name: str, *, create: bool = False, direct: bool = False, read_only: bool = False
     ) -> File:

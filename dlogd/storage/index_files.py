@@ -7,6 +7,7 @@ import struct
 from dataclasses import dataclass
 
 from dlog.rows import unpack_rows
+from dlogd.storage.checkpoint import replace_file
 from dlogd.storage.entries import (
     HEADER_BYTES,
     NO_ENTRIES,
@@ -183,8 +184,7 @@ def store_entries(
     durable: bool,
 ) -> None:
     """Write a whole index file over what is there. Blocks."""
-    body = b"".join([entry.pack(*numbers) for numbers in entries])
-    data = encode_header(header, NO_ENTRIES.plus(body)) + body
+    data = encode_entries(header, entry, entries)
     file = directory.open(name, create=True)
     try:
         file.pwrite(data, 0)
@@ -193,3 +193,23 @@ def store_entries(
             file.sync()
     finally:
         file.close()
+
+
+def encode_entries(
+    header: EntryHeader, entry: struct.Struct, entries: list[tuple[int, int]]
+) -> bytes:
+    """Return the bytes of a whole index file."""
+    body = b"".join([entry.pack(*numbers) for numbers in entries])
+    return encode_header(header, NO_ENTRIES.plus(body)) + body
+
+
+def replace_entries(
+    directory: Directory,
+    name: str,
+    header: EntryHeader,
+    entry: struct.Struct,
+    entries: list[tuple[int, int]],
+) -> OpenedEntries:
+    """Replace a closed segment's index file atomically and durably, and open it. Blocks."""
+    replace_file(directory, name, encode_entries(header, entry, entries))
+    return open_entries(directory, name, header, len(entries), writable=False)

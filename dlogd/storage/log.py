@@ -4,9 +4,8 @@
     base_offset = plog.append(batch, fields, leader_epoch=3)     # None: no memory, when_writable
     read = plog.read(offset, max_bytes, plog.promised_offset)    # None: await plog.locate(offset)
 
-Batches are opaque here: only the head is read, and two fields of the copy are patched. Here are the
-hot path and the public operations; flushing, background work, reading and cutting are parts of
-their own over the same `LogState`. Owner: the event loop's thread.
+An append looks at the head of a batch only, and patches two fields of the copy. Other parts over
+the same `LogState` do flushing, background work, reading, cutting. Owner: the event loop's thread.
 """
 
 import logging
@@ -15,6 +14,7 @@ from functools import partial
 from typing import Self
 
 from dlog.batch.header import BATCH_STRUCT, BatchHeader
+from dlog.batch.record_times import age_of
 from dlog.errors import (
     InvalidRecordError,
     KafkaStorageError,
@@ -59,8 +59,8 @@ class PartitionLog(LogState):
         "_refused_bytes",
         "_run_flusher",
         "_segment_bytes",
-        "_timestamps",
         "reader",
+        "timestamps",
     )
 
     def __init__(
@@ -82,7 +82,7 @@ class PartitionLog(LogState):
         )
         self._run_flusher = self._flusher.run
         self.reader = LogReader(self, self._maintenance)
-        self._timestamps = TimestampSearch(self, self.reader)
+        self.timestamps = TimestampSearch(self, self.reader, self._maintenance)
         self._cutter = Cutter(self, self._flusher, self._maintenance, self.reader)
         self._segment_bytes = config.segment_bytes
         self._interval_bytes = min(config.index_interval_bytes, FLUSH_BYTES_MAX)
@@ -243,7 +243,7 @@ class PartitionLog(LogState):
         if leader_epoch != self.last_epoch:
             self._begin_epoch(leader_epoch, base_offset)
         if not segment.prepared:
-            self._first_append(segment, position, timestamp_ms)
+            self._first_append(segment, position, fields)
         self.log_end_offset = Offset(next_offset)
         flusher = self._flusher
         if not flusher.busy:
@@ -287,10 +287,10 @@ class PartitionLog(LogState):
         self._metrics.append_waits_total += 1
         self._refused_bytes = size + self.active.tail.kept_bytes
 
-    def _first_append(self, segment: Segment, position: int, timestamp_ms: int) -> None:
+    def _first_append(self, segment: Segment, position: int, fields: tuple[int, ...]) -> None:
         """A segment is appended to for the first time since it was made or opened."""
-        if not position and timestamp_ms >= 0:
-            segment.begin_age(timestamp_ms, self.config.segment_ms)
+        if not position:
+            segment.begin_age(age_of(fields), self.config.segment_ms)
         self._maintenance.prepare_soon(segment)
 
     def _begin_epoch(self, leader_epoch: LeaderEpoch, offset: Offset) -> None:
@@ -351,11 +351,11 @@ class PartitionLog(LogState):
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """Return the first record with this timestamp or a later one, anywhere in the log."""
-        return await self._timestamps.first_at(timestamp_ms)
+        return await self.timestamps.first_at(timestamp_ms)
 
     async def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """Return the first of the records with the largest timestamp in the log."""
-        return await self._timestamps.first_newest()
+        return await self.timestamps.first_newest()
 
     def replay(self, offset: int) -> AsyncIterator[BatchHeader]:
         """Yield the heads of the batches that end after `offset`, of all that is written so far."""

@@ -23,7 +23,8 @@ from dlogd.storage.errnos import SHORTAGES
 from dlogd.storage.files import Directory
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.open_segments import OpenSegments
-from dlogd.storage.segment import Segment, SegmentInfo
+from dlogd.storage.segment import Segment
+from dlogd.storage.segment_info import SegmentInfo, describe
 from dlogd.storage.spare import Spare
 from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import StorageMetrics
@@ -180,15 +181,7 @@ class LogState:
 
     def segment_infos(self) -> list[SegmentInfo]:
         """Describe all segments, oldest first; the last is the active one."""
-        return [
-            SegmentInfo(
-                base_offset=segment.base_offset,
-                end_offset=self.end_offset_of(segment),
-                size_bytes=segment.end_position,
-                max_timestamp_ms=segment.max_timestamp_ms,
-            )
-            for segment in self.segments
-        ]
+        return [describe(segment, self.end_offset_of(segment)) for segment in self.segments]
 
     @property
     def size_bytes(self) -> int:

@@ -117,6 +117,7 @@ class Mending:
             raise CorruptMessageError(f"{place.path} does not keep what was written")
         # The bad bytes may have been read into memory, when the log was cut behind them.
         self._segment.tail.forget_all()
+        self._segment.known_times.forget()
         state.damage.forget_place(place)
 
 

@@ -215,6 +215,9 @@ class PosixDirectory:
     def mode(self, name: str) -> int:
         return stat.S_IMODE(os.stat(self._path_of(name)).st_mode)
 
+    def modified_ms(self, name: str) -> int:
+        return os.stat(self._path_of(name)).st_mtime_ns // 1_000_000
+
     def open(
         self, name: str, *, create: bool = False, direct: bool = False, read_only: bool = False
     ) -> PosixFile:

@@ -314,7 +314,19 @@ class LogReader:
             segment.release()
         return parts
 
+    async def bytes_in_file(self, segment: Segment, position: int, length: int) -> bytes:
+        """Return bytes of an open segment that no memory holds. Raises OSError as it comes."""
+        parts = []
+        while part := await self._read_file(segment, position, length):
+            parts.append(part)
+            position += len(part)
+            length -= len(part)
+        return b"".join(parts)
+
     async def _from_file(self, segment: Segment, position: int, length: int) -> bytes:
+        return await self.guard(self._read_file(segment, position, length))
+
+    async def _read_file(self, segment: Segment, position: int, length: int) -> bytes:
         services = self._state.services
         length = min(length, segment.written_position - position, services.engine.read_length_best)
         if length <= 0 or segment.file is None:
@@ -332,7 +344,7 @@ class LogReader:
                 future.set_result(data)
 
         services.engine.read(segment.file, position, length, on_read)
-        return await self.guard(self._state.answer(future))
+        return await self._state.answer(future)
 
     def _changed(self, segment: Segment, position: int) -> KafkaStorageError:
         """Say why there is no batch: dropped or cut while it was read, or else damaged."""

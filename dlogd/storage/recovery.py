@@ -116,7 +116,7 @@ class _Recovery:
         self._report = RecoveryReport()
         self._saved_epochs: list[EpochStart] | None = None
         self._to_index: list[tuple[Examined, bool]] = []
-        self._strays: list[tuple[int, str]] = []  # indexes without a segment
+        self._strays: list[str] = []  # indexes without a segment, and unfinished ones
 
     def run(self) -> RecoveredLog:
         if not self._clean:
@@ -138,8 +138,8 @@ class _Recovery:
         history.truncate_to(Offset(found[-1].end_offset))
         history.trim_to(log_start)
         self._save_history(history)
-        for base, suffix in self._strays:
-            self._directory.unlink(file_name(base, suffix))
+        for name in self._strays:
+            self._directory.unlink(name)
         for segment, is_closed in self._to_index:
             segment.store_indexes(self._directory, durable=is_closed)
         active = found[-1]
@@ -169,10 +169,11 @@ class _Recovery:
 
     def _segment_bases(self, log_start: Offset) -> list[int]:
         """Return the base offsets of the segments that count; end a removal of trimmed ones."""
-        names = [parse_name(name) for name in self._directory.names()]
-        parsed = [name for name in names if name is not None]
-        bases = [base for base, suffix in parsed if suffix == LOG]
-        self._strays = [(base, suffix) for base, suffix in parsed if base not in bases]
+        names = self._directory.names()
+        parsed = [(name, found) for name in names if (found := parse_name(name)) is not None]
+        bases = [base for _, (base, suffix) in parsed if suffix == LOG]
+        self._strays = [name for name, (base, _) in parsed if base not in bases]
+        self._strays += [name for name in names if name.endswith(TDX + checkpoint.TEMPORARY)]
         while len(bases) > 1 and bases[1] <= log_start:
             self._remove([bases.pop(0)])
         return bases

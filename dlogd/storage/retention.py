@@ -1,17 +1,19 @@
 """What of a log is old or too much: a pure plan over its segments.
 
 Whole segments only, from the oldest on, as in Kafka: by time when the newest record of a segment
-is older than the limit, by size while the rest is still at least the limit. The active segment
-goes too when all of it is due; the log rolls first. `dlogd.storage.manager` carries plans out.
+is older than the limit, by size while the rest is still at least the limit. A segment of which
+the newest record is not known is not dropped by time (`dlogd.storage.due`). The active segment
+goes too when all of it is due; the log rolls first. `dlogd.storage.upkeep` carries plans out.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlog.types import Offset
-from dlogd.storage.segment import SegmentInfo
+from dlogd.storage.segment_info import SegmentInfo
 
 NO_LIMIT = -1
+NEVER_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +64,10 @@ def _expired(segments: Sequence[SegmentInfo], retention_ms: int, timestamp_ms: i
     if retention_ms == NO_LIMIT:
         return 0
     oldest_kept_ms = timestamp_ms - retention_ms
-    # Records without a timestamp are at least as old as the next ones that have one.
     newest_ms: list[int] = []
     later_ms = -1
     for segment in reversed(segments):
-        if segment.max_timestamp_ms >= 0:
-            later_ms = segment.max_timestamp_ms
+        later_ms = _newest_ms(segment, later_ms)
         newest_ms.append(later_ms)
     count = 0
     for newest in reversed(newest_ms):
@@ -75,6 +75,25 @@ def _expired(segments: Sequence[SegmentInfo], retention_ms: int, timestamp_ms: i
             break
         count += 1
     return count
+
+
+def _newest_ms(segment: SegmentInfo, later_ms: int) -> int:
+    """Return what counts as the newest timestamp of a segment; -1: there is none.
+
+    `later_ms` is that of the next segment. Records without a timestamp are at least as old as later
+    ones that have one, and as the last write of their file.
+    """
+    written_ms = segment.written_ms
+    if not segment.is_known or (written_ms < 0 and not segment.is_decoded):
+        return NEVER_MS
+    if segment.max_timestamp_ms < 0 and segment.is_decoded:
+        known = [each for each in (later_ms, written_ms) if each >= 0]
+        return min(known, default=-1)
+    return (
+        segment.max_timestamp_ms
+        if segment.is_decoded
+        else max(segment.max_timestamp_ms, written_ms)
+    )
 
 
 def _surplus(segments: Sequence[SegmentInfo], retention_bytes: int) -> int:

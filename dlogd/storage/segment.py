@@ -23,6 +23,7 @@ from dlogd.storage.index import OffsetIndex
 from dlogd.storage.index_files import BadEntriesError, finish_entries, open_entries
 from dlogd.storage.tail import Tail
 from dlogd.storage.time_index import NO_TIMESTAMP, TimeIndex
+from dlogd.storage.true_times import KnownTimes
 
 LOG, IDX, TDX = ".log", ".idx", ".tdx"
 SEGMENT_NAME = re.compile(r"(\d{20})\.(log|idx|tdx)")
@@ -50,16 +51,6 @@ class SegmentState(enum.Enum):
     OPEN = 2  # has a file that is or was written
     SEALED = 3  # durable, trimmed, never written again (but truncation may reopen it)
     DROPPED = 4  # its files are gone; who holds it may still read
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentInfo:
-    """What retention and tools want to know about a segment."""
-
-    base_offset: int
-    end_offset: int  # exclusive
-    size_bytes: int
-    max_timestamp_ms: int  # -1: no record has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +91,7 @@ class Segment:
         "flushed_position",
         "index",
         "indexed_position",
+        "known_times",
         "max_timestamp_ms",
         "on_read_error",
         "on_unused",
@@ -151,7 +143,9 @@ class Segment:
         self.wait_position = 1 << 62
         self.prepared = False
         self.indexed_position = 0
+        # By the heads of the batches, which may lie, unless `known_times` says otherwise.
         self.max_timestamp_ms = NO_TIMESTAMP
+        self.known_times = KnownTimes()
         # Of the first batch, where the segment's age is known; by it and `segment.ms` it is rolled.
         self.first_timestamp_ms = NO_TIMESTAMP
         self.roll_at_ms = NEVER_MS
@@ -241,6 +235,7 @@ class Segment:
     def cut_indexes(self, position: int, offset: int) -> None:
         """Forget entries of batches at or beyond `position` (which begin at `offset` or later)."""
         self.cut_count += 1
+        self.known_times.cut(position)
         count = self.index.count_below(position, column=1)
         assert count is not None, "an index is open before it is cut"
         self.index.cut(count)
@@ -283,7 +278,7 @@ class Segment:
     def headers(self) -> tuple[EntryHeader, EntryHeader]:
         """Return what should stand at the head of the two index files."""
 
-        base_offset, durable = self.base_offset, self.durable
+        base_offset, durable, known = self.base_offset, self.durable, self.known_times
         return (
             EntryHeader(
                 magic=index.MAGIC,
@@ -291,7 +286,13 @@ class Segment:
                 durable=durable,
                 mark=self.flushed_position,
             ),
-            EntryHeader(magic=time_index.MAGIC, base_offset=base_offset, durable=durable),
+            EntryHeader(
+                magic=time_index.MAGIC,
+                base_offset=base_offset,
+                durable=durable,
+                is_true=known.is_true,
+                is_decoded=known.is_decoded,
+            ),
         )
 
     def create_file(self) -> File:

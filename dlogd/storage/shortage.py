@@ -91,6 +91,24 @@ class Shortage:
         if self.is_on:
             raise KafkaStorageError(self._message)
 
+    async def lock_unless_short(self) -> bool:
+        """Take the lock of the log; False when its holder begins to wait, perhaps for what the
+        caller brings.
+        """
+        if self.is_on:
+            return False
+        lock = self._state.lock
+        try:
+            async with asyncio.timeout(None) as waiting:
+                self.impatient.add(waiting)
+                try:
+                    await lock.acquire()
+                finally:
+                    self.impatient.discard(waiting)
+        except TimeoutError:
+            return False
+        return True
+
     def try_again(self) -> None:
         """What is short may be there now."""
         if self._pause is not None:

@@ -1,20 +1,22 @@
 """Which offset a timestamp stands for (ListOffsets): the first record at or after it.
 
-The time index says where to begin, heads of batches which batch it is; that one is decoded, off the
-event loop, because a batch tells only its largest timestamp.
+Records count, and not what the head of a batch says of them. `Learner` says where to begin; from
+there on each batch is decoded, off the event loop, until one has the record.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from dlog.batch import records
-from dlog.batch.header import LENGTH_OVERHEAD_BYTES, decode_header, verify_crc
-from dlog.errors import CorruptMessageError, UnsupportedCompressionTypeError
+from dlog.batch.record_times import RecordTime, first_record, newest_record
+from dlog.errors import KafkaStorageError
 from dlog.types import LeaderEpoch, Offset
+from dlogd.storage.batch_times import Sought, seek
+from dlogd.storage.learning import PIECE_BYTES, Learner
 from dlogd.storage.log_state import LogState
+from dlogd.storage.maintenance import Maintenance
 from dlogd.storage.reader import LogReader
-from dlogd.storage.segment import Segment
+from dlogd.storage.segment import Segment, SegmentState
 
 
 class TimestampOffset(NamedTuple):
@@ -28,107 +30,126 @@ class TimestampOffset(NamedTuple):
 class TimestampSearch:
     """Searches in one log."""
 
-    __slots__ = ("_reader", "_state")
+    __slots__ = ("_reader", "_state", "learner")
 
-    def __init__(self, state: LogState, reader: LogReader) -> None:
+    def __init__(self, state: LogState, reader: LogReader, maintenance: Maintenance) -> None:
         self._state = state
         self._reader = reader
+        self.learner = Learner(state, reader, maintenance)
 
     async def first_at(self, timestamp_ms: int) -> TimestampOffset | None:
         """Return the first record with this timestamp or a later one."""
         return await self._reader.guard(self._first_at(timestamp_ms))
 
     async def _first_at(self, timestamp_ms: int) -> TimestampOffset | None:
-        state = self._state
-        for segment in list(state.segments):
-            if (
-                segment.max_timestamp_ms < timestamp_ms
-                or state.end_offset_of(segment) <= state.log_start_offset
-            ):
-                continue
-            found = await self._first_in(segment, timestamp_ms)
+        for segment in self._segments():
+            try:
+                found = await self._first_in(segment, timestamp_ms)
+            except KafkaStorageError:
+                if segment.state is not SegmentState.DROPPED:
+                    raise
+                continue  # Retention was faster: all of its records are deleted.
             if found is not None:
                 return found
         return None
+
+    def _segments(self) -> list[Segment]:
+        """Return the segments that hold records which may be read, oldest first."""
+        state = self._state
+        return [
+            segment
+            for segment in state.segments
+            if state.end_offset_of(segment) > state.log_start_offset
+        ]
 
     async def first_newest(self) -> TimestampOffset | None:
         """Return the first of the records with the largest timestamp."""
         return await self._reader.guard(self._first_newest())
 
     async def _first_newest(self) -> TimestampOffset | None:
-        state = self._state
-        newest = -1
-        for segment in list(state.segments):
-            if state.end_offset_of(segment) <= state.log_start_offset:
-                continue
-            if segment.max_timestamp_ms > newest:
-                in_segment = segment.max_timestamp_ms
-                if segment.base_offset < state.log_start_offset:
-                    # What counts for the segment may be trimmed already.
-                    in_segment = await self._newest_in(segment)
-                newest = max(newest, in_segment)
-        return await self._first_at(newest) if newest >= 0 else None
+        newest_ms = -1
+        # The newest segment first: of the oldest one a part may be deleted, which costs a search.
+        for segment in reversed(self._segments()):
+            try:
+                newest_ms = max(newest_ms, await self._newest_in(segment, newest_ms))
+            except KafkaStorageError:
+                if segment.state is not SegmentState.DROPPED:
+                    raise
+        return await self._first_at(newest_ms) if newest_ms >= 0 else None
+
+    async def _newest_in(self, segment: Segment, above_ms: int) -> int:
+        """Return the largest timestamp of the segment's records; at most `above_ms` is vague."""
+        learner, start_offset = self.learner, self._state.log_start_offset
+        newest_ms = learner.newest_ms(segment)
+        if newest_ms is None:
+            await learner.learn(segment)
+            newest_ms = learner.newest_ms(segment)
+        if newest_ms is None:  # Batches were appended meanwhile.
+            learned = segment.known_times.learned
+            newest_ms = above_ms if learned is None else learned.newest_ms
+        if newest_ms <= above_ms or segment.base_offset >= start_offset:
+            return newest_ms
+        find = partial(newest_record, start_offset=start_offset)
+        sought = await self._seek(segment, start_offset, find, is_first=False)
+        return above_ms if sought.found is None else sought.found.timestamp_ms
 
     async def _first_in(self, segment: Segment, timestamp_ms: int) -> TimestampOffset | None:
-        await self._reader.open(segment)
-        offset = segment.times.older_than(timestamp_ms)
-        start = max(offset or segment.base_offset, self._state.log_start_offset)
-        async for fields, position in self._batches(segment, start):
-            if fields[8] >= timestamp_ms:
-                found = await self._first_of(segment, position, fields, timestamp_ms)
-                if found is not None:
-                    return found
-        return None
-
-    async def _first_of(
-        self, segment: Segment, position: int, fields: tuple[int, ...], timestamp_ms: int
-    ) -> TimestampOffset | None:
-        state = self._state
-        async with state.services.unpacking:
-            data = await self._reader.bytes_of(segment, position, fields[1] + LENGTH_OVERHEAD_BYTES)
-            search = partial(_first_record, data, timestamp_ms, state.log_start_offset)
-            found = await state.services.engine.run(search)
-        if found is None:
+        learner, start_offset = self.learner, self._state.log_start_offset
+        newest_ms = learner.newest_ms(segment)
+        if newest_ms is None:
+            await learner.learn(segment, timestamp_ms)
+            newest_ms = learner.newest_ms(segment)
+        if newest_ms is not None and newest_ms < timestamp_ms:
             return None
-        return TimestampOffset(found[0], Offset(found[1]), LeaderEpoch(fields[2]))
-
-    async def _newest_in(self, segment: Segment) -> int:
-        newest = -1
-        async for fields, _ in self._batches(segment, self._state.log_start_offset):
-            newest = max(newest, fields[8])
-        return newest
-
-    async def _batches(
-        self, segment: Segment, offset: int
-    ) -> AsyncIterator[tuple[tuple[int, ...], int]]:
-        """Yield (fields, position) of the batches from the one that holds `offset` on."""
         await self._reader.open(segment)
-        place = segment.index.floor_offset(offset)
-        position = place[1] if place is not None else 0
-        while position < segment.tail.end:
-            following = segment.index.after_position(position)
-            end = segment.tail.end
-            if following is not None and following[1] < end:
-                end = following[1]
-            for fields in await self._reader.heads(segment, position, end):
-                if fields[0] + fields[6] >= offset:
-                    yield fields, position
-                position += fields[1] + LENGTH_OVERHEAD_BYTES
+        offset = max(learner.older_than(segment, timestamp_ms), start_offset)
+        find = partial(first_record, timestamp_ms=timestamp_ms, start_offset=start_offset)
+        sought = await self._seek(segment, offset, find, is_first=True)
+        if sought.found is None:
+            return None
+        found_ms, found_offset = sought.found
+        return TimestampOffset(found_ms, Offset(found_offset), LeaderEpoch(sought.leader_epoch))
 
+    async def _seek(
+        self,
+        segment: Segment,
+        offset: int,
+        find: Callable[[memoryview], RecordTime | None],
+        *,
+        is_first: bool,
+    ) -> Sought:
+        """Search the batches of a segment from the one on that holds `offset`."""
+        await self._reader.open(segment)
+        place = segment.index.floor_offset(offset) or (segment.base_offset, 0)
+        sought = Sought(place[1], place[0])
+        end_position, cut_count = segment.tail.end, segment.cut_count
+        segment.acquire()  # so that its files stay open
+        try:
+            while sought.position < end_position and (sought.found is None or not is_first):
+                work = partial(seek, end_position=end_position, find=find, is_first=is_first)
+                sought, is_short = await self._step(segment, sought, end_position, work)
+                if segment.cut_count != cut_count:
+                    raise KafkaStorageError(f"{segment.path} has changed meanwhile")
+                if sought.is_bad or is_short:
+                    self._pass_over(segment, sought, end_position)
+        finally:
+            segment.release()
+        return sought
 
-def _first_record(data: bytes, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
-    """Return timestamp and offset of the first such record of a batch.
+    async def _step(
+        self, segment: Segment, sought: Sought, end_position: int, work: Callable[..., Sought]
+    ) -> tuple[Sought, bool]:
+        """Search the next piece; return what is known then, and whether bytes were missing."""
+        services = self._state.services
+        length = min(max(PIECE_BYTES, sought.wanted_bytes), end_position - sought.position)
+        async with services.unpacking:
+            data = await self._reader.bytes_of(segment, sought.position, length)
+            return await services.engine.run(partial(work, data, sought)), len(data) < length
 
-    Nobody has looked into the batch since its producer made it. Where that was nonsense, it is the
-    batch that is found: who reads on from there is told what is wrong with it.
-    """
-    try:
-        for record in records.iterate(data, name_errors="replace"):
-            if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                return record.timestamp_ms, record.offset
-    except (CorruptMessageError, UnsupportedCompressionTypeError):
-        header = decode_header(data)
-        if not verify_crc(data, 0, header.batch_bytes):
-            raise
-        return header.max_timestamp_ms, max(header.base_offset, start_offset)
-    return None
+    def _pass_over(self, segment: Segment, sought: Sought, end_position: int) -> None:
+        """Go on behind damage, where the next entry of the index says that a batch begins."""
+        following = segment.index.after_position(sought.position)
+        if following is None or following[1] >= end_position:
+            following = (self._state.end_offset_of(segment), end_position)
+        sought.offset, sought.position = following
+        sought.is_bad, sought.wanted_bytes = False, 0

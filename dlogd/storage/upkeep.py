@@ -13,12 +13,13 @@ from typing import Protocol
 
 from dlog.errors import WireError
 from dlog.types import Offset
+from dlogd.storage.due import learn_due
 from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_state import LogServices
 from dlogd.storage.marks import Marks
 from dlogd.storage.patience import LOOKS, Patience
-from dlogd.storage.retention import plan_retention
+from dlogd.storage.retention import NO_LIMIT, plan_retention
 from dlogd.storage.scrub import Scrub
 from dlogd.tasks import Tasks
 
@@ -146,6 +147,14 @@ class Upkeep:
         config = opened.config
         timestamp_ms = self._services.clock.timestamp_ms()
         opened.maybe_roll(timestamp_ms)
+        if config.retention_ms != NO_LIMIT:
+            oldest_kept_ms, learner = timestamp_ms - config.retention_ms, opened.timestamps.learner
+            while await learn_due(opened, learner, oldest_kept_ms):
+                await self._drop_due(opened, timestamp_ms)
+        await self._drop_due(opened, timestamp_ms)
+
+    async def _drop_due(self, opened: PartitionLog, timestamp_ms: int) -> None:
+        config = opened.config
         plan = plan_retention(
             opened.segment_infos(),
             retention_ms=config.retention_ms,

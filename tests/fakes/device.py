@@ -40,6 +40,10 @@ class Owner(Protocol):
     def open_files(self) -> dict[object, None]:
         """What is open."""
 
+    @property
+    def timestamp_ms(self) -> Callable[[], int]:
+        """The wall clock."""
+
     def step(
         self, disk: "Disk", operation: str, path: str, position: int = 0, length: int = 0
     ) -> None:

@@ -18,12 +18,14 @@ import os
 import random
 from collections.abc import Callable
 
+from dlogd.clock import SystemClock
 from tests.fakes.device import UNBOUNDED, Disk
 from tests.fakes.engine import MemoryEngine
 from tests.fakes.faults import DiskFault, ProcessDied
 from tests.fakes.files import MemoryDirectory, MemoryFile
 from tests.fakes.tree import DirectoryNode
 from tests.fakes.worker import Worker
+from tests.simulation.loop import SimClock, SimLoop
 
 Trace = Callable[[str, str, int, int], None]
 
@@ -43,6 +45,9 @@ class Process:
         self.locks = machine.locks
         # The blocking work whose turn it is; it may be made to pause at any operation.
         self.worker: Worker | None = None
+        self.timestamp_ms = SystemClock().timestamp_ms
+        if isinstance(loop, SimLoop):
+            self.timestamp_ms = SimClock(loop).timestamp_ms
         self._engine: MemoryEngine | None = None
         if loop is not None:
             self._engine = MemoryEngine(self, loop, machine.disks, self._give_turn)

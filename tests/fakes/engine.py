@@ -46,6 +46,7 @@ class _Write:
         """Write each sector or not; its bytes are those of now or of the submission."""
         now = b"".join(self.buffers)
         inode = self.file.inode
+        self.file.stamp()
         if share >= 1.0 and now == self.before:
             inode.write(self.position, now, durable=self.durable)
             return

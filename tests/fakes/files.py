@@ -67,6 +67,7 @@ class MemoryFile:
             self.inode.write(position, data[: self.process.rng.randrange(len(data) + 1)])
             raise
         self.inode.write(position, data)
+        self.stamp()
 
     def preallocate(self, position: int, length: int) -> None:
         self.begin_write("preallocate", position, length)
@@ -76,6 +77,11 @@ class MemoryFile:
         self.step("truncate", size, 0)
         self._refuse_read_only()
         self.inode.truncate(size)
+        self.stamp()
+
+    def stamp(self) -> None:
+        """Note when the file was written."""
+        self.inode.modified_ms = self.process.timestamp_ms()
 
     def sync(self) -> None:
         try:
@@ -161,6 +167,13 @@ class MemoryDirectory:
             raise self._error(errno.ENOENT, name)
         return 0o600  # these disks know one user
 
+    def modified_ms(self, name: str) -> int:
+        self._step("modified", name)
+        inode = self._node.entries.get(name)
+        if not isinstance(inode, Inode):
+            raise self._error(errno.ENOENT, name)
+        return inode.modified_ms
+
     def open(
         self, name: str, *, create: bool = False, direct: bool = False, read_only: bool = False
     ) -> MemoryFile:
@@ -169,6 +182,7 @@ class MemoryDirectory:
         if inode is None and create:
             self._step("create", name)
             inode = Inode()
+            inode.modified_ms = self._process.timestamp_ms()
             self._node.link(name, inode)
         if inode is None:
             raise self._error(errno.ENOENT, name)

@@ -43,6 +43,7 @@ class Inode:
         self.durable_size = 0
         self.linked = True
         self.open_count = 0
+        self.modified_ms = 0
         self.stale: dict[int, bytes] = {}
         self.pending: dict[int, list[bytes]] = {}
         self._before_truncation: _Saved | None = None

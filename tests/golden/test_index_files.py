@@ -16,12 +16,20 @@ OFFSETS = [(7, 4123), (14, 8243)]
 TIMES = [(-1, 7), (1357000000000, 14), (1357000001160, 22)]
 IDX = EntryHeader(magic=index.MAGIC, base_offset=368, durable=True, mark=8410)
 TDX = EntryHeader(magic=time_index.MAGIC, base_offset=368, durable=True)
+TRUE_TDX = EntryHeader(
+    magic=time_index.MAGIC, base_offset=368, durable=True, is_true=True, is_decoded=False
+)
+TRUE_TIMES = [(1356999990000, 7), (1357000000500, 14), (1357000000500, 22)]
 
 
 def test_indexes() -> None:
     directory = Machine(random.Random(1)).boot().open_directory("/data/a")
     golden = examples("index.md")
-    kinds = ((IDX, index.ENTRY, OFFSETS), (TDX, time_index.ENTRY, TIMES))
+    kinds = (
+        (IDX, index.ENTRY, OFFSETS),
+        (TDX, time_index.ENTRY, TIMES),
+        (TRUE_TDX, time_index.ENTRY, TRUE_TIMES),
+    )
     for expected, (header, entry, entries) in zip(golden, kinds, strict=True):
         store_entries(directory, "made", header, entry, entries, durable=True)
         made = directory.open("made")

@@ -28,6 +28,7 @@ from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import Latency
+from tests.fakes.lies import with_head
 from tests.fakes.logs import (
     TOPIC_PARTITION,
     batch_of,
@@ -51,6 +52,8 @@ CONFIGS = st.builds(
     direct_io=st.sampled_from([DirectIo.AUTO, DirectIo.OFF]),
     max_message_bytes=st.just(20_000),
 )
+LIES = st.sampled_from([None, None, -1, 0, 1_000_000, 2_000_000, 1 << 50])
+"""Largest timestamps that heads of batches claim; None: the true one."""
 SIZES = st.one_of(st.integers(0, 300), st.sampled_from([450, 512, 1000, 4096, 9000, 15_000]))
 
 
@@ -138,8 +141,9 @@ class LogMachine(RuleBasedStateMachine):
         times=st.integers(1, 5),
         newer=st.integers(-1000, 2000),
         bump=st.sampled_from([0, 0, 0, 0, 1, 3]),
+        lie=LIES,
     )
-    def append(self, sizes: list[int], times: int, newer: int, bump: int) -> None:
+    def append(self, sizes: list[int], times: int, newer: int, bump: int, lie: int | None) -> None:
         self.epoch += bump
         if not self.batches:
             self.epoch //= 2  # an empty log may go on with an older history
@@ -149,7 +153,7 @@ class LogMachine(RuleBasedStateMachine):
                 b"%d.%d " % (self.count, n) + bytes(size) for n, size in enumerate(sizes)
             )
             timestamp_ms = 1_000_000 + self.count * 10 + newer
-            batch = batch_of(*values, timestamp_ms=timestamp_ms)
+            batch = with_head(batch_of(*values, timestamp_ms=timestamp_ms), lie)
             fields = BATCH_STRUCT.unpack_from(batch)
             offset = self.call(
                 self.log.append, memoryview(batch), fields, leader_epoch=LeaderEpoch(self.epoch)
@@ -172,8 +176,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def append_verbatim(self) -> None:
         self.count += 1
-        batch = batch_of(b"verbatim %d" % self.count, timestamp_ms=1_000_000 + self.count * 10)
-        head = bytearray(batch)
+        head = batch_of(b"verbatim %d" % self.count, timestamp_ms=1_000_000 + self.count * 10)
         head[0:8] = self.end.to_bytes(8, "big")
         head[12:16] = self.epoch.to_bytes(4, "big")
         offset = self.call(self.log.append_verbatim, memoryview(head))

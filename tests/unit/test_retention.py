@@ -9,7 +9,7 @@ from dlogd.config.units import DiskReserve
 from dlogd.storage.files import DiskUsage
 from dlogd.storage.reserve import DiskSpace
 from dlogd.storage.retention import NO_LIMIT, RetentionPlan, plan_retention
-from dlogd.storage.segment import SegmentInfo
+from dlogd.storage.segment_info import SegmentInfo
 
 NOW = 1_000_000
 
