@@ -176,7 +176,8 @@ class Place(Generic[Holder]):
         self._room: _Room[Holder] | None = room
 
     def leave(self) -> None:
-        """Give the place back. Idempotent."""
+        """Give the place back, and let go of the holder. Idempotent."""
+        self.holder = None
         room, self._room = self._room, None
         if room is not None:
             room.remove(self)
@@ -204,7 +205,9 @@ class _Room(Generic[Holder]):
                 return None
             crowded = next(reversed(self._by_count[self._most]))
             displaced = next(reversed(self._by_address[crowded]))
+            holder = displaced.holder
             displaced.leave()
+            displaced.holder = holder  # for the caller, who has to close it
         place = Place(address, self)
         place.displaced = displaced
         places = self._by_address.setdefault(address, {})

@@ -32,7 +32,7 @@ from dlogd.server.dispatch import Dispatcher
 from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.handlers.produce import ProduceHandler
 from dlogd.server.leader_hints import LeaderHints
-from dlogd.server.listener import Listener
+from dlogd.server.listener import Listener, bounds_of
 from dlogd.server.router import RequestRouter
 from dlogd.starting import Starting
 from dlogd.status.node import NodeReport
@@ -44,6 +44,7 @@ from dlogd.storage.homes import Home
 from dlogd.storage.manager import LogManager
 from dlogd.storage_facts import log_dirs, make_logs, metadata_directory, storage_settings
 from dlogd.tasks import Tasks
+from dlogd.telemetry.admission_metrics import AdmissionMetrics
 from dlogd.telemetry.metrics import Source, Telemetry
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class Broker:
         self.config = config
         self.node_id = NodeId(config.node.id)
         self.telemetry = Telemetry()
+        self.admission = AdmissionMetrics()
         self.bound: list[tuple[str, int]] = []
         """Where clients connect, one (host, port) for each listener."""
         self.phase = "not started"
@@ -256,11 +258,11 @@ class Broker:
                 router,
                 self._clock,
                 self.telemetry.server,
+                self.admission,
                 frame_bytes_max=config.frame.bytes_max,
                 inflight_bytes_max=config.inflight.bytes_max,
                 inflight_requests_max=config.inflight.requests_max,
-                connection_count_max=config.connections.max,
-                connection_per_ip_max=config.connections.per_ip_max,
+                bounds=bounds_of(config.connections),
                 idle_timeout_s=config.connections.idle_timeout_ms / 1000,
             )
             self.listeners.append(listener)
@@ -315,15 +317,11 @@ class Broker:
         if self.replicas is not None:
             self.replicas.reconfigure(config)
         for listener in self.listeners:
-            listener.reconfigure(
-                connection_count_max=config.connections.max,
-                connection_per_ip_max=config.connections.per_ip_max,
-                idle_timeout_s=config.connections.idle_timeout_ms / 1000,
-            )
+            listener.reconfigure(config.connections)
 
     def metric_sources(self) -> Sequence[Source]:
         """Return what samples gauges at scrape time."""
-        return (self.report.samples,)
+        return (self.report.samples, self.admission.samples)
 
     def not_ready_reason(self) -> str | None:
         """Say in one line why the node does not serve clients, None when it does."""

@@ -27,6 +27,8 @@ class DlogServer(Server):
             "http.address": "127.0.0.1:0",
             "data.directories": f'["{self.folder / "data"}"]',
             "log.format": "text",
+            # All clients share one address.
+            "connections.per_ip.max": "10000",
             **self._overrides,
         }
         text = "".join(f"{key}: {value}\n" for key, value in keys.items())

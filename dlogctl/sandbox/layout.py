@@ -58,6 +58,9 @@ class NodeLayout:
             "http.address": f"{HOST}:0",
             "data.directories": f"[{json.dumps(str(self.folder / 'data'))}]",
             "log.format": "text",
+            # All clients of a sandbox share one address.
+            "connections.per_ip.max": "10000",
+            "connections.per_ip.rate": "1000",
             **self._cluster_values(),
             **overrides,
         }

@@ -20,6 +20,7 @@ KAFKA_NAMES = {
     "queued.max.request.bytes": "inflight.bytes.max",
     "max.connections": "connections.max",
     "max.connections.per.ip": "connections.per_ip.max",
+    "max.connection.creation.rate": "connections.rate",
     "connections.max.idle.ms": "connections.idle.timeout",
     "producer.id.expiration.ms": "producer_id.expiry",
 }

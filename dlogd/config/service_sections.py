@@ -195,7 +195,19 @@ class ConnectionsConfig:
         "connections.max",
         keys.INTEGER,
         "10000",
-        "Further connections are closed at once. The limit of open files must be higher.",
+        "Connections of a listener. A full listener closes the newest connection of the address "
+        "that has most, if the newcomer's address has fewer, else the newcomer. "
+        "The limit of open files must be higher.",
+        low=1,
+        high=1_000_000,
+        reloadable=True,
+    )
+    rate: int = key(
+        "connections.rate",
+        keys.INTEGER,
+        "1000",
+        "New connections per second over all addresses. After a pause twice `connections.max` may "
+        "come at once. An address that has opened few is not refused for it.",
         low=1,
         high=1_000_000,
         reloadable=True,
@@ -203,8 +215,19 @@ class ConnectionsConfig:
     per_ip_max: int = key(
         "connections.per_ip.max",
         keys.INTEGER,
-        "10000",
-        "The same for each client address.",
+        "1000",
+        "Connections of one client address; an IPv6 address stands for its /64 network. "
+        "Raise it where many clients share an address (NAT).",
+        low=1,
+        high=1_000_000,
+        reloadable=True,
+    )
+    per_ip_rate: int = key(
+        "connections.per_ip.rate",
+        keys.INTEGER,
+        "100",
+        "New connections per second of one client address; others are closed at once. After a "
+        "pause twice `connections.per_ip.max` may come at once.",
         low=1,
         high=1_000_000,
         reloadable=True,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from dlog.errors import ProtocolError
+from dlogd.admission import Place
 from dlogd.clock import Clock
 from dlogd.intake import FrameMemory, Intake
 from dlogd.server.answering import Answering
@@ -107,8 +108,15 @@ class Seen:
 class Connection(asyncio.BufferedProtocol):
     """A client's connection, from accept to close."""
 
-    def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        loop: asyncio.AbstractEventLoop,
+        place: "Place[Connection] | None" = None,
+    ) -> None:
+        """`place`: None where admission has no say, as with nodes that have proven themselves."""
         limits = owner.limits
+        self._place = place
         self._owner = owner
         self._loop = loop
         self._router = owner.router
@@ -143,13 +151,14 @@ class Connection(asyncio.BufferedProtocol):
         self.seen = Seen(self.received_us)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Set the socket up, or refuse it when the listener has enough."""
+        """Set the socket up, or refuse it when the listener stops."""
         transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
         self._transport = transport
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple) and len(name) >= 2:
             self.peer_host, self.peer = str(name[0]), f"{name[0]}:{name[1]}"
         if not self._owner.on_open(self):
+            self._leave()
             self._transport = None
             self.replies.close()
             transport.abort()
@@ -179,7 +188,12 @@ class Connection(asyncio.BufferedProtocol):
         self.answering.release()
         self._frames.forget(self._on_frame_memory)
         self._intake.close()
+        self._leave()
         self._owner.on_close(self)
+
+    def _leave(self) -> None:
+        if self._place is not None:
+            self._place.leave()
 
     @property
     def is_mid_frame(self) -> bool:
@@ -364,6 +378,10 @@ class Connection(asyncio.BufferedProtocol):
     def _on_send_error(self, error: BaseException) -> None:
         broken = isinstance(error, (BrokenPipeError, ConnectionResetError))
         self.abort(None if broken else f"Closed connection after a failed send error={error!r}")
+
+    def on_displaced(self) -> None:
+        """Close at once: the listener is full, and another address has fewer connections."""
+        self.abort(None)
 
     def abort(self, reason: str | None) -> None:
         """Close at once; one log line when there is a reason worth it."""

@@ -3,12 +3,16 @@
 import asyncio
 import logging
 
+from dlogd.admission import Bounds, Place, Rate, Refusal
 from dlogd.clock import Clock
+from dlogd.config.service_sections import ConnectionsConfig
+from dlogd.entrance import Entrance
 from dlogd.intake import RECEIVE_BYTES, FrameMemory
 from dlogd.server.connection import Connection, ConnectionLimits, Router
 from dlogd.server.loading import HeldReads
 from dlogd.server.pacing import Pacer
 from dlogd.storage.engine import Engine
+from dlogd.telemetry.admission_metrics import AdmissionMetrics
 from dlogd.telemetry.metrics import ServerMetrics
 
 log = logging.getLogger(__name__)
@@ -19,6 +23,28 @@ FRAME_STALL_S = 30.0
 FRAME_BYTES_PER_S_MIN = 4096
 """A large frame that comes slower for FRAME_STALL_S is given up: others wait for its memory."""
 HELD_READ_COUNT_MAX = 16
+NAME = "clients"
+"""Of these listeners, in log lines and metrics about admission."""
+BURST = 2
+"""Attempts at once per allowed connection: after a restart all clients are back at once, and many
+of them with a second connection."""
+HINTS = {
+    Refusal.ADDRESS_RATE: "raise connections.per_ip.rate or find out why the clients reconnect",
+    Refusal.ADDRESS_FULL: "raise connections.per_ip.max",
+    Refusal.RATE: "raise connections.rate or find out why the clients reconnect",
+    Refusal.FULL: "raise connections.max",
+    Refusal.DISPLACED: "raise connections.max",
+}
+
+
+def bounds_of(config: ConnectionsConfig) -> Bounds:
+    """Return what the configuration admits."""
+    return Bounds(
+        count_max=config.max,
+        per_address_max=config.per_ip_max,
+        per_address_rate=Rate(per_s=config.per_ip_rate, burst=BURST * config.per_ip_max),
+        rate=Rate(per_s=config.rate, burst=BURST * config.max),
+    )
 
 
 class Listener:
@@ -31,12 +57,12 @@ class Listener:
         router: Router,
         clock: Clock,
         metrics: ServerMetrics,
+        admission: AdmissionMetrics,
         *,
         frame_bytes_max: int,
         inflight_bytes_max: int,
         inflight_requests_max: int,
-        connection_count_max: int,
-        connection_per_ip_max: int,
+        bounds: Bounds,
         idle_timeout_s: float,
     ) -> None:
         self._loop = loop
@@ -51,11 +77,10 @@ class Listener:
             frames=FrameMemory(inflight_bytes_max),
             held=HeldReads(HELD_READ_COUNT_MAX, Pacer(loop, engine.give_way)),
         )
-        self._count_max = connection_count_max
-        self._per_ip_max = connection_per_ip_max
+        self._admission_metrics = admission
+        self._entrance = Entrance(NAME, bounds, clock.now_us, self._make, self._on_refused, HINTS)
         self._idle_timeout_s = idle_timeout_s
         self._connections: dict[Connection, None] = {}
-        self._per_ip: dict[str, int] = {}
         self._server: asyncio.AbstractServer | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._accepting = False
@@ -69,7 +94,7 @@ class Listener:
     async def bind(self, host: str, port: int) -> int:
         """Bind the address; return the port, which the system chose when `port` is 0."""
         self._server = await self._loop.create_server(
-            lambda: Connection(self, self._loop),
+            lambda: self._entrance,
             host,
             port,
             backlog=BACKLOG,
@@ -86,37 +111,24 @@ class Listener:
         self._schedule_sweep()
         await self._server.start_serving()
 
-    def reconfigure(
-        self, *, connection_count_max: int, connection_per_ip_max: int, idle_timeout_s: float
-    ) -> None:
+    def reconfigure(self, config: ConnectionsConfig) -> None:
         """Take over reloaded limits; connections that stand are left alone."""
-        self._count_max = connection_count_max
-        self._per_ip_max = connection_per_ip_max
-        self._idle_timeout_s = idle_timeout_s
+        self._entrance.admission.reconfigure(bounds_of(config))
+        self._idle_timeout_s = config.idle_timeout_ms / 1000
+
+    def _make(self, place: Place[Connection]) -> Connection:
+        return Connection(self, self._loop, place)
+
+    def _on_refused(self, name: str, reason: Refusal) -> None:
+        self.metrics.connections_refused_total += 1
+        self._admission_metrics.on_refused(name, reason.value)
 
     def on_open(self, connection: Connection) -> bool:
-        """Account for a new connection; refuse it over a limit or while stopping."""
-        host = connection.peer_host
-        mine = self._per_ip.get(host, 0)
+        """Account for a new connection; refuse it while stopping."""
         if not self._accepting:
-            return False
-        if len(self._connections) >= self._count_max or mine >= self._per_ip_max:
-            refused = self.metrics.connections_refused_total = (
-                self.metrics.connections_refused_total + 1
-            )
-            if refused & (refused - 1) == 0:  # 1, 2, 4, 8 ...: no log floods
-                log.warning(
-                    "Refused connection peer=%s connections=%d from_same_host=%d refused_total=%d"
-                    " hint=raise connections.max or connections.per_ip.max",
-                    connection.peer,
-                    len(self._connections),
-                    mine,
-                    refused,
-                )
             return False
         self.metrics.connections_total += 1
         self.metrics.connections += 1
-        self._per_ip[host] = mine + 1
         self._connections[connection] = None
         return True
 
@@ -126,12 +138,6 @@ class Listener:
             return
         self.metrics.connections -= 1
         self._account(connection, self.clock.now_us())
-        host = connection.peer_host
-        left = self._per_ip.get(host, 1) - 1
-        if left:
-            self._per_ip[host] = left
-        else:
-            self._per_ip.pop(host, None)
 
     def _schedule_sweep(self) -> None:
         pause_s = min(FRAME_STALL_S, self._idle_timeout_s) / 3

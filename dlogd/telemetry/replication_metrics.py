@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from dlogd.telemetry.admission_metrics import ADMISSION
 from dlogd.telemetry.http_metrics import HTTP
 from dlogd.telemetry.metrics import MetricSpec, known_specs
 
@@ -63,4 +64,4 @@ REPLICATION = (
 
 def all_specs() -> list[MetricSpec]:
     """Return every metric that this daemon can expose, by name."""
-    return sorted([*known_specs(), *HTTP, *REPLICATION], key=lambda spec: spec.name)
+    return sorted([*known_specs(), *ADMISSION, *HTTP, *REPLICATION], key=lambda spec: spec.name)

@@ -79,6 +79,61 @@ def test_connections_per_ip_max(start: Start) -> None:
         client.close()
 
 
+def test_connections_per_ip_rate(start: Start) -> None:
+    """Who comes too fast is closed, also with few connections; others get in meanwhile."""
+    node = start("connections.per_ip.max: 5\nconnections.per_ip.rate: 2\n")
+    assert all(is_served(node, "127.0.0.2") for _ in range(10))
+    refused = [not is_served(node, "127.0.0.2") for _ in range(10)]
+    assert any(refused)
+    assert is_served(node, "127.0.0.3")
+    found = metric(
+        node, r'dlog_admission_refused_total\{listener="clients",reason="address_rate"\}'
+    )
+    assert found == sum(refused)
+    lines = [line for line in node.log.splitlines() if "Refused connections" in line]
+    assert len(lines) == 1
+    assert "address=127.0.0.2 reason=address_rate" in lines[0]
+    assert "connections.per_ip.rate" in lines[0]
+
+
+def is_served(node: DaemonProcess, source: str) -> bool:
+    """Connect and tell whether that was allowed."""
+    client = Raw(node, source=source)
+    try:
+        ping(client)
+    except ConnectionError:
+        return False
+    finally:
+        client.close()
+    return True
+
+
+def test_connections_rate(start: Start) -> None:
+    """Addresses that have opened few connections get in although all together come too fast."""
+    node = start(
+        "connections.max: 8\nconnections.rate: 1\n"
+        "connections.per_ip.max: 8\nconnections.per_ip.rate: 1\n"
+    )
+    assert all(is_served(node, f"127.0.0.{number}") for number in range(2, 34))
+    assert not all(is_served(node, "127.0.0.2") for _ in range(8))
+    assert metric(node, r'dlog_admission_refused_total\{listener="clients",reason="rate"\}')
+    assert is_served(node, "127.0.0.99")
+
+
+def test_a_full_listener_ends_the_newest_of_the_crowd(start: Start) -> None:
+    node = start("connections.max: 5\n")
+    old = Raw(node, source="127.0.0.2")
+    crowd = [Raw(node, source="127.0.0.3") for _ in range(4)]
+    for client in (old, *crowd):
+        ping(client)
+    newcomer = Raw(node, source="127.0.0.4")
+    ping(newcomer)
+    assert crowd.pop().is_closed()
+    for client in (old, *crowd, newcomer):
+        ping(client)
+    assert Raw(node, source="127.0.0.3").is_closed()
+
+
 def test_frame_bytes_max(start: Start) -> None:
     node = start("frame.bytes.max: 2MiB\n")
     client = Raw(node)
@@ -173,7 +228,7 @@ def slow_consumers(node: DaemonProcess, count: int) -> list[Raw]:
 @pytest.mark.parametrize("config", ["", "append.memory.bytes: 16MiB\n"], ids=["memory", "disk"])
 def test_a_thousand_slow_consumers(start: Start, config: str) -> None:
     """Each asks for megabytes and takes none; that is not buffered, and costs the others little."""
-    node = start(config)
+    node = start(config + "connections.per_ip.max: 2000\n")
     fill(node, 64, 1_000_000)
     reader = Raw(node)
     reader.send(fetch_frame([("t", 0)], max_bytes=8 << 20, partition_bytes=8 << 20))

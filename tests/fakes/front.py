@@ -20,6 +20,7 @@ from dlog.types import LeaderEpoch, NodeId, PartitionId, TopicPartition
 from dlog.wire import fetch, fetch_client, produce_client
 from dlog.wire.frame import RequestHeader
 from dlog.wire.topics import TopicKey
+from dlogd.admission import Bounds, Rate
 from dlogd.clock import SystemClock
 from dlogd.metadata.image import ClusterImage
 from dlogd.replication.batch_checks import PartitionSettings
@@ -41,6 +42,7 @@ from dlogd.storage.log_config import LogConfig
 from dlogd.storage.posix import PosixDirectory
 from dlogd.storage.threads import ThreadEngine
 from dlogd.tasks import Tasks
+from dlogd.telemetry.admission_metrics import AdmissionMetrics
 from dlogd.telemetry.metrics import Telemetry
 from tests.fakes.logs import services_for
 
@@ -56,8 +58,12 @@ LIMITS: dict[str, Any] = {
     "frame_bytes_max": 100 << 20,
     "inflight_bytes_max": 256 << 20,
     "inflight_requests_max": 1024,
-    "connection_count_max": 1000,
-    "connection_per_ip_max": 1000,
+    "bounds": Bounds(
+        count_max=1000,
+        per_address_max=1000,
+        per_address_rate=Rate(per_s=1000, burst=1000),
+        rate=Rate(per_s=1000, burst=1000),
+    ),
     "idle_timeout_s": 600.0,
 }
 
@@ -234,6 +240,7 @@ class Front:
         self.clock = SystemClock()
         self.engine = ThreadEngine(loop)
         self.telemetry = Telemetry()
+        self.admission = AdmissionMetrics()
         self.tasks = Tasks()
         self.replicas = Replicas()
         self.dispatcher = ScriptedDispatcher()
@@ -257,6 +264,7 @@ class Front:
             self.router,
             self.clock,
             self.telemetry.server,
+            self.admission,
             **{**LIMITS, **limits},
         )
         self.port = 0

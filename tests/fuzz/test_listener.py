@@ -27,7 +27,11 @@ SECONDS = float(os.environ.get("DLOG_FUZZ_SECONDS", "10"))
 SEED = int(os.environ.get("DLOG_FUZZ_SEED", "20261121"))
 RSS_GROWTH_BYTES_MAX = 160 << 20
 LATENCY_S_MAX = 2.0
-CONFIG = "connections.idle.timeout: 3s\ninflight.bytes.max: 64MiB\nframe.bytes.max: 64MiB\n"
+CONFIG = (
+    "connections.idle.timeout: 3s\ninflight.bytes.max: 64MiB\nframe.bytes.max: 64MiB\n"
+    # The attackers are to get in: other tests are about who is refused.
+    "connections.per_ip.max: 10000\nconnections.per_ip.rate: 1000\n"
+)
 
 
 @pytest.fixture
