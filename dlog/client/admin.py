@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from dlog.client.admin_cluster import ClusterAdmin
+from dlog.client.admin_records import RecordsAdmin
 from dlog.client.admin_session import TIMEOUT_MS, only
 from dlog.client.admin_views import DEFAULT, NewTopic, Resource
 from dlog.client.node import NodeClient, raise_for
@@ -69,7 +70,7 @@ def _creatable(module: Any, topic: NewTopic) -> Any:
     )
 
 
-class Admin(ClusterAdmin):
+class Admin(ClusterAdmin, RecordsAdmin):
     """Administrative calls on a cluster. Owner: one event loop. Life: an `async with` block.
 
     With a `Cluster`, which stays its owner's, it may be used at once and needs no end.

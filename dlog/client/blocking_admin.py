@@ -13,8 +13,9 @@ from uuid import UUID
 
 from dlog.client.admin import DEFAULT, TIMEOUT_MS, NewTopic, Resource
 from dlog.client.blocking_admin_cluster import BlockingClusterAdmin
+from dlog.client.starts import Start
 from dlog.client.views import ClusterView, ConfigEntry, LogDirView, TopicView
-from dlog.errors import WireError
+from dlog.errors import DlogError, WireError
 from dlog.types import TopicPartition
 
 
@@ -136,3 +137,21 @@ class BlockingAdmin(BlockingClusterAdmin):
         With `partitions`, only these are told of.
         """
         return self._run(lambda: self._admin.describe_log_dirs(node_id, partitions))
+
+    def find_offsets(self, starts: Mapping[TopicPartition, Start]) -> dict[TopicPartition, int]:
+        """Return the offset that each start stands for now, as readers of everything see it.
+
+        "latest" is the high watermark. Raises the first error that is final, or that lasts until
+        the policy's deadline.
+        """
+        return self._run(lambda: self._admin.find_offsets(starts))
+
+    def delete_records(
+        self, before: Mapping[TopicPartition, int], timeout_ms: int = TIMEOUT_MS
+    ) -> dict[TopicPartition, int | DlogError]:
+        """Delete the records below an offset of each partition; return where each log begins then.
+
+        The error of a partition stands in its place. All replicas in sync have deleted when this
+        returns. Raises ValueError for a negative offset: `find_offsets` tells where a log ends.
+        """
+        return self._run(lambda: self._admin.delete_records(before, timeout_ms))

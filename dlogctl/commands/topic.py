@@ -15,6 +15,7 @@ COMMANDS = {
         "dlogctl.commands.topic_change:alter",
         "Change configs or the number of partitions.",
     ),
+    "trim": ("dlogctl.commands.topic_trim:trim", "Delete the oldest records of a topic."),
     "delete": ("dlogctl.commands.topic_change:delete", "Delete topics with all their data."),
 }
 
@@ -28,4 +29,4 @@ COMMANDS = {
     ),
 )
 def topic() -> None:
-    """Create, list, describe, alter and delete topics."""
+    """Create, list, describe, alter, trim and delete topics."""

@@ -49,6 +49,7 @@ from dlogctl.commands import (
     topic,
     topic_change,
     topic_show,
+    topic_trim,
 )
 from dlogctl.groups import ExampleCommand, LazyGroup, fill_watch
 from dlogctl.man_page import man_page
@@ -59,7 +60,8 @@ MODULES = {
     module.__name__
     for module in (
         *(completion, config, config_change, config_check, config_explain, config_show, context),
-        *(log_dirs, man, sandbox, segment, status, topic, topic_change, topic_show),
+        *(log_dirs, man, sandbox, segment, status, topic, topic_change),
+        *(topic_show, topic_trim),
         *(controller, controller_change, controller_show),
         *(node, node_drain, node_restart, node_show),
         *(partition, partition_change, partition_repair, partition_show, partition_verify),
