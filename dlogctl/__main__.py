@@ -60,7 +60,7 @@ COMPLETE = "_DLOGCTL_COMPLETE"  # set by the scripts of `dlogctl.shells`
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     examples=(
-        ("dlogctl sandbox --dir /tmp/sb", "Run a node here, to try things out."),
+        ("dlogctl sandbox --dir ~/dlog-sandbox", "Run a node here, to try things out."),
         ("dlogctl status", "Is the cluster well?"),
         ("dlogctl --bootstrap n1:9092,n2:9092 topic list", "The topics of another cluster."),
         ("dlogctl context set prod --bootstrap n1:9092,n2:9092", "Remember its address."),

@@ -5,6 +5,7 @@ import contextlib
 import os
 import re
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,11 @@ from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand, LazyGroup
 from dlogctl.sandbox import control
 from dlogctl.sandbox.daemon import Daemon, DaemonError
+from dlogctl.sandbox.folders import FolderError, check_folder, make_folder
 from dlogctl.sandbox.layout import (
     CONTROL_SOCKET,
+    OWN_NAMES,
+    STATE_FILE,
     NodeLayout,
     SandboxState,
     free_ports,
@@ -50,10 +54,16 @@ def _parse_overrides(
     invoke_without_command=True,
     subcommand_metavar="[restart NODE... --dir DIR]",
     examples=(
-        ("dlogctl sandbox --dir /tmp/sb", "A node on port 9092."),
-        ("dlogctl sandbox --dir /tmp/sb --port 0", "On whatever port is free; it tells which."),
-        ("dlogctl sandbox --dir /tmp/sb --nodes 3", "A cluster of three nodes."),
-        ("dlogctl sandbox --dir /tmp/sb --config-override flush.policy=never", "Configured."),
+        ("dlogctl sandbox --dir ~/dlog-sandbox", "A node on port 9092."),
+        (
+            "dlogctl sandbox --dir ~/dlog-sandbox --port 0",
+            "On whatever port is free; it tells which.",
+        ),
+        ("dlogctl sandbox --dir ~/dlog-sandbox --nodes 3", "A cluster of three nodes."),
+        (
+            "dlogctl sandbox --dir ~/dlog-sandbox --config-override flush.policy=never",
+            "Configured.",
+        ),
     ),
 )
 @click.option("--nodes", type=click.IntRange(1, NODES_MAX), default=1,
@@ -99,12 +109,15 @@ def sandbox(
         raise click.UsageError("--dir is missing: where data, configurations and logs go", context)
     directory = directory.absolute()
     ports = free_ports(nodes) if port == 0 else [port + index for index in range(nodes)]
+    with _folder_errors():
+        _check_if_there(directory)
     raft_ports = known_raft_ports(directory, nodes) if nodes > 1 else []
     layouts = plan_nodes(directory, ports, raft_ports)
     for layout in layouts:
         _check_config(layout, overrides, context)
-    directory.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as claimed:
+        claimed.enter_context(_folder_errors())
+        make_folder(directory)
         try:
             claimed.enter_context(control.claim(directory))
         except BlockingIOError:
@@ -112,12 +125,27 @@ def sandbox(
                 f"another sandbox runs in {directory}{_in_brackets(_pid_of(directory))}: stop "
                 "that one, or take another --dir"
             ) from None
+        check_folder(directory, OWN_NAMES)  # again: now nobody else can change it
         if raft_ports:
             save_raft_ports(directory, raft_ports)
         for layout in layouts:
             layout.write_config(overrides)
         settings_of(context).suggest(f"dlogctl --bootstrap 127.0.0.1:{ports[0]} status")
         return _supervise(directory, layouts)
+
+
+@contextlib.contextmanager
+def _folder_errors() -> Iterator[None]:
+    """Turn FolderError into an error for people."""
+    try:
+        yield
+    except FolderError as error:
+        raise click.ClickException(f"not safe to use: {error}") from None
+
+
+def _check_if_there(directory: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        check_folder(directory, OWN_NAMES)
 
 
 def _pid_of(directory: Path) -> int | None:
@@ -188,8 +216,8 @@ def _why_unreachable(directory: Path) -> str:
 @sandbox.command(
     cls=ExampleCommand,
     examples=(
-        ("dlogctl sandbox restart 1 --dir /tmp/sb", "After `kill -9` of the node."),
-        ("dlogctl sandbox restart 1 2 3 --dir /tmp/sb", "After `kill -9` of all."),
+        ("dlogctl sandbox restart 1 --dir ~/dlog-sandbox", "After `kill -9` of the node."),
+        ("dlogctl sandbox restart 1 2 3 --dir ~/dlog-sandbox", "After `kill -9` of all."),
     ),
 )
 @click.argument("nodes", metavar="NODE...", type=click.IntRange(min=1), nargs=-1, required=True)
@@ -208,6 +236,8 @@ def restart(nodes: tuple[int, ...], directory: Path) -> int:
     that are down name all.
     """
     path = directory.absolute()
+    with _folder_errors():
+        check_folder(path, (STATE_FILE, CONTROL_SOCKET))
     asked = [{"command": "restart", "node": node} for node in dict.fromkeys(nodes)]
     try:
         with ThreadPoolExecutor(len(asked)) as threads:

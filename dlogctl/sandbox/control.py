@@ -42,7 +42,8 @@ def socket_path(directory: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def claim(directory: Path) -> Iterator[None]:
     """Hold the lock of a sandbox in `directory`; raise BlockingIOError when another one has it."""
-    descriptor = os.open(directory, os.O_RDONLY)  # the daemons do not inherit it
+    # The daemons do not inherit it.
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
@@ -74,8 +75,25 @@ async def serve(directory: Path, answer: Answer) -> asyncio.AbstractServer:
         finally:
             writer.close()
 
-    with socket_path(directory) as path:
-        return await asyncio.start_unix_server(converse, path, limit=LINE_BYTES_MAX)
+    listening = _listen(directory)
+    return await asyncio.start_unix_server(converse, sock=listening, limit=LINE_BYTES_MAX)
+
+
+def _listen(directory: Path) -> socket.socket:
+    """Bind the socket, for its owner alone; raise OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        (directory / CONTROL_SOCKET).unlink()  # the directory is claimed: of one that was killed
+    listening = socket.socket(socket.AF_UNIX)
+    mask = os.umask(0o177)
+    try:
+        with socket_path(directory) as path:
+            listening.bind(path)
+    except OSError:
+        listening.close()
+        raise
+    finally:
+        os.umask(mask)
+    return listening
 
 
 def ask(directory: Path, request: dict[str, Any]) -> dict[str, Any]:

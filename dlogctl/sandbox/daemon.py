@@ -14,6 +14,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dlogctl.sandbox.folders import FolderError, open_log
 from dlogctl.sandbox.layout import NodeLayout
 
 STOP_TIMEOUT_S = 60.0
@@ -121,20 +122,26 @@ class Daemon:
             transport.close()
 
     async def _spawn(self, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
-        with self.layout.log_path.open("ab") as log:
-            self._log_start = log.tell()
+        try:
+            descriptor = open_log(self.layout.log_path)
+        except (FolderError, OSError) as error:
+            raise DaemonError(f"node {self.layout.node}: no log to write to: {error}") from error
+        try:
+            self._log_start = os.lseek(descriptor, 0, os.SEEK_END)
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 "--config",
                 str(self.layout.config_path),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=descriptor,
+                stderr=descriptor,
                 env=environment,
                 # A Ctrl-C in the terminal is for the supervisor, which stops us in order.
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
+        finally:
+            os.close(descriptor)
         return self._process
 
     async def _wait_ready(self, process: asyncio.subprocess.Process, readiness: _Readiness) -> None:

@@ -11,7 +11,6 @@ Called by `dlogctl.commands.sandbox` and `dlogctl.sandbox.supervisor`.
 """
 
 import json
-import os
 import random
 import secrets
 import socket
@@ -19,11 +18,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from dlogctl.sandbox.folders import make_folder, read_secret, replace_file
+
 HOST = "127.0.0.1"
 STATE_FILE = "sandbox.json"
 CONTROL_SOCKET = "control.sock"
 SECRET_FILE = "secret"
 RAFT_PORTS_FILE = "raft-ports"
+OWN_NAMES = (STATE_FILE, CONTROL_SOCKET, SECRET_FILE, RAFT_PORTS_FILE, "node-*")
+"""What a sandbox keeps in its directory."""
 VOTERS_MAX = 5
 EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 PORT_MIN = 10_000
@@ -89,13 +92,13 @@ class NodeLayout:
         }
 
     def write_config(self, overrides: Mapping[str, str]) -> str:
-        """Write the configuration and return its text."""
+        """Write the configuration and return its text; raise FolderError."""
         text = self.config_text(overrides)
-        (self.folder / "data").mkdir(parents=True, exist_ok=True)
-        if self.raft_ports and not self.secret_path.exists():
-            self.secret_path.touch(mode=0o600)
-            self.secret_path.write_text(secrets.token_hex(32) + "\n", encoding="ascii")
-        self.config_path.write_text(text, encoding="utf-8")
+        make_folder(self.folder)
+        make_folder(self.folder / "data")
+        if self.raft_ports and not read_secret(self.secret_path):
+            replace_file(self.secret_path, secrets.token_hex(32) + "\n")
+        replace_file(self.config_path, text)
         return text
 
 
@@ -131,7 +134,7 @@ def known_raft_ports(directory: Path, count: int) -> list[int]:
 def save_raft_ports(directory: Path, ports: Sequence[int]) -> None:
     """Remember the ports for the next start."""
     text = " ".join(map(str, ports))
-    (directory / RAFT_PORTS_FILE).write_text(text + "\n", encoding="ascii")
+    replace_file(directory / RAFT_PORTS_FILE, text + "\n")
 
 
 def free_ports(count: int) -> list[int]:
@@ -191,9 +194,7 @@ class SandboxState:
 
     def save(self, directory: Path) -> None:
         """Replace the state file."""
-        fresh = directory / f"{STATE_FILE}.new"
-        fresh.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-        os.replace(fresh, directory / STATE_FILE)
+        replace_file(directory / STATE_FILE, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def load(cls, directory: Path) -> "SandboxState":
