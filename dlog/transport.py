@@ -384,7 +384,7 @@ async def connect(
                 address.host,
                 address.port,
                 ssl=options.tls,
-                server_hostname=address.host if options.tls is not None else None,
+                server_hostname=address.tls_name if options.tls is not None else None,
             )
             if options.authenticate is not None:
                 await options.authenticate(connection)

@@ -80,9 +80,22 @@ def _is_taken(address: Address, by: Address) -> bool:
     """Whether one address cannot be listened on beside the other. Of names only equal ones."""
     if address.port != by.port or not address.port:
         return False
-    hosts = {address.host, by.host}
-    kinds = {_kind_of(host) for host in hosts}
-    return len(hosts) == 1 or (len(kinds) == 1 and bool(hosts & {"0.0.0.0", "::"}))
+    if address.host == by.host:
+        return True
+    kinds = {_kind_of(address.host), _kind_of(by.host)}
+    if address.is_any_ipv6 or by.is_any_ipv6:
+        return kinds <= {"IPv4", "IPv6"}
+    return len(kinds) == 1 and (address.is_wildcard or by.is_wildcard)
+
+
+def _cure(address: Address, seen: list[tuple[str, Address]]) -> str:
+    """Return why an address of IPv4 is taken by one of IPv6, and what to do; else nothing."""
+    for _, other in seen:
+        pair = {_kind_of(address.host), _kind_of(other.host)}
+        if _is_taken(address, other) and pair == {"IPv4", "IPv6"}:
+            ipv4 = address if _kind_of(address.host) == "IPv4" else other
+            return f": [::] takes IPv4, too. Remove {ipv4}, or give it another port"
+    return ""
 
 
 def _kind_of(host: str) -> str:
@@ -96,7 +109,7 @@ def _address_violations(config: Config) -> Iterator[Violation]:
     for name, address in _bound(config):
         by = next((other for other, each in seen if _is_taken(address, each)), None)
         if by is not None:
-            yield Violation((name, by), f"{address} is also used by {by}")
+            yield Violation((name, by), f"{address} is also used by {by}{_cure(address, seen)}")
         seen.append((name, address))
     if config.advertised.address is None and config.listeners[0].is_wildcard:
         yield Violation(

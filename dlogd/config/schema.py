@@ -101,7 +101,7 @@ class Config:
         keys.ADDRESSES,
         "127.0.0.1:9092",
         "Where clients connect. On loopback until told otherwise, since nothing is encrypted yet. "
-        "Port 0 lets the system choose.",
+        "`[::]` listens to IPv6 and IPv4, `0.0.0.0` to IPv4 alone. Port 0 lets the system choose.",
     )
     advertised: AdvertisedConfig = section(AdvertisedConfig)
     http: HttpConfig = section(HttpConfig)

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 
+from dlog.address import ANY_IPV4, is_any_ipv6, without_scheme
+
 _BYTE_UNITS = {
     "": 1,
     "b": 1,
@@ -36,7 +38,7 @@ _DURATION_FORMATS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("
 _NUMBER_AND_UNIT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]*)\Z")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}\Z")
 _SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*%\Z")
-_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?\Z")
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?\.?\Z")
 _LABEL_LENGTH_MAX = 63
 _IPV6_LITERAL = re.compile(r"[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9._-]{1,16})?\Z")
 
@@ -61,7 +63,12 @@ class Address:
     @property
     def is_wildcard(self) -> bool:
         """Whether the host means every interface, which nobody can connect to by name."""
-        return self.host in ("0.0.0.0", "::")
+        return self.host == ANY_IPV4 or self.is_any_ipv6
+
+    @property
+    def is_any_ipv6(self) -> bool:
+        """Whether the host is `::`, which takes every interface of IPv4 as well."""
+        return is_any_ipv6(self.host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +205,8 @@ def format_disk_reserve(value: DiskReserve) -> str:
 
 
 def _split_address(text: str) -> tuple[str, str | None]:
-    """Split `host`, `host:port`, `[v6]` or `[v6]:port`."""
+    """Split `host`, `host:port`, `[v6]` or `[v6]:port`, perhaps behind `PLAINTEXT://`."""
+    text = without_scheme(text)
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or not _IPV6_LITERAL.match(host) or (rest and not rest.startswith(":")):
@@ -206,7 +214,7 @@ def _split_address(text: str) -> tuple[str, str | None]:
         return host, rest[1:] if rest else None
     host, colon, port = text.partition(":")
     if not _HOST_NAME.match(host) or not all(
-        0 < len(label) <= _LABEL_LENGTH_MAX for label in host.split(".")
+        0 < len(label) <= _LABEL_LENGTH_MAX for label in host.removesuffix(".").split(".")
     ):
         raise ValueError(f"{text!r} is not an address: wanted host:port or [ipv6]:port")
     return host, port if colon else None
@@ -228,7 +236,7 @@ def parse_host(text: str) -> str:
 
 def parse_address(text: str) -> Address:
     """Parse `host:port`, `[ipv6]:port`; port 0 lets the system choose one."""
-    host, port = _split_address(text.strip())
+    host, port = _split_address(text)
     if port is None:
         raise ValueError(f"{text!r} is not an address: wanted host:port or [ipv6]:port")
     return Address(host, _port_of(text, port))
@@ -247,7 +255,7 @@ def parse_node_at(text: str) -> NodeAt:
 
 def parse_advertised_address(text: str) -> Address:
     """Parse `host` or `host:port`; without a port it is 0, the listener's own."""
-    host, port = _split_address(text.strip())
+    host, port = _split_address(text)
     address = Address(host, 0 if port is None else _port_of(text, port))
     if address.is_wildcard:
         raise ValueError(f"{text!r} is not an address that clients can connect to")

@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 from dlog.errors import ProtocolError
 from dlog.wire.frame import FrameSplitter, RequestHeader, parse_request_header
+from dlogd import binding
 from dlogd.controller import heartbeats
 from dlogd.controller.channel import Seals
 
@@ -100,11 +101,9 @@ class InternalServer:
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port, which the system chose when `port` is 0."""
-        self._server = await self._loop.create_server(
-            lambda: InternalConnection(self._loop, self), host, port
+        self._server, bound = await binding.bind(
+            self._loop, lambda: InternalConnection(self._loop, self), host, port
         )
-        sockets = getattr(self._server, "sockets", None)
-        bound: int = sockets[0].getsockname()[1] if sockets else port
         return bound
 
     async def stop(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from dlogd import binding
 from dlogd.admission import Bounds, Place, Rate, Refusal
 from dlogd.clock import Clock
 from dlogd.config.service_sections import ConnectionsConfig
@@ -93,15 +94,14 @@ class Listener:
 
     async def bind(self, host: str, port: int) -> int:
         """Bind the address; return the port, which the system chose when `port` is 0."""
-        self._server = await self._loop.create_server(
+        self._server, bound = await binding.bind(
+            self._loop,
             lambda: self._entrance,
             host,
             port,
             backlog=BACKLOG,
             start_serving=False,
         )
-        sockets = getattr(self._server, "sockets", None)
-        bound: int = sockets[0].getsockname()[1] if sockets else port
         return bound
 
     async def serve(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from dlogd import binding
 from dlogd.status.http_heads import (
     END_OF_HEAD,
     HttpError,
@@ -203,12 +204,11 @@ class HttpServer:
         self._pages = pages
         self._tasks = Tasks()
         self._room: Room[_Connection] = Room(self.metrics)
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.AbstractServer | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port, which the system chose when `port` is 0. Raises OSError."""
-        self._server = await self.loop.create_server(lambda: _Connection(self), host, port)
-        bound: int = self._server.sockets[0].getsockname()[1]
+        self._server, bound = await binding.bind(self.loop, lambda: _Connection(self), host, port)
         return bound
 
     async def close(self) -> None:

@@ -205,7 +205,16 @@ controllers: ["1@10.0.0.1:9193", "2@10.0.0.2:9193", "3@10.0.0.3:9193"]
         ),
         ("listeners: [a:1, 10.0.0.1:1, 0.0.0.0:1]", ["0.0.0.0:1 is also used by listeners"]),
         ('listeners: ["[fe80::1]:1", "[::]:1"]', ["[::]:1 is also used by listeners"]),
-        ('advertised.address: a\nlisteners: ["0.0.0.0:1", "[::]:1"]', []),
+        (
+            'advertised.address: a\nlisteners: ["0.0.0.0:1", "[::]:1"]',
+            ["[::] takes IPv4, too. Remove 0.0.0.0:1, or give it another port"],
+        ),
+        (
+            'advertised.address: a\nlisteners: ["[::0]:1", "10.0.0.1:1"]',
+            ["10.0.0.1:1 is also used by listeners: [::] takes IPv4, too. Remove 10.0.0.1:1"],
+        ),
+        ('advertised.address: a\nlisteners: ["[::]:1", "[::]:2", "0.0.0.0:3"]', []),
+        ('advertised.address: a\nlisteners: ["0.0.0.0:1", "[::1]:1"]', []),
         (f"{CLUSTER}listeners: [10.0.0.1:9192, 10.0.0.2:9193, 10.0.0.2:9192]", []),
         (f"{CLUSTER}internal.listener: 10.0.0.1:0\nlisteners: [10.0.0.1:0]", []),
         ("listeners: [127.0.0.1:9192]", []),

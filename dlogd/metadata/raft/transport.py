@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from uuid import UUID
 
+from dlogd import binding
 from dlogd.metadata.raft.connection import Connection
 from dlogd.metadata.raft.handshake import NONCE_BYTES, SECRET_BYTES_MIN, Hello
 from dlogd.metadata.raft.messages import Message
@@ -69,9 +70,9 @@ class RaftTransport:
     async def start(self, host: str, port: int) -> None:
         """Listen; raises OSError when the port is taken."""
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(self._accept, host, port, ssl=self._server_tls)
-        self._server = server
-        self.port = server.sockets[0].getsockname()[1]
+        self._server, self.port = await binding.bind(
+            loop, self._accept, host, port, ssl=self._server_tls
+        )
 
     def set_targets(self, targets: Mapping[int, tuple[Place, ...]]) -> None:
         """Dial these nodes, at each of their places in turn; no longer those that are not named."""
