@@ -28,6 +28,7 @@ from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.effective import EffectiveTopicConfig, Resolver
 from dlogd.metadata.image import ClusterImage, TopicImage
 from dlogd.replication.deletions import COUNT_MAX, Deletions
+from dlogd.replication.fetch_waiters import Wakes
 from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import load_producers
@@ -69,6 +70,7 @@ class ReplicaManager:
         self._config = config
         self._resolver = Resolver()
         self._place = placement
+        self.wakes = Wakes(placement.loop)
         self._tasks = Tasks(fail=placement.fail, task_count_max=COUNT_MAX + 8)
         self._failed: dict[Key, WireError] = {}
         self._offline: frozenset[Key] = frozenset()
@@ -340,6 +342,7 @@ class ReplicaManager:
             settings=settings_of(effective),
             lease=place.lease,
             high_watermark=self._logs.stored_high_watermark(plog),
+            wakes=self.wakes,
         )
         partition.closed = NotLeaderOrFollowerError(f"{name} is being opened")
         partition.leader = None

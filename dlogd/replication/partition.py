@@ -24,11 +24,12 @@ from dlog.types import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicId, TopicPart
 from dlogd.clock import Clock
 from dlogd.replication.acks import Acks, late_error
 from dlogd.replication.batch_checks import PartitionSettings, check_produced
+from dlogd.replication.fetch_waiters import FetchWaiters, Wakes
 from dlogd.replication.leader_state import ALONE, FollowerProgress, Leadership, LeaderState
 from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.producers import ProducerStates
 from dlogd.replication.trims import Trims
-from dlogd.replication.waiters import AckWaiter, FetchWaiter, Reporter, Subscriber
+from dlogd.replication.waiters import AckWaiter, Reporter, Subscriber
 from dlogd.storage.log import PartitionLog
 
 Appended = tuple[int, int, int]
@@ -48,13 +49,13 @@ class Partition:
     __slots__ = (
         "_acks",
         "_clock",
-        "_fetches",
         "_led",
         "_subscribers",
         "appended_bytes",
         "appended_records",
         "closed",
         "cutting",
+        "fetches",
         "high_watermark",
         "is_cutting",
         "is_ended",
@@ -82,6 +83,7 @@ class Partition:
         leader_epoch: LeaderEpoch = NO_EPOCH,
         lease: Lease = ENDLESS,
         high_watermark: Offset | None = None,
+        wakes: Wakes | None = None,
     ) -> None:
         """It is led, by an ISR of this node alone, until somebody says otherwise.
 
@@ -115,7 +117,8 @@ class Partition:
         self._clock = clock
         self._acks = Acks(loop, clock, lease, self._late)
         self.trims = Trims(loop)
-        self._fetches: dict[FetchWaiter, int] = {}
+        self.fetches = FetchWaiters(log, wakes or Wakes(loop))
+        """Who waits for the high watermark to move."""
         self._subscribers: dict[NodeId, Subscriber] = {}
         log.on_promised = self.on_promised
 
@@ -182,7 +185,7 @@ class Partition:
         if was_leading:
             self._end_epoch(why)
         if was_leading or (was_in_sync and not is_in_sync):
-            self.wake_fetches()
+            self.fetches.wake_all()
 
     def _end_epoch(self, error: WireError) -> None:
         self._acks.fail(error)
@@ -280,7 +283,7 @@ class Partition:
         error = self.closed or log.failed
         if error is not None:
             self._end_epoch(error)
-            self.wake_fetches()
+            self.fetches.wake_all()
             return
         self._acks.own.settle_to(log.promised_offset)
         self._advance()
@@ -352,7 +355,7 @@ class Partition:
         self._acks.all.settle_to(mark)
         for each in self._subscribers.values():
             each.on_watermark()
-        self.wake_fetches()
+        self.fetches.advance_to(mark)
 
     def propose_isr(self, joining: Iterable[NodeId]) -> None:
         """Let the watermark wait for members that are about to be proposed."""
@@ -370,23 +373,7 @@ class Partition:
         mark = Offset(min(high_watermark, self.log.log_end_offset))
         if mark > self.high_watermark and self.leader is None:
             self.high_watermark = mark
-            self.wake_fetches()
-
-    # -- readers
-
-    def add_fetch(self, waiter: FetchWaiter, number: int) -> None:
-        """Call `waiter.on_data(number)` at every advance until it is removed."""
-        self._fetches[waiter] = number
-
-    def remove_fetch(self, waiter: FetchWaiter) -> None:
-        """Forget `waiter`."""
-        self._fetches.pop(waiter, None)
-
-    def wake_fetches(self) -> None:
-        """Let every waiting fetch look again."""
-        if self._fetches:
-            for waiter, number in list(self._fetches.items()):
-                waiter.on_data(number)
+            self.fetches.advance_to(mark)
 
     def close(self, error: WireError | None = None) -> None:
         """Serve no more; whoever waits hears `error`."""
@@ -394,4 +381,4 @@ class Partition:
         self.is_ended = True
         self.leader = None
         self._end_epoch(self.closed)
-        self.wake_fetches()
+        self.fetches.wake_all()

@@ -24,9 +24,9 @@ class FetchWaiter(Protocol):
     """A fetch request that waits for records."""
 
     def on_data(self, number: int) -> None:
-        """Of the partition that it waits for by `number` there is more, or it has failed.
+        """Of the partition that it waits for by `number` there is enough, or it has failed.
 
-        Must not raise: others wait to be told.
+        Said once: a waiter that wants more adds itself again. Must not raise: others wait.
         """
 
 

@@ -14,10 +14,10 @@ from typing import Protocol, cast
 from dlog.errors import ProtocolError
 from dlogd.admission import Place
 from dlogd.clock import Clock
-from dlogd.intake import FrameMemory, Intake
+from dlogd.intake import Intake
 from dlogd.server.answering import Answering
-from dlogd.server.loading import HeldReads
-from dlogd.server.outlet import Outlet, outlet_of
+from dlogd.server.limits import ConnectionLimits, Seen
+from dlogd.server.outlet import Outlet, has_left, outlet_of
 from dlogd.server.refusals import RefusedBatches
 from dlogd.server.replies import Replies
 from dlogd.server.slots import Slot
@@ -40,25 +40,6 @@ class Router(Protocol):
         A handler that cannot go on calls `connection.stall`. Raises ProtocolError for nonsense: the
         connection is then closed.
         """
-
-
-class ConnectionLimits:
-    """Bounds of one connection and memory that all connections share."""
-
-    def __init__(
-        self,
-        *,
-        frame_bytes_max: int,
-        inflight_requests_max: int,
-        receive: bytearray,
-        frames: FrameMemory,
-        held: HeldReads,
-    ) -> None:
-        self.frame_bytes_max = frame_bytes_max
-        self.inflight_requests_max = inflight_requests_max
-        self.receive = receive
-        self.frames = frames
-        self.held = held
 
 
 class Owner(Protocol):
@@ -89,20 +70,6 @@ class Owner(Protocol):
 
     def on_close(self, connection: "Connection") -> None:
         """Forget a connection."""
-
-
-class Seen:
-    """What the sweep for idle connections has seen of one; times by `Clock.now_us`."""
-
-    __slots__ = ("received_bytes", "resumed_us", "sent_bytes", "sent_us", "slow_since_us")
-
-    def __init__(self, now_us: int) -> None:
-        self.received_bytes = 0
-        self.sent_bytes = 0
-        self.sent_us = now_us
-        self.resumed_us = now_us
-        self.slow_since_us = 0
-        """Since when a large frame has come too slowly; 0: it has not."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -137,6 +104,10 @@ class Connection(asyncio.BufferedProtocol):
         self._idle: asyncio.Future[None] | None = None
         self.answering = Answering(limits.frames, owner.metrics)
         self._vain: dict[asyncio.Task[None], None] = {}
+        self.is_fetching = False
+        """Whether a Fetch of the client is under way; the next one waits for its answer."""
+        self.on_fetched: Callable[[], None] | None = None
+        """Called once, when that answer is made."""
         self.replies = Replies(owner.engine, limits.held, self._on_send_error, self._on_progress)
         self.refused = RefusedBatches()
         self.peer = "?"
@@ -179,6 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         self._set_reading(True)
         self._transport = None
         self._resume = None
+        self.on_fetched = None
         self._outlet = None
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
@@ -278,6 +250,13 @@ class Connection(asyncio.BufferedProtocol):
         self.replies.settle(slot, data)
         self._on_progress()  # it may wait behind another, but there is room for one more
 
+    def end_fetch(self) -> None:
+        """The answer of the Fetch under way is made: let the next one begin."""
+        self.is_fetching = False
+        on_fetched, self.on_fetched = self.on_fetched, None
+        if on_fetched is not None:
+            on_fetched()
+
     def end_with(self, task: asyncio.Task[None]) -> None:
         """Cancel a task when the connection ends before it: it is in vain then."""
         self._vain[task] = None
@@ -297,6 +276,7 @@ class Connection(asyncio.BufferedProtocol):
     def unstall(self) -> None:
         """Let the stalled request go on, then what has arrived behind it."""
         resume, self._resume = self._resume, None
+        self.close_if_left()
         if resume is None or not self.is_open:
             return
 
@@ -307,6 +287,15 @@ class Connection(asyncio.BufferedProtocol):
             self._process()
 
         self.guard(go_on)
+
+    def close_if_left(self) -> None:
+        """Close, and drop all requests that wait, when the client has left and nothing is read.
+
+        Not while an answer leaves: a client may have closed only the end that it sends from.
+        """
+        transport = None if self.is_reading else self._transport
+        if transport is not None and not self.replies.is_sending and has_left(transport):
+            self.abort(None)
 
     def guard(self, work: Callable[[], object]) -> None:
         """Do `work` for this connection; what it raises ends the connection and nothing else."""

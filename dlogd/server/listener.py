@@ -9,7 +9,8 @@ from dlogd.clock import Clock
 from dlogd.config.service_sections import ConnectionsConfig
 from dlogd.entrance import Entrance
 from dlogd.intake import RECEIVE_BYTES, FrameMemory
-from dlogd.server.connection import Connection, ConnectionLimits, Router
+from dlogd.server.connection import Connection, Router
+from dlogd.server.limits import ConnectionLimits
 from dlogd.server.loading import HeldReads
 from dlogd.server.pacing import Pacer
 from dlogd.storage.engine import Engine
@@ -23,6 +24,8 @@ FRAME_STALL_S = 30.0
 """How long a client may leave a begun frame without a byte (slow-loris)."""
 FRAME_BYTES_PER_S_MIN = 4096
 """A large frame that comes slower for FRAME_STALL_S is given up: others wait for its memory."""
+LEFT_S = 1.0
+"""How long nobody hears that a client has left of whom nothing is read."""
 HELD_READ_COUNT_MAX = 16
 NAME = "clients"
 """Of these listeners, in log lines and metrics about admission."""
@@ -84,6 +87,7 @@ class Listener:
         self._connections: dict[Connection, None] = {}
         self._server: asyncio.AbstractServer | None = None
         self._sweep: asyncio.TimerHandle | None = None
+        self._left_sweep: asyncio.TimerHandle | None = None
         self._accepting = False
         self._swept_us = clock.now_us()
 
@@ -109,6 +113,7 @@ class Listener:
         assert self._server is not None
         self._accepting = True
         self._schedule_sweep()
+        self._left_sweep = self._loop.call_later(LEFT_S, self._close_left)
         await self._server.start_serving()
 
     def reconfigure(self, config: ConnectionsConfig) -> None:
@@ -142,6 +147,11 @@ class Listener:
     def _schedule_sweep(self) -> None:
         pause_s = min(FRAME_STALL_S, self._idle_timeout_s) / 3
         self._sweep = self._loop.call_later(pause_s, self._close_idle)
+
+    def _close_left(self) -> None:
+        for connection in [each for each in self._connections if not each.is_reading]:
+            connection.close_if_left()
+        self._left_sweep = self._loop.call_later(LEFT_S, self._close_left)
 
     def _close_idle(self) -> None:
         now_us = self.clock.now_us()
@@ -196,8 +206,9 @@ class Listener:
         self._accepting = False
         if self._server is not None:
             self._server.close()
-        if self._sweep is not None:
-            self._sweep.cancel()
+        for sweep in (self._sweep, self._left_sweep):
+            if sweep is not None:
+                sweep.cancel()
         deadline = self._loop.time() + drain_s
         for connection in list(self._connections):
             connection.quiesce()

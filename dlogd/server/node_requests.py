@@ -16,7 +16,8 @@ from dlogd.clock import Clock
 from dlogd.controller import heartbeats
 from dlogd.intake import RECEIVE_BYTES, FrameMemory
 from dlogd.metadata.image import ClusterImage
-from dlogd.server.connection import Connection, ConnectionLimits, Router
+from dlogd.server.connection import Connection, Router
+from dlogd.server.limits import ConnectionLimits
 from dlogd.server.loading import HeldReads
 from dlogd.server.pacing import Pacer
 from dlogd.storage.engine import Engine

@@ -16,6 +16,8 @@ Buffers = Sequence[bytes | memoryview]
 
 TRANSPORT_CHUNK_BYTES = 64 * 1024
 
+TCP_ESTABLISHED = 1
+"""The first byte of TCP_INFO while both ends are open (man 7 tcp, linux/tcp_states.h)."""
 UNSENT_BYTES_MAX = 256 * 1024
 """What the kernel keeps for a peer beyond what the peer has room for (TCP_NOTSENT_LOWAT).
 
@@ -54,6 +56,18 @@ def set_up(sock: Options) -> None:
     """Send at once, and keep little in the kernel for a peer that is slow. Raises OSError."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
+
+
+def has_left(transport: asyncio.BaseTransport) -> bool:
+    """Return whether the peer has closed its end: nobody hears of that while nothing is read."""
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return False
+    try:
+        state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    except (OSError, ValueError):  # closed here
+        return True
+    return bool(state[0] != TCP_ESTABLISHED)
 
 
 class SocketOutlet:

@@ -69,12 +69,33 @@ class RequestRouter:
         elif api_key == _FETCH:
             if not _FETCH_MIN <= version <= _FETCH_MAX:
                 raise ProtocolError(f"Fetch version {version} is not served")
-            if end - position < LARGE_FETCH_BYTES:
+            if connection.is_fetching:
+                self._fetch_after_answer(connection, version, correlation_id, position, end)
+            elif end - position < LARGE_FETCH_BYTES:
                 self._fetch.handle(connection, version, correlation_id, buffer, position, end)
             else:
                 self._fetch_in_turns(connection, version, correlation_id, position, end)
         else:
             self._dispatch(connection, header, buffer, end)
+
+    def _fetch_after_answer(
+        self, connection: Connection, version: int, correlation_id: int, position: int, end: int
+    ) -> None:
+        """Leave a Fetch, and what is behind it, unread until the one before it is answered.
+
+        Kafka works on one request of a connection at a time. A Fetch waits for up to five minutes,
+        and a thousand of them on each connection would all be woken by one append.
+        """
+
+        def go_on() -> None:
+            places = position + shift, end + shift
+            if end - position < LARGE_FETCH_BYTES:
+                self._fetch.handle(connection, version, correlation_id, buffer, *places)
+            else:
+                self._fetch_in_turns(connection, version, correlation_id, *places)
+
+        buffer, shift = connection.stall(go_on)
+        connection.on_fetched = lambda: self._turns.ask(connection.unstall)
 
     def _fetch_in_turns(
         self, connection: Connection, version: int, correlation_id: int, position: int, end: int

@@ -99,6 +99,30 @@ class LogReader:
         found = SegmentRange(segment, start, end - start, readable_end)
         return Read([found], cursor.base_offset, end - start)
 
+    def place_in_active(self, offset: int, near: tuple[int, int] | None = None) -> int | None:
+        """Return the position in the active segment where the batch of `offset` begins.
+
+        `near`: an offset before it and the position of that one, to begin the search at. None: the
+        offset is in an earlier segment, within a batch, or not found in memory.
+        """
+        state = self._state
+        segment = state.active
+        if offset >= state.log_end_offset:
+            return segment.tail.end
+        if offset == segment.written_offset:
+            return segment.written_position
+        if offset < segment.base_offset:
+            return None
+        place = max(segment.index.floor_offset(offset) or (segment.base_offset, 0), near or (0, 0))
+        base_offset, position = place
+        while base_offset < offset:
+            fields = segment.tail.batch_fields(position)
+            if fields is None:
+                return None
+            base_offset = fields[0] + fields[6] + 1
+            position += fields[1] + LENGTH_OVERHEAD_BYTES
+        return position if base_offset == offset else None
+
     def _known(self, segment: Segment, offset: int) -> Cursor | None:
         """Return the remembered place of `offset`, unless the log has rolled there since."""
         cursor = self._cursors.get(offset)

@@ -176,6 +176,6 @@ def test_consumers_that_want_a_megabyte_of_one_partition(scene: Scene) -> None:
     async def work() -> None:
         async with scene.victims() as victims:
             load = beside(tail, victims.address, count, 1 << 20)
-            await measure(scene, victims, load, parked=count, times=1.5)
+            await measure(scene, victims, load, parked=count, times=3)
 
     scene.run(work)

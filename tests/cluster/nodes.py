@@ -38,7 +38,8 @@ async def get_page(address: str, path: str) -> tuple[int, bytes]:
     async with asyncio.timeout(PAGE_TIMEOUT_S):
         reader, writer = await asyncio.open_connection(host, int(port))
         try:
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n".encode())
+            request = f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+            writer.write(request.encode())
             head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         finally:
             writer.close()

@@ -24,6 +24,7 @@ from dlogd.admission import Bounds, Rate
 from dlogd.clock import SystemClock
 from dlogd.metadata.image import ClusterImage
 from dlogd.replication.batch_checks import PartitionSettings
+from dlogd.replication.fetch_waiters import Wakes
 from dlogd.replication.lease import ENDLESS
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
@@ -77,6 +78,7 @@ class Replicas:
         self.by_name: dict[tuple[str, int], Partition] = {}
         self.by_id: dict[tuple[UUID, int], Partition] = {}
         self.roles = Roles(self.by_id, NodeId(1), ENDLESS, SystemClock())
+        self.wakes = Wakes(asyncio.get_running_loop())
 
     def partition(self, topic: str, index: int) -> Partition:
         """Find or refuse."""
@@ -323,6 +325,7 @@ class Front:
             producers=ProducerStates(expiry_ms=1 << 40, producers_max=1000),
             settings=settings,
             leader_epoch=LeaderEpoch(3),
+            wakes=self.replicas.wakes,
         )
         self.replicas.by_name[(topic, 0)] = partition
         self.replicas.by_id[(topic_id, 0)] = partition

@@ -156,7 +156,7 @@ def test_a_poll_waits_for_enough_or_for_its_time(tmp_path: Path) -> None:
                 await producer.produced()
             found = await client.fetched()
             assert [len(values_in(records)) for _, records in found.values()] == [2, 1]
-            assert not front.fetch.parked and not front.partition("a")._fetches
+            assert not front.fetch.parked and not front.partition("a").fetches
 
     check(scenario)
 
@@ -176,7 +176,7 @@ def test_a_poll_over_many_partitions_looks_only_at_what_has_changed(
             for _ in range(18):
                 await producer.send(produce_frame("t7", batch_of(bytes(1000))))
                 await producer.produced()
-            assert front.fetch.parked and len(reads) == 18
+            assert front.fetch.parked and not reads
             for _ in range(2):
                 await producer.send(produce_frame("t9", batch_of(bytes(1000))))
                 await producer.produced()
@@ -277,7 +277,7 @@ def test_a_poll_hears_of_the_end_of_its_partition(tmp_path: Path, end: str) -> N
                 expected = 0
             found = await client.fetched()
             assert found["a"][0] == expected and found["b"] == (0, b"")
-            assert not front.partition("b")._fetches
+            assert not front.partition("b").fetches
             if end == "deleted":
                 await partition.log.close(clean=False)
 
@@ -328,7 +328,7 @@ def test_the_client_goes_away_while_the_disk_is_asked(tmp_path: Path) -> None:
             await until(lambda: not front.listener.connection_count)
             gate.set()
             await until(lambda: not len(front.tasks))
-            assert not front.fetch.parked and not front.partition("t")._fetches
+            assert not front.fetch.parked and not front.partition("t").fetches
             assert not any(segment.is_acquired for segment in front.partition("t").log.segments)
 
     check(scenario)

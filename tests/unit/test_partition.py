@@ -306,7 +306,7 @@ def test_who_waits_hears_at_once_that_the_leadership_is_lost(tmp_path: Path) -> 
         await partition.log._flusher.freeze()
         waiter, fetching = Waiter(), Fetching()
         partition.wait(append(partition, batch())[1], -1, 60_000, waiter, 7)
-        partition.add_fetch(fetching, 3)
+        partition.fetches.add(fetching, 3)
         why = NotLeaderOrFollowerError("somebody else leads")
         partition.follow(LeaderEpoch(4), why)
         assert waiter.settled == [(7, why)] and waiter.drains == 1

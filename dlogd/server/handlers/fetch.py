@@ -33,6 +33,7 @@ from dlogd.server.handlers.fetch_answers import (
     readable_end,
     without_records,
 )
+from dlogd.server.handlers.fetch_waiting import Waiting
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.slots import Piece, Slot
 from dlogd.storage.reader import Read
@@ -78,6 +79,7 @@ class FetchHandler:
         self.parked: dict[FetchWork, None] = {}
         self.is_stopping = False
         self.read_replica: ReadReplica = _leader_only
+        self.wakes = replicas.wakes
         self.check_lease = replicas.roles.check_lease
         self.api = telemetry.api("FETCH")
         self.server = telemetry.server
@@ -107,18 +109,7 @@ class FetchHandler:
         """Answer every parked request with what there is, and park no more."""
         self.is_stopping = True
         for work in list(self.parked):
-            work.on_timeout()
-
-
-class Watched:
-    """One partition that a parked request waits for, and how much of it there was."""
-
-    __slots__ = ("entry", "found_bytes", "partition")
-
-    def __init__(self, partition: Partition, entry: fetch.FetchPartition, found_bytes: int) -> None:
-        self.partition = partition
-        self.entry = entry
-        self.found_bytes = found_bytes
+            work.expire()
 
 
 class FetchWork(Slot):
@@ -136,9 +127,8 @@ class FetchWork(Slot):
         "_request",
         "_started_us",
         "_timer",
-        "_total",
         "_version",
-        "_watched",
+        "_waiting",
     )
 
     def __init__(
@@ -157,8 +147,7 @@ class FetchWork(Slot):
         self._request = request
         self._started_us = connection.received_us
         self._timer: asyncio.TimerHandle | None = None
-        self._watched: list[Watched] = []
-        self._total = 0
+        self._waiting: Waiting | None = None
         self._is_expired = request.max_wait_ms <= 0
         self._is_locating = False
         self._locate_rounds = 0
@@ -174,32 +163,31 @@ class FetchWork(Slot):
         self._look()
         if self.pieces is None:
             self._connection.answering.charge(request_bytes)
+            self._connection.is_fetching = True
 
     # -- waiting
 
-    def _park(self, rows: list[list[fetch.FetchedPartition]], total: int) -> None:
-        """Wait for more of every partition; their time began when the request first waited."""
+    def _park(self, rows: list[list[fetch.FetchedPartition]]) -> None:
+        """Wait for more of every partition; the time began when the request arrived."""
         handler = self._handler
-        self._total = total
         found = [
-            Watched(handler.find(topic, entry[0]), entry, fetched.records_bytes)
+            (handler.find(topic, entry[0]), entry, fetched.records_bytes)
             for (topic, partitions), row in zip(self._request.topics, rows, strict=True)
             for entry, fetched in zip(partitions, row, strict=True)
         ]
         self._unwatch()
-        self._watched = found
-        for number, watched in enumerate(found):
-            watched.partition.add_fetch(self, number)
+        self._waiting = Waiting(self, self._request, found)
         if self._timer is None:
             handler.parked[self] = None
             handler.server.parked_fetches = len(handler.parked)
-            wait_ms = min(self._request.max_wait_ms, MAX_WAIT_MS_MAX)
-            self._timer = handler.loop.call_later(wait_ms / 1000, self.on_timeout)
+            wait_s = min(self._request.max_wait_ms, MAX_WAIT_MS_MAX) / 1000
+            passed_s = (handler.clock.now_us() - self._started_us) / 1e6
+            self._timer = handler.loop.call_later(max(0.0, wait_s - passed_s), self._on_timeout)
 
     def _unwatch(self) -> None:
-        for watched in self._watched:
-            watched.partition.remove_fetch(self)
-        self._watched = []
+        if self._waiting is not None:
+            self._waiting.end()
+            self._waiting = None
 
     def _unpark(self) -> None:
         if self._timer is not None:
@@ -218,27 +206,19 @@ class FetchWork(Slot):
         if self._timer is not None and not self._is_locating:
             self._connection.guard(lambda: self._look_if_enough(number))
 
-    def on_timeout(self) -> None:
-        """The client has waited long enough."""
+    def _on_timeout(self) -> None:
+        self._is_expired = True
+        self._handler.wakes.wake([(self, 0)])  # in turns: a crowd may have come in one moment
+
+    def expire(self) -> None:
+        """The client has waited long enough: answer with what there is."""
         self._is_expired = True
         if not self._is_locating:
             self._connection.guard(self._look)
 
     def _look_if_enough(self, number: int) -> None:
-        """Look at one partition alone, so that waiting for many does not cost many each time."""
-        if len(self._watched) > 1 and self._request.min_bytes > 1:
-            watched = self._watched[number]
-            try:
-                read = self._read(watched.partition, watched.entry, self._request.max_bytes, True)
-            except (WireError, LogDivergedError):
-                read = None
-            if read is not None:
-                self._total += read.bytes - watched.found_bytes
-                watched.found_bytes = read.bytes
-                has_more = holds_more(watched.partition, watched.entry, read)
-                if self._total < self._request.min_bytes and not has_more:
-                    return
-        self._look()
+        if self._is_expired or self._waiting is None or self._waiting.is_over(number):
+            self._look()
 
     # -- reading
 
@@ -292,7 +272,7 @@ class FetchWork(Slot):
         elif is_enough or total >= request.min_bytes:
             self._answer(rows, ranges, total)
         else:
-            self._park(rows, total)
+            self._park(rows)
 
     def _refusal(self, topic: TopicKey, index: int, error: WireError) -> fetch.FetchedPartition:
         """Answer for one partition with an error, and with who leads it instead (KIP-951)."""
@@ -381,7 +361,10 @@ class FetchWork(Slot):
         """Hand the answer over; how long it took includes what the client was ready to wait."""
         handler = self._handler
         handler.api.seconds.observe((handler.clock.now_us() - self._started_us) / 1e6)
-        self._connection.replies.count(pieces)
+        connection = self._connection
+        connection.replies.count(pieces)
+        if connection.is_fetching:
+            connection.end_fetch()
         self.fill(pieces).drain()
 
 
