@@ -12,6 +12,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from dlog.errors import ProtocolError
+from dlogd import foreign
 
 RECEIVE_BYTES = 256 * 1024
 SMALL_FRAME_BYTES = 64 * 1024
@@ -196,6 +197,7 @@ class Intake:
         if available >= 4:
             size = _length(source, start)[0]
             if not 8 <= size <= self._size_max:
+                foreign.check(source[start : start + foreign.HEAD_BYTES])
                 raise ProtocolError(
                     f"A frame of {size} bytes is outside 8..{self._size_max} (frame.bytes.max)"
                 )

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 from dlog.errors import ProtocolError
 from dlog.wire.frame import FrameSplitter, RequestHeader, parse_request_header
-from dlogd import binding
+from dlogd import binding, foreign
 from dlogd.controller import heartbeats
 from dlogd.controller.channel import Seals
 
@@ -194,7 +194,8 @@ class InternalConnection(asyncio.Protocol):
                 if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
                     raise ProtocolError("it does not take its answers")
         except ProtocolError as error:
-            self.abort(f"Closed connection of a node that broke the protocol error={error}")
+            why = foreign.explained(error, data)
+            self.abort(f"Closed connection of a node that broke the protocol error={why}")
 
     def _take(self, transport: asyncio.Transport, payload: memoryview) -> None:
         server, door = self._server, self._server.door

@@ -26,7 +26,6 @@ from dlogd.telemetry.metrics import ServerMetrics
 
 log = logging.getLogger(__name__)
 
-
 CLIENT_ID_CHARACTERS_MAX = 100
 """More of it is not logged: a peer may send 32 KiB."""
 
@@ -309,7 +308,9 @@ class Connection(asyncio.BufferedProtocol):
     def break_off(self, error: ProtocolError) -> None:
         """Close the connection of a client whose request made no sense."""
         self._metrics.connections_broken_total += 1
-        self.abort(f"Closed connection of a client that broke the protocol error={error}")
+        foreign = self._owner.limits.foreign
+        fresh = None if self.replies.is_owing else self._outlet
+        self.abort(foreign.parting(error, fresh, self.peer_host, self.received_us))
 
     def _on_bug(self, error: Exception) -> None:
         self._metrics.callback_errors_total += 1

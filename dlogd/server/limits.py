@@ -1,6 +1,7 @@
 """Bounds that all connections of a listener share, and what its sweep has seen of each of them."""
 
 from dlogd.intake import FrameMemory
+from dlogd.server.foreign_clients import ForeignClients
 from dlogd.server.loading import HeldReads
 
 
@@ -21,6 +22,7 @@ class ConnectionLimits:
         self.receive = receive
         self.frames = frames
         self.held = held
+        self.foreign = ForeignClients()
 
 
 class Seen:

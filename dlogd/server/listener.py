@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 
 from dlogd import binding
 from dlogd.admission import Bounds, Place, Rate, Refusal
@@ -10,6 +11,7 @@ from dlogd.config.service_sections import ConnectionsConfig
 from dlogd.entrance import Entrance
 from dlogd.intake import RECEIVE_BYTES, FrameMemory
 from dlogd.server.connection import Connection, Router
+from dlogd.server.foreign_clients import ForeignClients
 from dlogd.server.limits import ConnectionLimits
 from dlogd.server.loading import HeldReads
 from dlogd.server.pacing import Pacer
@@ -81,6 +83,7 @@ class Listener:
             frames=FrameMemory(inflight_bytes_max),
             held=HeldReads(HELD_READ_COUNT_MAX, Pacer(loop, engine.give_way)),
         )
+        self.limits.foreign = ForeignClients(partial(admission.on_foreign, NAME))
         self._admission_metrics = admission
         self._entrance = Entrance(NAME, bounds, clock.now_us, self._make, self._on_refused, HINTS)
         self._idle_timeout_s = idle_timeout_s

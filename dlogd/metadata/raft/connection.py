@@ -10,6 +10,7 @@ import asyncio
 from typing import Protocol
 from uuid import UUID
 
+from dlogd import foreign
 from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.raft import handshake, messages
 from dlogd.metadata.raft.handshake import MAC_BYTES, PROOF_BYTES, Hello, Proofs, Seal
@@ -95,7 +96,9 @@ class Connection(asyncio.Protocol):
         length = int.from_bytes(self._received[:_HEAD_BYTES], "big")
         bound = MESSAGE_BYTES_MAX + MAC_BYTES if self.authenticated else _FIRST_FRAME_BYTES_MAX
         if length > bound:
-            raise MalformedError(f"a frame of {length} bytes is too large")
+            other = foreign.recognise(self._received)
+            why = other.meaning if other else f"a frame of {length} bytes is too large"
+            raise MalformedError(why)
         end = _HEAD_BYTES + length
         if len(self._received) < end:
             return False

@@ -1,0 +1,57 @@
+"""What a client hears, and the log says, when a client breaks the protocol or speaks another one.
+
+Clients that speak TLS or HTTP try again for ever. Each is counted, and an address gets one log line
+a minute. Owner: the event loop's thread; a listener has one.
+"""
+
+import contextlib
+from collections.abc import Callable
+
+from dlog.errors import ProtocolError
+from dlogd.admission import RefusalLines
+from dlogd.foreign import HTTP, HTTP2, TLS, ForeignProtocolError
+from dlogd.server.outlet import Outlet
+
+_HINTS = {
+    TLS.label: "set security.protocol=PLAINTEXT in the client, or connect by a proxy with TLS",
+    HTTP.label: "ask http.address for pages; clients of Kafka use this port",
+    HTTP2.label: "ask http.address for pages; clients of Kafka use this port",
+}
+_BODY = b"This port speaks the protocol of Kafka, not HTTP.\n"
+HTTP_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"X-Content-Type-Options: nosniff\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
+)
+"""Nothing in it comes from the request."""
+
+
+class ForeignClients:
+    """Lines and counts of clients that make no sense."""
+
+    def __init__(self, on_foreign: Callable[[str], None] = lambda _label: None) -> None:
+        """`on_foreign`: counts a client by the label of its protocol."""
+        self._on_foreign = on_foreign
+        self._lines = RefusalLines()
+
+    def parting(
+        self, error: ProtocolError, fresh: Outlet | None, host: str, now_us: int
+    ) -> str | None:
+        """Return the log line, if one is due, and tell the client what it can read.
+
+        `fresh`: where bytes leave, unless an answer is on its way. The kernel takes a small answer
+        at once, so the caller may abort the connection then.
+        """
+        if not isinstance(error, ForeignProtocolError):
+            return f"Closed connection of a client that broke the protocol error={error}"
+        label = error.foreign.label
+        self._on_foreign(label)
+        _, count = self._lines.count(host, now_us)
+        line = (
+            f"Closed connection of another protocol protocol={label} count={count} error={error}"
+            f" hint={_HINTS[label]}"
+        )
+        if fresh is not None and error.foreign is HTTP:
+            with contextlib.suppress(OSError):  # the client has gone already
+                fresh.send((HTTP_ANSWER,))
+        return line if count else None
