@@ -7,7 +7,9 @@ Pure: bytes in, bytes out. Two forms of a line:
 
 Keys and values are `text` (the bytes as they are), `hex`, `base64` or `json` (checked to be JSON).
 What `consume` writes, `produce` reads back to the same bytes: always with hex, base64 and the json
-form; with text as long as it has none of the delimiters and is not the null marker.
+form; with text as long as it has none of the delimiters and is not the null marker. The cell format
+json keeps the document, not its blanks and the spelling of its numbers. A record that cannot be
+kept raises FormatError, which names the field.
 
 Headers in a line are `name=value,name=value`; a name without `=` has the value null; signs that
 would be taken for something else are written `%2C`, as in an URL.
@@ -16,14 +18,18 @@ would be taken for something else are written `%2C`, as in an URL.
 import base64
 import binascii
 import json
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Protocol
 from urllib.parse import unquote_to_bytes
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 RECORD_BYTES_MAX = 128 * 1024 * 1024
 """Longest line that is taken in: beyond that the delimiter is wrong rather than the record long."""
 
@@ -117,9 +123,11 @@ def encode_cell(cell: CellFormat, data: bytes) -> bytes:
     if cell is CellFormat.BASE64:
         return base64.b64encode(data)
     try:
-        document = _parse_json(data)
-        # On one line: what has line breaks is written anew.
-        return dump_json(document) if b"\n" in data or b"\r" in data else data
+        _parse_json(data)
+        # On one line: what has line breaks is written again.
+        if b"\n" in data or b"\r" in data:
+            return dump_json(parse_exactly(data))
+        return data
     except (ValueError, RecursionError):
         raise FormatError(f"{_excerpt(data)} is not JSON; text, hex and base64 show it") from None
 
@@ -141,6 +149,38 @@ def _parse_json(text: bytes) -> Any:
     return json.loads(text.decode("utf-8"), parse_constant=_refuse_constant)
 
 
+def _exact_float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number) or Decimal(text) != Decimal(repr(number)):
+        raise ValueError(f"{text} has more digits than are kept")
+    return number
+
+
+def _exact_int(text: str) -> int:
+    number = int(text)
+    if str(number) != text:
+        raise ValueError(f"{text} is written as {number}")
+    return number
+
+
+def _exact_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        raise ValueError("an object has a name twice")
+    return document
+
+
+def parse_exactly(text: bytes) -> Any:
+    """Return a JSON document that `dump_json` gives back; raise ValueError where it would not."""
+    return json.loads(
+        text.decode("utf-8"),
+        parse_constant=_refuse_constant,
+        parse_float=_exact_float,
+        parse_int=_exact_int,
+        object_pairs_hook=_exact_object,
+    )
+
+
 def dump_json(document: Any) -> bytes:
     """Return a document on one line; raise ValueError for a number that was too large to read."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -158,6 +198,19 @@ def _quote(data: bytes, delimiters: bytes) -> bytes:
         bytes((each,)) if each in _HEADER_SAFE and each not in delimiters else b"%%%02X" % each
         for each in data
     )
+
+
+def check_names(headers: Headers) -> None:
+    """Raise FormatError for a header whose name may not be what the record has.
+
+    Consumers read what is no UTF-8 in a name as U+FFFD, so such a name cannot be given back.
+    """
+    for number, (name, _) in enumerate(headers, 1):
+        if REPLACEMENT in name:
+            raise FormatError(
+                f"header {number}: its name {name!r} is no UTF-8, or has U+FFFD, and would change;"
+                " without --format json and --header-delimiter headers are left out"
+            )
 
 
 def format_headers(headers: Headers, delimiters: bytes = b"") -> bytes:
@@ -224,6 +277,7 @@ class PlainLines:
             place = f"{record.partition}\t{record.offset}\t{record.timestamp_ms}\t"
             parts.append(place.encode())
         if self.header_delimiter is not None:
+            check_names(record.headers)
             delimiters = self.header_delimiter + (self.key_delimiter or b"")
             parts += [format_headers(record.headers, delimiters), self.header_delimiter]
         if self.key_delimiter is not None:

@@ -4,14 +4,16 @@
      "headers": [["name", "value"]]}
 
 Only `value` is needed to produce. A text that is no UTF-8 stands in `key_base64` or `value_base64`
-instead (a header's value as `{"base64": "..."}`), so that nothing is lost. With the formats hex and
-base64 the texts are those; with json the documents themselves stand there. Pure.
+instead (a header's value as `{"base64": "..."}`), so that nothing is lost. `timestamp_ms` is -1 for
+a record without a timestamp. With the formats hex and base64 the texts are those; with json the
+documents themselves stand there, or base64 where a document would change. What cannot be kept
+raises FormatError that names the field: a header's name that is no UTF-8 when it is written, a
+timestamp that no producer can write when it is read. Pure.
 """
 
 import base64
 import binascii
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +23,11 @@ from dlogctl.formats import (
     FormatError,
     Headers,
     Located,
+    check_names,
     decode_cell,
     dump_json,
     encode_cell,
+    parse_exactly,
 )
 
 KEYS = frozenset(
@@ -32,7 +36,10 @@ KEYS = frozenset(
         *("key", "key_base64", "value", "value_base64"),
     }
 )
-INT64_MAX = (1 << 63) - 1
+NO_TIMESTAMP = -1
+TIMESTAMP_MS_MAX = 1 << 62
+"""The largest that a producer writes, so that the difference of two fits into 64 bits."""
+INT32_MAX = (1 << 31) - 1
 _BASE64 = "base64"
 
 
@@ -64,8 +71,8 @@ class JsonLines:
             key=_cell(found, "key", self.key_format),
             value=_cell(found, "value", self.value_format),
             headers=_headers(found.get("headers") or ()),
-            timestamp_ms=_number(found, "timestamp_ms", INT64_MAX),
-            partition=_number(found, "partition", (1 << 31) - 1),
+            timestamp_ms=_number(found, "timestamp_ms", NO_TIMESTAMP, TIMESTAMP_MS_MAX),
+            partition=_number(found, "partition", 0, INT32_MAX),
         )
 
     def format(self, record: Located) -> bytes:
@@ -79,6 +86,7 @@ class JsonLines:
         _put(document, "key", record.key, self.key_format)
         _put(document, "value", record.value, self.value_format)
         if record.headers:
+            check_names(record.headers)
             document["headers"] = [[name, _header_text(value)] for name, value in record.headers]
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(
             "utf-8", "backslashreplace"
@@ -90,22 +98,15 @@ def _put(document: dict[str, Any], name: str, data: bytes | None, cell: CellForm
         document[name] = None
         return
     try:
-        text: Any = encode_cell(cell, data).decode("utf-8")
         if cell is CellFormat.JSON:
-            text = json.loads(text, parse_float=_finite)
-            if text is None:
+            found = parse_exactly(data)
+            if found is None:
                 raise FormatError("null there is a tombstone")
-        document[name] = text
-    except (FormatError, ValueError):
+            document[name] = found
+        else:
+            document[name] = encode_cell(cell, data).decode("utf-8")
+    except (FormatError, ValueError, RecursionError):
         document[f"{name}_{_BASE64}"] = base64.b64encode(data).decode()
-
-
-def _finite(text: str) -> float:
-    """Return a number; what is too large would be written as Infinity, which is not JSON."""
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"{text} is too large")
-    return number
 
 
 def _cell(found: dict[str, Any], name: str, cell: CellFormat) -> bytes | None:
@@ -141,12 +142,12 @@ def _from_base64(text: Any, name: str) -> bytes:
         raise FormatError(f"{name!r} is no base64") from None
 
 
-def _number(found: dict[str, Any], name: str, largest: int) -> int | None:
+def _number(found: dict[str, Any], name: str, least: int, largest: int) -> int | None:
     number = found.get(name)
     if number is None:
         return None
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= largest:
-        raise FormatError(f"{name!r} is no number from 0 to {largest}")
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= largest:
+        raise FormatError(f"{name!r} is no number from {least} to {largest}")
     return number
 
 
