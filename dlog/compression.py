@@ -7,17 +7,19 @@ for what passes through it; clients and tools do. `cramjam` does the work except
 it pyarrow does (`dlog.compression_arrow`), where there is one.
 
 Decompression is bounded: no more than the caller's `size_max` is ever produced, and memory grows
-with what comes out, not with what a length field of the input claims.
+with what comes out, not with what a length field of the input claims. Time is linear in input and
+output: an input of many tiny parts (gzip members, snappy blocks) is refused.
 """
 
 import enum
+import mmap
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from dlog import compression_arrow
 from dlog.checksum import Buffer
-from dlog.errors import CorruptMessageError
+from dlog.errors import CorruptMessageError, DecompressedTooLargeError
 
 try:
     import cramjam
@@ -32,9 +34,13 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _LENGTH = struct.Struct(">i")
 _ZSTD_LEVEL = 3
 _GZIP_WINDOW_BITS = 31  # the largest window, in gzip's own wrapping
+_GZIP_INPUT_BYTES = 64 * 1024  # what is given to zlib at once: it copies what it does not take
+GZIP_MEMBERS_MAX = 1_000
+SMALL_BLOCKS_MAX = 1_000
+"""Blocks of xerial snappy below `_SMALL_BLOCK_BYTES`; writers make blocks of 32 KiB."""
+_SMALL_BLOCK_BYTES = 1024
 _FIRST_GUESS_BYTES_MIN = 64 * 1024
 _FIRST_GUESS_RATIO = 4
-_GROWTH = 4
 _BUFFER_FULL = "failed to write whole buffer"
 
 
@@ -69,15 +75,15 @@ def compress(codec: Codec, data: Buffer) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
 
 
-def decompress(codec: Codec, data: Buffer, size_max: int) -> bytes:
-    """Decompress `data` to at most `size_max` bytes.
+def decompress(codec: Codec, data: Buffer, size_max: int) -> Buffer:
+    """Decompress `data` to at most `size_max` bytes; return them in memory of their own.
 
-    Raises CorruptMessageError when the data is damaged or larger than that, and
-    UnsupportedCompressionTypeError where the codec is not installed.
+    Raises CorruptMessageError when the data is damaged, DecompressedTooLargeError when it is larger
+    than that, and UnsupportedCompressionTypeError where the codec is not installed.
     """
     if codec is Codec.NONE:
         if memoryview(data).nbytes > size_max:
-            raise CorruptMessageError(f"more than {size_max} bytes")
+            raise DecompressedTooLargeError(f"more than {size_max} bytes")
         return bytes(data)
     if codec is Codec.GZIP:
         return _decompress_gzip(data, size_max)
@@ -88,49 +94,74 @@ def decompress(codec: Codec, data: Buffer, size_max: int) -> bytes:
     decompress_into: Callable[..., int] = (
         cramjam.lz4.decompress_into if codec is Codec.LZ4 else cramjam.zstd.decompress_into
     )
-    return _decompress_growing(codec, decompress_into, data, size_max)
+    return _decompress_frames(codec, decompress_into, data, size_max)
 
 
-def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
+def _decompress_gzip(data: Buffer, size_max: int) -> bytearray:
     """Decompress one gzip member, or several in a row."""
-    pieces: list[bytes] = []
-    left = size_max
-    rest: Buffer = data
+    view = memoryview(data).cast("B")
+    output = bytearray()
+    position = member_count = 0
     while True:
-        member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
+        member_count += 1
+        if member_count > GZIP_MEMBERS_MAX:
+            raise CorruptMessageError(f"gzip: more than {GZIP_MEMBERS_MAX} members")
+        position = _inflate_member(view, position, output, size_max)
+        if position >= len(view):
+            return output
+
+
+def _inflate_member(view: memoryview, position: int, output: bytearray, size_max: int) -> int:
+    """Append what the member at `position` holds; return where the member ends."""
+    member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
+    while True:
+        part = view[position : position + _GZIP_INPUT_BYTES]
         try:
             # One byte more than allowed tells "just fits" from "too much".
-            piece = member.decompress(rest, left + 1)
+            output += member.decompress(part, size_max - len(output) + 1)
         except zlib.error as error:
             raise CorruptMessageError(f"gzip: {error}") from None
-        left -= len(piece)
-        if left < 0:
-            raise CorruptMessageError(f"gzip: more than {size_max} bytes")
-        if not member.eof:
+        if len(output) > size_max:
+            raise DecompressedTooLargeError(f"gzip: more than {size_max} bytes")
+        position += len(part) - len(member.unused_data)
+        if member.eof:
+            return position
+        if position >= len(view):
             raise CorruptMessageError("gzip: data ends too early")
-        pieces.append(piece)
-        rest = member.unused_data
-        if not rest:
-            return b"".join(pieces)
 
 
-def _decompress_growing(
+def _decompress_frames(
     codec: Codec, decompress_into: Callable[..., int], data: Buffer, size_max: int
-) -> bytes:
-    """Decompress into a buffer that grows until the data fits or `size_max` is reached."""
-    capacity = max(_FIRST_GUESS_BYTES_MIN, memoryview(data).nbytes * _FIRST_GUESS_RATIO)
-    while True:
-        capacity = min(capacity, size_max)
-        output = bytearray(capacity)
-        try:
-            size = decompress_into(data, output)
-        except cramjam.DecompressionError as error:
-            # The text is all that tells a full buffer from damaged data.
-            if str(error) != _BUFFER_FULL or capacity == size_max:
-                raise CorruptMessageError(f"{codec.name}: {error}") from None
-            capacity *= _GROWTH
-        else:
+) -> Buffer:
+    """Decompress into a buffer of a first guess; if that is too small, into one of `size_max`.
+
+    The second one is anonymous memory, which is taken page by page as bytes come out.
+    """
+    guess = max(_FIRST_GUESS_BYTES_MIN, memoryview(data).nbytes * _FIRST_GUESS_RATIO)
+    if guess < size_max:
+        output = bytearray(guess)
+        size = _fill(codec, decompress_into, data, output)
+        if size is not None:
             return bytes(memoryview(output)[:size])
+        del output
+    whole = memoryview(mmap.mmap(-1, max(1, size_max)))[:size_max]
+    size = _fill(codec, decompress_into, data, whole)
+    if size is None:
+        raise DecompressedTooLargeError(f"{codec.name}: more than {size_max} bytes")
+    return bytes(whole[:size]) if size <= guess else whole[:size]
+
+
+def _fill(
+    codec: Codec, decompress_into: Callable[..., int], data: Buffer, output: Buffer
+) -> int | None:
+    """Decompress into `output`; return how many bytes came, None if there are more than fit."""
+    try:
+        return decompress_into(data, output)
+    except cramjam.DecompressionError as error:
+        # The text is all that tells a full buffer from damaged data.
+        if str(error) == _BUFFER_FULL:
+            return None
+        raise CorruptMessageError(f"{codec.name}: {error}") from None
 
 
 def _compress_xerial(view: memoryview) -> bytes:
@@ -142,12 +173,28 @@ def _compress_xerial(view: memoryview) -> bytes:
     return b"".join(pieces)
 
 
-def _decompress_snappy(view: memoryview, size_max: int) -> bytes:
-    if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
-        return _decompress_block(view, size_max)
+def _decompress_snappy(view: memoryview, size_max: int) -> bytearray:
+    is_xerial = bytes(view[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC
+    blocks: list[tuple[memoryview, int]] = []
+    total = small_count = 0
+    for block in _xerial_blocks(view) if is_xerial else (view,):
+        size = _block_size(block, size_max - total)
+        blocks.append((block, size))
+        total += size
+        small_count += size < _SMALL_BLOCK_BYTES
+        if small_count > SMALL_BLOCKS_MAX:
+            raise CorruptMessageError(f"snappy: more than {SMALL_BLOCKS_MAX} tiny blocks")
+    output = bytearray(total)
+    place = memoryview(output)
+    for block, size in blocks:
+        _decompress_block(block, place[:size])
+        place = place[size:]
+    return output
+
+
+def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
+    """Yield the raw blocks behind the header of snappy-java."""
     position = len(_XERIAL_HEADER)
-    pieces: list[bytes] = []
-    left = size_max
     while position < len(view):
         start = position + _LENGTH.size
         if start > len(view):
@@ -156,10 +203,7 @@ def _decompress_snappy(view: memoryview, size_max: int) -> bytes:
         position = start + length
         if length < 0 or position > len(view):
             raise CorruptMessageError("snappy: a block is cut")
-        piece = _decompress_block(view[start:position], left)
-        left -= len(piece)
-        pieces.append(piece)
-    return b"".join(pieces)
+        yield view[start:position]
 
 
 def _compress_block(block: memoryview) -> bytes:
@@ -168,27 +212,34 @@ def _compress_block(block: memoryview) -> bytes:
     return bytes(cramjam.snappy.compress_raw(block))
 
 
-def _decompress_block(block: memoryview, size_max: int) -> bytes:
-    if not IS_NATIVE:
-        size = _believed(compression_arrow.snappy_size(block), block, size_max)
-        return compression_arrow.decompress_snappy(block, size)
-    try:
-        size = _believed(cramjam.snappy.decompress_raw_len(block), block, size_max)
-        output = bytearray(size)
-        written = cramjam.snappy.decompress_raw_into(block, output)
-    except cramjam.DecompressionError as error:
-        raise CorruptMessageError(f"snappy: {error}") from None
-    if written != size:
-        raise CorruptMessageError("snappy: a block is shorter than it says")
-    return bytes(output)
-
-
-def _believed(size: int, block: memoryview, size_max: int) -> int:
-    """Return a block's size, from the varint at its start, if it can be.
+def _block_size(block: memoryview, size_max: int) -> int:
+    """Return how many bytes a raw block holds, from the varint at its start, if it can.
 
     A lie is found out before memory is taken, because no snappy element makes more than 64 bytes
     out of 3.
     """
-    if size > size_max or size > 32 * len(block):
+    if IS_NATIVE:
+        try:
+            size = int(cramjam.snappy.decompress_raw_len(block))
+        except cramjam.DecompressionError as error:
+            raise CorruptMessageError(f"snappy: {error}") from None
+    else:
+        size = compression_arrow.snappy_size(block)
+    if size > 32 * len(block):
         raise CorruptMessageError(f"snappy: {size} bytes from {len(block)}")
+    if size > size_max:
+        raise DecompressedTooLargeError(f"snappy: {size} bytes where {size_max} are taken")
     return size
+
+
+def _decompress_block(block: memoryview, output: memoryview) -> None:
+    """Decompress a raw block into `output`, which has the size that the block says."""
+    if not IS_NATIVE:
+        output[:] = compression_arrow.decompress_snappy(block, len(output))
+        return
+    try:
+        written = cramjam.snappy.decompress_raw_into(block, output)
+    except cramjam.DecompressionError as error:
+        raise CorruptMessageError(f"snappy: {error}") from None
+    if written != len(output):
+        raise CorruptMessageError("snappy: a block is shorter than it says")

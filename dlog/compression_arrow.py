@@ -8,7 +8,11 @@ from importlib import import_module
 from typing import Any
 
 from dlog.checksum_table import Buffer
-from dlog.errors import CorruptMessageError, UnsupportedCompressionTypeError
+from dlog.errors import (
+    CorruptMessageError,
+    DecompressedTooLargeError,
+    UnsupportedCompressionTypeError,
+)
 
 # Magic, version 1 with independent blocks (Java reads no others), blocks of up to 4 MiB, and the
 # second byte of the XXH32 of these two.
@@ -53,25 +57,23 @@ def compress_snappy(data: Buffer) -> bytes:
     return bytes(_codec("snappy").compress(data, asbytes=True))
 
 
-def decompress_stream(name: str, data: Buffer, size_max: int) -> bytes:
+def decompress_stream(name: str, data: Buffer, size_max: int) -> bytearray:
     """Return what an `lz4` or `zstd` frame holds; raises CorruptMessageError, as beyond `size_max`.
 
     No more than `size_max` and one read is ever produced.
     """
     codec = _codec(name)  # raises in our words when there is none
     arrow: Any = import_module("pyarrow")
-    pieces: list[bytes] = []
-    left = size_max
+    output = bytearray()
     try:
         with arrow.CompressedInputStream(arrow.py_buffer(data), codec.name) as stream:
-            while piece := stream.read(min(_READ_BYTES, left + 1)):
-                left -= len(piece)
-                if left < 0:
-                    raise CorruptMessageError(f"{name}: more than {size_max} bytes")
-                pieces.append(piece)
+            while piece := stream.read(min(_READ_BYTES, size_max - len(output) + 1)):
+                output += piece
+                if len(output) > size_max:
+                    raise DecompressedTooLargeError(f"{name}: more than {size_max} bytes")
     except (OSError, ValueError) as error:
         raise CorruptMessageError(f"{name}: {error}") from None
-    return b"".join(pieces)
+    return output
 
 
 def snappy_size(block: Buffer) -> int:

@@ -43,12 +43,15 @@ class WireError(DlogError):
     def __init_subclass__(
         cls,
         *,
-        code: int,
+        code: int | None = None,
         name: str | None = None,
         retriable: bool = False,
         refresh_metadata: bool = False,
     ) -> None:
+        """Take the code of a class; a class without one is a kind of its base, and has its code."""
         super().__init_subclass__()
+        if code is None:
+            return
         if code in ERRORS:
             raise TypeError(f"error code {code} is taken by {ERRORS[code].__name__}")
         cls.code = code
@@ -109,6 +112,10 @@ class OffsetOutOfRangeError(WireError, code=1):
 
 class CorruptMessageError(WireError, code=2, retriable=True):
     """The bytes are no batch: bad CRC, magic, length or counts."""
+
+
+class DecompressedTooLargeError(CorruptMessageError):
+    """Records decompress to more bytes than the reader takes."""
 
 
 class UnknownTopicOrPartitionError(WireError, code=3, refresh_metadata=True):

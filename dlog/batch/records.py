@@ -162,7 +162,7 @@ def iterate(
         raise CorruptMessageError("a batch is cut or fails its CRC")
     with memoryview(buffer) as view:
         packed = view[position + HEADER_BYTES : position + header.batch_bytes]
-        data = decompress(header.codec, packed, size_max)
+        data = bytes(decompress(header.codec, packed, size_max))
     try:
         yield from _records_in(
             data,

@@ -38,6 +38,8 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
                 "dlogd.storage.linux_aio",
                 "dlogd.storage.buffers",
                 "dlogd.storage.threads",
+                # Maps anonymous memory for the output of a decompressor: no file.
+                "dlog.compression",
             }
         ),
     ),

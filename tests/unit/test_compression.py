@@ -5,6 +5,7 @@ import random
 import struct
 import sys
 import zlib
+from typing import Any
 
 import cramjam
 import pytest
@@ -100,6 +101,43 @@ def test_gzip_of_several_members() -> None:
         decompress(Codec.GZIP, packed, 5)
     with pytest.raises(CorruptMessageError):
         decompress(Codec.GZIP, zlib.compress(b"zlib's own wrapping"), 100)
+
+
+def test_an_input_of_many_tiny_parts_is_refused() -> None:
+    """Each would cost a call for nothing: 1 MB of them cost a second."""
+    member = gzip.compress(b"")
+    most = compression.GZIP_MEMBERS_MAX
+    assert decompress(Codec.GZIP, member * most, 1) == b""
+    with pytest.raises(CorruptMessageError, match="more than 1000 members"):
+        decompress(Codec.GZIP, member * (most + 1), 1)
+    block = bytes(cramjam.snappy.compress_raw(b"x"))
+    tiny = struct.pack(">i", len(block)) + block
+    most = compression.SMALL_BLOCKS_MAX
+    assert decompress(Codec.SNAPPY, packed_header() + tiny * most, most) == b"x" * most
+    with pytest.raises(CorruptMessageError, match="more than 1000 tiny blocks"):
+        decompress(Codec.SNAPPY, packed_header() + tiny * (most + 1), 1 << 20)
+    large = bytes(cramjam.snappy.compress_raw(bytes(2048)))
+    many = (struct.pack(">i", len(large)) + large) * (most + 1)
+    assert len(decompress(Codec.SNAPPY, packed_header() + many, 1 << 24)) == 2048 * (most + 1)
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_no_byte_is_made_again_and_again(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is larger than the first guess is decompressed once more, into a buffer that fits."""
+    monkeypatch.setattr(compression, "IS_NATIVE", True)
+    sizes: list[int] = []
+    fill = compression._fill
+
+    def counting(*arguments: Any) -> int | None:
+        sizes.append(len(arguments[-1]))
+        return fill(*arguments)
+
+    monkeypatch.setattr(compression, "_fill", counting)
+    packed = compress(codec, bytes(30_000_000))
+    assert len(decompress(codec, packed, 40_000_000)) == 30_000_000
+    *before, last = sizes
+    assert last == 40_000_000
+    assert sum(before) <= max(1 << 16, 4 * len(packed))
 
 
 def test_lz4_blocks_do_not_depend_on_each_other() -> None:
