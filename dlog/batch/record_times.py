@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from dlog.batch import native
 from dlog.batch.header import (
+    CODEC_MASK,
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
     BatchHeader,
@@ -21,6 +22,9 @@ from dlog.errors import CorruptMessageError, UnsupportedCompressionTypeError
 
 NO_TIMESTAMP = -1
 _NEVER_MS = 2**63 - 1
+
+CLAIMS_MASK = CODEC_MASK | LOG_APPEND_TIME_BIT
+"""Attributes of a batch, masked, from 1 to 7: compressed, with a head as the client wrote it."""
 
 Fields = tuple[int, ...]
 

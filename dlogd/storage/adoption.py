@@ -23,8 +23,10 @@ def adopt(state: LogState, recovered: RecoveredLog) -> None:
         segment.max_timestamp_ms = found.max_timestamp_ms
         known = segment.known_times
         known.is_true, known.is_decoded = found.has_true_times, found.is_decoded
+        known.is_claimed = end > 0 and not found.has_true_times
     active = state.active
     active.state = SegmentState.OPEN
+    active.known_times.reopen()
     active.durable = state.config.durable
     active.file = recovered.file
     active.allocated_end = last.size

@@ -124,7 +124,8 @@ class Cutter:
     async def _reopen(self, segment: Segment) -> File:
         """Make a segment writable again, under the present flush policy: all it has is durable."""
         state = self._state
-        segment.known_times.is_true = False  # the head of its index must not say so any more
+        # Before the head of its index is written again.
+        segment.known_times.is_true, segment.known_times.is_claimed = False, True
         segment.durable, segment.direct = state.config.durable, state.config.direct_writes
         if segment.state is SegmentState.SEALED:
             opened = await self._maintenance.shortage.run(segment.open_file)

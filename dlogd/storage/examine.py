@@ -88,7 +88,6 @@ class Examined:
         if self.times and self.times[-1][1] == self.end_offset - self.base_offset:
             self.times.pop()
             self.times_count -= 1
-            self.has_true_times = False
 
     def header(self, magic: bytes) -> EntryHeader:
         """Return the head that an index file should have."""

@@ -4,6 +4,7 @@ The blocking half is `dlogd.storage.directories`; what happens to homes is decid
 `dlogd.storage.manager`.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -106,7 +107,14 @@ class Home:
         """When the scrub's round began, ms since 1970, and what it has read."""
         self.space = DiskSpace(settings.reserve)
         self.disk = DiskEngine(services.engine, self.path)
-        self.services = replace(services, spare=directory.spare, engine=self.disk)
+        # Locks of its own: a disk that hangs must not hold up searches on others.
+        self.services = replace(
+            services,
+            spare=directory.spare,
+            engine=self.disk,
+            unpacking=asyncio.Lock(),
+            remembering=asyncio.Lock(),
+        )
         self.creations = GroupedWork(
             f"create logs {self.path}", tasks, self.disk.ask, directory.make_log_directories
         )

@@ -11,12 +11,13 @@ Owner: the event loop's thread; one for each log.
 
 import asyncio
 import errno
+import logging
 from array import array
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-from dlog.errors import KafkaStorageError
+from dlog.errors import KafkaStorageError, WireError
 from dlogd.storage import time_index
 from dlogd.storage.batch_times import Looked, Marking, look
 from dlogd.storage.entries import EntryHeader, OpenedEntries
@@ -28,6 +29,8 @@ from dlogd.storage.opener import guarded
 from dlogd.storage.reader import LogReader
 from dlogd.storage.segment import TDX, Segment, SegmentState, file_name
 from dlogd.storage.true_times import INTERVAL_BYTES, TrueTimes
+
+log = logging.getLogger(__name__)
 
 PIECE_BYTES = 256 * 1024
 """Read at once; a batch that is larger is read as a whole."""
@@ -55,7 +58,7 @@ class Learner:
         """Return an offset below which no record of an open segment is that new or newer."""
         known = segment.known_times
         offset = None
-        if known.is_true:
+        if known.is_true or not known.is_claimed:
             offset = segment.times.older_than(timestamp_ms)
         elif known.learned is not None:
             offset = known.learned.older_than(timestamp_ms)
@@ -74,6 +77,24 @@ class Learner:
                 await self._learn_closed(segment)
             else:
                 await self._learn_open(segment, until_ms)
+
+    def remember_soon(self, segment: Segment) -> None:
+        """Learn in the background what a segment holds that was just closed."""
+        if not segment.known_times.is_true:
+            name = f"learn timestamps {segment.path}"
+            self._state.services.tasks.spawn(name, self._remember_patiently(segment))
+
+    async def _remember_patiently(self, segment: Segment) -> None:
+        """Do as `remember` in the turn of the data directory, for at most half of the time."""
+        services = self._state.services
+        async with services.remembering:
+            begun_s = services.loop.time()
+            try:
+                if self._state.is_working:
+                    await self.remember(segment)
+            except WireError as error:
+                log.info("Timestamps not learned file=%s reason=%s", segment.path, error)
+            await asyncio.sleep(services.loop.time() - begun_s)
 
     async def remember(self, segment: Segment) -> None:
         """Learn what a closed segment holds, and let its time index say so, unless it does.

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Self
 
-from dlog.batch.header import BATCH_STRUCT, BatchHeader
-from dlog.batch.record_times import age_of
+from dlog.batch.header import BATCH_STRUCT, LOG_APPEND_TIME_BIT, BatchHeader
+from dlog.batch.record_times import CLAIMS_MASK, age_of
 from dlog.errors import (
     InvalidRecordError,
     KafkaStorageError,
@@ -113,6 +113,7 @@ class PartitionLog(LogState):
         adopt(opened, await services.engine.run(partial(work, on_progress=on_progress)))
         opened._flusher.pending.append(opened.active)
         opened._maintenance.note_epoch()
+        opened.on_sealed = opened.timestamps.learner.remember_soon
         return opened
 
     def reconfigure(self, config: LogConfig) -> None:
@@ -240,6 +241,8 @@ class PartitionLog(LogState):
             segment.add_entry(base_offset, position, position + size)
         if timestamp_ms > segment.max_timestamp_ms:
             segment.max_timestamp_ms = timestamp_ms
+        if 0 < fields[5] & CLAIMS_MASK < LOG_APPEND_TIME_BIT:
+            segment.known_times.is_claimed = True
         if leader_epoch != self.last_epoch:
             self._begin_epoch(leader_epoch, base_offset)
         if not segment.prepared:
@@ -256,16 +259,16 @@ class PartitionLog(LogState):
         return base_offset
 
     def append_verbatim(self, batch: memoryview) -> Offset | None:
-        """Append a batch as its leader made it: it must begin with `log_end_offset`.
-
-        None: there is no append memory now. Raises InvalidRecordError, WireError.
-        """
+        """Append a batch as its leader made it, at `log_end_offset`, as `append` does."""
         fields = BATCH_STRUCT.unpack_from(batch)
         if fields[0] != self.log_end_offset:
             raise InvalidRecordError(
                 f"{self.topic_partition} ends at {self.log_end_offset}, not at {fields[0]}"
             )
-        return self.append(batch, fields, leader_epoch=LeaderEpoch(fields[2]))
+        offset = self.append(batch, fields, leader_epoch=LeaderEpoch(fields[2]))
+        if not fields[5] & LOG_APPEND_TIME_BIT:
+            self.active.known_times.is_claimed = True  # an older version may have led
+        return offset
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, in its turn, when an append that got None may be tried again."""
@@ -337,12 +340,7 @@ class PartitionLog(LogState):
     def read(
         self, offset: int, max_bytes: int, end_offset: int, *, minimum_one: bool = True
     ) -> Read | None:
-        """Find whole batches from the one that holds `offset` on, all below `end_offset`.
-
-        At most `max_bytes`, but one batch in any case when `minimum_one`; at most to the end of one
-        segment. None: a disk has to be asked first, `await locate(offset)`. Raises
-        OffsetOutOfRangeError, KafkaStorageError.
-        """
+        """Find whole batches below `end_offset`, as `LogReader.read` does; None: `locate` first."""
         return self.reader.read(offset, max_bytes, end_offset, minimum_one=minimum_one)
 
     async def locate(self, offset: int) -> tuple[Segment, int, int] | None:

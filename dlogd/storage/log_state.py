@@ -48,6 +48,8 @@ class LogServices:
     spare: Spare | None = None  # of the data directory
     unpacking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by who unpacks a batch: a few KiB may become RECORDS_BYTES_MAX, for each at a time."""
+    remembering: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the one closed segment that is read in the background for its timestamps."""
 
 
 class LogState:
@@ -82,6 +84,7 @@ class LogState:
         "on_cut",
         "on_failure",
         "on_promised",
+        "on_sealed",
         "promised_offset",
         "refusal",
         "segments",
@@ -126,6 +129,7 @@ class LogState:
         self.given_up = False
         self._unanswered: dict[asyncio.Future[Any], None] = {}
         self.on_promised: Callable[[Any], None] = _ignore
+        self.on_sealed: Callable[[Segment], None] = _ignore
         self.on_failure: Callable[[Any, OSError], None] = _ignore_failure
         # Awaited before the end is cut back, while `cut_ceiling` says how far: nothing on disk may
         # go on saying that there was more.
@@ -363,8 +367,8 @@ class LogState:
         return self.failed is None and not self.closed
 
 
-def _ignore(_: LogState) -> None:
-    """Nobody waits for promises."""
+def _ignore(_: Any) -> None:
+    """Nobody waits for promises, or for closed segments."""
 
 
 async def _no_notes(_: LogState) -> None:

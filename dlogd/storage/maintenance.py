@@ -362,6 +362,7 @@ class Maintenance:
         segment.times.forget_recent()
         state = self._state
         state.services.open_segments.add(segment, partial(self.unused.close_soon, segment))
+        state.on_sealed(segment)
 
     async def finish(self, segment: Segment) -> None:
         """Make a completely written segment durable and as short as its data; the lock is held."""

@@ -66,7 +66,8 @@ def take_over(segment: Segment, made: Reindexed) -> None:
     segment.times.replace_settled(made.times_count)
     if segment.state is not SegmentState.OPEN:
         segment.max_timestamp_ms = made.max_timestamp_ms
-    segment.known_times.is_true = False  # the new ones are made of heads
+    known = segment.known_times  # The new entries are made of heads.
+    known.is_claimed, known.is_true = known.is_claimed or known.is_true, False
 
 
 def reindex(known: Known, interval_bytes: int) -> Reindexed:

@@ -253,8 +253,11 @@ class Segment:
         assert last is not None, "an index is open before it is closed"
         if relative > last[1]:
             self.times.add(self.max_timestamp_ms, relative, self.tail.end)
+        known = self.known_times
+        known.is_true = known.is_true or not known.is_claimed
         self.index.settle_all(self.tail.end)
         self.times.settle_all(self.tail.end)
+        self.times.set_header(self.headers()[1])
         self.index.mark(self.tail.end)
         self.index.note()
         self.times.note()

@@ -117,11 +117,13 @@ class TrueTimes:
 class KnownTimes:
     """Which timestamps of a segment are those of its records, and when its file was written."""
 
-    __slots__ = ("is_decoded", "is_true", "learned", "written_end", "written_ms")
+    __slots__ = ("is_claimed", "is_decoded", "is_true", "learned", "written_end", "written_ms")
 
     def __init__(self) -> None:
         self.is_true = False
         """Whether the time index of the closed segment, on disk, was made from the records."""
+        self.is_claimed = False
+        """Whether a batch was appended whose head may lie; of others a leader has corrected it."""
         self.is_decoded = True
         """Whether the records of all batches could be read for that."""
         self.learned: TrueTimes | None = None
@@ -135,7 +137,7 @@ class KnownTimes:
 
         `max_timestamp_ms` is the segment's.
         """
-        if self.is_true or not end_position:
+        if self.is_true or not self.is_claimed or not end_position:
             return max_timestamp_ms
         learned = self.learned
         if learned is not None and learned.position >= end_position:
@@ -149,10 +151,15 @@ class KnownTimes:
 
     def cut(self, position: int) -> None:
         """The segment was cut at `position`, and will be appended to."""
-        self.is_true, self.is_decoded = False, True
+        self.is_true, self.is_decoded, self.is_claimed = False, True, position > 0
         self.written_ms, self.written_end = NO_TIMESTAMP, -1
         if self.learned is not None:
             self.learned.cut(position)
+
+    def reopen(self) -> None:
+        """The segment, which was finished when the log was closed, will be appended to."""
+        self.is_claimed = self.is_claimed or not self.is_decoded
+        self.is_true, self.is_decoded = False, True
 
     def forget(self) -> None:
         """Bytes of the segment were changed in their place."""

@@ -9,7 +9,8 @@ call got the lower offset. nonmonotonic-poll, poll-skip: a consumer was led back
 unseen: not given to a consumer that has read to the end. resurrected: below an acknowledged
 DeleteRecords. vanished: below the log start although nobody asked for it. watermark: the high
 watermark moved back, or was behind an acknowledged record, or beyond the end. epoch: a leader epoch
-moved back. offsets-chain. timestamp: a search by time found the wrong record.
+moved back. offsets-chain. timestamp: a search by time found the wrong record. early: deleted by
+time before it was due.
 
 Under a weak flush policy a power cut may take the end of a log, and only the end.
 """
@@ -20,6 +21,7 @@ from typing import NamedTuple
 
 from tests.histories.history import History, LogKey, Outcome, Send
 from tests.histories.offset_checkers import (
+    early_deletions,
     epochs,
     times,
     trims,
@@ -312,6 +314,7 @@ CHECKERS: tuple[Checker, ...] = (
     watermarks,
     watermarks_of_clients,
     trims,
+    early_deletions,
     epochs,
     times,
     _final_is_whole,

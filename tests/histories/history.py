@@ -139,6 +139,8 @@ class LogFacts:
 
     flush_policy: str = "always"
     retention: bool = False
+    # For so long records are kept for sure; -1: nothing is known, as when clocks are set.
+    kept_ms: int = -1
     # A bit flipped in its files, so that anything but wrong records may be served.
     damaged: bool = False
     deleted: bool = False

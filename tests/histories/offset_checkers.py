@@ -5,8 +5,11 @@
 
 from collections.abc import Iterator
 
-from tests.histories.history import History, LogKey
+from tests.histories.history import History, LogKey, Seen, TimeSeen
 from tests.histories.view import View
+
+AGE_MS_MAX = 60
+"""So old at most are records when they are sent."""
 
 
 def watermarks(view: View, key: LogKey) -> Iterator[str]:
@@ -107,12 +110,42 @@ def times(view: View, key: LogKey) -> Iterator[str]:
         if answer.key != key or view.history.cut_between(key, answer.invoked_ns, 1 << 62):
             continue
         for seen in final.records if final is not None else ():
-            wrong = seen.offset < answer.offset and seen.timestamp_ms >= answer.asked_ms
-            if seen.offset == answer.offset:
-                wrong = seen.timestamp_ms != answer.timestamp_ms < answer.asked_ms
+            if answer.offset < 0:
+                wrong = seen.timestamp_ms >= answer.asked_ms and _is_older(view, seen, answer)
+            elif seen.offset == answer.offset:
+                wrong = not answer.asked_ms <= answer.timestamp_ms == seen.timestamp_ms
+            else:
+                wrong = seen.offset < answer.offset and seen.timestamp_ms >= answer.asked_ms
             if wrong:
                 yield (
                     f"timestamp: {answer.asked_ms} is found at {answer.offset}"
                     f" ({answer.timestamp_ms}), but {seen.timestamp_ms} is at {seen.offset}"
+                )
+                return
+
+
+def _is_older(view: View, seen: Seen, answer: TimeSeen) -> bool:
+    """Return whether a record was acknowledged before a time was asked for."""
+    send = view.send_of.get(seen.number)
+    is_kept = send is not None and send in view.acknowledged(answer.key)
+    return is_kept and send is not None and send.completed_ns < answer.invoked_ns
+
+
+def early_deletions(view: View, key: LogKey) -> Iterator[str]:
+    """Judge that retention by time deletes no acknowledged record before the record is due."""
+    kept_ms = view.history.facts_of(key).kept_ms
+    trims = [trim.offset for trim in view.history.trims if trim.key == key]
+    if kept_ms < 0 or view.history.cut_between(key, 0, 1 << 62) or min(trims, default=0) < 0:
+        return
+    polls = sorted(view.polls.get(key, ()), key=lambda poll: poll.completed_ns)
+    for send in view.acknowledged(key):
+        due_ns = send.invoked_ns + (kept_ms - AGE_MS_MAX) * 1_000_000
+        for poll in polls:
+            if poll.completed_ns >= due_ns or send.base_offset < max(trims, default=0):
+                break
+            if poll.log_start_offset > send.base_offset >= 0:
+                yield (
+                    f"early: offset {send.base_offset} of {send.client} was deleted before it was"
+                    f" {kept_ms} ms old"
                 )
                 return

@@ -20,15 +20,14 @@ from hypothesis.stateful import (
     rule,
 )
 
-from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import WireError
-from dlog.types import ZERO_TOPIC_ID, LeaderEpoch
+from dlog.types import ZERO_TOPIC_ID
 from dlogd.config.choices import DirectIo, FlushPolicy
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import Latency
-from tests.fakes.lies import with_head
+from tests.fakes.lies import append_batch, claiming
 from tests.fakes.logs import (
     TOPIC_PARTITION,
     batch_of,
@@ -153,11 +152,8 @@ class LogMachine(RuleBasedStateMachine):
                 b"%d.%d " % (self.count, n) + bytes(size) for n, size in enumerate(sizes)
             )
             timestamp_ms = 1_000_000 + self.count * 10 + newer
-            batch = with_head(batch_of(*values, timestamp_ms=timestamp_ms), lie)
-            fields = BATCH_STRUCT.unpack_from(batch)
-            offset = self.call(
-                self.log.append, memoryview(batch), fields, leader_epoch=LeaderEpoch(self.epoch)
-            )
+            batch = claiming(batch_of(*values, timestamp_ms=timestamp_ms), lie)
+            offset = self.call(append_batch, self.log, batch, self.epoch, as_leader=lie is None)
             if offset is None:
                 self.wait_for_memory()
                 continue

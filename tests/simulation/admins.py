@@ -97,7 +97,13 @@ class Administrator:
     def _note(self, key: LogKey, plan: TopicPlan) -> None:
         retention = "retention.ms" in plan.configs or "retention.bytes" in plan.configs
         policy = plan.configs.get("flush.policy", "always")
-        self.around.history.facts[key] = LogFacts(flush_policy=policy, retention=retention)
+        is_judged = "retention.bytes" not in plan.configs and not any(
+            fault.kind == "set-clock" for _, fault in self.around.plan.schedule()
+        )
+        kept_ms = int(plan.configs.get("retention.ms", "-1")) if is_judged else -1
+        self.around.history.facts[key] = LogFacts(
+            flush_policy=policy, retention=retention, kept_ms=kept_ms
+        )
 
     async def _find(self, name: str) -> UUID | None:
         try:

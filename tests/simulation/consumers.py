@@ -104,7 +104,7 @@ class Consumer:
         except DlogError:
             return
         offset, timestamp_ms = found[key.partition]
-        if asked_ms >= 0 and offset >= 0 and not around.topics.churning(key):
+        if asked_ms >= 0 and not around.topics.churning(key):
             around.history.times.append(
                 TimeSeen(key, invoked_ns, around.now_ns(), asked_ms, offset, timestamp_ms)
             )

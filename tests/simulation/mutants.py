@@ -15,8 +15,10 @@ from dlogd.replication.partition import Partition
 from dlogd.replication.producers import ProducerStates
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.storage import cutting, recovery, scan
+from dlogd.storage.learning import Learner
 from dlogd.storage.maintenance import Maintenance
 from dlogd.storage.reader import LogReader
+from dlogd.storage.true_times import KnownTimes
 from tests.fakes.engine import MemoryEngine
 from tests.fakes.files import MemoryDirectory
 
@@ -108,6 +110,20 @@ def _forget_entries(original: Any) -> Any:
     return sync
 
 
+def _believe_heads(_: Any) -> Any:
+    def newest_ms(self: Any, segment: Any) -> Any:
+        return segment.max_timestamp_ms
+
+    return newest_ms
+
+
+def _delete_by_heads(_: Any) -> Any:
+    def newest_ms(self: Any, end_position: int, max_timestamp_ms: int) -> Any:
+        return max_timestamp_ms
+
+    return newest_ms
+
+
 def _constant(value: Any) -> Make:
     return lambda _: lambda *arguments, **options: value
 
@@ -132,12 +148,16 @@ MUTANTS: dict[str, tuple[Any, str, Make]] = {
         lambda original: lambda _: original(0),
     ),
     "read at places of a rolled segment": (LogReader, "_known", _remember_across_rolls),
+    "search by head": (Learner, "newest_ms", _believe_heads),
+    "retention by head": (KnownTimes, "newest_ms", _delete_by_heads),
     "no flush of a log's directory": (MemoryDirectory, "sync", _forget_entries),
 }
 
 SHOWS = {
     "flush nothing (H14)": ("lost-write", "lost-read"),
     "append behind a torn tail (H17)": ("garbage",),
+    "search by head": ("timestamp",),
+    "retention by head": ("early",),
 }
 """How the violation begins by which a hole is known, which most seeds see for another one: a log
 that is damaged takes nothing more."""

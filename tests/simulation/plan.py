@@ -61,6 +61,8 @@ class ProducerPlan:
     uniform: bool = False
     # How often an idempotent producer loses its connection while it waits for answers.
     hangup_share: float = 0.0
+    # What heads of batches claim in place of their largest timestamp: see `producers`.
+    lies: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ def draw(seed: int) -> Plan:
         drift_ppm=rng.choice((0, 0, 100, -100)),
         network=_network(rng),
         topics=_topics(rng, policies),
-        producers=_producers(rng),
+        producers=_with_lies(_producers(rng), random.Random(f"{seed}/lies")),
         consumers=_consumers(rng),
         admin_interval_ms=rng.choice((0, 150, 400)),
         rude_interval_ms=rng.choice((0, 0, 300)),
@@ -236,6 +238,13 @@ def _producers(rng: random.Random) -> tuple[ProducerPlan, ...]:
         )
         producers.append(plan)
     return tuple(producers)
+
+
+def _with_lies(producers: tuple[ProducerPlan, ...], rng: random.Random) -> tuple[ProducerPlan, ...]:
+    return tuple(
+        replace(each, lies=rng.choice(("", "", "none", "zero", "early", "late", "any")))
+        for each in producers
+    )
 
 
 def _consumers(rng: random.Random) -> tuple[ConsumerPlan, ...]:

@@ -18,6 +18,7 @@ from dlog.transport import Encode
 from dlog.wire.apis import ApiKey
 from dlog.wire.produce import TOPIC_ID_VERSION
 from dlog.wire.produce_client import encode_request, parse_response
+from tests.fakes.batches import with_head
 from tests.histories.history import LogKey, Outcome, Send
 from tests.simulation.clients import Link, Surroundings, make_value
 from tests.simulation.loop import SimLoop
@@ -50,6 +51,7 @@ class Producer:
         self.plan = plan
         self.loop = loop
         self.rng = random.Random(f"{around.plan.seed}/{plan.name}")
+        self._lies = random.Random(f"{around.plan.seed}/{plan.name}/lies")
         self.link = Link(around, plan.name, loop, plan.timeout_ms / 1000 + 2.0, plan.inflight)
 
     async def run(self) -> None:
@@ -89,7 +91,13 @@ class Producer:
         )
         send = Send(plan.name, key, numbers, plan.acks, around.now_ns(), session)
         around.history.sends.append(send)
-        return Batch(send, bytes(data))
+        return Batch(send, bytes(self._misstated(data, timestamp_ms)))
+
+    def _misstated(self, data: bytearray, newest_ms: int) -> bytearray:
+        """Let the head of a batch claim another largest timestamp, as many clients do."""
+        claims = {"none": -1, "zero": 0, "early": newest_ms - 5_000, "late": newest_ms + 5_000}
+        lies = self._lies.choice(tuple(claims)) if self.plan.lies == "any" else self.plan.lies
+        return with_head(data, max_timestamp_ms=claims[lies]) if lies else data
 
     def _finish(self, batch: Batch, outcome: Outcome, error: str = "") -> None:
         send = batch.send

@@ -16,6 +16,7 @@ from tests.histories.history import (
     Poll,
     Seen,
     Send,
+    TimeSeen,
     Trim,
     WatermarkTold,
 )
@@ -38,6 +39,12 @@ def final(*numbers: int, start: int = 0) -> dict[LogKey, FinalLog]:
     """Return a final log that holds these records."""
     records = tuple(Seen(start + index, number) for index, number in enumerate(numbers))
     return {KEY: FinalLog(KEY, start, start + len(numbers), records)}
+
+
+def timed(*times_ms: int) -> dict[LogKey, FinalLog]:
+    """Return a final log of records with these timestamps."""
+    records = tuple(Seen(number, number, ms) for number, ms in enumerate(times_ms))
+    return {KEY: FinalLog(KEY, 0, len(times_ms), records)}
 
 
 def polled(start: int, *records: tuple[int, int], watermark: int = 100, trimmed: int = 0) -> Poll:
@@ -118,12 +125,48 @@ BAD: dict[str, list[History]] = {
     "offsets-chain": [History(polls=[polled(10, watermark=5, trimmed=6)])],
     "resurrected": [History(trims=[Trim(KEY, 10, 15, 4, 4)], polls=[polled(20, (3, 1))])],
     "vanished": [History(trims=[Trim(KEY, 10, 15, 1, 1)], finals=final(1, start=2))],
+    "early": [
+        History(
+            sends=[sent(1, 0, 10)],
+            polls=[polled(20, watermark=1, trimmed=1)],
+            facts={KEY: LogFacts(retention=True, kept_ms=1000)},
+        )
+    ],
+    "timestamp": [
+        History(times=[TimeSeen(KEY, 10, 15, 7, 1, 9)], finals=timed(8, 9)),
+        History(times=[TimeSeen(KEY, 10, 15, 7, 0, 6)], finals=timed(6, 9)),
+        History(times=[TimeSeen(KEY, 10, 15, 7, 0, 8)], finals=timed(7, 8)),
+        History(
+            sends=[sent(1, 0, 10)],
+            times=[TimeSeen(KEY, 16, 20, 7, -1, -1)],
+            finals={KEY: FinalLog(KEY, 0, 1, (Seen(0, 1, 7),))},
+        ),
+    ],
     "epoch": [History(epochs=[EpochSeen(KEY, 1, 2, 5), EpochSeen(KEY, 3, 4, 4)])],
 }
 
 
 def test_good_history_is_good() -> None:
     assert check(GOOD) == []
+
+
+def test_a_time_may_be_found_or_not_while_its_record_is_sent() -> None:
+    found = {KEY: FinalLog(KEY, 0, 1, (Seen(0, 1, 7),))}
+    for answer in (TimeSeen(KEY, 12, 20, 7, -1, -1), TimeSeen(KEY, 12, 20, 7, 0, 7)):
+        assert check(History(sends=[sent(1, 0, 10)], times=[answer], finals=found)) == []
+
+
+def test_what_was_due_or_trimmed_is_not_deleted_early() -> None:
+    history = History(
+        sends=[sent(1, 0, 10), sent(2, 1, 950_000_000)],
+        polls=[polled(950_000_000, watermark=2, trimmed=1)],
+        facts={KEY: LogFacts(retention=True, kept_ms=1000)},
+    )
+    assert check(history) == []
+    history.polls[0] = polled(950_000_010, watermark=2, trimmed=2)
+    assert [text.split(":")[0] for text in check(history)] == ["early"]
+    history.trims.append(Trim(KEY, 60, 65, 2, 2))
+    assert check(history) == []
 
 
 def test_watermarks_that_fall_back_in_answers_to_fetch_are_counted() -> None:

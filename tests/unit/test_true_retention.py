@@ -167,7 +167,7 @@ def test_what_was_learned_before_a_restart_counts_after_it() -> None:
             await log.append([0], 0)
             await log.close_segments()
         await log.wait(RETENTION_MS // 2)
-        assert [each.known_times.is_true for each in log.log.segments[:3]] == [True, False, False]
+        assert all(each.known_times.is_true for each in log.log.segments[:3])
         await log.host.crash()
         await log.start(0)
         assert log.log.segments[0].known_times.is_true

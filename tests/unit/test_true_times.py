@@ -9,7 +9,7 @@ from dlog.compression import Codec
 from dlogd.storage import learning, time_index
 from dlogd.storage.entries import EntryHeader
 from dlogd.storage.files import Directory
-from dlogd.storage.index_files import load_entries
+from dlogd.storage.index_files import load_entries, store_entries
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.segment import TDX, SegmentState, file_name
@@ -36,6 +36,12 @@ async def sealed_all(plog: PartitionLog) -> None:
     """Roll, and wait until all but the active segment are closed."""
     plog.roll()
     while any(each.state is not SegmentState.SEALED for each in plog.segments[:-1]):
+        await asyncio.sleep(0.01)
+
+
+async def learned(plog: PartitionLog) -> None:
+    """Wait until the background has read all closed segments."""
+    while not all(each.known_times.is_true for each in plog.segments[:-1]):
         await asyncio.sleep(0.01)
 
 
@@ -113,9 +119,7 @@ def test_what_was_learned_of_a_closed_segment_is_remembered_on_disk() -> None:
         await append_all(plog, [[NOW + n, NOW - n] for n in range(30)], -1, Codec.GZIP)
         await sealed_all(plog)
         assert len(plog.segments) > 2
-        header, entries = times_of(host.directory)
-        assert not header.is_true and {ms for ms, _ in entries} == {-1}
-        assert await first(plog, NOW + 29) == (NOW + 29, 58)
+        await learned(plog)
         for segment in plog.segments[:-1]:
             header, entries = times_of(host.directory, segment.base_offset)
             assert header.is_true and header.is_decoded
@@ -131,6 +135,58 @@ def test_what_was_learned_of_a_closed_segment_is_remembered_on_disk() -> None:
             assert found == [NOW + each.end_offset // 2 - 1 for each in plog.segments[:-1]]
             assert await first(plog, NOW + 20) == (NOW + 20, 40)
 
+    run_virtual(scenario)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_an_index_of_an_older_version_is_completed(clean: bool) -> None:
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await host.open()
+        await append_all(plog, [[NOW + n, NOW - n] for n in range(30)], -1, Codec.GZIP)
+        await sealed_all(plog)
+        await learned(plog)
+        bases = [each.base_offset for each in plog.segments[:-1]]
+        if clean:
+            await plog.close()
+        directory = await host.kill()
+        for base in bases:
+            head, entries = times_of(directory, base)
+            old = EntryHeader(magic=head.magic, base_offset=base, durable=True)
+            by_heads = [(-1, offset) for _, offset in entries]
+            name = file_name(base, TDX)
+            store_entries(directory, name, old, time_index.ENTRY, by_heads, durable=True)
+        plog = await host.open(clean=clean)
+        assert not any(each.known_times.is_true for each in plog.segments[:-1])
+        assert await first(plog, NOW + 29) == (NOW + 29, 58)
+        assert all(times_of(host.directory, base)[0].is_true for base in bases)
+        assert await newest(plog) == (NOW + 29, 58)
+
+    run_virtual(scenario)
+
+
+def test_a_leader_of_plain_batches_reads_nothing_to_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their heads were corrected before the append."""
+
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog = await host.open()
+        for number in range(60):
+            append_batch(plog, lying([NOW + number, NOW], None), as_leader=True)
+            await settle()
+        await sealed_all(plog)
+        for reopen in (host.reopen, None):
+            assert all(each.known_times.is_true for each in plog.segments[:-1])
+            assert await first(plog, NOW + 30) == (NOW + 30, 60)
+            assert await newest(plog) == (NOW + 59, 118)
+            plog = plog if reopen is None else await reopen()
+        append_batch(plog, lying([NOW + 70], None), as_leader=True)
+        assert await newest(plog) == (NOW + 70, 120)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a batch was looked at")
+
+    monkeypatch.setattr(learning, "look", refuse)
     run_virtual(scenario)
 
 
