@@ -31,7 +31,7 @@ async def read(plog: PartitionLog) -> None:
 
 
 async def newest(plog: PartitionLog) -> None:
-    await plog.trim_to(3)
+    await plog.trim_to(100)
     await plog.offset_of_max_timestamp()
 
 
