@@ -16,7 +16,7 @@ from dlog.batch.header import (
     MAGIC,
     verify_crc,
 )
-from dlog.batch.record_times import RecordTime, head_limit, newest_of
+from dlog.batch.record_times import NO_TIMESTAMP, RecordTime, head_limit, newest_of
 from dlog.types import NO_EPOCH
 
 
@@ -56,8 +56,10 @@ class Looked:
     marked_position: int
     is_whole: bool = True
     """Whether the records of all batches could be decoded."""
+    is_damaged: bool = False
+    """Whether the checksum of a batch is wrong: it was passed over."""
     is_bad: bool = False
-    """Whether no good batch stands at `position`."""
+    """Whether no batch stands at `position`."""
     wanted_bytes: int = 0
     """So many bytes from `position` on are needed to go on; 0: more were not there to look at."""
     marks: list[Mark] = field(default_factory=list)
@@ -76,9 +78,6 @@ def look(data: bytes, found: Looked, end_position: int, marking: Marking) -> Loo
             found.is_bad, found.wanted_bytes = not size, size
             break
         batch = view[at : at + size]
-        if not verify_crc(batch, 0, size):
-            found.is_bad = True
-            break
         _count(batch, fields, found, marking)
         at += size
     return found
@@ -109,7 +108,11 @@ def _count(batch: memoryview, fields: tuple[int, ...], found: Looked, marking: M
     if marking.is_due(found.offset, found.position, found.marked_position):
         found.marks.append(Mark(found.newest_ms, found.offset, found.position))
         found.marked_position = found.position
-    newest_ms = newest_of(batch, fields)
+    newest_ms: int | None = NO_TIMESTAMP
+    if verify_crc(batch, 0, len(batch)):
+        newest_ms = newest_of(batch, fields)
+    else:
+        found.is_damaged = True
     if newest_ms is None:
         found.is_whole = False
         newest_ms = head_limit(fields)
@@ -150,10 +153,7 @@ def seek(data: bytes, sought: Sought, end_position: int, find: Find, *, is_first
             sought.is_bad = not sought.wanted_bytes
             break
         batch = view[at : at + sought.wanted_bytes]
-        if not verify_crc(batch, 0, len(batch)):
-            sought.is_bad = True
-            break
-        record = find(batch)
+        record = find(batch) if verify_crc(batch, 0, len(batch)) else None
         if record is not None and (
             sought.found is None or record.timestamp_ms > sought.found.timestamp_ms
         ):

@@ -92,7 +92,7 @@ class Learner:
             try:
                 if self._state.is_working:
                     await self.remember(segment)
-            except WireError as error:
+            except (OSError, WireError) as error:
                 log.info("Timestamps not learned file=%s reason=%s", segment.path, error)
             await asyncio.sleep(services.loop.time() - begun_s)
 
@@ -132,7 +132,7 @@ class Learner:
         try:
             cut_count = segment.cut_count
             load = partial(_load_offsets, segment)
-            offsets = await self._state.services.engine.run(load)
+            offsets = await guarded(self._state, self._state.services.engine.run(load), segment)
             self._check(segment, cut_count)
             times = TrueTimes(segment.base_offset, Marking(INTERVAL_BYTES, offsets))
             while times.position < segment.tail.end:

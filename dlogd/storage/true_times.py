@@ -66,7 +66,8 @@ class TrueTimes:
             looked.offset,
             looked.position,
         )
-        self.is_whole = self.is_whole and looked.is_whole
+        self.is_damaged = self.is_damaged or looked.is_damaged
+        self.is_whole = self.is_whole and looked.is_whole and not looked.is_damaged
 
     def pass_over(self, offset: int, position: int) -> None:
         """Go on at the batch at `position`: before it is something that is no batch."""

@@ -1,4 +1,4 @@
-"""Heads of plain batches that lie, on a real daemon: retention and searches by time go by records.
+"""Heads of batches that lie, on a real daemon: retention and searches by time go by records.
 
 Of many clients no head says the largest timestamp: sarama up to 1.45.0 leaves it at -1.
 """
@@ -82,32 +82,36 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+@pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("claim", ["none", "zero", "first", "ahead"])
 def test_searches_by_time_find_records_whatever_the_head_says(
-    node: DaemonProcess, claim: str
+    node: DaemonProcess, claim: str, codec: Codec
 ) -> None:
-    topic, now = f"searched-{claim}", now_ms()
+    topic, now = f"searched-{claim}-{codec.name}", now_ms()
     times = (now - 5000, now - 3000, now - 4000)
     claims = {"none": -1, "zero": 0, "first": times[0], "ahead": now + 1000}
     create(node, topic)
-    lying = with_head(timed(*times), max_timestamp_ms=claims[claim])
+    lying = with_head(timed(*times, codec=codec), max_timestamp_ms=claims[claim])
     assert produce(node, topic, lying) == (0, 0)
     asked = (now - 5000, now - 3500, NEWEST, now - 2999)
     expected = [(0, now - 5000), (1, now - 3000), (1, now - 3000), (-1, -1)]
     assert found_at(node, topic, *asked) == expected
     data = stored(node, topic)
     header = decode_header(data)
-    assert header.max_timestamp_ms == now - 3000
+    if codec is Codec.NONE:
+        assert header.max_timestamp_ms == now - 3000
     assert verify_crc(data, 0, header.batch_bytes)
 
 
-def test_a_crash_changes_nothing_of_that(tmp_path: Path) -> None:
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_crash_changes_nothing_of_that(tmp_path: Path, codec: Codec) -> None:
     now = now_ms()
     times = (now - 5000, now - 3000, now - 4000)
     with daemon(tmp_path, CONFIG) as process:
         process.start()
         create(process, "t")
-        assert produce(process, "t", with_head(timed(*times), max_timestamp_ms=-1)) == (0, 0)
+        lying = with_head(timed(*times, codec=codec), max_timestamp_ms=-1)
+        assert produce(process, "t", lying) == (0, 0)
         process.signal(signal.SIGKILL)
         process.wait()
         process.start()
@@ -115,20 +119,22 @@ def test_a_crash_changes_nothing_of_that(tmp_path: Path) -> None:
         assert found_at(process, "t", now - 3500, NEWEST) == expected
 
 
-def test_retention_by_time_goes_by_the_records(node: DaemonProcess) -> None:
+@pytest.mark.parametrize("codec", list(Codec))
+def test_retention_by_time_goes_by_the_records(node: DaemonProcess, codec: Codec) -> None:
     now = now_ms()
-    for topic, retention in (("kept", "600000"), ("due", "1000"), ("due-too", "1000")):
+    kept, due, ahead = (f"{name}-{codec.name}" for name in ("kept", "due", "due-too"))
+    for topic, retention in ((kept, "600000"), (due, "1000"), (ahead, "1000")):
         create(node, topic, retention_ms=retention)
-    assert produce(node, "kept", with_head(timed(now, now), max_timestamp_ms=0)) == (0, 0)
-    old = (now - 5000, now - 3000, now - 4000)
-    ahead = with_head(timed(*old), max_timestamp_ms=now + 3_000_000)
-    for topic, lying in (("due", with_head(timed(*old), max_timestamp_ms=-1)), ("due-too", ahead)):
-        assert produce(node, topic, lying) == (0, 0)
+    young = timed(now, now, codec=codec)
+    assert produce(node, kept, with_head(young, max_timestamp_ms=0)) == (0, 0)
+    old = timed(now - 5000, now - 3000, now - 4000, codec=codec)
+    for topic, claim in ((due, -1), (ahead, now + 3_000_000)):
+        assert produce(node, topic, with_head(old, max_timestamp_ms=claim)) == (0, 0)
         assert comes_to_be(lambda topic=topic: log_start(node, topic) == 3)  # type: ignore[misc]
     # Once more: the round of checks that was under way has ended.
-    assert produce(node, "due", with_head(timed(*old), max_timestamp_ms=-1)) == (0, 3)
-    assert comes_to_be(lambda: log_start(node, "due") == 6)
-    assert log_start(node, "kept") == 0
+    assert produce(node, due, with_head(old, max_timestamp_ms=-1)) == (0, 3)
+    assert comes_to_be(lambda: log_start(node, due) == 6)
+    assert log_start(node, kept) == 0
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -241,10 +241,12 @@ def _producers(rng: random.Random) -> tuple[ProducerPlan, ...]:
 
 
 def _with_lies(producers: tuple[ProducerPlan, ...], rng: random.Random) -> tuple[ProducerPlan, ...]:
-    return tuple(
-        replace(each, lies=rng.choice(("", "", "none", "zero", "early", "late", "any")))
-        for each in producers
-    )
+    if rng.random() < 0.25:
+        # All of them: one honest head would hide what the others claim.
+        lies = rng.choice(("zero", "early", "none"))
+        return tuple(replace(each, lies=lies, codec=rng.choice((1, 2, 3, 4))) for each in producers)
+    choices = ("", "", "none", "zero", "early", "late", "any")
+    return tuple(replace(each, lies=rng.choice(choices)) for each in producers)
 
 
 def _consumers(rng: random.Random) -> tuple[ConsumerPlan, ...]:
