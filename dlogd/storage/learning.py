@@ -14,12 +14,14 @@ import errno
 import logging
 from array import array
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from dlog.errors import KafkaStorageError, WireError
 from dlogd.storage import time_index
 from dlogd.storage.batch_times import Looked, Marking, look
+from dlogd.storage.checkpoint import TEMPORARY, remove_file
 from dlogd.storage.entries import EntryHeader, OpenedEntries
 from dlogd.storage.errnos import SHORTAGES
 from dlogd.storage.index_files import load_entries, replace_entries
@@ -233,5 +235,11 @@ def _load_offsets(segment: Segment) -> "array[int]":
 
 def _store(segment: Segment, header: EntryHeader, entries: list[tuple[int, int]]) -> OpenedEntries:
     """Replace the time index of a closed segment, and open the new one. Blocks."""
-    name = file_name(segment.base_offset, TDX)
-    return replace_entries(segment.directory, name, header, time_index.ENTRY, entries)
+    directory, name = segment.directory, file_name(segment.base_offset, TDX)
+    try:
+        return replace_entries(directory, name, header, time_index.ENTRY, entries)
+    except OSError:
+        # On a full disk, which others may want to write to.
+        with suppress(OSError):
+            remove_file(directory, name + TEMPORARY)
+        raise

@@ -124,3 +124,39 @@ def test_a_block_that_cannot_be_read_costs_the_records_there_and_not_the_log() -
         host.machine.heal()
 
     run_virtual(scenario)
+
+
+def test_a_full_disk_keeps_what_was_learned_in_memory() -> None:
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog, _ = await one_segment(host)
+        host.directory.unlink(file_name(0, ".tdx"))
+        plog = await host.reopen()
+        await plog.locate(0)
+        disk = host.machine.disks["/data"]
+        full = DiskFault(("write",), path_part=".tmp", errno=errno.ENOSPC, writes_part=True)
+        disk.faults.append(full)
+        assert await newest(plog) == (NOW + 9, 18)
+        segment = plog.segments[0]
+        assert not segment.known_times.is_true and segment.known_times.learned is not None
+        assert await first(plog, NOW + 5) == (NOW + 5, 10)
+        assert not host.directory.exists(file_name(0, ".tdx.tmp"))
+        host.machine.heal()
+        await plog.timestamps.learner.remember(segment)
+        assert segment.known_times.is_true
+        assert await first(plog, NOW + 5) == (NOW + 5, 10)
+
+    run_virtual(scenario)
+
+
+def test_what_a_crash_left_of_an_index_is_removed() -> None:
+    async def scenario() -> None:
+        host = LogHost(config=CONFIG)
+        plog, _ = await one_segment(host)
+        directory = await host.kill()
+        directory.open(file_name(0, ".tdx.tmp"), create=True).close()
+        plog = await host.open()
+        assert not host.directory.exists(file_name(0, ".tdx.tmp"))
+        assert await newest(plog) == (NOW + 9, 18)
+
+    run_virtual(scenario)
