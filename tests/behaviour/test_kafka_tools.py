@@ -11,6 +11,7 @@ import pytest
 
 from bench.peers.kafka import KafkaServer
 from bench.peers.server import CACHE, StartError
+from dlog.client.blocking_producer import BlockingProducer
 from tests.behaviour.clusters import DlogdCluster, TestedCluster
 
 VERSION = "4.3.1"
@@ -54,6 +55,10 @@ class Tools:
         where = ("--bootstrap-server", self._bootstrap)
         # One of them has its options behind the name of the command.
         words = (*arguments, *where) if tool.endswith("ClusterTool") else (*where, *arguments)
+        return self.offline(tool, *words)
+
+    def offline(self, tool: str, *words: str) -> str:
+        """Run a tool with these words alone; return what the tool wrote."""
         java = shutil.which("java")
         assert java is not None
         done = subprocess.run(
@@ -188,3 +193,22 @@ def test_a_replica_stays_in_its_directory(tools: Tools, tmp_path: Path) -> None:
         plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
         # The tool tries again for so long.
         assert expected in tools(*reassign, str(plan), "--execute", "--timeout", "3000")
+
+
+def test_segments_are_printed(tools: Tools, cluster: TestedCluster) -> None:
+    created = ("--create", "--topic", "dumped", "--config", "segment.bytes=1048576")
+    assert "Created topic dumped." in tools(f"{TOOLS}.TopicCommand", *created)
+    with BlockingProducer(cluster.bootstrap, linger_ms=0) as producer:
+        for _ in range(10):
+            producer.send("dumped", bytes(300_000))
+            producer.flush()
+    closed, *_, active = min(
+        sorted(each.glob("*.log")) for each in cluster.folder.glob("**/topics/dumped-0.*")
+    )
+    told = tools.offline(f"{TOOLS}.DumpLogSegments", "--deep-iteration", "--files", str(closed))
+    assert "baseOffset: 0 lastOffset: 0 count: 1" in told
+    assert "Exception" not in told
+    # The tool reads the zeros behind the last batch as the next one.
+    told = tools.offline(f"{TOOLS}.DumpLogSegments", "--deep-iteration", "--files", str(active))
+    assert "baseOffset: 9 lastOffset: 9 count: 1" in told
+    assert "Found record size 0" in told
