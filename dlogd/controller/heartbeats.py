@@ -115,16 +115,22 @@ def decode_hello(buffer: memoryview, position: int, end: int) -> str:
     return cluster_id
 
 
-def encode_hello_answer(error_code: int, nonce: bytes, correlation_id: int) -> bytes:
-    """Return the whole frame."""
-    body = _ERROR_CODE.pack(error_code) + nonce
+def encode_hello_answer(nonce: bytes, correlation_id: int) -> bytes:
+    """Return the whole frame for a peer of this cluster."""
+    body = _ERROR_CODE.pack(NONE) + nonce
     return frame.encode_response(HELLO, VERSION, correlation_id, body)
+
+
+def encode_hello_refusal(error_code: int, correlation_id: int) -> bytes:
+    """Return the whole frame for any other peer: without a nonce."""
+    return frame.encode_response(HELLO, VERSION, correlation_id, _ERROR_CODE.pack(error_code))
 
 
 def decode_hello_answer(payload: memoryview) -> int:
     """Return the error code; raise ProtocolError."""
     (error_code,) = _unpack(_ERROR_CODE, payload, _CORRELATION_ID.size, len(payload))
-    if len(payload) < _CORRELATION_ID.size + _ERROR_CODE.size + NONCE_BYTES:
+    whole = _CORRELATION_ID.size + _ERROR_CODE.size + NONCE_BYTES
+    if error_code == NONE and len(payload) < whole:
         raise ProtocolError("an answer to a hello without a nonce")
     return error_code
 

@@ -15,6 +15,7 @@ from dlog.wire.frame import FrameSplitter, RequestHeader, parse_request_header
 from dlogd import binding, foreign
 from dlogd.controller import heartbeats
 from dlogd.controller.channel import Seals
+from dlogd.peer_refusals import PeerRefusals, Reason
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,14 @@ COMPLAINTS_S = 60.0
 """So many warnings about peers in so much time; the rest is for `log.level: debug`."""
 UNSENT_BYTES_MAX = 64 * 1024
 """Answers that a peer leaves untaken before its connection is closed."""
+
+
+class RefusedHelloError(ProtocolError):
+    """The hello is of another cluster; `answer` is the last frame that the peer gets."""
+
+    def __init__(self, message: str, answer: bytes) -> None:
+        super().__init__(message)
+        self.answer = answer
 
 
 class Service(Protocol):
@@ -47,17 +56,21 @@ class Door:
     cluster_id: str
     new_nonce: Callable[[], bytes]
 
-    def meet(self, header: RequestHeader, payload: memoryview) -> tuple[bytes, Seals | None]:
-        """Answer a hello; return the frame and, when the peer is of this cluster, the keys."""
+    def meet(self, header: RequestHeader, payload: memoryview) -> tuple[bytes, Seals]:
+        """Answer a hello; return the frame and the keys.
+
+        Raises RefusedHelloError for a peer of another cluster, ProtocolError for anything else.
+        """
         if header.api_key != heartbeats.HELLO or header.api_version != heartbeats.VERSION:
             raise ProtocolError("a request before a hello")
         told = heartbeats.decode_hello(payload, header.body_position, len(payload))
-        code = heartbeats.NONE
         if told != self.cluster_id:
             code = heartbeats.INCONSISTENT_CLUSTER_ID
-        answer = heartbeats.encode_hello_answer(code, self.new_nonce(), header.correlation_id)
-        if code != heartbeats.NONE:
-            return answer, None
+            raise RefusedHelloError(
+                f"it is of cluster {told!r}",
+                heartbeats.encode_hello_refusal(code, header.correlation_id),
+            )
+        answer = heartbeats.encode_hello_answer(self.new_nonce(), header.correlation_id)
         return answer, Seals(self.secret, bytes(payload), answer[4:], dialled=False)
 
 
@@ -88,6 +101,7 @@ class InternalServer:
         self.refused_total = 0
         self.adopters: dict[int, Adopter] = {}
         """By the type of the request that asks for it."""
+        self.refusals = PeerRefusals("internal")
         self.service = service
         self.door = door
         self.idle_timeout_s = idle_timeout_s
@@ -136,6 +150,10 @@ class InternalServer:
         self._complaints += 1
         return logging.WARNING if self._complaints <= COMPLAINTS_MAX else logging.DEBUG
 
+    def on_refused(self, connection: "InternalConnection", reason: Reason, detail: str) -> None:
+        """Count a peer that is not served."""
+        self.refusals.on_refused(reason, connection.host, int(self._loop.time() * 1e6), detail)
+
     def on_request(self, connection: "InternalConnection") -> None:
         """Learn that a connection is used."""
         self._silent.pop(connection, None)
@@ -152,7 +170,7 @@ class InternalConnection(asyncio.Protocol):
     """One peer's connection, from accept to close."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, server: InternalServer) -> None:
-        self.peer = "?"
+        self.peer = self.host = "?"
         self._loop = loop
         self._server = server
         self._splitter = FrameSplitter(FRAME_BYTES_MAX)
@@ -166,7 +184,8 @@ class InternalConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple) and len(name) >= 2:
-            self.peer = f"{name[0]}:{name[1]}"
+            self.host = str(name[0])
+            self.peer = f"{self.host}:{name[1]}"
         if not self._server.on_open(self):
             self._transport.abort()
             return
@@ -200,8 +219,7 @@ class InternalConnection(asyncio.Protocol):
     def _take(self, transport: asyncio.Transport, payload: memoryview) -> None:
         server, door = self._server, self._server.door
         if door is not None and self._seals is None:
-            answer, self._seals = door.meet(parse_request_header(payload, 0, len(payload)), payload)
-            transport.write(answer)
+            self._meet(transport, door, payload)
             return
         if self._seals is not None:
             payload = self._seals.unseal(payload)
@@ -218,6 +236,17 @@ class InternalConnection(asyncio.Protocol):
         server.on_request(self)
         if following is not None:
             self._hand_over(transport, following)
+
+    def _meet(self, transport: asyncio.Transport, door: Door, payload: memoryview) -> None:
+        header = parse_request_header(payload, 0, len(payload))
+        try:
+            answer, self._seals = door.meet(header, payload)
+        except RefusedHelloError as error:
+            self._server.on_refused(self, Reason.CLUSTER, str(error))
+            transport.write(error.answer)
+            transport.close()
+            return
+        transport.write(answer)
 
     def _hand_over(self, transport: asyncio.Transport, to: asyncio.BufferedProtocol) -> None:
         """Let somebody else go on with the connection; its peer waits for the answer."""

@@ -11,6 +11,7 @@ from dlog.types import NodeId
 from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.controller.driver import ControllerDriver
+from dlogd.controller.internal_server import InternalServer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.own_lease import OwnLease
 from dlogd.gossip import Gossip
@@ -19,6 +20,7 @@ from dlogd.metadata.image import ClusterImage, Drain
 from dlogd.metadata.raft.progress import RaftProgress
 from dlogd.telemetry import metrics
 from dlogd.telemetry.metrics import Sample
+from dlogd.telemetry.peer_metrics import PEERS_REFUSED
 
 
 class Store(Protocol):
@@ -38,6 +40,7 @@ class Clustered(Protocol):
 
     lease: OwnLease
     keeper: LeaseKeeper
+    server: InternalServer
     driver: ControllerDriver
     gossip: Gossip | None
     node_id: NodeId
@@ -224,6 +227,10 @@ class ClusterReport:
         yield Sample(metrics.RAFT_SNAPSHOT, (), progress.snapshot_index)
         yield Sample(metrics.RAFT_BYTES, (), progress.log_bytes)
         yield Sample(metrics.RAFT_CONNECTED, (), len(progress.connected))
+        refused = {"internal": clustering.server.refusals.counts, "raft": progress.refused}
+        for listener, counts in refused.items():
+            for reason, count in sorted(counts.items()):
+                yield Sample(PEERS_REFUSED, (listener, reason), count)
         yield Sample(metrics.METADATA_VERSION, (), image.version)
         yield from self._controller_samples(image)
         yield from self._membership_samples(image)

@@ -5,6 +5,7 @@ from typing import Literal
 from dlogd.telemetry.admission_metrics import ADMISSION
 from dlogd.telemetry.http_metrics import HTTP
 from dlogd.telemetry.metrics import MetricSpec, known_specs
+from dlogd.telemetry.peer_metrics import PEERS
 
 
 def _spec(
@@ -64,4 +65,5 @@ REPLICATION = (
 
 def all_specs() -> list[MetricSpec]:
     """Return every metric that this daemon can expose, by name."""
-    return sorted([*known_specs(), *ADMISSION, *HTTP, *REPLICATION], key=lambda spec: spec.name)
+    specs = [*known_specs(), *ADMISSION, *HTTP, *PEERS, *REPLICATION]
+    return sorted(specs, key=lambda spec: spec.name)

@@ -17,7 +17,8 @@ from dlogd.controller.heartbeats import Heartbeat, HeartbeatAnswer, Probe, Probe
 from dlogd.controller.leases import Beat
 from tests.golden.documents import examples
 
-HEARTBEAT, HEARTBEAT_ANSWER, PROBE, PROBE_ANSWER, HELLO, HELLO_ANSWER = examples("heartbeat.md")
+HEARTBEAT, HEARTBEAT_ANSWER, PROBE, PROBE_ANSWER, *_HELLOS = examples("heartbeat.md")
+HELLO, HELLO_ANSWER, HELLO_REFUSAL = _HELLOS
 
 BEAT = Heartbeat(
     cluster_id="c",
@@ -67,10 +68,14 @@ def test_probe() -> None:
 def test_hello() -> None:
     nonce = bytes(range(32))
     assert heartbeats.encode_hello("c", nonce, 9) == HELLO
-    assert heartbeats.encode_hello_answer(0, nonce, 9) == HELLO_ANSWER
+    assert heartbeats.encode_hello_answer(nonce, 9) == HELLO_ANSWER
     view = memoryview(HELLO)
     assert heartbeats.decode_hello(view, header_of(HELLO).body_position, len(view)) == "c"
     assert heartbeats.decode_hello_answer(memoryview(HELLO_ANSWER)[4:]) == 0
+    with pytest.raises(ProtocolError):
+        heartbeats.decode_hello_answer(memoryview(HELLO_ANSWER)[4:-1])
+    assert heartbeats.encode_hello_refusal(104, 9) == HELLO_REFUSAL
+    assert heartbeats.decode_hello_answer(memoryview(HELLO_REFUSAL)[4:]) == 104
     for size in range(len(HELLO)):
         with pytest.raises(ProtocolError):
             heartbeats.decode_hello(view, header_of(HELLO).body_position, size)

@@ -38,6 +38,7 @@ class Listening:
             image_version=lambda: 1,
         )
         self.port = 0
+        self.refusals: dict[str, int] = {}
 
     @asynccontextmanager
     async def open(self, secret: bytes | None = SECRET) -> AsyncIterator[Address]:
@@ -47,6 +48,7 @@ class Listening:
             secret=secret, cluster_id="c", new_nonce=lambda: entropy.token(heartbeats.NONCE_BYTES)
         )
         server = InternalServer(loop, self.service, idle_timeout_s=10, door=door or None)
+        self.refusals = server.refusals.counts
         self.port = await server.start("127.0.0.1", 0)
         try:
             yield Address("127.0.0.1", self.port)
@@ -101,6 +103,25 @@ def test_a_node_of_another_cluster_is_told_so() -> None:
                 await dialler(cluster_id="other").connect(address, OPTIONS)
 
     check(scenario)
+
+
+def test_another_cluster_gets_no_nonce_and_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        listening = Listening()
+        async with listening.open() as address:
+            for _ in range(30):
+                reader, writer = await asyncio.open_connection(address.host, address.port)
+                writer.write(heartbeats.encode_hello("not your cluster", bytes(32), 9))
+                # The length, the correlation id, the error code, and the end of the connection.
+                assert await reader.read() == bytes.fromhex("00000006 00000009 0068")
+                writer.close()
+            assert listening.refusals == {"wrong_cluster": 30}
+
+    check(scenario)
+    said = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(said) == 1 and "reason=wrong_cluster" in said[0]
 
 
 @pytest.mark.parametrize("secret", [None, b"another secret, also long"])

@@ -169,7 +169,7 @@ def test_bytes_on_disk_and_wire_stay_what_they_are() -> None:
         wire.encode_items([Item(What.COMMAND, b"xy")]): "00 00000001 00 00000002 7879",
         messages.encode({"type": "response_vote", "term": 4}): f"04 {4:016x}",
         handshake.encode_hello(_hello(1, 2)): (
-            f"646c6f6772616674 0001 0001 63 00000001 {1:032x} 00000002 {'01' * 32}"
+            f"646c6f6772616674 0002 0001 63 00000001 {1:032x} 00000002 {'01' * 32}"
         ),
         Proofs(b"s" * 16, b"a", b"b").proof(of_dialler=True)[:4]: "62b4257c",
     }

@@ -13,7 +13,14 @@ from uuid import UUID
 from dlogd import foreign
 from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.raft import handshake, messages
-from dlogd.metadata.raft.handshake import MAC_BYTES, PROOF_BYTES, Hello, Proofs, Seal
+from dlogd.metadata.raft.handshake import (
+    MAC_BYTES,
+    PROOF_BYTES,
+    Hello,
+    Proofs,
+    RefusedPeerError,
+    Seal,
+)
 from dlogd.metadata.raft.messages import MESSAGE_BYTES_MAX, Message
 
 UNSENT_BYTES_MAX = 64 << 20
@@ -52,6 +59,7 @@ class Connection(asyncio.Protocol):
         self._send_seal: Seal | None = None
         self._receive_seal: Seal | None = None
         self.authenticated = False
+        self.answered = False  # a frame of the peer has come
         self.closed = False
         self.peer_id = hello.wanted_id
         self.peer_host = "?"
@@ -59,6 +67,15 @@ class Connection(asyncio.Protocol):
         self.received_count = 0
         self.heard_s = 0.0  # the loop's time when something came last
         self.sent_count = 0
+
+    @property
+    def _reads(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def version(self) -> int:
+        """Of the handshake, as this side speaks it."""
+        return self._hello.version
 
     # -- asyncio
 
@@ -81,11 +98,11 @@ class Connection(asyncio.Protocol):
         self.received_count += 1
         self.heard_s = asyncio.get_running_loop().time()
         try:
-            while self._transport is not None and self._take_frame():
+            while self._reads and self._take_frame():
                 pass
         except MalformedError as error:
             self._owner.on_refused(self, error)
-            self.abort()
+            self._refuse(error)
 
     # -- frames
 
@@ -104,15 +121,15 @@ class Connection(asyncio.Protocol):
             return False
         frame = bytes(memoryview(self._received)[_HEAD_BYTES:end])
         del self._received[:end]
+        self.answered = True
         if self.authenticated:
             self._take_message(frame)
+        elif self._proofs is not None:
+            self._take_proof(self._proofs, frame)
         elif self.dialled:
             self._take_answer(frame)
-        elif self._proofs is None:
-            self._take_hello(frame)
         else:
-            self._proofs.check(frame, of_dialler=True)
-            self._begin()
+            self._take_hello(frame)
         return True
 
     def _take_message(self, frame: bytes) -> None:
@@ -126,19 +143,33 @@ class Connection(asyncio.Protocol):
             self._owner.on_message(self, messages.decode(body))
 
     def _take_hello(self, frame: bytes) -> None:
-        """Answer who dials: own hello and proof."""
+        """Answer a dialler: own hello, and no proof before the dialler's."""
         self._meet(frame)
         self._proofs = Proofs(self._secret, frame, self._own_bytes)
-        self._write(self._own_bytes + self._proofs.proof(of_dialler=False))
+        self._write(self._own_bytes)
 
     def _take_answer(self, frame: bytes) -> None:
-        """Check who was dialled, and prove oneself."""
-        other, proof = frame[:-PROOF_BYTES], frame[-PROOF_BYTES:]
+        """Meet the node that was dialled, and prove the secret."""
+        handshake.expect_no_refusal(frame)
+        older = self._hello.version == handshake.OLDER_VERSION
+        other, proof = (frame[:-PROOF_BYTES], frame[-PROOF_BYTES:]) if older else (frame, b"")
         self._meet(other)
-        self._proofs = Proofs(self._secret, self._own_bytes, other)
-        self._proofs.check(proof, of_dialler=False)
-        self._write(self._proofs.proof(of_dialler=True))
-        self._begin()
+        proofs = Proofs(self._secret, self._own_bytes, other)
+        if older:
+            proofs.check(proof, of_dialler=False)
+        self._write(proofs.proof(of_dialler=True))
+        self._proofs = proofs
+        if older:
+            self._begin(proofs)
+
+    def _take_proof(self, proofs: Proofs, frame: bytes) -> None:
+        """Check the proof of the other side; the listener's own comes after the dialler's."""
+        if self.dialled:
+            handshake.expect_no_refusal(frame)
+        proofs.check(frame, of_dialler=not self.dialled)
+        if not self.dialled:
+            self._write(proofs.proof(of_dialler=False))
+        self._begin(proofs)
 
     def _meet(self, frame: bytes) -> None:
         other = handshake.decode_hello(frame)
@@ -146,10 +177,9 @@ class Connection(asyncio.Protocol):
         handshake.expect(self._hello, other)
         self.peer_directory = other.directory_id
 
-    def _begin(self) -> None:
-        assert self._proofs is not None
-        self._send_seal = Seal(self._proofs.key(of_dialler=self.dialled))
-        self._receive_seal = Seal(self._proofs.key(of_dialler=not self.dialled))
+    def _begin(self, proofs: Proofs) -> None:
+        self._send_seal = Seal(proofs.key(of_dialler=self.dialled))
+        self._receive_seal = Seal(proofs.key(of_dialler=not self.dialled))
         self.authenticated = True
         self._owner.on_authenticated(self)
 
@@ -177,6 +207,15 @@ class Connection(asyncio.Protocol):
     def _write(self, frame: bytes) -> None:
         assert self._transport is not None
         self._transport.write(len(frame).to_bytes(_HEAD_BYTES, "big") + frame)
+
+    def _refuse(self, error: MalformedError) -> None:
+        """End it; a dialler of another cluster or version is told why."""
+        code = error.code if isinstance(error, RefusedPeerError) else None
+        if self._transport is None or self.dialled or code is None:
+            self.abort()
+            return
+        self._write(handshake.encode_refusal(code))
+        self._transport.close()
 
     def abort(self) -> None:
         """End it at once."""

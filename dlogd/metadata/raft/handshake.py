@@ -1,8 +1,11 @@
 """Mutual proof of the cluster's secret at the begin of a connection, and the keys that follow.
 
-Pure. Who connects sends a hello, who listens answers with its own and a proof over both, who
-connects sends its proof: challenge and response in both directions. Cluster, node ids and
-directories are part of what is proven, so no proof can be used anywhere else. Afterwards each frame
+Pure. The dialler sends a hello, the listener answers with its own, the dialler sends a proof over
+both, the listener sends its proof: challenge and response in both directions. The listener proves
+nothing before the dialler has: a stranger gets no material for guessing the secret. Cluster, node
+ids and directories are part of what is proven, so no proof can be used anywhere else. In version 1
+the listener proved first. This software dials nodes that answer only version 1, and answers no
+dialler of version 1 (docs/decisions/0037-dialler-proves-first.md). Afterwards each frame
 carries a keyed checksum over its number, so nothing can be injected, dropped or replayed unnoticed;
 secrecy is the matter of TLS (docs/formats/raft-wire.md).
 """
@@ -13,18 +16,40 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from dlogd.metadata.encoding import MalformedError, Reader, Writer
+from dlogd.peer_refusals import Reason
 
 MAGIC = b"dlograft"
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+OLDER_VERSION = 1
+"""The listener proves first. Spoken by a dialler only, to nodes before their upgrade."""
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 MAC_BYTES = 16
 HELLO_BYTES_MAX = 512
 SECRET_BYTES_MIN = 16
+_CODE_BYTES = 2
+_REFUSAL_BYTES = len(MAGIC) + 2 + _CODE_BYTES
+
+
+WRONG_VERSION = 35
+WRONG_PROOF = 58
+WRONG_CLUSTER = 104
+_REFUSALS = {
+    WRONG_VERSION: "it does not answer this version of the handshake",
+    WRONG_PROOF: "it refuses the proof: one of the two nodes does not know the secret",
+    WRONG_CLUSTER: "it is of another cluster",
+}
+"""Error codes of a refusal, Kafka's."""
 
 
 class RefusedPeerError(MalformedError):
     """The peer does not know the secret, or is not who is wanted."""
+
+    def __init__(self, message: str, reason: Reason, code: int | None = None) -> None:
+        """`code`: what a peer is told that dialled; None: nothing."""
+        super().__init__(message)
+        self.reason = reason
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +61,14 @@ class Hello:
     directory_id: UUID
     wanted_id: int  # whom it wants to talk to; -1: whoever connects
     nonce: bytes
+    version: int = PROTOCOL_VERSION
 
 
 def encode_hello(hello: Hello) -> bytes:
     """Return the bytes of a hello."""
     writer = Writer()
     writer.data += MAGIC
-    writer.u16(PROTOCOL_VERSION)
+    writer.u16(hello.version)
     writer.text(hello.cluster)
     writer.i32(hello.node_id)
     writer.uuid(hello.directory_id)
@@ -57,27 +83,61 @@ def decode_hello(data: bytes) -> Hello:
     if reader.raw(len(MAGIC)) != MAGIC:
         raise MalformedError("it does not speak this protocol")
     version = reader.u16()
-    if version != PROTOCOL_VERSION:
-        raise MalformedError(f"it speaks version {version}, this software {PROTOCOL_VERSION}")
+    if not OLDER_VERSION <= version <= PROTOCOL_VERSION:
+        raise _wrong_version(version)
     hello = Hello(
         cluster=reader.text(),
         node_id=reader.i32(),
         directory_id=reader.uuid(),
         wanted_id=reader.i32(),
         nonce=reader.raw(NONCE_BYTES),
+        version=version,
     )
     reader.expect_end()
     return hello
 
 
+def encode_refusal(code: int) -> bytes:
+    """Return the bytes that a listener answers a hello with that it refuses: no nonce, no proof."""
+    writer = Writer()
+    writer.data += MAGIC
+    writer.u16(PROTOCOL_VERSION)
+    writer.u16(code)
+    return bytes(writer.data)
+
+
+def expect_no_refusal(data: bytes) -> None:
+    """Raise RefusedPeerError if a listener's answer is a refusal."""
+    if len(data) != _REFUSAL_BYTES or not data.startswith(MAGIC):
+        return
+    code = int.from_bytes(data[-_CODE_BYTES:], "big")
+    reasons = {WRONG_VERSION: Reason.VERSION, WRONG_PROOF: Reason.PROOF}
+    message = _REFUSALS.get(code, f"it refuses with code {code}")
+    raise RefusedPeerError(message, reasons.get(code, Reason.CLUSTER))
+
+
+def _wrong_version(version: int) -> RefusedPeerError:
+    return RefusedPeerError(
+        f"it speaks version {version}, this software {PROTOCOL_VERSION}",
+        Reason.VERSION,
+        WRONG_VERSION,
+    )
+
+
 def expect(own: Hello, other: Hello) -> None:
     """Raise RefusedPeerError unless the two want to talk to each other."""
+    if own.version != other.version:
+        raise _wrong_version(other.version)
     if own.cluster != other.cluster:
-        raise RefusedPeerError(f"it is of cluster {other.cluster!r}, this is {own.cluster!r}")
+        raise RefusedPeerError(
+            f"it is of cluster {other.cluster!r}, this is {own.cluster!r}",
+            Reason.CLUSTER,
+            WRONG_CLUSTER,
+        )
     if other.node_id < 0 or other.node_id == own.node_id:
-        raise RefusedPeerError(f"it says that it is node {other.node_id}")
+        raise RefusedPeerError(f"it says that it is node {other.node_id}", Reason.IDENTITY)
     if own.wanted_id not in (-1, other.node_id) or other.wanted_id not in (-1, own.node_id):
-        raise RefusedPeerError(f"node {other.node_id} is not who was wanted")
+        raise RefusedPeerError(f"node {other.node_id} is not who was wanted", Reason.IDENTITY)
 
 
 def same(one: bytes, other: bytes) -> bool:
@@ -102,7 +162,9 @@ class Proofs:
     def check(self, proof: bytes, *, of_dialler: bool) -> None:
         """Raise RefusedPeerError unless the proof is right; takes the same time for any."""
         if not same(proof, self.proof(of_dialler=of_dialler)):
-            raise RefusedPeerError("it does not know the secret of this cluster")
+            raise RefusedPeerError(
+                "it does not know the secret of this cluster", Reason.PROOF, WRONG_PROOF
+            )
 
     def key(self, *, of_dialler: bool) -> bytes:
         """Return the key of the checksums in one direction."""

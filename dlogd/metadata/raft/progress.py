@@ -1,6 +1,7 @@
 """Where one node's Raft is, in numbers. Values only: read from any thread, for operators."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,3 +19,5 @@ class RaftProgress:
     connected: tuple[int, ...]  # other nodes
     absent: tuple[str, ...]
     """Voters without a connection, each with the reason: `2 (Connection refused)`."""
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """Connections refused on the Raft port, by reason."""

@@ -154,6 +154,7 @@ class RaftStore(Participant):
             snapshot_index=self._disk.files.index,
             log_bytes=self.log.size_bytes,
             voters=tuple(each.node_id for each in self.log.voters.members),
+            refused=dict(self._transport.refusals.counts),
             connected=tuple(sorted(self.core.connected)),
             absent=tuple(
                 f"{each} ({self._transport.trouble(each)})"

@@ -15,10 +15,18 @@ from uuid import UUID
 
 from dlogd import binding
 from dlogd.metadata.raft.connection import Connection
-from dlogd.metadata.raft.handshake import NONCE_BYTES, SECRET_BYTES_MIN, Hello
+from dlogd.metadata.raft.handshake import (
+    NONCE_BYTES,
+    OLDER_VERSION,
+    PROTOCOL_VERSION,
+    SECRET_BYTES_MIN,
+    Hello,
+    RefusedPeerError,
+)
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peer_lines import NEVER_REACHED, UNPROVEN, PeerLines
 from dlogd.metadata.raft.timings import RaftTimings
+from dlogd.peer_refusals import PeerRefusals, Reason
 from dlogd.randomness import Randomness
 from dlogd.tasks import Tasks
 
@@ -63,6 +71,9 @@ class RaftTransport:
         self._strangers: dict[Connection, asyncio.TimerHandle] = {}
         self._watches: dict[Connection, asyncio.TimerHandle] = {}
         self._complaints = PeerLines()
+        self.refusals = PeerRefusals("raft")
+        # Of the handshake, with nodes that did not answer the newest one the last time.
+        self._versions: dict[int, int] = {}
         self._troubles: dict[int, str] = {}  # of those that are dialled
         self._closed = False
         self.port = 0
@@ -125,7 +136,7 @@ class RaftTransport:
     async def _try(self, node_id: int, place: Place) -> None:
         """Dial once. The handshake goes on by itself."""
         host, port = place
-        hello = self._new_hello(node_id)
+        hello = self._new_hello(node_id, self._versions.get(node_id, PROTOCOL_VERSION))
         connection = Connection(self, self._secret, hello, dialled=True)
         loop = asyncio.get_running_loop()
         try:
@@ -142,8 +153,9 @@ class RaftTransport:
             self._troubles.setdefault(node_id, f"{host}:{port}: {UNPROVEN}")
         self._await_proof(connection)
 
-    def _new_hello(self, wanted_id: int) -> Hello:
-        return replace(self._hello, wanted_id=wanted_id, nonce=self._entropy.token(NONCE_BYTES))
+    def _new_hello(self, wanted_id: int, version: int = PROTOCOL_VERSION) -> Hello:
+        nonce = self._entropy.token(NONCE_BYTES)
+        return replace(self._hello, wanted_id=wanted_id, nonce=nonce, version=version)
 
     def _accept(self) -> asyncio.Protocol:
         connection = Connection(self, self._secret, self._new_hello(-1), dialled=False)
@@ -155,8 +167,18 @@ class RaftTransport:
     def _await_proof(self, connection: Connection) -> None:
         if not connection.authenticated and not connection.closed:
             self._strangers[connection] = asyncio.get_running_loop().call_later(
-                self._timings.handshake_s, connection.abort
+                self._timings.handshake_s, self._end_unproven, connection
             )
+
+    def _end_unproven(self, connection: Connection) -> None:
+        if not connection.dialled:
+            self._refuse(connection, Reason.SILENT)
+        connection.abort()
+
+    def _refuse(self, connection: Connection, reason: Reason, detail: object = "") -> None:
+        """Count a peer that dialled and proved nothing."""
+        now_us = int(asyncio.get_running_loop().time() * 1e6)
+        self.refusals.on_refused(reason, connection.peer_host, now_us, str(detail))
 
     # -- what connections call
 
@@ -177,6 +199,8 @@ class RaftTransport:
         if present is not None:
             self._forget(present)
             present.abort()
+        if connection.version == OLDER_VERSION:
+            log.info("Raft peer speaks an older handshake; upgrade it peer=%d", node_id)
         self._connections[node_id] = connection
         self._troubles.pop(node_id, None)
         self._watch(connection, connection.received_count, connection.sent_count)
@@ -206,9 +230,15 @@ class RaftTransport:
 
     def on_refused(self, connection: Connection, reason: object) -> None:
         """Say so, once in a while."""
-        now_s = asyncio.get_running_loop().time()
-        peer, host = connection.peer_id, connection.peer_host
-        self._complaints.on_refused(peer, host, str(reason), now_s)
+        why = reason.reason if isinstance(reason, RefusedPeerError) else Reason.MALFORMED
+        if connection.dialled and connection.version == OLDER_VERSION and why is Reason.VERSION:
+            return  # the next attempt speaks the newest version
+        if connection.dialled or connection.authenticated:
+            now_s = asyncio.get_running_loop().time()
+            peer, host = connection.peer_id, connection.peer_host
+            self._complaints.on_refused(peer, host, str(reason), now_s)
+        else:
+            self._refuse(connection, why, reason)
         if connection.peer_id in self._targets:
             self._troubles[connection.peer_id] = str(reason)
 
@@ -217,7 +247,17 @@ class RaftTransport:
         timer = self._strangers.pop(connection, None)
         if timer is not None:
             timer.cancel()
+        if connection.dialled:
+            self._choose_version(connection)
         self._forget(connection)
+
+    def _choose_version(self, connection: Connection) -> None:
+        """Speak the older version next if the node answered the newest one with nothing at all."""
+        node_id = connection.peer_id
+        if not connection.answered and connection.version == PROTOCOL_VERSION:
+            self._versions[node_id] = OLDER_VERSION
+        else:
+            self._versions.pop(node_id, None)
 
     def _forget(self, connection: Connection) -> None:
         timer = self._watches.pop(connection, None)
