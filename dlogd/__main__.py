@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dlog.errors import ConfigError, DlogError
-from dlogd import allocator, cluster_timings, logs
+from dlogd import allocator, cluster_timings, logs, secret_files
 from dlogd.broker import Broker
 from dlogd.clock import SystemClock
 from dlogd.config.load import load_config
@@ -34,7 +34,7 @@ from dlogd.service import EX_FAILURE, Service, Surroundings, exit_code_of, probl
 from dlogd.storage.engine import Engine
 from dlogd.storage.engines import open_engine
 from dlogd.storage.open_segments import OPEN_SEGMENTS_MAX
-from dlogd.storage.posix import Reserve, open_directory
+from dlogd.storage.posix import PosixDirectory, Reserve, open_directory
 from dlogd.storage.segment import SEGMENT_NAME
 from dlogd.telemetry.delays import GcPauses
 from dlogd.version import VERSION
@@ -86,9 +86,13 @@ def _complain(error: Exception) -> None:
 
 
 def load_checked(path: Path, environ: Mapping[str, str]) -> Config:
-    """Return the configuration of a file; raise ConfigError also for times that do not fit."""
+    """Return the configuration of a file.
+
+    Raises ConfigError also for times that do not fit and for secrets that others may read or guess.
+    """
     config = load_config(path, environ)
-    if wrong := cluster_timings.problems(config):
+    wrong = cluster_timings.problems(config) + secret_files.problems(config, PosixDirectory)
+    if wrong:
         raise ConfigError([f"{path}: {each}" for each in wrong])
     return config
 

@@ -15,7 +15,7 @@ from dlog.errors import BrokerNotAvailableError
 from dlog.transport import Connection, ConnectionOptions
 from dlog.types import NodeId
 from dlogd.clock import Clock
-from dlogd.cluster_settings import raft_config, read_key, read_secret
+from dlogd.cluster_settings import raft_config
 from dlogd.cluster_timings import lease_timings, planner_settings
 from dlogd.config.schema import Config
 from dlogd.controller import heartbeats
@@ -38,6 +38,7 @@ from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.surface import Quorum
 from dlogd.randomness import Randomness
+from dlogd.secret_files import read_key, read_secret
 from dlogd.storage.engine import Engine
 from dlogd.storage.files import Directory
 from dlogd.tasks import Tasks

@@ -1,5 +1,7 @@
 """`dlogctl config check`: whether a configuration file is right."""
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -10,8 +12,10 @@ from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
 from dlogctl.saying import say
 from dlogctl.settings import common_options, settings_of
-from dlogd import cluster_timings
+from dlogd import cluster_timings, secret_files
 from dlogd.config.load import load_config
+from dlogd.config.schema import Config
+from dlogd.storage.posix import PosixDirectory
 
 PROBLEM_COLUMNS = (Column("PROBLEM", "problem"),)
 
@@ -29,7 +33,9 @@ def check(context: click.Context, file: Path) -> int:
     problems: tuple[str, ...] = ()
     try:
         config = load_config(file)
-        problems = tuple(f"{file}: {each}" for each in cluster_timings.problems(config))
+        found = cluster_timings.problems(config)
+        found += secret_files.problems(config, PosixDirectory, _owners(config))
+        problems = tuple(f"{file}: {each}" for each in found)
     except ConfigError as error:
         problems = error.problems
     if output.for_people:
@@ -42,3 +48,12 @@ def check(context: click.Context, file: Path) -> int:
     else:
         output.rows([{"problem": problem} for problem in problems], PROBLEM_COLUMNS)
     return exit_codes.FAILURE if problems else exit_codes.OK
+
+
+def _owners(config: Config) -> frozenset[int]:
+    """Return who owns the data directories: the user of the daemon."""
+    found = set()
+    for each in config.data.directories:
+        with suppress(OSError):
+            found.add(os.stat(each).st_uid)
+    return frozenset(found)

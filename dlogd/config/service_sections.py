@@ -52,9 +52,9 @@ class ClusterConfig:
         "cluster.secret.file",
         keys.PATH,
         None,
-        "File with the secret that all nodes of the cluster share, at least 16 bytes; by it nodes "
-        "prove to each other that they belong together. Readable by the daemon alone. Needed when "
-        "`controllers` is set.",
+        "File with the secret that all nodes of the cluster share, at least 16 random bytes in "
+        "base64 or hexadecimal; by it nodes prove to each other that they belong together. "
+        "Readable by the daemon alone. Needed when `controllers` is set.",
     )
 
 

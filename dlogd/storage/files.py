@@ -79,6 +79,9 @@ class Directory(Protocol):
     def modified_ms(self, name: str) -> int:
         """Return when a file was last written, ms since 1970 by the clock of the system."""
 
+    def owner(self, name: str) -> int:
+        """Return the id of the user that owns a file, or its target when it is a link."""
+
     def open(
         self, name: str, *, create: bool = False, direct: bool = False, read_only: bool = False
     ) -> File:

@@ -218,6 +218,9 @@ class PosixDirectory:
     def modified_ms(self, name: str) -> int:
         return os.stat(self._path_of(name)).st_mtime_ns // 1_000_000
 
+    def owner(self, name: str) -> int:
+        return os.stat(self._path_of(name)).st_uid
+
     def open(
         self, name: str, *, create: bool = False, direct: bool = False, read_only: bool = False
     ) -> PosixFile:

@@ -174,6 +174,9 @@ class MemoryDirectory:
             raise self._error(errno.ENOENT, name)
         return inode.modified_ms
 
+    def owner(self, name: str) -> int:
+        return 0
+
     def open(
         self, name: str, *, create: bool = False, direct: bool = False, read_only: bool = False
     ) -> MemoryFile:

@@ -21,7 +21,7 @@ from tests.simulation.raft_checks import Registry
 from tests.simulation.trace import Trace
 
 PORT = 9000
-SECRET = b"the secret of the simulation"
+SECRET = b"5Ou0zTq1mVbYJp8wC3xKQg=="
 PATH = "/data/meta"
 
 

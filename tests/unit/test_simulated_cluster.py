@@ -76,7 +76,7 @@ class SimNode:
 
     def _start(self, loop: SimLoop, process: Process) -> None:
         secret = process.open_directory("/data0").open("secret", create=True)
-        secret.pwrite(b"the secret of the simulation", 0)
+        secret.pwrite(b"5Ou0zTq1mVbYJp8wC3xKQg==", 0)
         self.broker = Broker(
             load_config(config_text(self.node_id), {}),
             loop=loop,

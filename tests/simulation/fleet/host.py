@@ -22,7 +22,7 @@ from tests.simulation.loop import NS, SimClock, SimLoop, World
 from tests.simulation.network import Network
 from tests.simulation.trace import Trace
 
-SECRET = b"the secret of the simulation"
+SECRET = b"5Ou0zTq1mVbYJp8wC3xKQg=="
 # What a start without a quorum ends with; the service manager tries again.
 NO_QUORUM = (BrokerNotAvailableError, NotControllerError, RequestTimedOutError)
 
