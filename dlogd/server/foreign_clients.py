@@ -1,7 +1,7 @@
 """What a client hears, and the log says, when a client breaks the protocol or speaks another one.
 
 Clients that speak TLS or HTTP try again for ever. Each is counted, and an address gets one log line
-a minute. Owner: the event loop's thread; a listener has one.
+a minute for each protocol. Owner: the event loop's thread; a listener has one.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class ForeignClients:
     def __init__(self, on_foreign: Callable[[str], None] = lambda _label: None) -> None:
         """`on_foreign`: counts a client by the label of its protocol."""
         self._on_foreign = on_foreign
-        self._lines = RefusalLines()
+        self._lines = {label: RefusalLines() for label in _HINTS}
 
     def parting(
         self, error: ProtocolError, fresh: Outlet | None, host: str, now_us: int
@@ -46,7 +46,7 @@ class ForeignClients:
             return f"Closed connection of a client that broke the protocol error={error}"
         label = error.foreign.label
         self._on_foreign(label)
-        _, count = self._lines.count(host, now_us)
+        _, count = self._lines[label].count(host, now_us)
         line = (
             f"Closed connection of another protocol protocol={label} count={count} error={error}"
             f" hint={_HINTS[label]}"

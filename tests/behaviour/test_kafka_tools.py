@@ -212,3 +212,7 @@ def test_segments_are_printed(tools: Tools, cluster: TestedCluster) -> None:
     told = tools.offline(f"{TOOLS}.DumpLogSegments", "--deep-iteration", "--files", str(active))
     assert "baseOffset: 9 lastOffset: 9 count: 1" in told
     assert "Found record size 0" in told
+
+
+def test_there_are_no_client_metrics(tools: Tools) -> None:
+    assert tools(f"{TOOLS}.ClientMetricsCommand", "--list").strip() == ""

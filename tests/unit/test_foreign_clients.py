@@ -157,7 +157,8 @@ def test_one_line_a_minute_for_an_address() -> None:
     assert [line is not None for line in said] == [True, False, False, True]
     assert "count=3" in str(said[3])
     assert clients.parting(error, None, "10.0.0.2", 2) is not None
-    assert counts == ["tls"] * 5
+    assert clients.parting(ForeignProtocolError(HTTP), None, "10.0.0.2", 3) is not None
+    assert counts == ["tls"] * 5 + ["http"]
     assert "error=other" in str(clients.parting(ProtocolError("other"), None, "10.0.0.1", 3))
 
 
