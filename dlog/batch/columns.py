@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlog.batch import native
 from dlog.batch._pure_rows import BinaryData, HeaderData, int32s
-from dlog.batch.decoding import Bounds, bounds, open_batches
+from dlog.batch.decoding import Bounds, Opening, bounds, open_batches
 from dlog.batch.open_batch import ColumnSet, OpenBatch
 from dlog.checksum import Buffer
 
@@ -144,6 +144,7 @@ def decode_columns(
     end_offset: int | None = None,
     max_records: int | None = None,
     max_bytes: int | None = None,
+    opening: Opening | None = None,
     verify_crc: bool = True,
 ) -> Columns:
     """Return the records of the whole batches in `buffers` as columns, as far as the bounds allow.
@@ -152,7 +153,7 @@ def decode_columns(
     the first is given whatever its size. Raises CorruptMessageError that names offset and cause.
     """
     wanted = bounds(start_offset, end_offset, max_records, max_bytes)
-    batches, next_offset = open_batches(buffers, wanted, verify_crc=verify_crc)
+    batches, next_offset = open_batches(buffers, wanted, opening=opening, verify_crc=verify_crc)
     return decode_run(batches, wanted, next_offset)
 
 

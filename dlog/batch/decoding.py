@@ -4,12 +4,12 @@
 through here too. Control batches are left out, they hold nothing of a user's. A batch of which not
 all bytes are there ends the reading in silence: a fetch may cut the last one.
 
-Pure. Memory is bounded: one call decompresses at most `RECORDS_BYTES_MAX` before the last batch
-that it opens, and each batch to at most that.
+Pure. Memory is bounded: one call decompresses about as much as its `Opening` says before the last
+batch that it opens, and no batch to more than that allows.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from dlog.batch import native
 from dlog.batch.header import (
@@ -57,11 +57,37 @@ def bounds(
     )
 
 
+OPENED_BYTES_ENOUGH = 8 * 1024 * 1024
+"""Consumers decompress batches in runs of about that, and decode them run by run."""
+
+
+class Opening(NamedTuple):
+    """How much to decompress."""
+
+    batch_bytes_max: int
+    """A batch with more is refused with DecompressedTooLargeError."""
+    bytes_enough: int
+    """No further batch is opened once so much is."""
+
+
 class Opened(NamedTuple):
     """The batches that hold what is wanted, and the offset behind them."""
 
     batches: list[OpenBatch]
     next_offset: int
+
+    @property
+    def data_bytes(self) -> int:
+        """What the batches take, decompressed."""
+        return sum(memoryview(batch.data).nbytes for batch in self.batches)
+
+
+class Shaped(NamedTuple, Generic[R]):
+    """Records of a type of the caller's, where to read on, and what their batches take."""
+
+    records: list[R]
+    next_offset: int
+    data_bytes: int
 
 
 class RecordRun(NamedTuple):
@@ -108,32 +134,41 @@ def read_shaped(
     record_type: type[R],
     more: tuple[str | int, ...],
     *,
+    opening: Opening | None = None,
     verify_crc: bool = True,
-) -> tuple[list[R], int]:
+) -> Shaped[R]:
     """Do what `read_records` does, but make another named tuple of each record.
 
     Its fields are those of `Record`, and then `more`, the same for all.
     """
-    batches, next_offset = open_batches(buffers, wanted, verify_crc=verify_crc)
-    records, is_complete = native.decode_records(batches, *wanted, (record_type, *more))
+    opened = open_batches(buffers, wanted, opening=opening, verify_crc=verify_crc)
+    records, is_complete = native.decode_records(opened.batches, *wanted, (record_type, *more))
+    next_offset = opened.next_offset
     if not is_complete:
         next_offset = records[-1][_OFFSET_FIELD] + 1 if records else wanted.start_offset
-    return records, next_offset
+    return Shaped(records, next_offset, opened.data_bytes)
 
 
-def open_batches(buffers: Sequence[Buffer], wanted: Bounds, *, verify_crc: bool = True) -> Opened:
+def open_batches(
+    buffers: Sequence[Buffer],
+    wanted: Bounds,
+    *,
+    opening: Opening | None = None,
+    verify_crc: bool = True,
+) -> Opened:
     """Check and decompress the batches that hold wanted records; stop when there are enough."""
+    opening = opening or Opening(RECORDS_BYTES_MAX, RECORDS_BYTES_MAX)
     batches: list[OpenBatch] = []
     next_offset = wanted.start_offset
     records_left = wanted.record_count_max
-    bytes_left = min(wanted.bytes_max, RECORDS_BYTES_MAX)
+    bytes_left = min(wanted.bytes_max, opening.bytes_enough)
     for view, position, header in _iter_batches(buffers, wanted):
         if header.base_offset >= wanted.end_offset:
             return Opened(batches, max(next_offset, wanted.end_offset))
         if records_left <= 0 or bytes_left <= 0:
             break
         if not header.is_control:
-            batch = _open_batch(view, position, header, verify_crc)
+            batch = _open_batch(view, position, header, verify_crc, opening.batch_bytes_max)
             batches.append(batch)
             if header.base_offset >= wanted.start_offset:
                 records_left -= header.record_count
@@ -160,7 +195,9 @@ def find_undecodable(buffers: Sequence[Buffer], wanted: Bounds) -> Undecodable |
         if header.is_control:
             continue
         try:
-            native.decode_records([_open_batch(view, position, header, must_verify=False)], *wanted)
+            native.decode_records(
+                [_open_batch(view, position, header, False, RECORDS_BYTES_MAX)], *wanted
+            )
         except WireError:
             return Undecodable(header.base_offset, header.next_offset)
     return None
@@ -186,7 +223,7 @@ def open_in_runs(
             yield run
             run, run_bytes = [], 0
         try:
-            batch = _open_batch(view, position, header, verify_crc)
+            batch = _open_batch(view, position, header, verify_crc, RECORDS_BYTES_MAX)
         except WireError:
             if run:
                 yield run
@@ -223,14 +260,18 @@ def _iter_batches(
 
 
 def _open_batch(
-    view: memoryview, position: int, header: BatchHeader, must_verify: bool
+    view: memoryview,
+    position: int,
+    header: BatchHeader,
+    must_verify: bool,
+    bytes_max: int,
 ) -> OpenBatch:
     if must_verify and not verify_crc(view, position, header.batch_bytes):
         raise CorruptMessageError(f"batch at offset {header.base_offset}: its CRC is wrong")
     data: Buffer = view[position + HEADER_BYTES : position + header.batch_bytes]
     if header.attributes & CODEC_MASK:
         try:
-            data = decompress(header.codec, data, RECORDS_BYTES_MAX)
+            data = decompress(header.codec, data, bytes_max)
         except WireError as error:
             raise type(error)(f"batch at offset {header.base_offset}: {error}") from None
     return OpenBatch(

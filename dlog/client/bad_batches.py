@@ -5,7 +5,7 @@ Pure; `dlog.client.positions` meets such batches, `dlog.client.reading` raises t
 
 from typing import NamedTuple
 
-from dlog.errors import DlogError, WireError
+from dlog.errors import DecompressedTooLargeError, DlogError, WireError
 from dlog.types import TopicPartition
 
 
@@ -21,7 +21,15 @@ class BadBatch(NamedTuple):
     """The error of the decoder, which names the offset."""
 
     def __str__(self) -> str:
-        return f"{self.problem}; reading can go on at offset {self.resume_offset}"
+        cure = (
+            "; a larger max_decompressed_batch_bytes reads the batch" if self.is_too_large else ""
+        )
+        return f"{self.problem}{cure}; reading can go on at offset {self.resume_offset}"
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the batch decompresses to more than the reader takes."""
+        return isinstance(self.cause, DecompressedTooLargeError)
 
     @property
     def problem(self) -> str:

@@ -55,7 +55,7 @@ class Stash:
         """
         rest = self._empty()
         if bytes_max is not None:
-            count = min(count, _fitting(rest, bytes_max))
+            count = min(count, fitting(rest, bytes_max))
         if len(rest) > count:
             self._set(rest[count:])
         return rest[:count]
@@ -89,7 +89,7 @@ class Stash:
         return self._iterator
 
 
-def _fitting(records: list[ConsumedRecord], bytes_max: int) -> int:
+def fitting(records: list[ConsumedRecord], bytes_max: int) -> int:
     """Return how many of the first records have at most so many bytes; one at least."""
     for index, record in enumerate(records):
         bytes_max -= len(record.key or b"") + len(record.value or b"")

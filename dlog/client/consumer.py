@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from dlog.batch.records import RECORDS_BYTES_MAX
 from dlog.client.arrow_poll import assemble
 from dlog.client.bootstrap import Bootstrap, parse_bootstrap
 from dlog.client.consumed import ConsumedRecord, Stash
@@ -80,6 +81,7 @@ class Consumer:
         on_gap: OnGap | None = None,
         max_prefetch_bytes: int = PREFETCH_BYTES_MAX,
         max_partition_bytes: int = PARTITION_BYTES_MAX,
+        max_decompressed_batch_bytes: int = RECORDS_BYTES_MAX,
         max_wait_ms: int = MAX_WAIT_MS,
         rack: str | None = None,
         connection: ConnectionOptions | None = None,
@@ -108,6 +110,7 @@ class Consumer:
             limits=FetchLimits(
                 prefetch_bytes_max=max_prefetch_bytes,
                 partition_bytes_max=max_partition_bytes,
+                decompressed_batch_bytes_max=max_decompressed_batch_bytes,
                 max_wait_ms=max_wait_ms,
                 isolation=Isolation(isolation),
                 rack=rack or "",

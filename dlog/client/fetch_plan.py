@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dlog.batch.records import RECORDS_BYTES_MAX
 from dlog.client.positions import Cursor
 from dlog.offset_specs import Isolation
 from dlog.types import INT32_MAX
@@ -37,6 +38,8 @@ class FetchLimits:
     """How long a node may wait for the first data."""
     min_bytes: int = 1
     isolation: Isolation = Isolation.READ_UNCOMMITTED
+    decompressed_batch_bytes_max: int = RECORDS_BYTES_MAX
+    """No batch is decompressed to more."""
     rack: str = ""
     """Where the reader is: a leader may name a follower in the same rack to read from (KIP-392)."""
 
@@ -44,6 +47,7 @@ class FetchLimits:
         for name, least in (
             ("prefetch_bytes_max", 1),
             ("partition_bytes_max", 1),
+            ("decompressed_batch_bytes_max", 1),
             ("max_wait_ms", 0),
             ("min_bytes", 0),
         ):

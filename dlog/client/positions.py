@@ -10,10 +10,11 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from dlog.batch.columns import Columns, decode_columns
-from dlog.batch.decoding import bounds, read_shaped
+from dlog.batch.decoding import OPENED_BYTES_ENOUGH, Opening, bounds, read_shaped
+from dlog.batch.records import RECORDS_BYTES_MAX
 from dlog.client.bad_batches import BadBatch
 from dlog.client.chunks import BatchSpan, Chunk
-from dlog.client.consumed import ConsumedRecord
+from dlog.client.consumed import ConsumedRecord, fitting
 from dlog.client.gaps import Gap
 from dlog.client.views import PartitionLeader
 from dlog.errors import DlogError, WireError
@@ -49,8 +50,10 @@ class Cursor:
     __slots__ = (
         "_chunks",
         "_decoded",
+        "_decoded_bytes",
         "_decoded_end",
         "_next_decoded",
+        "_opening",
         "attempt",
         "bad_batch",
         "buffered_bytes",
@@ -63,6 +66,7 @@ class Cursor:
         "fetch_offset",
         "gap",
         "generation",
+        "given_bytes",
         "high_watermark",
         "is_paused",
         "last_stable_offset",
@@ -86,6 +90,7 @@ class Cursor:
         end_offset: int = NO_END,
         *,
         epoch: int = UNKNOWN,
+        batch_bytes_max: int = RECORDS_BYTES_MAX,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id: UUID = ZERO_TOPIC_ID
@@ -125,6 +130,10 @@ class Cursor:
         self._decoded: list[ConsumedRecord] = []
         self._next_decoded = 0
         self._decoded_end = 0
+        self._decoded_bytes = 0
+        # What the records took, decompressed, that were taken last.
+        self.given_bytes = 0
+        self._opening = Opening(batch_bytes_max, OPENED_BYTES_ENOUGH)
 
     @property
     def has_data(self) -> bool:
@@ -135,6 +144,11 @@ class Cursor:
     def has_decoded(self) -> bool:
         """Whether records can be taken without decoding any."""
         return self._next_decoded < len(self._decoded)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the batches take, decompressed, whose records were decoded and not handed out."""
+        return self._decoded_bytes if self.has_decoded else 0
 
     @property
     def is_at_end(self) -> bool:
@@ -282,11 +296,12 @@ class Cursor:
             records = self._decoded
         else:
             last = min(self._next_decoded + count_max, len(self._decoded))
-            if bytes_max is not None:
-                last = self._fit(last, bytes_max)
             records = self._decoded[self._next_decoded : last]
+            if bytes_max is not None:
+                del records[fitting(records, bytes_max) :]
         if not records:
             return records
+        self.given_bytes = self._decoded_bytes * len(records) // len(self._decoded)
         self._next_decoded += len(records)
         if self.has_decoded:
             self._settle(records[-1].offset + 1)
@@ -301,11 +316,13 @@ class Cursor:
         place = (self.topic_partition.topic, self.topic_partition.partition)
         found = self._try(
             count_max,
-            lambda views: read_shaped(views, wanted, ConsumedRecord, place, verify_crc=False),
+            lambda views: read_shaped(
+                views, wanted, ConsumedRecord, place, opening=self._opening, verify_crc=False
+            ),
         )
         if found is None:
             return
-        self._decoded, self._decoded_end = found
+        self._decoded, self._decoded_end, self._decoded_bytes = found
         self._next_decoded = 0
         if not self._decoded:
             self._settle(self._decoded_end)
@@ -332,16 +349,6 @@ class Cursor:
         self.bad_batch = BadBatch(self.topic_partition, span.base_offset, span.next_offset, cause)
         self.rewind()
 
-    def _fit(self, last: int, bytes_max: int) -> int:
-        """Return how far `bytes_max` goes: one record at least."""
-        left = bytes_max
-        for index in range(self._next_decoded, last):
-            record = self._decoded[index]
-            left -= len(record.key or b"") + len(record.value or b"")
-            if left < 0:
-                return max(index, self._next_decoded + 1)
-        return last
-
     def take_columns(self, count_max: int, bytes_max: int | None = None) -> Columns:
         """Return the next records as columns, from one chunk, else as `take_records` does."""
         self._forget_decoded()
@@ -353,6 +360,7 @@ class Cursor:
                 start_offset=self.position,
                 max_records=count_max,
                 max_bytes=bytes_max,
+                opening=self._opening,
                 verify_crc=False,
             )
 
@@ -360,6 +368,7 @@ class Cursor:
             found = self._try(count_max, decode)
             if found is not None:
                 columns = found
+                self.given_bytes = len(columns.keys.data) + len(columns.values.data)
                 self._settle(columns.next_offset)
         return columns
 

@@ -40,6 +40,9 @@ P = TypeVar("P", list[ConsumedRecord], Columns)
 COLUMN_BYTES_ENOUGH = 1024 * 1024
 """More columns than that are given by the next poll: joining them copies every byte."""
 
+UNPACKED_BYTES_ENOUGH = 32 * 1024 * 1024
+"""A poll takes no more batches once those that it took have so many bytes, decompressed."""
+
 _FOREVER = float("inf")
 
 
@@ -102,6 +105,7 @@ class Reading:
         self._on_gap = settings.on_gap
         self._counters = settings.counters
         self._loop = loop
+        self._batch_bytes_max = settings.limits.decompressed_batch_bytes_max
 
     async def close(self) -> None:
         """Stop reading and close all connections. Idempotent."""
@@ -126,7 +130,8 @@ class Reading:
                     raise UnknownTopicOrPartitionError(f"{key} does not exist")
         places = await self.finder.places(starts)
         self.fetcher.add(
-            Cursor(key, offset, epoch=epoch) for key, (offset, epoch) in places.items()
+            Cursor(key, offset, epoch=epoch, batch_bytes_max=self._batch_bytes_max)
+            for key, (offset, epoch) in places.items()
         )
 
     async def watch_topics(self, topics: Iterable[str]) -> None:
@@ -219,26 +224,35 @@ class Reading:
         pieces: list[tuple[TopicPartition, P]] = []
         left = _FOREVER if bytes_left is None else bytes_left
         least_left = left - bytes_enough if bytes_enough < left else 0
+        unpacked_left = UNPACKED_BYTES_ENOUGH
         for _ in range(len(ready)):
             key, cursor = next(iter(ready.items()))
             held_bytes = cursor.buffered_bytes
-            while cursor.has_data and count_left > 0 and left > least_left:
+            while cursor.has_data and count_left > 0 and left > least_left and unpacked_left > 0:
                 piece = take(cursor, count_left, None if bytes_left is None else int(left))
                 if not len(piece):
                     continue
                 pieces.append((key, piece))
                 count_left -= len(piece)
+                unpacked_left -= cursor.given_bytes
                 left -= bytes_of(piece)
             self._end_turn(key, cursor, held_bytes)
-            if count_left <= 0 or left <= least_left:
+            if count_left <= 0 or left <= least_left or unpacked_left <= 0:
                 break
         return pieces
 
     def _end_turn(self, key: TopicPartition, cursor: Cursor, held_bytes: int) -> None:
         """Put a partition behind the others, and fetch more where there is room now."""
-        del self.fetcher.ready[key]
+        ready = self.fetcher.ready
+        del ready[key]
         if cursor.has_data:
-            self.fetcher.ready[key] = cursor
+            others: dict[TopicPartition, Cursor] = {}
+            if cursor.kept_bytes * (len(ready) + 1) > UNPACKED_BYTES_ENOUGH:
+                # It has the next turn, too: else each partition would keep so much.
+                others.update(ready)
+                ready.clear()
+            ready[key] = cursor
+            ready.update(others)
         if cursor.bad_batch is not None:
             # What is at hand of it was forgotten.
             self.fetcher.troubled[key] = cursor

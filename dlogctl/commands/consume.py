@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import click
 
+from dlog.batch.records import RECORDS_BYTES_MAX
 from dlog.client.bad_batches import BadBatch, UndecodableBatchError
 from dlog.client.blocking import Consumer
 from dlog.client.consumed import ConsumedRecord
@@ -27,10 +28,13 @@ from dlogctl.record_options import JSON, LINES, line_format, record_options
 from dlogctl.saying import escaped_record, say, write_records
 from dlogctl.session import client_options, no_topic
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogd.config.units import parse_bytes
 
 LATEST: Start = "latest"
 POLL_RECORDS = 10_000
 POLL_MS = 500
+WRITE_BYTES = 1 << 20
+"""Lines are put together to about that before they are written."""
 COUNT_COLUMNS = (
     Column("TOPIC", "topic"),
     Column("PARTITION", "partition", right=True),
@@ -110,6 +114,16 @@ def _place(_context: click.Context, _option: click.Parameter, text: str | None) 
         raise click.BadParameter(str(error)) from None
 
 
+def _size(_context: click.Context, _option: click.Parameter, text: str | None) -> int:
+    try:
+        size = RECORDS_BYTES_MAX if text is None else parse_bytes(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if size < 1:
+        raise click.BadParameter("no batch is so small")
+    return size
+
+
 @click.command(
     cls=ExampleCommand,
     examples=(
@@ -135,6 +149,8 @@ def _place(_context: click.Context, _option: click.Parameter, text: str | None) 
 @click.option("--place", "with_place", is_flag=True,
               help="Begin lines with partition, offset, timestamp (ms), a tab each.")  # fmt: skip
 @click.option("--counts", is_flag=True, help="Show how many there are, not the records.")
+@click.option("--max-decompressed-batch", "batch_bytes_max", metavar="SIZE", callback=_size,
+              help="Take batches that decompress to so much; default 128MiB.")  # fmt: skip
 @click.option("--uncommitted", is_flag=True, help="Also records of open transactions.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not say at the end how many there were.")
 @click.option("--raw", is_flag=True,
@@ -153,6 +169,7 @@ def consume(
     count_max: int | None,
     with_place: bool,
     counts: bool,
+    batch_bytes_max: int,
     uncommitted: bool,
     quiet: bool,
     raw: bool,
@@ -189,6 +206,7 @@ def consume(
         start=start,
         isolation=Isolation.READ_UNCOMMITTED if uncommitted else Isolation.READ_COMMITTED,
         on_gap=run.on_gap,
+        max_decompressed_batch_bytes=batch_bytes_max,
         connection=options,
         policy=policy,
     )
@@ -257,6 +275,8 @@ def _pump(consumer: Consumer, run: _Run, interrupts: Interrupts) -> None:
                 say(f"dlogctl: {error}; waiting", err=True)
                 records = []
         _write(run, records)
+        # The next poll is made without them.
+        records.clear()
         if run.is_full:
             return
         if live is not None:
@@ -278,7 +298,8 @@ def _live(
 
 def _write(run: _Run, records: Sequence[ConsumedRecord]) -> None:
     """Write whole records, as many as are wanted."""
-    written = []
+    written: list[bytes] = []
+    written_bytes = 0
     failure: FormatError | None = None
     for record in records:
         if run.is_full:
@@ -286,18 +307,24 @@ def _write(run: _Run, records: Sequence[ConsumedRecord]) -> None:
         if not run.wanted(record) or run.counts_only:
             continue
         try:
-            written.append(run.form.format(_located(record)))
+            line = run.form.format(_located(record))
         except FormatError as error:
             place = f"{record.topic}-{record.partition} at offset {record.offset}"
             failure = FormatError(f"{place}: {error}")
             break
-    if written:
-        if run.escapes:
-            written = [escaped_record(each, is_json=run.is_json) for each in written]
-        written.append(b"")
-        write_records(run.delimiter.join(written))
+        written.append(escaped_record(line, is_json=run.is_json) if run.escapes else line)
+        written_bytes += len(line)
+        if written_bytes >= WRITE_BYTES:
+            _write_lines(run, written)
+            written, written_bytes = [], 0
+    _write_lines(run, written)
     if failure is not None:
         raise click.ClickException(str(failure))
+
+
+def _write_lines(run: _Run, lines: list[bytes]) -> None:
+    if lines:
+        write_records(run.delimiter.join([*lines, b""]))
 
 
 def _located(record: ConsumedRecord) -> Located:
@@ -338,7 +365,8 @@ def _report(run: _Run, settings: Settings, topics: Sequence[str], *, quiet: bool
 def _stopped(bad: BadBatch) -> str:
     """Return where a partition could not be read on, why, and the command that goes on."""
     key = bad.topic_partition
+    cure = "Take it with a larger --max-decompressed-batch, or go" if bad.is_too_large else "Go"
     return (
-        f"{bad.problem}. Go on behind the batch:"
+        f"{bad.problem}. {cure} on behind the batch:"
         f" dlogctl consume {key.topic} -p {key.partition} --from {bad.resume_offset}"
     )

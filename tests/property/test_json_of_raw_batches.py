@@ -76,7 +76,8 @@ def sealed(batch: bytes) -> bytes:
 
 def read(batch: bytes) -> ConsumedRecord:
     """Read the one record as a consumer does."""
-    (record,), _ = read_shaped([batch], Bounds(), ConsumedRecord, ("t", 3), verify_crc=False)
+    found = read_shaped([batch], Bounds(), ConsumedRecord, ("t", 3), verify_crc=False)
+    (record,) = found.records
     return record
 
 

@@ -30,7 +30,7 @@ def records(key: TopicPartition, first: int, count: int) -> list[ConsumedRecord]
 def test_a_record_says_where_it_stands() -> None:
     data = encode([Record(b"k", b"v", (("h", None),), 5)], base_offset=7)
     wanted = bounds(0, None, None, None)
-    (record,), end = read_shaped([data], wanted, ConsumedRecord, ("t", 2))
+    (record,), end, _ = read_shaped([data], wanted, ConsumedRecord, ("t", 2))
     assert record == ConsumedRecord(b"k", b"v", (("h", None),), 5, 7, "t", 2)
     assert (record.topic, record.partition, record.offset, end) == ("t", 2, 7, 8)
     assert ConsumedRecord._fields[: len(Record._fields)] == Record._fields
