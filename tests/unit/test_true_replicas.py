@@ -8,6 +8,7 @@ import pytest
 from dlog.batch.header import iter_headers
 from dlog.compression import Codec
 from dlogd.storage.log import PartitionLog
+from dlogd.storage.log_config import LogConfig
 from dlogd.storage.mending import Mending
 from dlogd.storage.segment import file_name
 from tests.fakes.faults import DiskFault
@@ -68,6 +69,23 @@ def test_a_follower_comes_to_the_answers_of_its_leader(seed: int) -> None:
         await agrees(follower, times[: follower.log_end_offset])
         await follower.trim_to(10)
         await agrees(follower, times[: follower.log_end_offset], 10)
+
+    run_virtual(scenario)
+
+
+def test_an_active_segment_that_was_searched_is_cut() -> None:
+    async def scenario() -> None:
+        plog = await LogHost(config=LogConfig(preallocate_bytes=0)).open()
+        times = [NOW + number for number in range(40)]
+        for ms in times:
+            append_batch(plog, lying([ms], -1, Codec.GZIP))
+        await plog.flush()
+        await agrees(plog, times)
+        for end in (30, 7):
+            await plog.truncate_to(end)
+            await agrees(plog, times[:end])
+        append_batch(plog, lying([NOW + 3], 0, Codec.GZIP))
+        await agrees(plog, [*times[:7], NOW + 3])
 
     run_virtual(scenario)
 

@@ -92,6 +92,21 @@ def test_a_head_that_is_too_small_deletes_nothing_early(
     retained(scenario)
 
 
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("head_ms", [-1, 0, 1000])
+def test_an_active_segment_whose_only_head_is_too_small_is_not_deleted_early(
+    head_ms: int, codec: Codec
+) -> None:
+    async def scenario(log: Retained) -> None:
+        await log.append([0, 0], head_ms, codec)
+        await log.wait(RETENTION_MS - 500)
+        assert log.log.log_start_offset == 0
+        assert len(log.log.segments) == 1
+        assert await log.gone_by(2000)
+
+    retained(scenario)
+
+
 @pytest.mark.parametrize("is_closed", [False, True])
 @pytest.mark.parametrize("ahead_ms", [1000, DAY_MS, 10**15])
 def test_a_head_in_the_future_keeps_nothing_for_ever(ahead_ms: int, is_closed: bool) -> None:
