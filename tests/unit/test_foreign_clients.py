@@ -162,10 +162,14 @@ def test_one_line_a_minute_for_an_address() -> None:
     assert "error=other" in str(clients.parting(ProtocolError("other"), None, "10.0.0.1", 3))
 
 
-async def disturb(port: int) -> None:
-    """Connect to a port as clients of TLS and HTTP do."""
+async def speak_tls(port: int) -> None:
+    """Connect to a port as a client of TLS does."""
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context())
+
+
+async def speak_http(port: int) -> None:
+    """Connect to a port as a client of HTTP does."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET / HTTP/1.1\r\n\r\n")
     with contextlib.suppress(ConnectionError):
@@ -173,17 +177,33 @@ async def disturb(port: int) -> None:
     writer.close()
 
 
-def test_the_internal_port_names_them(caplog: pytest.LogCaptureFixture) -> None:
+SPEAKERS = pytest.mark.parametrize(
+    ("speak", "named"),
+    [(speak_tls, TLS), (speak_http, HTTP)],
+    ids=["tls", "http"],
+)
+
+
+@SPEAKERS
+def test_the_internal_port_names_them(
+    speak: Callable[[int], Awaitable[None]],
+    named: foreign.Foreign,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario() -> None:
         async with process() as (address, _):
-            await disturb(address.port)
+            await speak(address.port)
 
     asyncio.run(scenario())
-    assert "error=the first bytes are those of TLS" in caplog.text
-    assert "error=the first bytes are an HTTP request" in caplog.text
+    assert named.meaning in caplog.text
 
 
-def test_the_port_of_the_metadata_names_them(caplog: pytest.LogCaptureFixture) -> None:
+@SPEAKERS
+def test_the_port_of_the_metadata_names_them(
+    speak: Callable[[int], Awaitable[None]],
+    named: foreign.Foreign,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario() -> None:
         transport = RaftTransport(
             hello=hello_of(1, 0),
@@ -195,9 +215,8 @@ def test_the_port_of_the_metadata_names_them(caplog: pytest.LogCaptureFixture) -
             on_message=lambda *_: None,
         )
         await transport.start("127.0.0.1", 0)
-        await disturb(transport.port)
+        await speak(transport.port)
         await transport.close()
 
     asyncio.run(scenario())
-    assert "reason=the first bytes are those of TLS" in caplog.text
-    assert "reason=the first bytes are an HTTP request" in caplog.text
+    assert named.meaning in caplog.text
