@@ -184,7 +184,9 @@ class Undecodable(NamedTuple):
     next_offset: int
 
 
-def find_undecodable(buffers: Sequence[Buffer], wanted: Bounds) -> Undecodable | None:
+def find_undecodable(
+    buffers: Sequence[Buffer], wanted: Bounds, batch_bytes_max: int
+) -> Undecodable | None:
     """Return the first batch with wanted records that cannot be decoded, after it was met.
 
     Decodes all batches before it once more, each by itself.
@@ -196,7 +198,7 @@ def find_undecodable(buffers: Sequence[Buffer], wanted: Bounds) -> Undecodable |
             continue
         try:
             native.decode_records(
-                [_open_batch(view, position, header, False, RECORDS_BYTES_MAX)], *wanted
+                [_open_batch(view, position, header, False, batch_bytes_max)], *wanted
             )
         except WireError:
             return Undecodable(header.base_offset, header.next_offset)
@@ -204,13 +206,13 @@ def find_undecodable(buffers: Sequence[Buffer], wanted: Bounds) -> Undecodable |
 
 
 def open_in_runs(
-    buffers: Sequence[Buffer], wanted: Bounds, bytes_enough: int, *, verify_crc: bool = True
+    buffers: Sequence[Buffer], wanted: Bounds, opening: Opening, *, verify_crc: bool = True
 ) -> Iterator[list[OpenBatch]]:
     """Check and decompress the batches that hold wanted records, some at a time.
 
-    A run is closed when it has `bytes_enough`, so that no batch is opened twice, and its batches
-    agree on who stamped their records: the writer, or the leader. The run before a batch that
-    cannot be opened is yielded before the error is raised.
+    A run is closed when it has `opening.bytes_enough`, so that no batch is opened twice, and its
+    batches agree on who stamped their records: the writer, or the leader. The run before a batch
+    that cannot be opened is yielded before the error is raised.
     """
     run: list[OpenBatch] = []
     run_bytes = 0
@@ -219,11 +221,13 @@ def open_in_runs(
             break
         if header.is_control:
             continue
-        if run and (run_bytes >= bytes_enough or _is_stamped(run[0]) != header.is_log_append_time):
+        if run and (
+            run_bytes >= opening.bytes_enough or _is_stamped(run[0]) != header.is_log_append_time
+        ):
             yield run
             run, run_bytes = [], 0
         try:
-            batch = _open_batch(view, position, header, verify_crc, RECORDS_BYTES_MAX)
+            batch = _open_batch(view, position, header, verify_crc, opening.batch_bytes_max)
         except WireError:
             if run:
                 yield run

@@ -5,7 +5,7 @@ sink uses too.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dlog.offset_specs import EARLIEST, LATEST
@@ -46,6 +46,7 @@ RETRY_INTERVAL_S = 1.0
 _SHOWN_MAX = 400
 """Characters of a pattern that an error shows."""
 
+DECOMPRESSED_BATCH = "maxDecompressedBatchBytes"
 _SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
 _OPTIONS = (
     *(*_SUBSCRIPTIONS, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"),
@@ -55,6 +56,7 @@ _OPTIONS = (
     *("maxTriggerDelay", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition"),
     "smallBatchOffsets",
     *("groupIdPrefix", "includeHeaders", "pushFilters", "bootstrap.servers", "timestampOverflow"),
+    DECOMPRESSED_BATCH,
 )
 _KNOWN = frozenset(each.lower() for each in _OPTIONS)
 _ONLY_STREAMING = (
@@ -127,7 +129,7 @@ def parse_read_options(options: Options, *, is_streaming: bool) -> ReadOptions:
     _refuse(options)
     most, least = _trigger_limits(options)
     return ReadOptions(
-        settings=client_settings(options),
+        settings=_settings(options),
         subscription=_subscription(options),
         starting=_starting(options, is_streaming),
         ending=_ending(options, is_streaming),
@@ -147,6 +149,12 @@ def parse_read_options(options: Options, *, is_streaming: bool) -> ReadOptions:
         clip_timestamps=one_of(options, "timestampOverflow", _OVERFLOWS) == _CLIP,
         warnings=tuple(_warnings(given, options, is_streaming)),
     )
+
+
+def _settings(options: Options) -> ClientSettings:
+    settings = client_settings(options)
+    most = whole_number(options, DECOMPRESSED_BATCH, least=1)
+    return settings if most is None else replace(settings, decompressed_batch_bytes_max=most)
 
 
 def _attempt_count(options: Options) -> int:

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from dlog.batch.columns import Columns, HeaderColumn, decode_run
-from dlog.batch.decoding import Bounds, bounds, open_in_runs
+from dlog.batch.decoding import Bounds, Opening, bounds, open_in_runs
 from dlog.batch.open_batch import ColumnSet, OpenBatch
+from dlog.batch.records import RECORDS_BYTES_MAX
 from dlog.checksum import Buffer
 from dlog.errors import CorruptMessageError
 from dlog.spark.errors import OptionError, SparkSourceError
@@ -50,7 +51,13 @@ class RowMaker:
     """Makes the rows of one partition. Owner: one task."""
 
     def __init__(
-        self, schema: pa.Schema, topic: str, partition: int, *, clip_timestamps: bool = False
+        self,
+        schema: pa.Schema,
+        topic: str,
+        partition: int,
+        *,
+        clip_timestamps: bool = False,
+        batch_bytes_max: int = RECORDS_BYTES_MAX,
     ) -> None:
         """Raise OptionError for a column that there is not, or one of another type."""
         if not schema.names:
@@ -62,6 +69,7 @@ class RowMaker:
             _check(field)
         self._schema = schema
         self._clip_timestamps = clip_timestamps
+        self._opening = Opening(batch_bytes_max, BATCH_BYTES_ENOUGH)
         # What has to be taken out of the records; the rest is the same for all of them.
         self._columns = _NONE
         for name in schema.names:
@@ -80,7 +88,7 @@ class RowMaker:
         SparkSourceError for a timestamp that Spark cannot have, unless it is to be clipped.
         """
         wanted = bounds(start_offset, end_offset, None, None)
-        for run in open_in_runs(buffers, wanted, BATCH_BYTES_ENOUGH, verify_crc=False):
+        for run in open_in_runs(buffers, wanted, self._opening, verify_crc=False):
             yield from self._decoded(run, wanted)
 
     def _decoded(self, run: list[OpenBatch], wanted: Bounds) -> Iterator[pa.RecordBatch]:

@@ -95,6 +95,8 @@ class ClientSettings:
     rack: str | None = None
     partition_bytes_max: int = 8 * 1024 * 1024
     """What one fetch brings of one partition, at most."""
+    decompressed_batch_bytes_max: int = 128 * 1024 * 1024
+    """No batch is decompressed to more: the default is that of `dlog.batch.records`."""
 
     def connection(self) -> ConnectionOptions:
         """Return the options of new connections."""

@@ -24,6 +24,7 @@ from dlog.client.range_reader import RangeReader
 from dlog.client.retry import RetryPolicy
 from dlog.errors import (
     CorruptMessageError,
+    DecompressedTooLargeError,
     DlogError,
     TransportError,
     UnknownTopicIdError,
@@ -64,27 +65,37 @@ def read_range(
     log line; SparkSourceError when the range cannot be read; OptionError for a schema that the
     source does not have. Offsets that hold no record are no loss.
     """
-    rows = RowMaker(schema, wanted.topic, wanted.partition, clip_timestamps=clip_timestamps)
+    batch_bytes_max = settings.decompressed_batch_bytes_max
+    rows = RowMaker(
+        schema,
+        wanted.topic,
+        wanted.partition,
+        clip_timestamps=clip_timestamps,
+        batch_bytes_max=batch_bytes_max,
+    )
     if not len(wanted):
         return
     with contextlib.closing(_packed(settings, wanted, fail_on_data_loss)) as found:
         for packed in found:
-            yield from _made(rows, packed, wanted)
+            yield from _made(rows, packed, wanted, batch_bytes_max)
     _settle_worker()
 
 
-def _made(rows: RowMaker, packed: Packed, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+def _made(
+    rows: RowMaker, packed: Packed, wanted: OffsetRange, batch_bytes_max: int
+) -> Iterator[pa.RecordBatch]:
     try:
         yield from rows.make(packed.views, packed.start_offset, wanted.end_offset)
     except (CorruptMessageError, UnsupportedCompressionTypeError) as error:
-        raise _undecodable(packed, wanted, error) from error
+        raise _undecodable(packed, wanted, batch_bytes_max, error) from error
 
 
-def _undecodable(packed: Packed, wanted: OffsetRange, error: DlogError) -> SparkSourceError:
+def _undecodable(
+    packed: Packed, wanted: OffsetRange, batch_bytes_max: int, error: DlogError
+) -> SparkSourceError:
     """Return the error about a batch that cannot be decoded: where to end before and go on."""
-    found = find_undecodable(
-        packed.views, bounds(packed.start_offset, wanted.end_offset, None, None)
-    )
+    sought = bounds(packed.start_offset, wanted.end_offset, None, None)
+    found = find_undecodable(packed.views, sought, batch_bytes_max)
     places = (
         "startingOffsets, endingOffsets"
         if found is None
@@ -93,7 +104,9 @@ def _undecodable(packed: Packed, wanted: OffsetRange, error: DlogError) -> Spark
     return SparkSourceError(
         "DLOG_READ_FAILED",
         f"{_name(wanted)} could not be read: {type(error).__name__}: {error}.",
-        "The checksum is right, so a producer wrote what are no records: read what is before"
+        f"Raise maxDecompressedBatchBytes, or read what is before and behind that batch ({places})."
+        if isinstance(error, DecompressedTooLargeError)
+        else "The checksum is right, so a producer wrote what are no records: read what is before"
         f" and behind that batch ({places}), or delete it.",
     )
 

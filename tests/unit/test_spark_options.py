@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dlog.batch.records import RECORDS_BYTES_MAX
 from dlog.offset_specs import Isolation
 from dlog.spark import write_options
 from dlog.spark.errors import OptionError
@@ -183,7 +184,11 @@ def test_limits_and_durations() -> None:
         minPartitions="7",
         maxRecordsPerPartition="8",
         smallBatchOffsets="9",
+        maxDecompressedBatchBytes="5000",
     )
+    assert found.settings.decompressed_batch_bytes_max == 5000
+    assert parse(True).settings.decompressed_batch_bytes_max == RECORDS_BYTES_MAX
+    assert "maxDecompressedBatchBytes" in refusal(maxDecompressedBatchBytes="0")
     assert found.small_batch_offsets == 9
     assert parse(True).small_batch_offsets is None
     assert (found.max_offsets_per_trigger, found.min_offsets_per_trigger) == (10, 3)

@@ -10,7 +10,9 @@ from uuid import UUID
 import pytest
 
 from dlog.batch.header import decode_header
+from dlog.batch.records import Record, encode
 from dlog.checksum import crc32c
+from dlog.compression import Codec
 from dlog.errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
@@ -340,6 +342,18 @@ def test_what_is_before_a_bad_batch_is_yielded_and_the_way_on_is_told() -> None:
                 await read(servers, start, 17, found=found)
             assert found == list(range(start, last))
         assert await read(servers, 14, 17) == [14, 15, 16]
+
+    play(work)
+
+
+def test_a_batch_that_decompresses_to_too_much_is_refused_with_the_option() -> None:
+    async def work(servers: LogNodes) -> None:
+        log = servers.logs[0]
+        log.append(bytes(encode([Record(None, bytes(5_000))], base_offset=9, codec=Codec.ZSTD)))
+        says = r"offset 9: ZSTD: more than 4000 .* Raise maxDecompressedBatchBytes,.*Offsets 10\)"
+        with pytest.raises(SparkSourceError, match=says):
+            await read(servers, 0, 10, decompressed_batch_bytes_max=4_000)
+        assert await read(servers, 0, 10) == list(range(10))
 
     play(work)
 
