@@ -5,98 +5,27 @@ Pure buffer logic: no socket, no loop. The transport reads into `buffer()`; `rec
 connections share one receive buffer per process, because it only holds bytes between a read and the
 parse that follows at once. What is left of a cut frame is kept: small rests are put before
 the next read; of a large frame, once much of it is there, the socket reads straight into memory of
-its own, which is bounded over all connections.
+its own. Each byte that is kept between two reads is charged to `dlogd.frame_memory`, which bounds
+the bytes over all connections and for each address.
 """
 
-from collections.abc import Callable
 from struct import Struct
 
 from dlog.errors import ProtocolError
 from dlogd import foreign
+from dlogd.frame_memory import FrameMemory, Holder
 
 RECEIVE_BYTES = 256 * 1024
 SMALL_FRAME_BYTES = 64 * 1024
-"""A rest up to this size costs no memory of the bounded kind; below RECEIVE_BYTES."""
-POOLED_FRAME_BYTES = 2 * 1024 * 1024
-POOLED_FRAME_COUNT_MAX = 8
+"""A rest up to this size is put before the next read; below RECEIVE_BYTES."""
+NEW_READ_BYTES = 8 * 1024
+"""What a connection that has not completed a frame yet reads at a time, and all others while
+memory is tight. From this size on, the first frame of a connection has memory of its own."""
 
 _length = Struct(">i").unpack_from
 
-Retry = Callable[[], bool]
-"""Tries again to get memory; False when there is still none."""
 
-
-class FrameMemory:
-    """Memory of large frames that are being received, bounded over all connections.
-
-    Invariant: used_bytes <= bytes_max, but for one frame at a time: the only one, or one that is
-    growing. It may go on, so that frames that hold memory and want more never wait for each other.
-    """
-
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
-        self.used_bytes = 0
-        self.charged_bytes = 0
-        """Of requests that were read and wait for their answer (`Connection.charge`)."""
-        self._free: list[bytearray] = []
-        self._beyond: Intake | None = None  # whose frame may go beyond the bound
-        # In order of arrival. Who holds memory already comes first: it gives back the most.
-        self._growing: dict[Retry, None] = {}
-        self._beginning: dict[Retry, None] = {}
-
-    @property
-    def is_over(self) -> bool:
-        """Whether requests take more than they may."""
-        return self.used_bytes + self.charged_bytes > self.bytes_max
-
-    def take(self) -> bytearray | None:
-        """Return POOLED_FRAME_BYTES for a frame's beginning, or None at the bound."""
-        if self.used_bytes and self.used_bytes + POOLED_FRAME_BYTES > self.bytes_max:
-            return None
-        memory = self._free.pop() if self._free else bytearray(POOLED_FRAME_BYTES)
-        self.used_bytes += POOLED_FRAME_BYTES
-        return memory
-
-    def grow(self, memory: bytearray, size: int, owner: "Intake") -> bytearray | None:
-        """Return memory of `size` with the same content in place of `memory`; None at the bound."""
-        extra = size - len(memory)
-        if self.used_bytes + extra > self.bytes_max:
-            if self._beyond is not None and self._beyond is not owner:
-                return None
-            self._beyond = owner
-        bigger = bytearray(size)
-        bigger[: len(memory)] = memory
-        self.used_bytes += extra
-        self._put_by(memory)
-        return bigger
-
-    def give_back(self, memory: bytearray, owner: "Intake") -> None:
-        """Take `memory` back and wake who waits for some."""
-        self.used_bytes -= len(memory)
-        self._put_by(memory)
-        if self._beyond is owner:
-            self._beyond = None
-        for line in (self._growing, self._beginning):
-            for retry in list(line):
-                if not retry():
-                    break
-                line.pop(retry, None)
-
-    def _put_by(self, memory: bytearray) -> None:
-        if len(memory) == POOLED_FRAME_BYTES and len(self._free) < POOLED_FRAME_COUNT_MAX:
-            self._free.append(memory)
-
-    def when_available(self, retry: Retry, *, grows: bool) -> None:
-        """Call `retry` in its turn after each `give_back` until it returns True."""
-        (self._growing if grows else self._beginning)[retry] = None
-
-    def forget(self, retry: Retry) -> None:
-        """Do not call `retry` any more."""
-        self._growing.pop(retry, None)
-        self._beginning.pop(retry, None)
-
-
-class Intake:
+class Intake(Holder):
     """The receiving half of one connection.
 
     Life: `buffer`, a read, `received(n)`, then `next_frame` until it returns None; a consumer that
@@ -119,7 +48,16 @@ class Intake:
         "is_starved",
     )
 
-    def __init__(self, shared: bytearray, memory: FrameMemory, frame_bytes_max: int) -> None:
+    def __init__(
+        self,
+        shared: bytearray,
+        memory: FrameMemory,
+        frame_bytes_max: int,
+        address: str | None = None,
+    ) -> None:
+        """`address`: whose share of the memory is used; None: of a node that has proven itself."""
+        share = memory.whole if address is None else memory.join(address)
+        super().__init__(share, is_new=address is not None)
         self._shared = shared
         self._memory = memory
         self._size_max = frame_bytes_max
@@ -134,7 +72,7 @@ class Intake:
         self.has_more = False
         """Whether `next_frame` must be called again: something follows the frame handed out."""
         self.is_starved = False
-        """Whether a large frame waits for memory: stop reading until `retry` succeeds."""
+        """Whether a frame waits for memory: stop reading until `retry` succeeds."""
 
     @property
     def is_mid_frame(self) -> bool:
@@ -142,8 +80,13 @@ class Intake:
         return bool(self._rest) or self._frame is not None
 
     @property
+    def begun_bytes(self) -> int:
+        """How many bytes of an unfinished frame have come."""
+        return len(self._rest) if self._frame is None else self._frame_filled
+
+    @property
     def holds_memory(self) -> bool:
-        """Whether a large frame takes memory that others may wait for."""
+        """Whether a large frame has memory of its own."""
         return self._frame is not None
 
     def buffer(self) -> memoryview:
@@ -155,10 +98,12 @@ class Intake:
         if self._frame is not None:
             return memoryview(self._frame)[self._frame_filled : self._frame_size]
         rest = self._rest
-        if not rest:
-            return memoryview(self._shared)
-        self._shared[: len(rest)] = rest
-        return memoryview(self._shared)[len(rest) :]
+        kept = len(rest)
+        if kept:
+            self._shared[:kept] = rest
+        if self.is_new or self._memory.is_tight:
+            return memoryview(self._shared)[kept : kept + NEW_READ_BYTES]
+        return memoryview(self._shared)[kept:]
 
     def received(self, count: int) -> None:
         """Account for `count` bytes that were read into `buffer()`."""
@@ -168,21 +113,29 @@ class Intake:
             self._next = 0
             self._end = len(self._rest) + count
             self._rest = b""
+            if self.kept_bytes:
+                self._memory.charge(self, 0)
             return
         self._frame_filled += count
         if self._frame_filled == self._frame_size:
             self._source = frame
             self._next = 0
             self._end = self._frame_size
-        elif self._frame_filled == len(frame):
+        elif self._frame_filled >= self.kept_bytes or self._frame_filled == len(frame):
             self.is_starved = not self._grow(frame)
 
     def _grow(self, frame: bytearray) -> bool:
         # Memory follows what has arrived, never what a length field promises.
-        bigger = self._memory.grow(frame, min(self._frame_size, 2 * len(frame)), self)
-        if bigger is None:
+        memory, came = self._memory, self._frame_filled
+        charge = memory.charge_of(self, self._frame_size, came)
+        if not memory.may(self, charge):
             return False
-        self._frame = bigger
+        if came == len(frame):
+            bigger = memory.buffer_of(self, charge, came)
+            bigger[:came] = frame
+            self._frame = bigger
+            memory.put_by(self, frame)
+        memory.charge(self, charge)
         return True
 
     def next_frame(self) -> tuple[bytearray, int, int] | None:
@@ -202,6 +155,8 @@ class Intake:
                     f"A frame of {size} bytes is outside 8..{self._size_max} (frame.bytes.max)"
                 )
             if available >= 4 + size:
+                if self.is_new:
+                    self._memory.on_completed(self)
                 self._start = start
                 self._next = end = start + 4 + size
                 self.has_more = end != self._end or source is self._frame
@@ -218,30 +173,39 @@ class Intake:
         self._source = self._shared
         self._next = self._end = 0
         if start == end:
+            if self.kept_bytes and self._frame is None:
+                self._memory.charge(self, 0)
             return
         rest = memoryview(source)[start:end]
         if not self._begin_large(rest):
             self._rest = bytes(rest)
+            self._memory.charge(self, len(rest))
 
     def _begin_large(self, rest: memoryview) -> bool:
         """Give the frame that begins with `rest` memory of its own, when it is worth it."""
-        if len(rest) < SMALL_FRAME_BYTES:
+        memory, came = self._memory, len(rest)
+        if came < SMALL_FRAME_BYTES and not (self.is_new and came >= NEW_READ_BYTES):
+            self.is_starved = not memory.may(self, came)
             return False
-        memory = self._memory.take()
-        self.is_starved = memory is None
-        if memory is None:
+        size = _length(rest, 0)[0] + 4
+        charge = memory.charge_of(self, size, came)
+        self.is_starved = not memory.may(self, charge)
+        if self.is_starved:
             return False
-        memory[: len(rest)] = rest
-        self._frame = memory
-        self._frame_filled = len(rest)
-        self._frame_size = _length(rest, 0)[0] + 4
+        frame = memory.buffer_of(self, charge, came)
+        frame[:came] = rest
+        self._frame = frame
+        self._frame_filled = came
+        self._frame_size = size
+        memory.charge(self, charge)
         return True
 
     def _drop_frame(self, frame: bytearray) -> None:
         self._frame = None
         self._source = self._shared
         self._next = self._end = 0
-        self._memory.give_back(frame, self)
+        self._memory.put_by(self, frame)
+        self._memory.charge(self, 0)
 
     def retry(self) -> bool:
         """Try again to get the memory that a large frame waits for; False when there is none."""
@@ -261,6 +225,7 @@ class Intake:
             self._next -= self._start
             self._end -= self._start
             self._start = 0
+            self._memory.charge(self, self._end)
         return self._source, self._start + 4, self._next
 
     def park(self) -> None:
@@ -272,6 +237,14 @@ class Intake:
             self._source = bytearray(memoryview(self._shared)[self._next : self._end])
             self._end -= self._next
             self._next = 0
+            self._memory.charge(self, self._end)
+
+    def let_go(self) -> None:
+        """Forget the frame handed out last; nothing follows it."""
+        if self._frame is None:
+            self._source = self._shared
+            self._next = self._end = 0
+            self._memory.charge(self, 0)
 
     def close(self) -> None:
         """Give memory back."""
@@ -280,4 +253,7 @@ class Intake:
         self._source = self._shared
         self._next = self._end = 0
         if frame is not None:
-            self._memory.give_back(frame, self)
+            self._memory.put_by(self, frame)
+        self._memory.charge(self, 0)
+        if self.share is not self._memory.whole:
+            self._memory.leave(self.share)

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from dlog.errors import DlogError, ProtocolError, TransportError
-from dlogd.intake import RECEIVE_BYTES, FrameMemory, Intake
+from dlogd.frame_memory import FrameMemory
+from dlogd.intake import RECEIVE_BYTES, Intake
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +118,9 @@ class Link(asyncio.BufferedProtocol):
             frame = intake.next_frame()
             if frame is None:
                 if intake.is_starved:
-                    self._frames.when_available(self._on_memory, grows=intake.holds_memory)
+                    self._frames.when_available(
+                        self._on_memory, intake.share, grows=intake.holds_memory
+                    )
                 break
             buffer, start, end = frame
             if self._introduction is not None:
@@ -202,7 +205,7 @@ class Link(asyncio.BufferedProtocol):
     def _end(self, error: Exception | None) -> None:
         if self.closed.done():
             return
-        self._frames.forget(self._on_memory)
+        self._frames.forget(self._on_memory, self._intake.share)
         self._intake.close()
         if not self.ready.done():
             self.ready.set_exception(error or ProtocolError("closed before the introduction"))

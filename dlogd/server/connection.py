@@ -27,7 +27,7 @@ from dlogd.telemetry.metrics import ServerMetrics
 log = logging.getLogger(__name__)
 
 CLIENT_ID_CHARACTERS_MAX = 100
-"""More of it is not logged: a peer may send 32 KiB."""
+"""More of it is neither kept nor logged: a peer may send 32 KiB."""
 
 
 class Router(Protocol):
@@ -88,7 +88,8 @@ class Connection(asyncio.BufferedProtocol):
         self._router = owner.router
         self._inflight_max = limits.inflight_requests_max
         self._metrics = owner.metrics
-        self._intake = Intake(limits.receive, limits.frames, limits.frame_bytes_max)
+        address = None if place is None else place.address
+        self.intake = Intake(limits.receive, limits.frames, limits.frame_bytes_max, address)
         self._frames = limits.frames
         self._transport: asyncio.Transport | None = None
         self._outlet: Outlet | None = None
@@ -128,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(name, tuple) and len(name) >= 2:
             self.peer_host, self.peer = str(name[0]), f"{name[0]}:{name[1]}"
         if not self._owner.on_open(self):
+            self.intake.close()
             self._leave()
             self._transport = None
             self.replies.close()
@@ -157,8 +159,8 @@ class Connection(asyncio.BufferedProtocol):
         for task in list(self._vain):
             task.cancel()
         self.answering.release()
-        self._frames.forget(self._on_frame_memory)
-        self._intake.close()
+        self._frames.forget(self._on_frame_memory, self.intake.share)
+        self.intake.close()
         self._leave()
         self._owner.on_close(self)
 
@@ -166,26 +168,26 @@ class Connection(asyncio.BufferedProtocol):
         if self._place is not None:
             self._place.leave()
 
-    @property
-    def is_mid_frame(self) -> bool:
-        """Whether the client owes the rest of a frame."""
-        return self._intake.is_mid_frame
+    def frame_age_us(self, now_us: int) -> int:
+        """Return for how long the client has owed the rest of a frame; 0: it owes none.
 
-    @property
-    def holds_frame_memory(self) -> bool:
-        """Whether a frame that is being received takes memory that others may wait for."""
-        return self._intake.holds_memory
+        Time in which this node did not read does not count.
+        """
+        begun_us = self.seen.begun_us
+        if not begun_us or not self.is_reading or not self.intake.is_mid_frame:
+            return 0
+        return now_us - begun_us
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the transport reads into."""
-        return self._intake.buffer()
+        return self.intake.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle what has arrived; nothing may be raised from here."""
         self.received_us = self._clock.now_us()
         self.received_bytes += nbytes
         try:
-            self._intake.received(nbytes)
+            self.intake.received(nbytes)
             self._process()
         except ProtocolError as error:
             self.break_off(error)
@@ -193,7 +195,8 @@ class Connection(asyncio.BufferedProtocol):
             self._on_bug(error)
 
     def _process(self) -> None:
-        intake = self._intake
+        intake = self.intake
+        seen = self.seen
         handle = self._router.handle
         is_full = self.replies.is_full
         inflight_max = self._inflight_max
@@ -205,14 +208,19 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 frame = intake.next_frame()
                 if frame is None:
+                    if intake.is_mid_frame and not seen.begun_us:
+                        seen.begun_us = self.received_us
                     if intake.is_starved:
                         self._frames.when_available(
-                            self._on_frame_memory, grows=intake.holds_memory
+                            self._on_frame_memory, intake.share, grows=intake.holds_memory
                         )
                     break
+                seen.begun_us = 0
                 buffer, self._frame_start, end = frame
                 handle(self, buffer, self._frame_start, end)
                 if not intake.has_more:
+                    if intake.kept_bytes:
+                        intake.let_go()
                     break
         finally:
             self._processing = False
@@ -223,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
             self._resume is None
             and not self._quiet
             and not self.replies.is_full(self._inflight_max)
-            and not self._intake.is_starved
+            and not self.intake.is_starved
             and not self.answering.is_enough
         )
         if wanted is not self.is_reading:
@@ -234,12 +242,15 @@ class Connection(asyncio.BufferedProtocol):
         if wanted is self.is_reading or transport is None:
             return
         self.is_reading = wanted
+        now_us = self._clock.now_us()
         if not wanted:
+            self.seen.paused_us = now_us
             self._metrics.paused_connections += 1
             transport.pause_reading()
             return
         self._metrics.paused_connections -= 1
-        self.seen.resumed_us = self._clock.now_us()
+        if self.seen.begun_us:
+            self.seen.begun_us += now_us - self.seen.paused_us
         if self.is_open:
             transport.resume_reading()
 
@@ -266,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
 
         Returns the frame's buffer, now its own, and how far positions in it have moved.
         """
-        buffer, start, _ = self._intake.hold()
+        buffer, start, _ = self.intake.hold()
         shift = start - self._frame_start
         self._frame_start = start
         self._resume = resume
@@ -346,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_frame_memory(self) -> bool:
         if not self.is_open:
             return True
-        found = self._intake.retry()
+        found = self.intake.retry()
         if found:
             self._update_reading()
         return found
@@ -380,8 +391,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.is_open = False
         if reason is not None:
-            client_id = self.client_id[:CLIENT_ID_CHARACTERS_MAX]
-            log.warning("%s peer=%s client_id=%s", reason, self.peer, client_id)
+            log.warning("%s peer=%s client_id=%s", reason, self.peer, self.client_id)
         # Nothing may be sent on a descriptor that the transport is about to give up.
         self.replies.close()
         transport.abort()

@@ -14,7 +14,8 @@ from typing import Protocol, cast
 from dlog.errors import OffsetOutOfRangeError, ProtocolError, WireError
 from dlog.types import NodeId
 from dlogd.clock import Clock
-from dlogd.intake import FrameMemory, Intake
+from dlogd.frame_memory import FrameMemory
+from dlogd.intake import Intake
 from dlogd.replication import stream
 from dlogd.replication.stream import Refusal, Subscription
 from dlogd.server.disk_turns import DiskTurns
@@ -219,8 +220,6 @@ class Feed(asyncio.BufferedProtocol):
             self._owner.on_progress(found)
         if refusals:
             self._send((stream.encode_refused(refusals),))
-
-    # -- what it hears
 
     def mark(self, fed: Fed) -> None:
         """There is something to send about a partition, if it is fed still."""

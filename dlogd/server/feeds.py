@@ -21,7 +21,8 @@ from dlog.types import LeaderEpoch, NodeId
 from dlog.wire.frame import RequestHeader
 from dlogd.clock import Clock
 from dlogd.controller import heartbeats
-from dlogd.intake import RECEIVE_BYTES, FrameMemory
+from dlogd.frame_memory import FrameMemory
+from dlogd.intake import RECEIVE_BYTES
 from dlogd.metadata.image import ClusterImage
 from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.manager import ReplicaManager

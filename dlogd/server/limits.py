@@ -1,6 +1,6 @@
 """Bounds that all connections of a listener share, and what its sweep has seen of each of them."""
 
-from dlogd.intake import FrameMemory
+from dlogd.frame_memory import FrameMemory
 from dlogd.server.foreign_clients import ForeignClients
 from dlogd.server.loading import HeldReads
 
@@ -26,14 +26,15 @@ class ConnectionLimits:
 
 
 class Seen:
-    """What the sweep for idle connections has seen of one; times by `Clock.now_us`."""
+    """What sweeps have seen of a connection; times by `Clock.now_us`."""
 
-    __slots__ = ("received_bytes", "resumed_us", "sent_bytes", "sent_us", "slow_since_us")
+    __slots__ = ("begun_us", "paused_us", "received_bytes", "sent_bytes", "sent_us")
 
     def __init__(self, now_us: int) -> None:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.sent_us = now_us
-        self.resumed_us = now_us
-        self.slow_since_us = 0
-        """Since when a large frame has come too slowly; 0: it has not."""
+        self.begun_us = 0
+        """When the unfinished frame began, later by the time in which nothing was read; 0: none."""
+        self.paused_us = now_us
+        """Since when nothing is read."""

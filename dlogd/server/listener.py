@@ -9,9 +9,11 @@ from dlogd.admission import Bounds, Place, Rate, Refusal
 from dlogd.clock import Clock
 from dlogd.config.service_sections import ConnectionsConfig
 from dlogd.entrance import Entrance
-from dlogd.intake import RECEIVE_BYTES, FrameMemory
+from dlogd.frame_memory import FrameMemory
+from dlogd.intake import RECEIVE_BYTES
 from dlogd.server.connection import Connection, Router
 from dlogd.server.foreign_clients import ForeignClients
+from dlogd.server.lateness import FRAME_GRACE_S, Lateness
 from dlogd.server.limits import ConnectionLimits
 from dlogd.server.loading import HeldReads
 from dlogd.server.pacing import Pacer
@@ -22,10 +24,6 @@ from dlogd.telemetry.metrics import ServerMetrics
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
-FRAME_STALL_S = 30.0
-"""How long a client may leave a begun frame without a byte (slow-loris)."""
-FRAME_BYTES_PER_S_MIN = 4096
-"""A large frame that comes slower for FRAME_STALL_S is given up: others wait for its memory."""
 LEFT_S = 1.0
 """How long nobody hears that a client has left of whom nothing is read."""
 HELD_READ_COUNT_MAX = 16
@@ -80,7 +78,7 @@ class Listener:
             frame_bytes_max=frame_bytes_max,
             inflight_requests_max=inflight_requests_max,
             receive=bytearray(RECEIVE_BYTES),
-            frames=FrameMemory(inflight_bytes_max),
+            frames=FrameMemory(inflight_bytes_max, has_shares=True),
             held=HeldReads(HELD_READ_COUNT_MAX, Pacer(loop, engine.give_way)),
         )
         self.limits.foreign = ForeignClients(partial(admission.on_foreign, NAME))
@@ -88,11 +86,11 @@ class Listener:
         self._entrance = Entrance(NAME, bounds, clock.now_us, self._make, self._on_refused, HINTS)
         self._idle_timeout_s = idle_timeout_s
         self._connections: dict[Connection, None] = {}
+        self._lateness = Lateness(loop, clock, metrics, self.limits.frames, self._connections)
         self._server: asyncio.AbstractServer | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._left_sweep: asyncio.TimerHandle | None = None
         self._accepting = False
-        self._swept_us = clock.now_us()
 
     @property
     def connection_count(self) -> int:
@@ -148,7 +146,7 @@ class Listener:
         self._account(connection, self.clock.now_us())
 
     def _schedule_sweep(self) -> None:
-        pause_s = min(FRAME_STALL_S, self._idle_timeout_s) / 3
+        pause_s = min(FRAME_GRACE_S, self._idle_timeout_s) / 3
         self._sweep = self._loop.call_later(pause_s, self._close_idle)
 
     def _close_left(self) -> None:
@@ -158,19 +156,17 @@ class Listener:
 
     def _close_idle(self) -> None:
         now_us = self.clock.now_us()
-        since_us, self._swept_us = self._swept_us, now_us
         for connection in list(self._connections):
-            received = self._account(connection, now_us)
-            if self._is_stuck(connection, received, since_us, now_us):
-                self.metrics.connections_idle_total += 1
-                connection.abort("Closed connection that left a frame unfinished")
-            elif self._is_idle(connection, now_us):
+            self._account(connection, now_us)
+            if not self._lateness.close_if_late(connection, now_us) and self._is_idle(
+                connection, now_us
+            ):
                 self.metrics.connections_idle_total += 1
                 connection.abort(None)
         self._schedule_sweep()
 
-    def _account(self, connection: Connection, now_us: int) -> int:
-        """Count what went in and out since the last time; return how much came in."""
+    def _account(self, connection: Connection, now_us: int) -> None:
+        """Count what went in and out since the last time."""
         seen = connection.seen
         received = connection.received_bytes - seen.received_bytes
         sent = connection.replies.bytes_sent - seen.sent_bytes
@@ -180,24 +176,6 @@ class Listener:
             seen.sent_bytes += sent
             seen.sent_us = now_us
             self.metrics.sent_bytes_total += sent
-        return received
-
-    def _is_stuck(self, connection: Connection, received: int, since_us: int, now_us: int) -> bool:
-        """Tell whether the client stopped, or nearly so, within a frame that we would read."""
-        seen = connection.seen
-        if not (connection.is_reading and connection.is_mid_frame):
-            seen.slow_since_us = 0
-            return False
-        stall_us = int(FRAME_STALL_S * 1e6)
-        quiet_us = now_us - max(connection.received_us, seen.resumed_us)
-        if quiet_us > stall_us and not len(connection.replies):
-            return True
-        bytes_min = FRAME_BYTES_PER_S_MIN * (now_us - since_us) / 1e6
-        if not connection.holds_frame_memory or received >= bytes_min:
-            seen.slow_since_us = 0
-        elif not seen.slow_since_us:
-            seen.slow_since_us = max(since_us, seen.resumed_us)
-        return bool(seen.slow_since_us) and now_us - seen.slow_since_us > stall_us
 
     def _is_idle(self, connection: Connection, now_us: int) -> bool:
         """Tell whether neither side has sent anything for long, and no answer is owed."""
@@ -212,6 +190,7 @@ class Listener:
         for sweep in (self._sweep, self._left_sweep):
             if sweep is not None:
                 sweep.cancel()
+        self._lateness.stop()
         deadline = self._loop.time() + drain_s
         for connection in list(self._connections):
             connection.quiesce()

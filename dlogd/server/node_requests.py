@@ -14,7 +14,8 @@ from dlog.types import NodeId
 from dlog.wire.frame import RequestHeader
 from dlogd.clock import Clock
 from dlogd.controller import heartbeats
-from dlogd.intake import RECEIVE_BYTES, FrameMemory
+from dlogd.frame_memory import FrameMemory
+from dlogd.intake import RECEIVE_BYTES
 from dlogd.metadata.image import ClusterImage
 from dlogd.server.connection import Connection, Router
 from dlogd.server.limits import ConnectionLimits

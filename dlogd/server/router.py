@@ -8,7 +8,7 @@ from dlog.wire import fetch
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlog.wire.frame import RequestHeader, parse_request_header
 from dlogd.clock import Clock
-from dlogd.server.connection import Connection
+from dlogd.server.connection import CLIENT_ID_CHARACTERS_MAX, Connection
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.exchange import Peer
 from dlogd.server.handlers import fetch_answers
@@ -61,7 +61,7 @@ class RequestRouter:
         view = memoryview(buffer)
         header = parse_request_header(view, start, end)
         api_key, version, correlation_id, client_id, position = header
-        connection.client_id = client_id or ""
+        connection.client_id = client_id[:CLIENT_ID_CHARACTERS_MAX] if client_id else ""
         if api_key == _PRODUCE:
             if not _PRODUCE_MIN <= version <= _PRODUCE_MAX:
                 raise ProtocolError(f"Produce version {version} is not served (format v2 only)")

@@ -105,6 +105,9 @@ class ServerMetrics:
     connections_idle_total: int = _counter(
         "dlog_server_connections_idle_total", "Connections closed after their idle time-out."
     )
+    connections_late_total: int = _counter(
+        "dlog_server_connections_late_total", "Connections closed whose frame came too slowly."
+    )
     received_bytes_total: int = _counter(
         "dlog_server_received_bytes_total", "Bytes read from clients."
     )

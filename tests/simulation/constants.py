@@ -36,7 +36,7 @@ _CHOICES: dict[str, tuple[str, tuple[Value, ...]]] = {
     "SLICE_BYTES": ("dlogd.server.pacing", (500, 256 << 10)),
     "TRANSPORT_CHUNK_BYTES": ("dlogd.server.outlet", (700, 64 << 10)),
     "SMALL_FRAME_BYTES": ("dlogd.intake", (300, 64 << 10)),
-    "POOLED_FRAME_BYTES": ("dlogd.intake", (300_000, 2 << 20)),
+    "LENT_BYTES": ("dlogd.frame_memory", (300_000, 2 << 20)),
     "HELD_READ_COUNT_MAX": ("dlogd.server.listener", (1, 8)),
     "OUTCOMES_REMEMBERED": ("dlogd.metadata.limits", (5, 1000)),
 }

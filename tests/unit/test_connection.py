@@ -220,65 +220,6 @@ def test_refusals_of_many_partitions_that_wait_are_bounded_too(
     run(scenario)
 
 
-def test_who_waits_for_frame_memory_is_not_blamed_and_goes_on(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listener_module, "FRAME_STALL_S", 0.3)
-
-    async def scenario() -> None:
-        async with Front.open(tmp_path, inflight_bytes_max=2 << 20) as front:
-            frame = request_frame(3, bytes(400_000))
-            holder, starved = await front.connect(), await front.connect()
-            await holder.send(frame[:300_000])
-            await until(lambda: front.listener.limits.frames.used_bytes)
-            await starved.send(frame[:300_000])
-            await until(lambda: front.telemetry.server.paused_connections == 1)
-            for start in range(300_000, 380_000, 8_000):
-                await asyncio.sleep(0.05)
-                await holder.send(frame[start : start + 8_000])
-            await holder.send(frame[380_000:])
-            assert (await holder.receive())[:4] == (3).to_bytes(4, "big")
-            await starved.send(frame[300_000:])
-            assert (await starved.receive())[:4] == (3).to_bytes(4, "big")
-            assert front.telemetry.server.connections_idle_total == 0
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("begun", [100, 100_000])
-def test_who_leaves_a_frame_unfinished_is_closed(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: int
-) -> None:
-    monkeypatch.setattr(listener_module, "FRAME_STALL_S", 0.1)
-
-    async def scenario() -> None:
-        async with Front.open(tmp_path) as front:
-            client = await front.connect()
-            await client.send(request_frame(3, bytes(400_000))[:begun])
-            assert await client.is_closed_by_peer()
-            await until(lambda: not front.listener.limits.frames.used_bytes)
-
-    run(scenario)
-
-
-def test_a_large_frame_that_drips_is_given_up(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listener_module, "FRAME_STALL_S", 0.3)
-
-    async def scenario() -> None:
-        async with Front.open(tmp_path) as front:
-            client = await front.connect()
-            await client.send(request_frame(3, bytes(400_000))[:100_000])
-            with pytest.raises(ConnectionError):
-                for _ in range(100):
-                    await client.send(b"\0")
-                    await asyncio.sleep(0.02)
-            assert front.telemetry.server.connections_idle_total == 1
-
-    run(scenario)
-
-
 def test_a_reader_that_makes_progress_is_not_idle(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Front.open(tmp_path, idle_timeout_s=0.3) as front:

@@ -14,7 +14,7 @@ from dlog.errors import (
     ProtocolError,
 )
 from dlog.types import NodeId
-from dlogd.intake import FrameMemory
+from dlogd.frame_memory import FrameMemory
 from dlogd.replication import stream
 from dlogd.replication.leader_state import FollowerProgress
 from dlogd.server.fed import Fed, Taken

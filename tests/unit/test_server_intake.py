@@ -5,7 +5,8 @@ import random
 import pytest
 
 from dlog.errors import ProtocolError
-from dlogd.intake import RECEIVE_BYTES, SMALL_FRAME_BYTES, FrameMemory, Intake
+from dlogd.frame_memory import FrameMemory
+from dlogd.intake import RECEIVE_BYTES, SMALL_FRAME_BYTES, Intake
 
 SHARED = bytearray(RECEIVE_BYTES)
 
@@ -60,38 +61,44 @@ def test_impossible_lengths_are_refused(size: int) -> None:
         intake.next_frame()
 
 
-def test_memory_follows_what_arrived_not_what_was_promised() -> None:
-    memory = FrameMemory(1 << 30)
-    intake = Intake(SHARED, memory, 100 << 20)
-    feed(intake, (90 << 20).to_bytes(4, "big") + bytes(100_000), 4096, [])
-    assert intake.is_mid_frame
-    assert memory.used_bytes <= 2 << 20
+@pytest.mark.parametrize("came", [5, 5_000, 60_000, 100_000, 700_000, 3_000_000])
+@pytest.mark.parametrize("address", [None, "10.0.0.1"])
+def test_memory_follows_what_arrived_not_what_was_promised(came: int, address: str | None) -> None:
+    memory = FrameMemory(1 << 30, has_shares=True)
+    intake = Intake(SHARED, memory, 100 << 20, address)
+    feed(intake, (90 << 20).to_bytes(4, "big") + bytes(came - 4), 4096, [])
+    assert intake.is_mid_frame and not intake.is_starved
+    assert came <= memory.used_bytes <= max(128 << 10, 2 * came)
+    if came < SMALL_FRAME_BYTES:
+        assert memory.used_bytes <= max(16 << 10, 2 * came)
     intake.close()
     assert memory.used_bytes == 0
 
 
 def test_a_large_frame_waits_for_memory_and_goes_on() -> None:
-    memory = FrameMemory(2 << 20)
-    first, second = (Intake(SHARED, memory, 100 << 20) for _ in range(2))
+    memory = FrameMemory(110_000)
+    senders = [Intake(SHARED, memory, 100 << 20) for _ in range(3)]
     frame = random.Random(1).randbytes(100_000)
     data = stream_of([frame])
     out: list[bytes] = []
-    feed(first, data[:70_000], 70_000, out)
-    feed(second, data[:70_000], 70_000, out)
-    assert not first.is_starved
-    assert second.is_starved
+    for each in senders:
+        feed(each, data[:70_000], 70_000, out)
+    # One may go beyond the bound, so that those who hold memory never wait for each other.
+    assert [each.is_starved for each in senders] == [False, False, True]
     woken: list[bool] = []
 
     def retry() -> bool:
-        woken.append(True)
-        return second.retry()
+        woken.append(senders[2].retry())
+        return woken[-1]
 
-    memory.when_available(retry, grows=False)
-    feed(first, data[70_000:], 30_004, out)
-    assert woken == [True]
-    assert not second.is_starved
-    feed(second, data[70_000:], 30_004, out)
-    assert out == [frame, frame]
+    memory.when_available(retry, senders[2].share, grows=False)
+    feed(senders[0], data[70_000:], 30_004, out)
+    assert woken == [False] and senders[2].is_starved
+    feed(senders[1], data[70_000:], 30_004, out)
+    assert woken == [False, True] and not senders[2].is_starved
+    feed(senders[2], data[70_000:], 30_004, out)
+    assert out == [frame] * 3
+    assert memory.used_bytes == 0
 
 
 def test_a_held_frame_outlives_the_shared_buffer() -> None:
@@ -143,12 +150,40 @@ def test_a_buffer_that_nothing_was_read_into_changes_nothing() -> None:
     assert out == [frame]
 
 
-def test_a_promised_length_alone_takes_no_memory() -> None:
+def test_each_byte_that_is_kept_is_charged_and_given_back() -> None:
     memory = FrameMemory(1 << 30)
-    for _ in range(100):
-        intake = Intake(SHARED, memory, 100 << 20)
-        feed(intake, (90 << 20).to_bytes(4, "big") + bytes(SMALL_FRAME_BYTES - 10), 4096, [])
-        assert intake.is_mid_frame and not intake.holds_memory
+    frames = frames_of([100, 200, 300], random.Random(7))
+    data = stream_of(frames)
+    intake = Intake(SHARED, memory, 1 << 20)
+    out: list[bytes] = []
+    feed(intake, data[:50], 50, out)
+    assert memory.used_bytes == 50
+    feed(intake, data[50:150], 100, out)
+    assert memory.used_bytes == 46
+    view = intake.buffer()
+    view[: len(data) - 150] = data[150:]
+    intake.received(len(data) - 150)
+    assert intake.next_frame() is not None
+    intake.hold()
+    assert memory.used_bytes == 204 + 304
+    assert intake.next_frame() is not None
+    intake.park()
+    assert intake.next_frame() is None
+    assert memory.used_bytes == 0
+
+
+def test_what_is_parked_is_charged() -> None:
+    memory = FrameMemory(1 << 30)
+    intake = Intake(SHARED, memory, 1 << 20)
+    data = stream_of(frames_of([100, 200], random.Random(8)))
+    view = intake.buffer()
+    view[: len(data)] = data
+    intake.received(len(data))
+    assert intake.next_frame() is not None
+    intake.park()
+    assert memory.used_bytes == 204
+    assert intake.next_frame() is not None
+    intake.let_go()
     assert memory.used_bytes == 0
 
 
@@ -201,7 +236,7 @@ def test_large_frames_share_bounded_memory_and_all_arrive(seed: int) -> None:
         intake.received(count)
         drain(intake, outs[i])
         if intake.is_starved:
-            memory.when_available(intake.retry, grows=intake.holds_memory)
+            memory.when_available(intake.retry, intake.share, grows=intake.holds_memory)
         assert memory.used_bytes <= max(bound, 2 << 20) + largest + 4
     assert outs == [frames for _, _, frames in senders]
     assert memory.used_bytes == 0
