@@ -1,0 +1,165 @@
+"""Frames that come slowly or never end, and what they leave to honest frames and to memory."""
+
+import asyncio
+import socket
+import time
+from pathlib import Path
+
+from tests.attacks.honest import ANSWER_S, Times, timed
+from tests.attacks.load import Stage, beside
+from tests.attacks.scene import Scene, Victims
+
+ANNOUNCED = (94_371_840).to_bytes(4, "big")
+WIDE_MS = 5_000.0
+ATTACKER, NEIGHBOUR = "127.0.0.1", "127.0.3.1"
+"""One honest client has the attacker's address, one has its own."""
+
+
+def request_frame(body_bytes: int) -> bytes:
+    """Return an ApiVersions request with as many bytes behind its header."""
+    head = b"\0\x12\0\0\0\0\0\7\xff\xff"
+    return (len(head) + body_bytes).to_bytes(4, "big") + head + bytes(body_bytes)
+
+
+class Frames:
+    """An honest client that sends frames of one size and waits for each answer."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def connect(cls, victims: Victims, source: str) -> "Frames":
+        """Connect and ask for the versions first, as every client does."""
+        streams = await asyncio.open_connection(*victims.address, local_addr=(source, 0))
+        client = cls(*streams)
+        await client.ask(0)
+        return client
+
+    async def ask(self, size: int, bytes_per_s: int = 0) -> None:
+        """Send a frame with `size` bytes, if need be slowly, and wait for its answer."""
+        frame = request_frame(size)
+        step = bytes_per_s // 10 or len(frame)
+        for start in range(0, len(frame), step):
+            self._writer.write(frame[start : start + step])
+            await self._writer.drain()
+            if bytes_per_s:
+                await asyncio.sleep(0.1)
+        length = int.from_bytes(await self._reader.readexactly(4), "big")
+        await self._reader.readexactly(length)
+
+    def close(self) -> None:
+        """Close at once."""
+        self._writer.transport.abort()
+
+
+async def _open(address: tuple[str, int], first: bytes, source: str) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    sock = socket.socket()
+    sock.setblocking(False)
+    sock.bind((source, 0))
+    await loop.sock_connect(sock, address)
+    try:
+        sock.send(first)
+    except OSError:
+        pass  # closed by the node
+    return sock
+
+
+async def drip(
+    stage: Stage,
+    address: tuple[str, int],
+    count: int,
+    first: bytes,
+    more: bytes,
+    pause_s: float,
+    source_count: int,
+) -> int:
+    """Begin a frame on each connection, then send a little again and again; never end one.
+
+    Returns how many connections are open in the end.
+    """
+    socks = [
+        await _open(address, first, f"127.0.0.{1 + number % source_count}")
+        for number in range(count)
+    ]
+    stage.ready()
+    next_s = time.monotonic() + pause_s
+    while not stage.ended.is_set():
+        await asyncio.sleep(0.2)
+        if time.monotonic() < next_s:
+            continue
+        next_s += pause_s
+        for sock in socks:
+            try:
+                sock.send(more)
+            except OSError:
+                continue
+    open_count = 0
+    for sock in socks:
+        try:
+            open_count += sock.recv(1) != b""
+        except BlockingIOError:
+            open_count += 1
+        except OSError:
+            pass
+        sock.close()
+    return open_count
+
+
+def resident_bytes(victims: Victims) -> int:
+    """Return the resident memory of the node that is attacked."""
+    assert victims.leader.process is not None
+    status = Path(f"/proc/{victims.leader.process.pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) * 1024
+
+
+async def asked(client: Frames, size: int, seconds: float) -> Times:
+    return await timed(lambda: client.ask(size), seconds)
+
+
+def test_slow_large_frames(scene: Scene) -> None:
+    """128 connections announce 90 MiB, send 64 KiB and then 4.2 kB a second each."""
+    seconds = scene.pick(short=2.0, long=15.0)
+
+    async def work() -> None:
+        async with scene.victims(1) as victims:
+            clients = {each: await Frames.connect(victims, each) for each in (ATTACKER, NEIGHBOUR)}
+            sizes = (300 << 10, 1 << 20)
+            quiet = {
+                (each, size): await asked(clients[each], size, seconds / 2)
+                for each in clients
+                for size in sizes
+            }
+            memory = resident_bytes(victims)
+            first = ANNOUNCED + bytes(65_636)
+            load = beside(drip, victims.address, 128, first, bytes(4_200), 1.0, 1)
+            async with load as result:
+                slow = await Frames.connect(victims, ATTACKER)
+                slowly = asyncio.ensure_future(slow.ask(1 << 20, 128 << 10))
+                during = {
+                    (each, size): await asked(clients[each], size, seconds)
+                    for each in clients
+                    for size in sizes
+                }
+                grown = resident_bytes(victims) - memory
+                await asyncio.wait_for(slowly, ANSWER_S)
+                await asyncio.sleep(scene.pick(short=0.0, long=15.0))
+            slow.close()
+            for client in clients.values():
+                client.close()
+        scene.bound("slow connections left", result.value, at_most=scene.pick(short=128, long=0))
+        scene.bound("resident memory", grown / 2**20, "MiB", at_most=64)
+        for (source, size), times in during.items():
+            who = "the same address" if source == ATTACKER else "another address"
+            before = quiet[source, size].p99_ms
+            scene.bound(f"failures, {size >> 10} KiB, {who}", times.failures, at_most=0)
+            scene.bound(
+                f"p99 of {size >> 10} KiB from {who} ({before:.3g} ms when quiet)",
+                times.p99_ms,
+                "ms",
+                at_most=3 * before,
+                short=WIDE_MS,
+                is_timing=True,
+            )
+
+    scene.run(work)
