@@ -26,6 +26,9 @@ LENT_COUNT_MAX = 8
 """Kept for good once they were needed; an address has at most half of them."""
 WAKE_SHARES_MAX = 8
 """Addresses whose holders try again when another one has released memory."""
+FALL = 4
+FALLEN_BYTES_MIN = 8 << 20
+"""A smaller peak is not worth giving memory back."""
 TIGHT = 0.75
 """From this part of the pool on, a connection reads little at a time."""
 
@@ -93,7 +96,7 @@ class FrameMemory:
         self.charged_bytes = 0
         """Of requests that were read and wait for their answer (`Connection.charge`)."""
         self.peak_bytes = 0
-        """The most that was used since it was set to 0."""
+        """The most that was in use since memory was given back (`has_fallen`)."""
         self.whole = Share("", bytes_max, bytes_max, LENT_COUNT_MAX)
         self._has_shares = has_shares
         self._shares: dict[str, Share] = {}
@@ -109,6 +112,18 @@ class FrameMemory:
     def is_over(self) -> bool:
         """Whether requests take more than they may."""
         return self.used_bytes + self.charged_bytes > self.bytes_max
+
+    def has_fallen(self) -> bool:
+        """Return whether so much less is in use than before that free memory is worth giving back.
+
+        Called now and then; True once for each fall.
+        """
+        now = self.used_bytes + self.charged_bytes
+        self.peak_bytes = max(self.peak_bytes, now)
+        if self.peak_bytes < FALLEN_BYTES_MIN or now * FALL > self.peak_bytes:
+            return False
+        self.peak_bytes = now
+        return True
 
     # -- shares
 

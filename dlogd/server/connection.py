@@ -209,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
                 frame = intake.next_frame()
                 if frame is None:
                     if intake.is_mid_frame and not seen.begun_us:
-                        seen.begun_us = self.received_us
+                        seen.begun_us = seen.first_us = self.received_us
                     if intake.is_starved:
                         self._frames.when_available(
                             self._on_frame_memory, intake.share, grows=intake.holds_memory

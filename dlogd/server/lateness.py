@@ -3,7 +3,8 @@
 A frame has a time that grows with the bytes that have come: FRAME_GRACE_S and one second for each
 FRAME_BYTES_PER_S_MIN. Silence does not count, for a client may send one byte now and then for ever.
 While some connection waits for memory, a frame has only STARVED_GRACE_S of grace: the slowest
-holders are closed, as many as wait. Time in which this node did not read is not counted.
+holders are closed, as many as wait. Time in which this node did not read is not counted, except
+for the first frame of a connection that waits for memory.
 Owner: the event loop's thread; made by `dlogd.server.listener`.
 """
 
@@ -56,10 +57,22 @@ class Lateness:
 
     def close_if_late(self, connection: Connection, now_us: int) -> bool:
         """Close a connection whose frame has had its time; return whether it is closed."""
-        if not self.is_late(connection, now_us, FRAME_GRACE_S):
+        is_late = self.is_late(connection, now_us, FRAME_GRACE_S)
+        if not is_late and not self._waits_in_vain(connection, now_us):
             return False
         self._close(connection, now_us)
         return True
+
+    @staticmethod
+    def _waits_in_vain(connection: Connection, now_us: int) -> bool:
+        """Tell whether a first frame has waited for memory for FRAME_GRACE_S.
+
+        A crowd of strangers would wait for each other, one after the other, and stay.
+        """
+        intake, seen = connection.intake, connection.seen
+        if not intake.is_new or not intake.is_starved:
+            return False
+        return now_us - seen.first_us > FRAME_GRACE_S * 1e6
 
     def _close(self, connection: Connection, now_us: int) -> None:
         self._metrics.connections_late_total += 1

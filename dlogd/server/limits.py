@@ -28,7 +28,7 @@ class ConnectionLimits:
 class Seen:
     """What sweeps have seen of a connection; times by `Clock.now_us`."""
 
-    __slots__ = ("begun_us", "paused_us", "received_bytes", "sent_bytes", "sent_us")
+    __slots__ = ("begun_us", "first_us", "paused_us", "received_bytes", "sent_bytes", "sent_us")
 
     def __init__(self, now_us: int) -> None:
         self.received_bytes = 0
@@ -36,5 +36,7 @@ class Seen:
         self.sent_us = now_us
         self.begun_us = 0
         """When the unfinished frame began, later by the time in which nothing was read; 0: none."""
+        self.first_us = 0
+        """When the unfinished frame really began."""
         self.paused_us = now_us
         """Since when nothing is read."""

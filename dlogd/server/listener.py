@@ -4,7 +4,7 @@ import asyncio
 import logging
 from functools import partial
 
-from dlogd import binding
+from dlogd import allocator, binding
 from dlogd.admission import Bounds, Place, Rate, Refusal
 from dlogd.clock import Clock
 from dlogd.config.service_sections import ConnectionsConfig
@@ -163,6 +163,8 @@ class Listener:
             ):
                 self.metrics.connections_idle_total += 1
                 connection.abort(None)
+        if self.limits.frames.has_fallen():
+            allocator.give_back()
         self._schedule_sweep()
 
     def _account(self, connection: Connection, now_us: int) -> None:

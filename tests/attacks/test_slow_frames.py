@@ -10,6 +10,7 @@ from tests.attacks.load import Stage, beside
 from tests.attacks.scene import Scene, Victims
 
 ANNOUNCED = (94_371_840).to_bytes(4, "big")
+KEPT_BYTES_MAX = 17 * 1024
 WIDE_MS = 5_000.0
 ATTACKER, NEIGHBOUR = "127.0.0.1", "127.0.3.1"
 """One honest client has the attacker's address, one has its own."""
@@ -161,5 +162,43 @@ def test_slow_large_frames(scene: Scene) -> None:
                 short=WIDE_MS,
                 is_timing=True,
             )
+
+    scene.run(work)
+
+
+def test_unfinished_small_frames(scene: Scene) -> None:
+    """Each connection sends 60 kB of a frame of 60,100 bytes, then a byte each 14 s."""
+    count, sources = scene.pick(short=(1_000, 1), long=(10_000, 20))
+    limits = {"connections.max": "20000"}
+
+    async def work() -> None:
+        async with scene.victims(1, limits) as victims:
+            honest = await Frames.connect(victims, NEIGHBOUR)
+            await asked(honest, 300 << 10, 1.0)
+            memory = resident_bytes(victims)
+            first = (60_100).to_bytes(4, "big") + bytes(59_996)
+            load = beside(drip, victims.address, count, first, b"\0", 14.0, sources)
+            peak = resident_bytes(victims)
+            async with load as result:
+                begun = time.monotonic()
+                while time.monotonic() < begun + 30:
+                    peak = max(peak, resident_bytes(victims))
+                    await asyncio.sleep(0.2)
+                times = await asked(honest, 300 << 10, 1.0)
+            honest.close()
+            late = await victims.metric("dlog_server_connections_late_total")
+            left = 0.0
+            ends = time.monotonic() + scene.pick(short=30, long=60)
+            while time.monotonic() < ends:
+                left = resident_bytes(victims) - memory
+                if left < 50 << 20:
+                    break
+                await asyncio.sleep(0.5)
+        scene.bound("connections left after 30 s", result.value, at_most=0)
+        scene.bound("connections closed as too slow", late, at_least=count * 0.9)
+        kept = (peak - memory) / count
+        scene.bound("kept by a connection", kept, "bytes", at_most=KEPT_BYTES_MAX)
+        scene.bound("honest failures", times.failures, at_most=0)
+        scene.bound("memory within a minute afterwards", left / 2**20, "MiB", at_most=50)
 
     scene.run(work)

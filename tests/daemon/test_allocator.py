@@ -1,5 +1,7 @@
 """A real `dlogd` has one heap, however many threads allocate."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,19 @@ def test_what_the_environment_sets_stays(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _name: object())
     assert not allocator.tune({})
+
+
+def test_free_memory_in_the_middle_of_the_heap_is_given_back() -> None:
+    """What lies below a block that is in use stays with the process until it is trimmed."""
+    code = (
+        "import sys; from dlogd import allocator; allocator.tune({})\n"
+        "def rss(): return int(open('/proc/self/statm').read().split()[1]) * 4096\n"
+        "blocks = [bytearray(100_000) for _ in range(640)]; top = bytearray(100_000)\n"
+        "del blocks; before = rss()\n"
+        "assert allocator.give_back()\n"
+        "print(before - rss())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(done.stdout) > 40 << 20

@@ -240,3 +240,14 @@ def test_large_frames_share_bounded_memory_and_all_arrive(seed: int) -> None:
         assert memory.used_bytes <= max(bound, 2 << 20) + largest + 4
     assert outs == [frames for _, _, frames in senders]
     assert memory.used_bytes == 0
+
+
+def test_memory_has_fallen_once_after_each_peak() -> None:
+    memory = FrameMemory(1 << 30)
+    intake = Intake(SHARED, memory, 100 << 20)
+    assert not memory.has_fallen()
+    feed(intake, (90 << 20).to_bytes(4, "big") + bytes(10 << 20), 1 << 20, [])
+    assert not memory.has_fallen()
+    intake.close()
+    assert memory.has_fallen()
+    assert not memory.has_fallen()
