@@ -12,7 +12,7 @@ with 3,000 attempts a second they waited 950 ms (p50), with refusals 0.3 ms. A r
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol, TypeVar, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from dlogd.admission import Admission, Bounds, Place, Refusal, RefusalLines
 
@@ -35,7 +35,7 @@ class Admitted(Protocol):
 Made = TypeVar("Made", bound=Admitted)
 
 
-class Entrance(asyncio.BufferedProtocol):
+class Entrance(asyncio.BufferedProtocol, Generic[Made]):
     """The first protocol of all connections of one listener."""
 
     def __init__(

@@ -37,19 +37,23 @@ class PeerRefusals:
     def __init__(self, listener: str) -> None:
         self.counts: dict[str, int] = {}
         """By reason."""
-        self._listener = listener
+        self.listener = listener
         self._lines: dict[str, RefusalLines] = {}
+
+    def count(self, reason: str) -> None:
+        """Count a refusal that is logged elsewhere."""
+        self.counts[reason] = self.counts.get(reason, 0) + 1
 
     def on_refused(self, reason: str, host: str, now_us: int, detail: str = "") -> None:
         """Count a refusal; `detail` is for the log line and may hold what the peer sent."""
-        self.counts[reason] = self.counts.get(reason, 0) + 1
+        self.count(reason)
         lines = self._lines.setdefault(reason, RefusalLines())
         address, count = lines.count(host, now_us)
         level = logging.WARNING if count else logging.DEBUG
         log.log(
             level,
             "Refused connection between nodes listener=%s address=%s reason=%s count=%d detail=%r",
-            self._listener,
+            self.listener,
             address,
             reason,
             max(count, 1),

@@ -13,14 +13,19 @@ from typing import Protocol, cast
 from dlog.errors import ProtocolError
 from dlog.wire.frame import FrameSplitter, RequestHeader, parse_request_header
 from dlogd import binding, foreign
+from dlogd.admission import Place
 from dlogd.controller import heartbeats
 from dlogd.controller.channel import Seals
+from dlogd.entrance import Admitted
+from dlogd.peer_entrance import PeerEntrance
 from dlogd.peer_refusals import PeerRefusals, Reason
 
 log = logging.getLogger(__name__)
 
 FRAME_BYTES_MAX = 64 * 1024
-CONNECTIONS_MAX = 1024
+CONNECTIONS_MAX = 4096
+"""Proven or not."""
+BACKLOG = 1024
 COMPLAINTS_MAX = 20
 COMPLAINTS_S = 60.0
 """So many warnings about peers in so much time; the rest is for `log.level: debug`."""
@@ -108,17 +113,23 @@ class InternalServer:
         self._loop = loop
         self._server: asyncio.AbstractServer | None = None
         self._connections: dict[InternalConnection, None] = {}
-        # Those that have not made a request, the oldest first: who only connects gives way.
-        self._silent: dict[InternalConnection, None] = {}
+        self.entrance = PeerEntrance(self.refusals, self._now_us, self._admit)
         self._complaints = 0
         self._complaints_since_s = 0.0
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port, which the system chose when `port` is 0."""
+        self.entrance.listen_at(host)
         self._server, bound = await binding.bind(
-            self._loop, lambda: InternalConnection(self._loop, self), host, port
+            self._loop, lambda: self.entrance.first, host, port, backlog=BACKLOG
         )
         return bound
+
+    def _now_us(self) -> int:
+        return int(self._loop.time() * 1e6)
+
+    def _admit(self, place: Place[Admitted]) -> "InternalConnection":
+        return InternalConnection(self._loop, self, place)
 
     async def stop(self) -> None:
         """Close the port and all connections.
@@ -136,10 +147,8 @@ class InternalServer:
         """Account for a connection; False refuses it."""
         if len(self._connections) >= CONNECTIONS_MAX:
             self.refused_total += 1
-            if not self._silent:
-                return False
-            next(iter(self._silent)).abort(None)
-        self._connections[connection] = self._silent[connection] = None
+            return False
+        self._connections[connection] = None
         return True
 
     def complaint_level(self) -> int:
@@ -152,15 +161,17 @@ class InternalServer:
 
     def on_refused(self, connection: "InternalConnection", reason: Reason, detail: str) -> None:
         """Count a peer that is not served."""
-        self.refusals.on_refused(reason, connection.host, int(self._loop.time() * 1e6), detail)
+        self.refusals.on_refused(reason, connection.host, self._now_us(), detail)
 
     def on_request(self, connection: "InternalConnection") -> None:
-        """Learn that a connection is used."""
-        self._silent.pop(connection, None)
+        """Learn that a connection is used: its peer has proven the secret."""
+        if not connection.is_proven:
+            connection.is_proven = True
+            self.entrance.admission.prove(connection.place)
 
     def on_close(self, connection: "InternalConnection") -> None:
         """Forget a connection."""
-        self._silent.pop(connection, None)
+        connection.place.leave()
         if connection in self._connections:
             del self._connections[connection]
             self.service.on_closed(connection)
@@ -169,7 +180,11 @@ class InternalServer:
 class InternalConnection(asyncio.Protocol):
     """One peer's connection, from accept to close."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, server: InternalServer) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, server: InternalServer, place: Place[Admitted]
+    ) -> None:
+        self.place = place
+        self.is_proven = False
         self.peer = self.host = "?"
         self._loop = loop
         self._server = server
@@ -189,7 +204,19 @@ class InternalConnection(asyncio.Protocol):
         if not self._server.on_open(self):
             self._transport.abort()
             return
-        self._watch(self._server.idle_timeout_s)
+        patience_s = min(self._server.idle_timeout_s, self._server.entrance.unproven_s)
+        self._idle = self._loop.call_later(patience_s, self._expect_proof)
+
+    def on_displaced(self) -> None:
+        """Another address needs the place."""
+        self.abort(None)
+
+    def _expect_proof(self) -> None:
+        if self.is_proven:
+            self._close_idle()
+        else:
+            self._server.on_refused(self, Reason.SILENT, "")
+            self.abort(None)
 
     def _watch(self, delay_s: float) -> None:
         self._idle = self._loop.call_later(delay_s, self._close_idle)

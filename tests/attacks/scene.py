@@ -143,18 +143,18 @@ class Victims:
         """It leads the topic's partition: the node that is attacked."""
         host, _, port = leader.client_address.rpartition(":")
         self.address = (host, int(port))
-        self._said = self._lengths()
+        self.marks = self._lengths()
 
     def _lengths(self) -> list[int]:
         return [len(each.log) for each in self.cluster.nodes]
 
     def mark(self) -> None:
         """Count harm from now on."""
-        self._said = self._lengths()
+        self.marks = self._lengths()
 
     def harms(self) -> int:
         """Return how many leases and leaders were lost since the mark."""
-        news = [node.log[mark:] for node, mark in zip(self.cluster.nodes, self._said, strict=True)]
+        news = [node.log[mark:] for node, mark in zip(self.cluster.nodes, self.marks, strict=True)]
         return sum(text.count(event) for text in news for event in HARMS)
 
     def memory_bytes(self) -> int:

@@ -263,14 +263,19 @@ def test_idle_and_superfluous_connections_are_closed(
     node = cluster.nodes[3]
     lost: list[int] = []
 
-    async def idle(number: int) -> None:
+    async def idle(number: int, *, proves: bool = True) -> None:
         connection = await connect(node.loop, Address("10.0.0.1", PORT))
+        if proves:  # a request; nothing more is asked for here
+            probe = Probe(cluster_id=CLUSTER, node_id=NodeId(3), controller_epoch=1)
+            await connection.call(lambda each: heartbeats.encode_probe(probe, each))
         await connection.wait_closed()
         lost.append(number)
 
     node.call(lambda: node.loop.create_task(idle(1)))
     taken_ms = cluster.until(lambda: lost == [1])
     assert 8_900 < taken_ms < 9_500
+    node.call(lambda: node.loop.create_task(idle(4, proves=False)))
+    assert 1_900 < cluster.until(lambda: lost == [1, 4]) < 2_200
     monkeypatch.setattr(internal_server, "CONNECTIONS_MAX", 3)
     node.call(lambda: node.loop.create_task(idle(2)))
     assert cluster.until(lambda: cluster.nodes[1].server.refused_total == 1) < 10

@@ -36,6 +36,7 @@ class Side:
 
     def __init__(self, node_id: int, secret: bytes = SECRET) -> None:
         self.up: list[int] = []
+        self.kept: list[Stranger] = []
         self.changed = asyncio.Event()
         self.transport = RaftTransport(
             hello=hello_of(node_id),

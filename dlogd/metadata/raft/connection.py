@@ -11,6 +11,8 @@ from typing import Protocol
 from uuid import UUID
 
 from dlogd import foreign
+from dlogd.admission import Place
+from dlogd.entrance import Admitted
 from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.raft import handshake, messages
 from dlogd.metadata.raft.handshake import (
@@ -47,12 +49,16 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """A connection, dialled or accepted. Life: until `on_closed`, which is called once."""
 
-    def __init__(self, owner: Owner, secret: bytes, hello: Hello, *, dialled: bool) -> None:
+    def __init__(
+        self, owner: Owner, secret: bytes, hello: Hello, place: Place[Admitted] | None = None
+    ) -> None:
+        """`place`: of an accepted connection that proves nothing yet; a dialled one has none."""
         self._owner = owner
         self._secret = secret
         self._hello = hello
         self._own_bytes = handshake.encode_hello(hello)
-        self.dialled = dialled
+        self.dialled = place is None
+        self.place = place
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._proofs: Proofs | None = None
@@ -216,6 +222,10 @@ class Connection(asyncio.Protocol):
             return
         self._write(handshake.encode_refusal(code))
         self._transport.close()
+
+    def on_displaced(self) -> None:
+        """Another address needs the place."""
+        self.abort()
 
     def abort(self) -> None:
         """End it at once."""

@@ -17,7 +17,7 @@ class RaftTimings:
     tick_s: float = 0.02
     reconnect_min_s: float = 0.05
     reconnect_max_s: float = 0.5
-    handshake_s: float = 3.0
+    handshake_s: float = 2.0
     ping_s: float = 0.5
     silence_s: float = 2.0  # a connection that brings nothing for so long is closed
 

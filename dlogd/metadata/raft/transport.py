@@ -14,6 +14,8 @@ from dataclasses import replace
 from uuid import UUID
 
 from dlogd import binding
+from dlogd.admission import Place
+from dlogd.entrance import Admitted
 from dlogd.metadata.raft.connection import Connection
 from dlogd.metadata.raft.handshake import (
     NONCE_BYTES,
@@ -26,16 +28,15 @@ from dlogd.metadata.raft.handshake import (
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peer_lines import NEVER_REACHED, UNPROVEN, PeerLines
 from dlogd.metadata.raft.timings import RaftTimings
+from dlogd.peer_entrance import PeerEntrance
 from dlogd.peer_refusals import PeerRefusals, Reason
 from dlogd.randomness import Randomness
 from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-STRANGERS_MAX = 64
-"""Accepted connections that have not proven anything yet."""
-
-Place = tuple[str, int]
+BACKLOG = 1024
+Target = tuple[str, int]
 """Host and port."""
 
 
@@ -65,13 +66,14 @@ class RaftTransport:
         self._server_tls, self._client_tls = server_tls, client_tls
         self._server: asyncio.AbstractServer | None = None
         self._tasks = Tasks()
-        self._targets: dict[int, tuple[Place, ...]] = {}
+        self._targets: dict[int, tuple[Target, ...]] = {}
         self._diallers: dict[int, asyncio.Task[None]] = {}
         self._connections: dict[int, Connection] = {}
         self._strangers: dict[Connection, asyncio.TimerHandle] = {}
         self._watches: dict[Connection, asyncio.TimerHandle] = {}
         self._complaints = PeerLines()
         self.refusals = PeerRefusals("raft")
+        self.entrance = PeerEntrance(self.refusals, _now_us, self._accept)
         # Of the handshake, with nodes that did not answer the newest one the last time.
         self._versions: dict[int, int] = {}
         self._troubles: dict[int, str] = {}  # of those that are dialled
@@ -80,12 +82,13 @@ class RaftTransport:
 
     async def start(self, host: str, port: int) -> None:
         """Listen; raises OSError when the port is taken."""
-        loop = asyncio.get_running_loop()
+        loop, tls = asyncio.get_running_loop(), self._server_tls
+        self.entrance.listen_at(host)
         self._server, self.port = await binding.bind(
-            loop, self._accept, host, port, ssl=self._server_tls
+            loop, lambda: self.entrance.first, host, port, backlog=BACKLOG, ssl=tls
         )
 
-    def set_targets(self, targets: Mapping[int, tuple[Place, ...]]) -> None:
+    def set_targets(self, targets: Mapping[int, tuple[Target, ...]]) -> None:
         """Dial these nodes, at each of their places in turn; no longer those that are not named."""
         if self._closed:
             return
@@ -93,6 +96,7 @@ class RaftTransport:
         for node_id in [n for n in self._diallers if wanted.get(n) != self._targets.get(n)]:
             self._diallers.pop(node_id).cancel()
         self._targets = wanted
+        self.entrance.set_known(host for places in wanted.values() for host, _ in places)
         for node_id in sorted(wanted.keys() - self._diallers.keys()):
             self._diallers[node_id] = self._tasks.spawn(f"dial {node_id}", self._dial(node_id))
 
@@ -133,11 +137,11 @@ class RaftTransport:
                 pause_s = min(pause_s * 2, timings.reconnect_max_s)
             await asyncio.sleep(pause_s * (0.5 + self._rng.random()))
 
-    async def _try(self, node_id: int, place: Place) -> None:
+    async def _try(self, node_id: int, place: Target) -> None:
         """Dial once. The handshake goes on by itself."""
         host, port = place
         hello = self._new_hello(node_id, self._versions.get(node_id, PROTOCOL_VERSION))
-        connection = Connection(self, self._secret, hello, dialled=True)
+        connection = Connection(self, self._secret, hello)
         loop = asyncio.get_running_loop()
         try:
             # Not `wait_for`, which loses a cancellation that comes with the connection (3.11).
@@ -157,17 +161,18 @@ class RaftTransport:
         nonce = self._entropy.token(NONCE_BYTES)
         return replace(self._hello, wanted_id=wanted_id, nonce=nonce, version=version)
 
-    def _accept(self) -> asyncio.Protocol:
-        connection = Connection(self, self._secret, self._new_hello(-1), dialled=False)
-        if len(self._strangers) >= STRANGERS_MAX:
-            next(iter(self._strangers)).abort()
+    def _accept(self, place: Place[Admitted]) -> Connection:
+        connection = Connection(self, self._secret, self._new_hello(-1), place)
         self._await_proof(connection)
         return connection
 
     def _await_proof(self, connection: Connection) -> None:
         if not connection.authenticated and not connection.closed:
+            patience_s = self._timings.handshake_s
+            if not connection.dialled:
+                patience_s = min(patience_s, self.entrance.unproven_s)
             self._strangers[connection] = asyncio.get_running_loop().call_later(
-                self._timings.handshake_s, self._end_unproven, connection
+                patience_s, self._end_unproven, connection
             )
 
     def _end_unproven(self, connection: Connection) -> None:
@@ -177,8 +182,7 @@ class RaftTransport:
 
     def _refuse(self, connection: Connection, reason: Reason, detail: object = "") -> None:
         """Count a peer that dialled and proved nothing."""
-        now_us = int(asyncio.get_running_loop().time() * 1e6)
-        self.refusals.on_refused(reason, connection.peer_host, now_us, str(detail))
+        self.refusals.on_refused(reason, connection.peer_host, _now_us(), str(detail))
 
     # -- what connections call
 
@@ -187,6 +191,8 @@ class RaftTransport:
         timer = self._strangers.pop(connection, None)
         if timer is not None:
             timer.cancel()
+        if connection.place is not None:
+            self.entrance.admission.prove(connection.place)
         node_id = connection.peer_id
         present = self._connections.get(node_id)
         if present is not None and self._is_twin(connection, present):
@@ -247,8 +253,10 @@ class RaftTransport:
         timer = self._strangers.pop(connection, None)
         if timer is not None:
             timer.cancel()
-        if connection.dialled:
+        if connection.place is None:
             self._choose_version(connection)
+        else:
+            connection.place.leave()
         self._forget(connection)
 
     def _choose_version(self, connection: Connection) -> None:
@@ -305,6 +313,10 @@ class RaftTransport:
         """Close all and wait for it. Idempotent."""
         self.abort()
         await self._tasks.close()
+
+
+def _now_us() -> int:
+    return int(asyncio.get_running_loop().time() * 1e6)
 
 
 def _reason(error: OSError | ValueError) -> str:
