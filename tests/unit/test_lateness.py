@@ -31,6 +31,9 @@ def test_who_waits_for_frame_memory_is_not_blamed_and_goes_on(
         async with Front.open(tmp_path, inflight_bytes_max=256 << 10) as front:
             frame = request_frame(3, bytes(400_000))
             holder, starved = await front.connect(), await front.connect()
+            for client in (holder, starved):  # its first frame would have to come in time
+                await client.send(request_frame(9))
+                assert (await client.receive())[:4] == (9).to_bytes(4, "big")
             await holder.send(frame[:300_000])
             await until(lambda: front.listener.limits.frames.used_bytes > 300_000)
             await starved.send(frame[:300_000])
@@ -43,6 +46,27 @@ def test_who_waits_for_frame_memory_is_not_blamed_and_goes_on(
             await starved.send(frame[300_000:])
             assert (await starved.receive())[:4] == (3).to_bytes(4, "big")
             assert front.telemetry.server.connections_late_total == 0
+
+    run(scenario)
+
+
+def test_a_first_frame_does_not_wait_for_memory_for_ever(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crowd of strangers would wait for each other, one after the other."""
+    monkeypatch.setattr(lateness, "FRAME_GRACE_S", 0.3)
+    monkeypatch.setattr(lateness, "STARVED_GRACE_S", 60.0)
+    monkeypatch.setattr(listener_module, "FRAME_GRACE_S", 0.3)
+
+    async def scenario() -> None:
+        async with Front.open(tmp_path, inflight_bytes_max=256 << 10) as front:
+            frame = request_frame(3, bytes(400_000))
+            crowd = [await front.connect() for _ in range(5)]
+            for client in crowd:
+                await client.send(frame[:60_000])
+            for client in crowd:
+                assert await client.is_closed_by_peer()
+            assert front.telemetry.server.connections_late_total == 5
 
     run(scenario)
 
