@@ -71,6 +71,23 @@ def test_damaged_batches_are_refused_alike(found: list[Record], data: st.DataObj
     check(bytes(raw), count, data.draw(st.just(found[0].timestamp_ms) | int64s))
 
 
+@settings(max_examples=200)
+@given(st.integers(58, 70), st.booleans(), st.data())
+def test_damage_in_usual_records_is_refused_alike(
+    size: int, with_keys: bool, data: st.DataObject
+) -> None:
+    """Short numbers and no headers: the compiled form has a quicker way for these."""
+    key = b"k" * 3 if with_keys else None
+    found = [Record(key, b"v" * size, (), 1000 + 70 * (i % 3)) for i in range(67)]
+    raw = bytearray(encode(found)[HEADER_BYTES:])
+    whole = len(raw) // 67
+    # Most often where a record has its numbers, in the first bytes and the last.
+    position = data.draw(st.integers(0, 66)) * whole + data.draw(st.integers(-3, 12))
+    raw[max(0, min(position, len(raw) - 1))] = data.draw(WORDS)
+    del raw[len(raw) - data.draw(st.sampled_from([0, 0, 0, 1, 2, 40])) :]
+    check(bytes(raw), data.draw(st.sampled_from([66, 67, 67, 67])), 1000)
+
+
 @given(record_lists, st.data())
 def test_truncated_batches_are_refused(found: list[Record], data: st.DataObject) -> None:
     raw = bytes(encode(found)[HEADER_BYTES:])
