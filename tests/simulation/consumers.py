@@ -11,6 +11,7 @@ from dlog.batch.header import iter_headers
 from dlog.batch.records import decode
 from dlog.client.node import NodeClient
 from dlog.client.partitions import list_offsets
+from dlog.compression import Codec
 from dlog.errors import (
     CorruptMessageError,
     DlogError,
@@ -221,8 +222,15 @@ class Consumer:
         damaged = self.around.history.facts_of(key).damaged
         position = 0
         try:
-            for position, _ in iter_headers(data, 0, len(data)):
-                for record in decode(data, position):
+            for position, header in iter_headers(data, 0, len(data)):
+                records = decode(data, position)
+                newest_ms = max(record.timestamp_ms for record in records)
+                if header.codec is Codec.NONE and header.max_timestamp_ms != newest_ms:
+                    self.around.violation(
+                        f"head: {header.max_timestamp_ms} is said to be the largest timestamp"
+                        f" from {header.base_offset} on, {newest_ms} is log={key}"
+                    )
+                for record in records:
                     number = number_of(record.value)
                     if number is None:
                         raise CorruptMessageError(f"record {record} was written by nobody")

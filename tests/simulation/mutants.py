@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dlog.errors import CorruptMessageError
 from dlogd.metadata import journal
 from dlogd.metadata.archive import Archive
+from dlogd.replication import batch_checks
 from dlogd.replication import manager as replica_manager
 from dlogd.replication.partition import Partition
 from dlogd.replication.producers import ProducerStates
@@ -124,6 +126,24 @@ def _delete_by_heads(_: Any) -> Any:
     return newest_ms
 
 
+def _believe_plain_heads(_: Any) -> Any:
+    return lambda buffer, start, end, fields: (fields[8], fields[7])
+
+
+def _walk_to_the_end(original: Any) -> Any:
+    """However many records there are, whatever the head says."""
+
+    def walk(buffer: Any, start: int, end: int, record_count: int, base_timestamp_ms: int) -> Any:
+        for count in range(1, end - start):
+            try:
+                return original(buffer, start, end, count, base_timestamp_ms)
+            except CorruptMessageError:
+                continue
+        return original(buffer, start, end, record_count, base_timestamp_ms)
+
+    return walk
+
+
 def _constant(value: Any) -> Make:
     return lambda _: lambda *arguments, **options: value
 
@@ -148,6 +168,8 @@ MUTANTS: dict[str, tuple[Any, str, Make]] = {
         lambda original: lambda _: original(0),
     ),
     "read at places of a rolled segment": (LogReader, "_known", _remember_across_rolls),
+    "believe the heads of plain batches": (batch_checks, "_times_of", _believe_plain_heads),
+    "walk without the count": (batch_checks, "walk_records", _walk_to_the_end),
     "search by head": (Learner, "newest_ms", _believe_heads),
     "retention by head": (KnownTimes, "newest_ms", _delete_by_heads),
     "no flush of a log's directory": (MemoryDirectory, "sync", _forget_entries),

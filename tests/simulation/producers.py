@@ -8,7 +8,7 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from dlog.batch.header import CRC_POSITION
+from dlog.batch.header import CRC_POSITION, HEADER_BYTES
 from dlog.batch.records import Record, encode
 from dlog.client.node import NodeClient
 from dlog.client.producer_id import init_producer_id
@@ -18,7 +18,7 @@ from dlog.transport import Encode
 from dlog.wire.apis import ApiKey
 from dlog.wire.produce import TOPIC_ID_VERSION
 from dlog.wire.produce_client import encode_request, parse_response
-from tests.fakes.batches import with_head
+from tests.fakes.batches import with_head, with_records
 from tests.histories.history import LogKey, Outcome, Send
 from tests.simulation.clients import Link, Surroundings, make_value
 from tests.simulation.loop import SimLoop
@@ -210,7 +210,9 @@ class Producer:
         batch = self.batch(key, None)
         data = bytearray(batch.data)
         what = self.rng.choice(("crc", "magic", "count", "large", "transactional"))
-        if what == "crc":
+        if self.plan.codec == Codec.NONE and self._lies.random() < 0.5:
+            what, data = self._nonsense(data, len(batch.send.numbers))
+        elif what == "crc":
             data[CRC_POSITION] ^= 1
         elif what == "magic":
             data[16] = 1
@@ -232,6 +234,14 @@ class Producer:
             self.around.violation(f"accepted: a batch with a bad {what} by {batch.send.key}")
         batch.doubtful = False
         self._finish(batch, Outcome.REFUSED, f"bad {what}")
+
+    def _nonsense(self, data: bytearray, count: int) -> tuple[str, bytearray]:
+        """Return a plain batch with a checksum that fits, which no reader can read."""
+        what = self._lies.choice(("larger count", "smaller count", "record"))
+        if what == "record":
+            return what, with_records(data, bytes(data[HEADER_BYTES:-1]), count)
+        claimed = count - 1 if what == "smaller count" and count > 1 else count + 1
+        return what, with_head(data, record_count=claimed, last_offset_delta=claimed - 1)
 
     # -- idempotent producers
 
