@@ -1,5 +1,5 @@
 # Every verb of the project; the work is in scripts/ and in the entry points.
-.PHONY: install demo test check bench sim soak mutants chaos failovers crash fuzz attack man clean
+.PHONY: install demo test check bench suites sim soak mutants chaos failovers crash fuzz attack man clean
 
 install:
 	@scripts/install
@@ -16,6 +16,10 @@ check: install
 
 bench: install
 	@.venv/bin/python -m bench
+
+# Test suites of other projects on dlog and on Apache Kafka: SUITE=kafka-python SERVER=dlog.
+suites: install
+	@.venv/bin/python -m tests.suites $(if $(SUITE),--suite $(SUITE)) $(if $(SERVER),--server $(SERVER))
 
 # One run in virtual time, with its trace: SEED=n of one node, FLEET=n of a cluster.
 sim: install

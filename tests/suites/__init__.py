@@ -1,0 +1,1 @@
+"""Test suites of other projects, run against dlog and against Apache Kafka."""
