@@ -40,6 +40,20 @@ def test_what_does_not_fit_is_not_waited_for(
     check(scenario)
 
 
+@pytest.mark.parametrize("topics", [[], [("a", 0)]])
+def test_a_request_that_names_no_partition_is_answered_at_once(
+    tmp_path: Path, topics: list[tuple[str, int]]
+) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path, ["a"]) as front:
+            client = await front.connect()
+            options = {"max_wait_ms": 60_000, "min_bytes": 4000}
+            await client.send(fetch_frame(topics, partitions=(), **options))
+            assert await asyncio.wait_for(client.fetched(), 10) == {}
+
+    check(scenario)
+
+
 def test_no_answer_is_larger_than_the_node_bears(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

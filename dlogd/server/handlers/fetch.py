@@ -7,6 +7,7 @@ high watermarks have advanced far enough. Sessions are declined (KIP-227): the i
 
 import asyncio
 from collections.abc import Callable
+from operator import itemgetter
 
 from dlog.errors import (
     ERRORS,
@@ -45,6 +46,8 @@ LOCATE_ROUNDS_MAX = 20
 """How often one request searches the disk; once is enough, unless others push out what it found."""
 LOCATE_COUNT_MAX = 64
 """Disk searches of one request at a time."""
+ENTRIES = itemgetter(1)
+"""Of a topic in a request. A request that names none is answered at once, as in Kafka."""
 MAX_WAIT_MS_MAX = 5 * 60 * 1000
 """Longer waits are cut: a client that asks for more is answered empty and asks again."""
 
@@ -230,7 +233,7 @@ class FetchWork(Slot):
         ranges: list[SegmentRange] = []
         unknown: list[tuple[Partition, int]] = []
         total = 0
-        is_enough = not request.topics or self._is_expired or handler.is_stopping
+        is_enough = self._is_expired or handler.is_stopping or not any(map(ENTRIES, request.topics))
         for topic, partitions in request.topics:
             row: list[fetch.FetchedPartition] = []
             rows.append(row)
