@@ -108,14 +108,12 @@ def load_contexts(path: Path) -> Contexts:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
         raise ContextError(f"{path}: cannot be read: {reason}") from None
-    yaml = importlib.import_module("yaml")
     try:
-        document = yaml.safe_load(text)
-    # A ValueError: a number of thousands of digits, a day that there is not.
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark is not None else ""
-        raise ContextError(f"{path}{line}: no YAML; mend it or move it away") from None
+        document = importlib.import_module("dlogd.config.plain_yaml").load(text)
+    except ValueError as error:  # PlainYamlError, which is loaded only now
+        at = getattr(error, "line", 0)
+        line = f" line {at}" if at else ""
+        raise ContextError(f"{path}{line}: {error}; mend it or move it away") from None
     return _checked(path, document)
 
 

@@ -16,12 +16,13 @@ from typing import Any
 import yaml
 
 from dlog.errors import ConfigError
+from dlogd.config import plain_yaml
 from dlogd.config.bounds import violations
 from dlogd.config.keys import Key
 from dlogd.config.schema import KEYS, Config, build
 
 DEPTH_MAX = 8
-TEXT_BYTES_MAX = 1 << 20
+TEXT_BYTES_MAX = plain_yaml.TEXT_CHARS_MAX
 ENVIRONMENT_PREFIX = "DLOG_"
 # The others are of the command line.
 ENVIRONMENT_OTHER = frozenset(
@@ -69,17 +70,10 @@ class _Reader:
         return f"{self.source} line {line}" if line else self.source
 
     def read(self, text: str) -> None:
-        if len(text) > TEXT_BYTES_MAX:
-            self.problem(0, f"is larger than {TEXT_BYTES_MAX} bytes")
-            return
         try:
-            root = yaml.compose(text, Loader=yaml.SafeLoader)
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
-            self.problem(mark.line + 1 if mark else 0, f"is no YAML: {reason}")
-        except RecursionError:
-            self.problem(0, "is no YAML: nested too deeply")
+            root = plain_yaml.compose(text)
+        except plain_yaml.PlainYamlError as error:
+            self.problem(error.line, str(error))
         else:
             if root is not None and not _is_null(root):
                 self._walk(root, "", 0)
@@ -89,6 +83,7 @@ class _Reader:
         if not isinstance(node, yaml.MappingNode):
             self.problem(_line_of(node), _no_section(prefix))
             return
+        sections: dict[str, int] = {}
         for name_node, value in node.value:
             line = _line_of(name_node)
             if not isinstance(name_node, yaml.ScalarNode):
@@ -99,7 +94,10 @@ class _Reader:
                 self._take(name, value, line)
             elif _is_null(value) and _is_section(name):
                 continue  # `flush:` with everything below it commented out
+            elif name in sections:
+                self.problem(line, f"{name}: given twice, first at line {sections[name]}")
             elif isinstance(value, yaml.MappingNode) and depth < DEPTH_MAX:
+                sections[name] = line
                 self._walk(value, f"{name}.", depth + 1)
             else:
                 self.problem(line, _unknown(name))

@@ -126,6 +126,22 @@ def test_no_print_outside_the_command_line() -> None:
     assert not found, "\n".join(found)
 
 
+def test_yaml_is_read_in_one_place() -> None:
+    """Others would build what aliases stand for."""
+    found = [
+        f"{source.at(node)}: {node.attr}; dlogd.config.plain_yaml reads YAML"
+        for source in sources.production()
+        if source.module != "dlogd.config.plain_yaml"
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute)
+        and (
+            re.fullmatch(r"(safe|full|unsafe)_load(_all)?|compose_all|\w*Loader", node.attr)
+            or re.fullmatch(r"yaml\.(load\w*|compose|parse|scan)", sources.dotted(node) or "")
+        )
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_no_unbounded_queue() -> None:
     found = []
     for source in sources.production():

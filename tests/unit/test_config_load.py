@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlog.errors import ConfigError
+from dlogctl.__main__ import main
+from dlogctl.contexts import ContextError, load_contexts
 from dlogd.config.choices import AckMode, DirectIo, FlushPolicy
 from dlogd.config.load import load_config
 from dlogd.config.sample import sample
@@ -114,10 +116,15 @@ def test_all_problems_at_once_with_lines_and_nearest_keys() -> None:
         ("- a\n- b\n", "line 1: wants keys and values"),
         ("text", "line 1: wants keys and values"),
         ("? [a]\n: b\n", "line 1: a key must be a plain name"),
-        ("node: &x\n  id: *x\n", "line 2: node.id.id"),
-        ("node: &x {id: {y: *x}}\n", "node.id.y"),
+        ("node: &x\n  id: *x\n", "line 1: &x: anchors and aliases are not read; write the value"),
+        ("node: &x {id: {y: *x}}\n", "line 1: &x: anchors"),
+        ("node.id: *x\n", "line 1: *x: anchors"),
+        ("log: {level: info}\nlog: {format: json}\n", "line 2: log: given twice, first at line 1"),
+        ("log.level: info\nlog.level: info\n", "line 2: log.level: given twice, first at line 1"),
+        ("- a\n" * 20_001, "line 20000: has more than 20000 keys and values"),
         ("\x00", "is no YAML"),
-        ("{" * 5000, "is no YAML"),
+        ("{" * 5000, "line 1: nested too deeply, 32 levels are read"),
+        ("[" * 5000, "line 1: nested too deeply"),
         ("#" * (1 << 21), "is larger than"),
         ("data.directories: [[a]]", "wants list of paths"),
         ("segment.bytes: 4GiB", "above the largest value"),
@@ -126,6 +133,24 @@ def test_all_problems_at_once_with_lines_and_nearest_keys() -> None:
 )
 def test_wrong_shapes(text: str, found: str) -> None:
     assert any(found in problem for problem in problems_of(text))
+
+
+def test_a_bomb_of_aliases_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+    lines = ["a0: &a0 {x: 1}"]
+    for level in range(1, 9):
+        inner = ", ".join(f"k{n}: *a{level - 1}" for n in range(10))
+        lines.append(f"a{level}: &a{level} {{{inner}}}")
+    bomb = "\n".join(lines) + "\n"  # 10^8 nodes in less than a kilobyte
+    assert problems_of(bomb) == [
+        "dlog.yaml line 1: &a0: anchors and aliases are not read; write the value itself wherever"
+        " it is meant"
+    ]
+    contexts = tmp_path / "contexts.yaml"
+    contexts.write_text(bomb)
+    with pytest.raises(ContextError, match="line 1: &a0: anchors and aliases are not read"):
+        load_contexts(contexts)
+    override = ["sandbox", "--dir", str(tmp_path), "--config-override", f"node.rack={bomb[4:]}"]
+    assert main(override) == 64
 
 
 @given(st.text(alphabet="nodeflush.id: policy\n-[]{}&*x!%@`'\"\\~1", max_size=60))

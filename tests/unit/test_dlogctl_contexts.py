@@ -131,11 +131,13 @@ def test_mistakes(ctl: Ctl, line: str, code: int, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", "line 1: no YAML"),
-        ("contexts: {a: {bootstrap: 2026-13-01}}", "contexts.yaml: no YAML"),
+        ("[", "line 1: is no YAML"),
+        ("contexts: {a: {bootstrap: 2026-13-01}}", "contexts.yaml: is no YAML"),
         pytest.param(
-            f"contexts: {{a: {{timeout: {'9' * 5000}}}}}", "contexts.yaml: no YAML", id="digits"
+            f"contexts: {{a: {{timeout: {'9' * 5000}}}}}", "contexts.yaml: is no YAML", id="digits"
         ),
+        ("current: &a x", "line 1: &a: anchors and aliases are not read"),
+        ("contexts: {a: {}, a: {}}", "line 1: a: given twice, first at line 1"),
         ("contexts: 5", "it must have"),
         ("5", "it must have"),
         ("contexts: {a: 5}", "context a must have keys: bootstrap"),
