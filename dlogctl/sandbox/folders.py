@@ -28,6 +28,10 @@ def _problem_of(path: Path, found: os.stat_result) -> str | None:
         return f"{path} is a symbolic link: remove it, or name another directory with --dir"
     if found.st_uid != os.geteuid():
         return f"{path} belongs to another user: name another directory with --dir"
+    is_shared = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    if is_shared and found.st_mode & _OTHERS_WRITE:
+        # Shared on purpose, as /tmp is: its mode must stay.
+        return f"everybody may write to {path}: name a directory of your own with --dir"
     if not stat.S_ISSOCK(found.st_mode) and found.st_mode & _OTHERS_WRITE:
         return f"other users may write to {path}; if its content is yours: chmod -R go-w {path}"
     if stat.S_ISREG(found.st_mode) and found.st_nlink != 1:

@@ -110,7 +110,7 @@ MISUSES = (
         64,
         r"--config-override: flush.policy: 'x' .*; a.b: unknown key.*; see dlogctl sandbox --help",
     ),
-    ("sandbox restart 1 --dir /tmp", 1, r"no sandbox runs in /tmp; start one: dlogctl sandbox .*"),
+    ("sandbox restart 1 --dir /tmp", 1, r".*/tmp: name a directory of your own.*"),
     ("sandbox restart one --dir /tmp", 64, r".*NODE.*'one'.*"),
 )
 

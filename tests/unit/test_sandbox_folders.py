@@ -87,6 +87,15 @@ PREPARED = {
 }
 
 
+def test_a_folder_without_a_sandbox_says_how_to_start_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.chmod(0o700)
+    assert main(["sandbox", "restart", "1", "--dir", str(tmp_path)]) == 1
+    told = capsys.readouterr().err.lower()
+    assert f"no sandbox runs in {str(tmp_path).lower()}; start one: dlogctl sandbox" in told
+
+
 @pytest.mark.parametrize("name", PREPARED)
 @pytest.mark.parametrize("nodes", ["1", "3"])
 def test_a_prepared_directory_is_refused(
