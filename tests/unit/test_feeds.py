@@ -39,7 +39,7 @@ def feeds_of(node_id: int = 1, **nodes: int) -> Feeds:
                 },
             ),
             "receive": bytearray(64),
-            "frames": None,
+            "frames": FrameMemory(1 << 20),
             "engine": None,
             "held": None,
             "_loop": SimpleNamespace(time=lambda: 0.0),
