@@ -12,6 +12,7 @@ from dlog.types import LeaderEpoch, NodeId, Offset
 from dlog.wire.frame import parse_request_header
 from dlogd.controller import heartbeats
 from dlogd.controller.heartbeats import Replicate
+from dlogd.frame_memory import FrameMemory
 from dlogd.replication.cuts import divergence
 from dlogd.replication.leader_state import FollowerProgress
 from dlogd.replication.stream import Refusal, Subscription
