@@ -83,7 +83,8 @@ class PlainNode:
             own_epoch=lambda: node_epoch,
             address_of=None,
             introduce=None,
-            server=SimpleNamespace(),
+            open_requests=None,
+            server=SimpleNamespace(adopters={}),
         )
         engine: Any = SimpleNamespace(defer=loop.call_soon)
         self.replicating = Replicating(

@@ -15,6 +15,7 @@ class Reason(NamedTuple):
 
 
 _GROUPS = "dlog has no consumer groups yet"
+_SHARE = "dlog has no share groups; the test is skipped without them"
 _TRANSACTIONS = "dlog has no transactions yet"
 
 REASONS: tuple[Reason, ...] = (
@@ -22,6 +23,9 @@ REASONS: tuple[Reason, ...] = (
     Reason("franz-go", "TestGroupETL", _GROUPS),
     Reason("franz-go", "TestGroupSimple", _GROUPS),
     Reason("franz-go", "TestIssue523", _GROUPS),
+    Reason("franz-go", "Test848*", _GROUPS),
+    Reason("franz-go", "TestShareGroup*", _SHARE),
+    Reason("franz-go", "TestConsumeRegexShareSkipsInternal", _SHARE),
     Reason("franz-go", "TestConsumeRegex", "The test expects Kafka's topic `__consumer_offsets`"),
     Reason("kafka-python", "test_transactional_*", _TRANSACTIONS),
     Reason("kafka-python", "test_group", _GROUPS),
