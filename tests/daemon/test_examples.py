@@ -104,7 +104,7 @@ def test_an_admins(bootstrap: str, module: str) -> None:
 
 def test_the_manuals(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", MANUAL.read_text(encoding="utf-8"), re.M | re.S)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     with Admin(bootstrap) as admin:
         admin.create_topic("payments", partitions=1)
     for block in blocks:
