@@ -38,6 +38,7 @@ async def with_agents(folder: Path, hosts: Hosts) -> AsyncIterator[tuple[Cluster
     for agent in agents[1:]:
         agent.join(agents[0].gossip)
     (folder / "serf-key").write_text(f"{AUTH_KEY}\n")
+    (folder / "serf-key").chmod(0o600)
     async with cluster_of(folder / "c", start=False) as cluster:
         for node, agent in zip(cluster.nodes, agents, strict=True):
             overrides = {
