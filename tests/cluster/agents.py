@@ -22,7 +22,7 @@ from dlogd.metadata.image import NodeAddress
 
 SERF = shutil.which("serf")
 needs_serf = pytest.mark.skipif(SERF is None, reason="serf is not installed (Debian: serf)")
-AUTH_KEY = "a secret of the test"
+AUTH_KEY = "92edb99b0910ce97100d317530a6175f3c9a7e1bd84c6f8091b2a3e4c5d6f70a"
 ENCRYPT_KEY = "cg8StVXbQJ0gPvMd9o7yrg=="
 PATIENCE_S = 40.0
 PR_SET_PDEATHSIG = 1
