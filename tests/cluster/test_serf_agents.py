@@ -13,7 +13,7 @@ import pytest
 from dlogd.membership.members import DisagreementKind, MemberState, disagreements
 from dlogd.membership.serf import SerfSettings
 from dlogd.metadata.image import NodeAddress, NodeRegistration
-from tests.cluster.agents import SERF, Seat, SerfAgent, needs_serf
+from tests.cluster.agents import AUTH_KEY, SERF, Seat, SerfAgent, needs_serf
 from tests.cluster.hosts import Hosts, waits_for_hosts
 
 pytestmark = needs_serf
@@ -148,7 +148,7 @@ def test_leaving_is_not_failing_and_a_return_is_seen_also_after_force_leave(tmp_
                 SERF,
                 "force-leave",
                 f"-rpc-addr={first.rpc}",
-                "-rpc-auth=a secret of the test",
+                f"-rpc-auth={AUTH_KEY}",
             ]
             marks = [len(seat.seen) for seat in seats]
             subprocess.run([*force, "host3"], check=True, capture_output=True, timeout=20)
