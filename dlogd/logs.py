@@ -1,21 +1,22 @@
 """Log lines of the daemon: text or JSON on standard error, or the journal's own fields.
 
-One event per line, `key=value` after its sentence; the pairs become fields in JSON and in the
-journal. No traceback unless the level is debug: an exception is one pair more. A reader that does
-not read costs lines (counted), never the event loop. Set up by `dlogd.__main__`.
+One event per line, `key=value` after its sentence. JSON and the journal get the values as fields,
+from the arguments of the call and never from the line (`dlogd.events`). No traceback unless the
+level is debug: an exception is one pair more. A reader that does not read costs lines (counted),
+never the event loop. Set up by `dlogd.__main__`.
 """
 
 import json
 import logging
 import os
-import re
 import select
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from dlogd import events
 from dlogd.journal import JOURNAL_ADDRESS, open_journal
 
 LineFormat = Literal["text", "json", "journal"]
@@ -26,17 +27,6 @@ WINDOW_S = 10
 REPETITIONS_MAX = 1000  # lines with the same text in one window; debug lines are not counted
 TEXTS_MAX = 1000
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3}
-_NEXT = r"(?= [a-z][a-z0-9_.]*=|\Z)"
-# An unquoted value goes on to the next pair: the text of an error has spaces.
-_PAIR = re.compile(
-    r"""(?<=\s)([a-z][a-z0-9_.]*)=(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|(.*?))""" + _NEXT,
-    re.DOTALL,
-)
-
-
-def fields_of(message: str) -> dict[str, str]:
-    """Return the `key=value` pairs of a message; quotes around values are taken off."""
-    return {name: one or two or plain for name, one, two, plain in _PAIR.findall(message)}
 
 
 def _debugging() -> bool:
@@ -52,25 +42,33 @@ def _innermost_place(error: BaseException) -> str:
     return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "unknown"
 
 
+def _failure_fields(record: logging.LogRecord, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield what a failure was and where it came from, unless the call says so itself."""
+    failure = _failure_of(record)
+    if failure is not None:
+        if "error" not in names:
+            yield "error", f"{type(failure).__name__}: {failure}"
+        yield "at", _innermost_place(failure)
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, str]:
+    """Return the fields of a record by name; no value can make or change another one."""
+    fields = dict(events.fields_of(record))
+    for name, value in _failure_fields(record, fields):
+        fields[name] = events.escaped(value)
+    return fields
+
+
 def message_of(record: logging.LogRecord) -> str:
     """Return the event as one line; an exception adds what it was and where it came from."""
     try:
-        message = record.getMessage()
+        message = events.message_of(record)
     except (TypeError, ValueError) as error:
         message = f"{record.msg} format_error={str(error)!r}"
-    failure = _failure_of(record)
-    if failure is not None:
-        if "error=" not in message:
-            message += f" error={f'{type(failure).__name__}: {failure}'!r}"
-        message += f" at={_innermost_place(failure)}"
-    if message.isprintable():
-        return message
+    failed = _failure_fields(record, dict(events.fields_of(record)))
+    message += "".join(f" {name}={events.shown(name, value)}" for name, value in failed)
     # What peers send ends up here: neither a line of its own nor a command to the terminal.
-    return "".join(each if each.isprintable() else _escaped(each) for each in message)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return events.escaped(message)
 
 
 def _traceback_of(record: logging.LogRecord) -> str | None:
@@ -101,7 +99,7 @@ def format_json(record: logging.LogRecord) -> str:
         "logger": record.name,
         "message": message,
     }
-    if fields := fields_of(message):
+    if fields := fields_of(record):
         entry["fields"] = fields
     if (trace := _traceback_of(record)) is not None:
         entry["traceback"] = trace
@@ -120,7 +118,7 @@ def journal_fields(record: logging.LogRecord) -> list[tuple[str, str]]:
         ("CODE_LINE", str(record.lineno)),
         ("CODE_FUNC", record.funcName or ""),
     ]
-    for name, value in fields_of(message).items():
+    for name, value in fields_of(record).items():
         fields.append((f"DLOG_{name.upper().replace('.', '_')}"[:64], value))
     if (trace := _traceback_of(record)) is not None:
         fields.append(("TRACEBACK", trace))

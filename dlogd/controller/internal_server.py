@@ -17,6 +17,7 @@ from dlogd.admission import Place
 from dlogd.controller import heartbeats
 from dlogd.controller.channel import Seals
 from dlogd.entrance import Admitted
+from dlogd.events import Event
 from dlogd.peer_entrance import PeerEntrance
 from dlogd.peer_refusals import PeerRefusals, Reason
 
@@ -241,7 +242,7 @@ class InternalConnection(asyncio.Protocol):
                     raise ProtocolError("it does not take its answers")
         except ProtocolError as error:
             why = foreign.explained(error, data)
-            self.abort(f"Closed connection of a node that broke the protocol error={why}")
+            self.abort(Event("Closed connection of a node that broke the protocol", error=why))
 
     def _take(self, transport: asyncio.Transport, payload: memoryview) -> None:
         server, door = self._server, self._server.door
@@ -294,7 +295,7 @@ class InternalConnection(asyncio.Protocol):
             self._idle.cancel()
         self._server.on_close(self)
 
-    def abort(self, reason: str | None) -> None:
+    def abort(self, reason: Event | None) -> None:
         """Close at once; one log line when there is a reason worth it."""
         if reason is not None:
             log.log(self._server.complaint_level(), "%s peer=%s", reason, self.peer)

@@ -14,6 +14,7 @@ from typing import Protocol, cast
 from dlog.errors import ProtocolError
 from dlogd.admission import Place
 from dlogd.clock import Clock
+from dlogd.events import Event
 from dlogd.intake import Intake
 from dlogd.server.answering import Answering
 from dlogd.server.limits import ConnectionLimits, Seen
@@ -326,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_bug(self, error: Exception) -> None:
         self._metrics.callback_errors_total += 1
         log.debug("Traceback of a failed request", exc_info=True)
-        self.abort(f"Closed connection after an unexpected error error={error!r}")
+        self.abort(Event("Closed connection after an unexpected error", error=repr(error)))
 
     def _on_progress(self) -> None:
         replies = self.replies
@@ -378,13 +379,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_send_error(self, error: BaseException) -> None:
         broken = isinstance(error, (BrokenPipeError, ConnectionResetError))
-        self.abort(None if broken else f"Closed connection after a failed send error={error!r}")
+        self.abort(
+            None if broken else Event("Closed connection after a failed send", error=repr(error))
+        )
 
     def on_displaced(self) -> None:
         """Close at once: the listener is full, and another address has fewer connections."""
         self.abort(None)
 
-    def abort(self, reason: str | None) -> None:
+    def abort(self, reason: Event | None) -> None:
         """Close at once; one log line when there is a reason worth it."""
         transport = self._transport
         if transport is None or not self.is_open:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from dlog.errors import ProtocolError
 from dlogd.admission import RefusalLines
+from dlogd.events import Event
 from dlogd.foreign import HTTP, HTTP2, TLS, ForeignProtocolError
 from dlogd.server.outlet import Outlet
 
@@ -36,20 +37,23 @@ class ForeignClients:
 
     def parting(
         self, error: ProtocolError, fresh: Outlet | None, host: str, now_us: int
-    ) -> str | None:
+    ) -> Event | None:
         """Return the log line, if one is due, and tell the client what it can read.
 
         `fresh`: where bytes leave, unless an answer is on its way. The kernel takes a small answer
         at once, so the caller may abort the connection then.
         """
         if not isinstance(error, ForeignProtocolError):
-            return f"Closed connection of a client that broke the protocol error={error}"
+            return Event("Closed connection of a client that broke the protocol", error=str(error))
         label = error.foreign.label
         self._on_foreign(label)
         _, count = self._lines[label].count(host, now_us)
-        line = (
-            f"Closed connection of another protocol protocol={label} count={count} error={error}"
-            f" hint={_HINTS[label]}"
+        line = Event(
+            "Closed connection of another protocol",
+            protocol=label,
+            count=count,
+            error=str(error),
+            hint=_HINTS[label],
         )
         if fresh is not None and error.foreign is HTTP:
             with contextlib.suppress(OSError):  # the client has gone already

@@ -58,8 +58,8 @@ def test_a_tls_client_is_called_one(
     with caplog.at_level(logging.INFO):
         run(scenario)
     (line,) = about(caplog)  # of the three: once a minute for an address
-    assert "protocol=tls count=1 error=the first bytes are those of TLS" in line
-    assert "hint=set security.protocol=PLAINTEXT in the client" in line
+    assert "protocol=tls count=1 error='the first bytes are those of TLS" in line
+    assert "hint='set security.protocol=PLAINTEXT in the client" in line
     assert "bytes is outside" not in line
 
 
@@ -88,7 +88,7 @@ def test_an_http_client_gets_a_sentence(
     with caplog.at_level(logging.INFO):
         run(scenario)
     (line,) = about(caplog)
-    assert "protocol=http" in line and "hint=ask http.address" in line
+    assert "protocol=http" in line and "hint='ask http.address" in line
 
 
 @pytest.mark.parametrize("pieces", [[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], [b"P", b"RI", b" * HT"]])

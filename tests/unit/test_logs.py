@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlogd import logs
+from dlogd.events import Event
 from dlogd.journal import LibsystemdJournal, NativeJournal, encode_fields, open_journal
 
 log = logging.getLogger("dlogd.storage.log")
@@ -78,7 +79,7 @@ def test_text_is_one_line_per_event(pipe: Pipe) -> None:
     lines = pipe.lines()
     assert len(lines) == 3
     assert lines[0].endswith("Z INFO dlogd.storage.log: Truncated log partition=t-3 from=812")
-    assert lines[1].endswith("Odd name=a\\nb")
+    assert lines[1].endswith(r"Odd name='a\nb'")
     assert "Closed connection peer=127.0.0.1:5 error='ValueError: two\\nlines'" in lines[2]
     assert "at=test_logs.py:" in lines[2]
 
@@ -87,12 +88,12 @@ def test_what_peers_send_is_neither_a_line_nor_a_command(pipe: Pipe) -> None:
     logs.configure("text", "info", descriptor=pipe.writer)
     log.info("Closed connection client_id=%s", "a\x1b[31m\x85\u2028\x0b\0 größe")
     (line,) = pipe.lines()
-    assert line.endswith("client_id=a\\x1b[31m\\x85\\u2028\\x0b\\x00 größe")
+    assert line.endswith(r"client_id='a\x1b[31m\x85\u2028\x0b\x00 größe'")
 
 
 def test_json_has_fields_and_a_traceback_only_when_debugging(pipe: Pipe) -> None:
     control = logs.configure("json", "info", descriptor=pipe.writer)
-    log.info("Truncated log partition=t-3 from=812 to=790 reason=%r", "a b=c")
+    log.info("Truncated log partition=%s-%d from=%d to=%d reason=%r", "t", 3, 812, 790, "a b=c")
     fail()
     control.set_level("debug")
     fail()
@@ -271,3 +272,71 @@ def test_libsystemd_is_called_only_while_journald_reads(journald: Journald, tmp_
 def test_the_native_encoding() -> None:
     encoded = encode_fields([("MESSAGE", "a=b"), ("TRACEBACK", "x\ny")])
     assert encoded == b"MESSAGE=a=b\nTRACEBACK\n\x03\0\0\0\0\0\0\0x\ny\n"
+
+
+EVIL = "x peer=10.9.8.7 client_id=admin error=none severity=info"
+
+
+def tell_of(client_id: str) -> None:
+    """Log as the server does, of a client with a name of its own choice."""
+    reason = Event("Closed connection of a client", error=f"bad {client_id}")
+    log.warning("%s peer=%s client_id=%s", reason, "127.0.0.1:5", client_id)
+    log.warning("Refused request api=%s client_id=%s peer=%s", "FETCH", client_id, "127.0.0.1:5")
+
+
+@pytest.mark.parametrize("name", [EVIL, f"x' {EVIL}", f'x" {EVIL}', f"x\\' {EVIL}", "%s peer=%s"])
+def test_a_client_cannot_make_or_change_a_field(pipe: Pipe, name: str) -> None:
+    logs.configure("json", "info", descriptor=pipe.writer)
+    tell_of(name)
+    closed, refused = [json.loads(line)["fields"] for line in pipe.lines()]
+    assert closed == {"error": f"bad {name}", "peer": "127.0.0.1:5", "client_id": name}
+    assert refused == {"api": "FETCH", "client_id": name, "peer": "127.0.0.1:5"}
+
+
+def test_nor_one_of_the_journal(journald: Journald, tmp_path: Path) -> None:
+    logs.configure("journal", "info", journal_address=str(tmp_path / "journal"))
+    tell_of(EVIL)
+    for _ in range(2):
+        fields = journald.entry()
+        assert fields["DLOG_PEER"] == "127.0.0.1:5"
+        assert fields["DLOG_CLIENT_ID"] == EVIL
+        assert "DLOG_SEVERITY" not in fields
+        assert fields["PRIORITY"] == "4"
+
+
+def test_in_text_a_client_is_quoted_and_cut(pipe: Pipe) -> None:
+    logs.configure("text", "info", descriptor=pipe.writer)
+    tell_of(EVIL)
+    tell_of("y" * 32_000)
+    closed, refused, long_closed, long_refused = pipe.lines()
+    assert closed.endswith(f"of a client error='bad {EVIL}' peer=127.0.0.1:5 client_id='{EVIL}'")
+    assert refused.endswith(f"api=FETCH client_id='{EVIL}' peer=127.0.0.1:5")
+    assert long_refused.endswith(f"client_id={'y' * 100}... peer=127.0.0.1:5")
+    assert long_closed.endswith(f"client_id={'y' * 100}...")
+    assert len(long_closed) < 2400
+
+
+def test_a_failure_does_not_replace_a_field(pipe: Pipe) -> None:
+    logs.configure("json", "info", descriptor=pipe.writer)
+    try:
+        raise ValueError(EVIL)
+    except ValueError:
+        log.exception("Closed connection peer=%s", "127.0.0.1:5")
+    (line,) = pipe.lines()
+    fields = json.loads(line)["fields"]
+    at = fields.pop("at")
+    assert at.startswith("test_logs.py:")
+    assert fields == {"peer": "127.0.0.1:5", "error": f"ValueError: {EVIL}"}
+
+
+def test_fields_of_several_arguments_and_wrong_calls(pipe: Pipe) -> None:
+    logs.configure("json", "info", descriptor=pipe.writer)
+    log.info(
+        "Began log anew partition=%s had=%d..%d of=%d%%; see path=%s/topics", "t", 1, 2, 9, "/d"
+    )
+    log.info("Got count=%d name=%s", "text", EVIL)
+    log.info("No arguments peer=10.9.8.7")
+    began, wrong, none = map(json.loads, pipe.lines())
+    assert began["fields"] == {"partition": "t", "had": "1..2", "of": "9%", "path": "/d/topics"}
+    assert wrong["fields"] == {"name": EVIL}
+    assert "fields" not in none

@@ -18,6 +18,7 @@ from dlog.wire import produce
 from dlog.wire.leaders import CurrentLeader
 from dlog.wire.topics import TopicKey
 from dlogd.clock import Clock
+from dlogd.events import Event
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.waiters import Drainable
@@ -307,7 +308,7 @@ class ProduceWork:
             errors = [result for result in self._results if result[1]]
             if errors:
                 self._connection.abort(
-                    f"Closed connection after a failed produce with acks=0 error={errors[0][5]}"
+                    Event("Closed connection after a failed produce acks=0", error=errors[0][5])
                 )
             return None
         results = iter(self._results)
