@@ -11,7 +11,6 @@ import logging
 import os
 import re
 from collections.abc import Callable
-from pathlib import PurePosixPath
 
 from dlog.errors import ConfigError
 from dlogd.config.choices import MembershipKind
@@ -61,13 +60,12 @@ def is_strong(secret: bytes) -> bool:
 def read_key(path: str, open_directory: OpenDirectory, key: str) -> bytes:
     """Return what a secret file holds; raise ConfigError, also for what others may do with it."""
     try:
-        content, directory, name = _read(path, open_directory)
-        wrong = _access_problem(path, key, directory.mode(name), directory.owner(name), _users())
+        content, mode, owner = _read(path, open_directory)
     except OSError as error:
         raise ConfigError(f"{key} {path} cannot be read: {error}") from error
+    wrong = _access_problem(path, key, mode, owner, _users())
     if wrong is not None:
         raise ConfigError(wrong)
-    mode = directory.mode(name)
     if mode & READABLE_BY_GROUP:
         log.warning(
             "A secret is open to the file's group key=%s path=%s mode=%04o cure='chmod 600 %s'",
@@ -98,8 +96,7 @@ def problems(
     found = []
     for key, path in _files(config):
         try:
-            content, directory, name = _read(path, open_directory)
-            mode, owner = directory.mode(name), directory.owner(name)
+            content, mode, owner = _read(path, open_directory)
         except OSError:
             continue
         wrong = _access_problem(path, key, mode, owner, _users() | users)
@@ -119,7 +116,8 @@ def _files(config: Config) -> list[tuple[str, str]]:
     return found
 
 
-def _read(path: str, open_directory: OpenDirectory) -> tuple[bytes, Directory, str]:
+def _read(path: str, open_directory: OpenDirectory) -> tuple[bytes, int, int]:
+    """Return what a file holds, its permission bits, and the id of its owner."""
     folder, name = os.path.split(os.path.abspath(path))
     directory = open_directory(folder)
     file = directory.open(name, read_only=True)
@@ -127,7 +125,7 @@ def _read(path: str, open_directory: OpenDirectory) -> tuple[bytes, Directory, s
         content = file.pread(min(file.size(), SECRET_BYTES_MAX), 0).strip()
     finally:
         file.close()
-    return content, directory, name
+    return content, directory.mode(name), directory.owner(name)
 
 
 def _users() -> frozenset[int]:
@@ -137,15 +135,14 @@ def _users() -> frozenset[int]:
 def _access_problem(
     path: str, key: str, mode: int, owner: int, users: frozenset[int]
 ) -> str | None:
-    place = PurePosixPath(path)
     if owner not in users:
         return (
-            f"{key} {place} belongs to user {owner}, who does not run the daemon and can change the"
-            f" file: give {place} to the daemon's user with chown"
+            f"{key} {path} belongs to user {owner}, who does not run the daemon and can change the"
+            f" file: give {path} to the daemon's user with chown"
         )
     if mode & (OF_OTHERS | WRITABLE_BY_GROUP):
         return (
-            f"{key} {place} is open to other users (mode {mode:04o}): run chmod 600 {place},"
+            f"{key} {path} is open to other users (mode {mode:04o}): run chmod 600 {path},"
             " and make a new secret if others may have read it"
         )
     return None

@@ -241,7 +241,8 @@ class InternalConnection(asyncio.Protocol):
                 if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
                     raise ProtocolError("it does not take its answers")
         except ProtocolError as error:
-            why = foreign.explained(error, data)
+            # Only what comes before a hello can be the beginning of another protocol.
+            why = foreign.explained(error, b"" if self._seals else data)
             self.abort(Event("Closed connection of a node that broke the protocol", error=why))
 
     def _take(self, transport: asyncio.Transport, payload: memoryview) -> None:

@@ -13,10 +13,11 @@ from dlogd.events import Event
 from dlogd.foreign import HTTP, HTTP2, TLS, ForeignProtocolError
 from dlogd.server.outlet import Outlet
 
+_HTTP_HINT = "ask http.address for pages; clients of Kafka use this port"
 _HINTS = {
     TLS.label: "set security.protocol=PLAINTEXT in the client, or connect by a proxy with TLS",
-    HTTP.label: "ask http.address for pages; clients of Kafka use this port",
-    HTTP2.label: "ask http.address for pages; clients of Kafka use this port",
+    HTTP.label: _HTTP_HINT,
+    HTTP2.label: _HTTP_HINT,
 }
 _BODY = b"This port speaks the protocol of Kafka, not HTTP.\n"
 HTTP_ANSWER = (

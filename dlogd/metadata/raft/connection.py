@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         length = int.from_bytes(self._received[:_HEAD_BYTES], "big")
         bound = MESSAGE_BYTES_MAX + MAC_BYTES if self.authenticated else _FIRST_FRAME_BYTES_MAX
         if length > bound:
-            other = foreign.recognise(self._received)
+            other = None if self.answered else foreign.recognise(self._received)
             why = other.meaning if other else f"a frame of {length} bytes is too large"
             raise MalformedError(why)
         end = _HEAD_BYTES + length

@@ -308,7 +308,7 @@ class ProduceWork:
             errors = [result for result in self._results if result[1]]
             if errors:
                 self._connection.abort(
-                    Event("Closed connection after a failed produce acks=0", error=errors[0][5])
+                    Event("Closed connection after a failed produce", acks=0, error=errors[0][5])
                 )
             return None
         results = iter(self._results)
