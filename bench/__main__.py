@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import machine, plot, report
+from bench import before, machine, plot, report
 from bench.arena import DESCRIPTIONS
 from bench.peers.server import CACHE, ROOT
 from bench.run import RUNS, all_rows, run_row
@@ -30,6 +30,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--dir", type=Path, default=CACHE / "bench" / "data", help="where to write")
     parser.add_argument("--output", type=Path, help="the JSON file of results")
     parser.add_argument("--list", action="store_true", help="name the rows and end")
+    parser.add_argument("--before", type=Path, help="an installed checkout: it and this, in turns")
     parser.add_argument("--report", action="store_true", help="only remake table and plot")
     return parser.parse_args(arguments)
 
@@ -48,8 +49,13 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(f"{row.name:26}{row.title}" for row in rows))
         return 0
     output = options.output or (QUICK_RESULTS if options.quick else RESULTS)
-    results = report.load(output)
-    command = shlex.join(["python", "-m", "bench", *arguments])
+    if options.before:
+        rows = before.take_part(rows, options.before)
+        output = options.output or output.with_name("before.json")
+    results = {"rows": {}} if options.before else report.load(output)
+    # Where the other checkout lies is nobody else's business.
+    shown = ["TREE" if text == str(options.before) else text for text in arguments]
+    command = shlex.join(["python", "-m", "bench", *shown])
     missed = False
     for row in [] if options.report else rows:
         runs = options.runs or (2 if options.quick else row.runs or RUNS)
@@ -61,6 +67,11 @@ def main(arguments: Sequence[str]) -> int:
             missed |= target["met"] is False
             _say(f"{row.name}: {target}")
     report.save(results, output)
+    if options.before:
+        text = before.markdown(results, options.before, command)
+        output.with_suffix(".md").write_text(text)
+        print(text, end="")
+        return 0
     plot.draw(results, output)
     print(report.markdown(results))
     print(f"written: {output.with_suffix('')}.json .md .png .svg")

@@ -10,15 +10,19 @@ DLOGD = Path(sys.executable).with_name("dlogd")
 
 
 class DlogServer(Server):
-    """One dlogd; `overrides` are configuration keys."""
+    """One dlogd; `overrides` are configuration keys, `daemon` is another version's program."""
 
     name = "dlog"
 
     def __init__(
-        self, folder: Path, port: int | None = None, overrides: dict[str, str] | None = None
+        self,
+        folder: Path,
+        port: int | None = None,
+        overrides: dict[str, str] | None = None,
+        daemon: Path = DLOGD,
     ) -> None:
         super().__init__(folder, port)
-        self._overrides = overrides or {}
+        self._overrides, self._daemon = overrides or {}, daemon
 
     def prepare(self) -> None:
         """Write the configuration."""
@@ -37,4 +41,4 @@ class DlogServer(Server):
 
     def command(self) -> Sequence[str]:
         """Return the command line."""
-        return [str(DLOGD), "--config", str(self.folder / "dlog.yaml")]
+        return [str(self._daemon), "--config", str(self.folder / "dlog.yaml")]

@@ -1,11 +1,12 @@
 """What the bench's numbers rest on: correct batches, honest bounds, medians."""
 
 import struct
+from copy import copy
 from pathlib import Path
 
 import pytest
 
-from bench import plot, report
+from bench import arena, before, plot, report
 from bench.load import latency, nats, wire
 from bench.load.clients import task
 from bench.rows.row import Target, medians_of
@@ -143,3 +144,27 @@ def test_acknowledgements_of_jetstream_are_counted() -> None:
     connection._data = b""
     assert connection.answers() == 1
     assert connection.answers() == 2
+
+
+def test_a_version_before_takes_part_in_the_rows_of_one_node(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="make install"):
+        before.take_part(all_rows(), tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "dlogd").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(before, "CONTENDERS", found := dict(arena.CONTENDERS))
+        chosen = before.take_part([copy(row) for row in all_rows()], tmp_path)
+        assert before.BEFORE in found
+    assert {"produce-1k", "round-trip"} <= {row.name for row in chosen}
+    assert {tuple(row.contenders) for row in chosen} == {("dlog-before", "dlog")}
+
+
+def test_neighbouring_runs_are_compared_where_the_machine_drifts() -> None:
+    olds, news = [10.0, 20.0, 40.0, 80.0], [11.0, 22.0, 44.0, 60.0]
+    runs = {
+        name: [{"p50_us": value} for value in values]
+        for name, values in (("dlog-before", olds), ("dlog", news))
+    }
+    row = {"name": "r", "all": runs, "medians": medians_of(runs)}
+    line = before.markdown({"rows": {"r": row}}, Path(__file__).parent, "c").splitlines()[-1]
+    assert line == "| r | p50, us | 30 | 33 | 1.100x | 1.100 to 1.100 |"
