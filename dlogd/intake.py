@@ -18,9 +18,11 @@ from dlogd.frame_memory import FrameMemory, Holder
 RECEIVE_BYTES = 256 * 1024
 SMALL_FRAME_BYTES = 64 * 1024
 """A rest up to this size is put before the next read; below RECEIVE_BYTES."""
-NEW_READ_BYTES = 8 * 1024
-"""What a connection that has not completed a frame yet reads at a time, and all others while
-memory is tight. From this size on, the first frame of a connection has memory of its own."""
+NEW_READ_BYTES = 4 * 1024
+"""What a connection that has not completed a frame yet reads at a time, and so what it keeps when
+its address has no more memory. From this size on, its first frame has memory of its own."""
+TIGHT_READ_BYTES = 8 * 1024
+"""What all other connections read at a time while memory is tight."""
 
 _length = Struct(">i").unpack_from
 
@@ -101,8 +103,10 @@ class Intake(Holder):
         kept = len(rest)
         if kept:
             self._shared[:kept] = rest
-        if self.is_new or self._memory.is_tight:
+        if self.is_new:
             return memoryview(self._shared)[kept : kept + NEW_READ_BYTES]
+        if self._memory.is_tight:
+            return memoryview(self._shared)[kept : kept + TIGHT_READ_BYTES]
         return memoryview(self._shared)[kept:]
 
     def received(self, count: int) -> None:

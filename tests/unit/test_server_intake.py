@@ -251,3 +251,23 @@ def test_memory_has_fallen_once_after_each_peak() -> None:
     intake.close()
     assert memory.has_fallen()
     assert not memory.has_fallen()
+
+
+def test_a_crowd_that_ends_no_first_frame_keeps_little_for_each_connection() -> None:
+    memory = FrameMemory(256 << 20, has_shares=True)
+    crowd = [Intake(SHARED, memory, 1 << 20, "192.0.2.1") for _ in range(500)]
+    data = (60_100).to_bytes(4, "big") + bytes(59_996)
+    for intake in crowd:
+        sent = 0
+        while sent < len(data) and not intake.is_starved:
+            view = intake.buffer()
+            count = min(len(view), len(data) - sent)
+            view[:count] = data[sent : sent + count]
+            sent += count
+            intake.received(count)
+            assert intake.next_frame() is None
+    assert memory.used_bytes <= len(crowd) * 8 * 1024
+    for intake in crowd:
+        intake.close()
+    assert memory.used_bytes == 0
+    assert memory.join("192.0.2.1").holders == 1, "an address that left is remembered"
