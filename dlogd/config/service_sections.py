@@ -254,6 +254,15 @@ class InflightConfig:
         "reading from sockets.",
         low=16 * KIB,
     )
+    entries_max: int = key(
+        "inflight.entries.max",
+        keys.INTEGER,
+        "200000",
+        "Array entries (names, partitions, configs) of requests read but not yet answered, over "
+        "all connections; beyond it requests wait, and addresses take turns.",
+        low=1_000,
+        high=10_000_000,
+    )
     requests_max: int = key(
         "inflight.requests.max",
         keys.INTEGER,

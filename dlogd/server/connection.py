@@ -17,6 +17,7 @@ from dlogd.clock import Clock
 from dlogd.events import Event
 from dlogd.intake import Intake
 from dlogd.server.answering import Answering
+from dlogd.server.entry_budget import Room
 from dlogd.server.limits import ConnectionLimits, Seen
 from dlogd.server.outlet import Outlet, has_left, outlet_of
 from dlogd.server.refusals import RefusedBatches
@@ -104,15 +105,14 @@ class Connection(asyncio.BufferedProtocol):
         self._quiet = False
         self._idle: asyncio.Future[None] | None = None
         self.answering = Answering(limits.frames, owner.metrics)
-        self._vain: dict[asyncio.Task[None], None] = {}
+        self._vain: dict[asyncio.Task[None] | Room, None] = {}
         self.is_fetching = False
         """Whether a Fetch of the client is under way; the next one waits for its answer."""
         self.on_fetched: Callable[[], None] | None = None
         """Called once, when that answer is made."""
         self.replies = Replies(owner.engine, limits.held, self._on_send_error, self._on_progress)
         self.refused = RefusedBatches()
-        self.peer = "?"
-        self.peer_host = "?"
+        self.peer = self.peer_host = "?"
         self.client_id = ""
         self.is_node = False
         """Whether the peer has proved that it is a node of this cluster."""
@@ -268,10 +268,10 @@ class Connection(asyncio.BufferedProtocol):
         if on_fetched is not None:
             on_fetched()
 
-    def end_with(self, task: asyncio.Task[None]) -> None:
-        """Cancel a task when the connection ends before it: it is in vain then."""
+    def end_with(self, task: asyncio.Task[None] | Room) -> None:
+        """Cancel what is in vain when the connection ends before it."""
         self._vain[task] = None
-        task.add_done_callback(lambda task: self._vain.pop(task, None))
+        task.add_done_callback(self._vain.pop)
 
     def stall(self, resume: Callable[[], None]) -> tuple[bytearray, int]:
         """Keep the present frame and stop reading until `unstall` calls `resume`.

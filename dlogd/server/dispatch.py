@@ -102,6 +102,7 @@ class Dispatcher:
         self.error_total = 0
         """Answers that were UNKNOWN_SERVER_ERROR, each with a log line."""
         self.turns = context.turns
+        self.entries = context.entries
 
     def respond(
         self, header: RequestHeader, buffer: memoryview, end: int, peer: Peer

@@ -10,6 +10,7 @@ from dlog.wire.frame import RequestHeader, parse_request_header
 from dlogd.clock import Clock
 from dlogd.server.connection import CLIENT_ID_CHARACTERS_MAX, Connection
 from dlogd.server.dispatch import Dispatcher
+from dlogd.server.entry_budget import Room, entries_of
 from dlogd.server.exchange import Peer
 from dlogd.server.handlers import fetch_answers
 from dlogd.server.handlers.fetch import FetchHandler, FetchWork
@@ -25,13 +26,16 @@ _PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
 _PRODUCE_MIN, _PRODUCE_MAX = VERSIONS[ApiKey.PRODUCE]
 _FETCH_MIN, _FETCH_MAX = VERSIONS[ApiKey.FETCH]
-# Changes of the metadata, and nothing else: they can be left off anywhere. Who has lost the
-# connection may ask another node, and must not meet the first attempt long after that.
+# Questions, and changes of the metadata and nothing else: they can be left off anywhere. Who has
+# lost the connection may ask another node, and must not meet the first attempt long after that.
 _WITHDRAWN = frozenset(
     (
         *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS),
         *(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
         *(ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.ELECT_LEADERS),
+        *(ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH),
+        *(ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.DESCRIBE_TOPIC_PARTITIONS),
+        *(ApiKey.DESCRIBE_ACLS, ApiKey.LIST_PARTITION_REASSIGNMENTS),
     )
 )
 
@@ -51,6 +55,7 @@ class RequestRouter:
         self._produce = produce
         self._fetch = fetch_handler
         self._turns = produce.turns = dispatcher.turns
+        self._entries = dispatcher.entries
         self._dispatcher = dispatcher
         self._clock = clock
         self._tasks = tasks
@@ -110,35 +115,66 @@ class RequestRouter:
                 fetch.parse_request(memoryview(buffer), position + shift, end + shift, version)
             )
             work = FetchWork(self._fetch, connection, version, correlation_id, request)
-            connection.stall(lambda: work.start(end - position))
+
+            def start() -> None:
+                work.start(end - position)
+                room.cancel()
+
+            connection.stall(start)
             self._turns.ask(connection.unstall)
 
         self._fetch.api.requests += 1
         buffer, shift = connection.stall(parse)
-        self._turns.ask(connection.unstall)
+        room = self._wait_for_room(connection, entries_of(end - position))
+
+    def _wait_for_room(self, connection: Connection, entries: int) -> Room:
+        """Unstall the connection, in its turn, once `entries` are counted for its request."""
+        room = self._entries.wait(
+            entries, connection.peer_host, lambda: self._turns.ask(connection.unstall)
+        )
+        connection.end_with(room)
+        return room
 
     def _dispatch(
         self, connection: Connection, header: RequestHeader, buffer: bytearray, end: int
     ) -> None:
-        """Answer a request now, or in its turn when others came together with it."""
-        if not self._turns.is_spent:
-            self._answer(connection, header, memoryview(buffer), end)
+        """Answer a request now, or in its turn, or when there is room for its entries."""
+        entries = entries_of(end - header.body_position)
+        is_spent = self._turns.is_spent
+        if not is_spent and self._entries.take(entries):
+            self._answer(connection, header, buffer, end)
             return
 
         def go_on() -> None:
             moved = header._replace(body_position=header.body_position + shift)
-            self._answer(connection, moved, memoryview(kept), end + shift)
+            if room is None:
+                self._dispatch(connection, moved, kept, end + shift)
+            else:
+                room.hand_over()
+                self._answer(connection, moved, kept, end + shift)
 
+        room: Room | None = None
         kept, shift = connection.stall(go_on)
-        self._turns.ask(connection.unstall)
+        if is_spent:
+            self._turns.ask(connection.unstall)
+        else:
+            room = self._wait_for_room(connection, entries)
 
     def _answer(
-        self, connection: Connection, header: RequestHeader, view: memoryview, end: int
+        self, connection: Connection, header: RequestHeader, buffer: bytearray, end: int
     ) -> None:
+        """Answer a request whose entries are counted."""
         self._turns.spend(REQUEST_ENTRIES)
         peer = Peer(address=connection.peer, client_id=connection.client_id)
         started_us = connection.received_us
-        answer = self._dispatcher.respond(header, view, end, peer)
+        size = end - header.body_position
+        entries = entries_of(size)
+        answer: bytes | Coroutine[Any, Any, bytes] | None = None
+        try:
+            answer = self._dispatcher.respond(header, memoryview(buffer), end, peer)
+        finally:
+            if answer is None or isinstance(answer, bytes):
+                self._entries.give_back(entries)
         name = ApiKey(header.api_key).name
         api = self._telemetry.api(name)
         api.requests += 1
@@ -147,9 +183,10 @@ class RequestRouter:
             connection.replies.reply(answer)
         else:
             slot = connection.replies.open()
-            connection.answering.begin(end - header.body_position)
+            connection.answering.begin(size)
             work = self._respond(connection, slot, answer, api, started_us)
             task = self._tasks.spawn(f"request {name}", work)
+            task.add_done_callback(lambda _: self._entries.give_back(entries))
             if header.api_key in _WITHDRAWN:
                 connection.end_with(task)
 

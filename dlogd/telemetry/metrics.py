@@ -115,6 +115,9 @@ class ServerMetrics:
     inflight_bytes: int = _gauge(
         "dlog_server_inflight_bytes", "Bytes of requests that wait for their response."
     )
+    inflight_entries: int = _gauge("dlog_server_inflight_entries", "Entries of open requests.")
+    entries_waiting: int = _gauge("dlog_server_entries_waiting", "Requests that wait for entries.")
+    entries_waits_total: int = _counter("dlog_server_entries_waits_total", "Waits for entries.")
     paused_connections: int = _gauge(
         "dlog_server_paused_connections", "Connections not read now because a limit is reached."
     )

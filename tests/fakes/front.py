@@ -31,6 +31,7 @@ from dlogd.replication.partition import Partition
 from dlogd.replication.producers import ProducerStates
 from dlogd.replication.roles import Roles
 from dlogd.server.dispatch import Dispatcher
+from dlogd.server.entry_budget import EntryBudget
 from dlogd.server.exchange import Peer
 from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.handlers.produce import ProduceHandler
@@ -98,8 +99,9 @@ class Replicas:
 class ScriptedDispatcher:
     """Answers every request that is neither Produce nor Fetch as the test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, entries: EntryBudget) -> None:
         self.turns = Turns()
+        self.entries = entries
         self.requests: list[RequestHeader] = []
         self.bodies: list[bytes] = []
         self.answer: Callable[[RequestHeader], Answer] = lambda header: response_of(header, b"")
@@ -245,7 +247,8 @@ class Front:
         self.admission = AdmissionMetrics()
         self.tasks = Tasks()
         self.replicas = Replicas()
-        self.dispatcher = ScriptedDispatcher()
+        self.entries = EntryBudget(limits.pop("entries_max", 200_000), self.telemetry.server)
+        self.dispatcher = ScriptedDispatcher(self.entries)
         memory = {name: limits.pop(name) for name in list(limits) if name.endswith("_bytes")}
         self.services = services_for(self.engine, **{"pool_bytes": 8 << 20, **memory})
         replicas = cast(ReplicaManager, self.replicas)

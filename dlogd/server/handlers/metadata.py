@@ -24,6 +24,7 @@ from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import Answer, EncodedBody, Handler, Pieces, Request
 from dlogd.server.handlers import topic_creation, topology
+from dlogd.server.turns import PIECE_ENTRIES, at_once
 
 TOPIC_IDS_SINCE_VERSION = 12
 AUTO_CREATE_TIMEOUT_MS = 2_000
@@ -120,23 +121,44 @@ class MetadataHandler:
         self, context: ServerContext, request: Request
     ) -> Pieces | Coroutine[Any, Any, Answer]:
         """Describe the topics asked for, creating missing ones where node and client allow it."""
-        wanted = _wanted(request)
+        if len(request.body.topics or ()) > PIECE_ENTRIES:
+            return self._answer_many(context, request)
+        wanted, missing = at_once(_wanted(context.image(), request))
+        return self._answer_for(context, request, wanted, missing)
+
+    async def _answer_many(self, context: ServerContext, request: Request) -> Answer:
+        wanted, missing = await context.turns.finish(_wanted(context.image(), request))
+        answer = self._answer_for(context, request, wanted, missing)
+        if isinstance(answer, Coroutine):
+            return await answer
+        return await context.turns.finish(answer)
+
+    def _answer_for(
+        self,
+        context: ServerContext,
+        request: Request,
+        wanted: list[str | TopicId] | None,
+        missing: list[str],
+    ) -> Pieces | Coroutine[Any, Any, Answer]:
         if (
-            wanted
+            missing
             and context.config.topic.auto_create
             and request.get("allow_auto_topic_creation", True)
-            and _missing(context.image(), wanted)
         ):
-            return self._answer_created(context, request, wanted)
+            return self._answer_created(context, request, wanted, missing)
         settling = None if wanted == [] else context.until_settled()
         if settling is not None:
             return self._answer_settled(settling, context, request, wanted)
         return self._describe(context, request, wanted, {})
 
     async def _answer_created(
-        self, context: ServerContext, request: Request, wanted: list[str | TopicId]
+        self,
+        context: ServerContext,
+        request: Request,
+        wanted: list[str | TopicId] | None,
+        missing: list[str],
     ) -> Answer:
-        failed = await _create(context, _missing(context.image(), wanted))
+        failed = await _create(context, missing)
         return await context.turns.finish(self._describe(context, request, wanted, failed))
 
     async def _answer_settled(
@@ -171,14 +193,20 @@ class MetadataHandler:
         return _assemble(context, request, image, entries)
 
 
-def _wanted(request: Request) -> list[str | TopicId] | None:
-    """Return the topics asked for, by name or by id, each once; None for all."""
+def _wanted(
+    image: ClusterImage, request: Request
+) -> Generator[None, None, tuple[list[str | TopicId] | None, list[str]]]:
+    """Return the topics asked for, by name or by id, each once (None: all), and missing names.
+
+    Yields behind each of them.
+    """
     topics = request.body.topics
     if topics is None or (request.version == 0 and not topics):
-        return None
+        return None, []
     names: dict[str, None] = {}
     ids: dict[TopicId, None] = {}
     for topic in topics:
+        yield
         topic_id = getattr(topic, "topic_id", None) or ZERO_TOPIC_ID
         if topic_id != ZERO_TOPIC_ID:
             if request.version < TOPIC_IDS_SINCE_VERSION:
@@ -194,7 +222,14 @@ def _wanted(request: Request) -> list[str | TopicId] | None:
         else:
             names[topic.name] = None
     # Kafka ignores names as soon as there is one id.
-    return list(ids) if ids else list(names)
+    if ids:
+        return list(ids), []
+    missing: list[str] = []
+    for name in names:
+        yield
+        if name not in image.topics:
+            missing.append(name)
+    return list(names), missing
 
 
 def _select(
@@ -222,20 +257,16 @@ def _select(
     return topics, failed
 
 
-def _missing(image: ClusterImage, wanted: list[str | TopicId]) -> list[str]:
-    return [each for each in wanted if isinstance(each, str) and each not in image.topics]
-
-
 async def _create(context: ServerContext, names: list[str]) -> dict[str, WireError]:
     """Create topics with the node's defaults; return what was refused, by name."""
     failed: dict[str, WireError] = {}
     planner = topic_creation.Planner(context)
     planned: list[NewTopic] = []
-    for name in names:
+    async for name in context.turns.each(names, topic_creation.BURST_COUNT):
         try:
             planned.append(planner.plan(topic_creation.WantedTopic(name=name)))
         except WireError as error:
-            failed[name] = error
+            failed[name] = error.with_traceback(None)  # its frames are a kilobyte
     deadline_ms = context.deadline_ms(AUTO_CREATE_TIMEOUT_MS)
     refused = await topic_creation.create(context, planner, planned, deadline_ms)
     # Where somebody else was faster, or is slow, a later look at the image shows the topic.

@@ -32,10 +32,13 @@ NEWEST = 2
 
 async def answer(context: ServerContext, request: Request) -> Fields:
     """Describe the quorum of the metadata."""
-    if [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.body.topics] != [
-        (TOPIC, [PARTITION])
-    ]:
-        return _unknown(request)
+    asked = request.body.topics
+    if (
+        len(asked) != 1
+        or asked[0].topic_name != TOPIC
+        or [each.partition_index for each in asked[0].partitions[:2]] != [PARTITION]
+    ):
+        return await _unknown(context, request)
     found = await state_of(context)
     if found.leader_id == context.node_id:
         return _described(context, found)
@@ -151,22 +154,20 @@ def _not_led(found: QuorumState, reason: str) -> Fields:
     return _answer(_failed_partition(error, PARTITION, leader_id, found.term), [])
 
 
-def _unknown(request: Request) -> Fields:
+async def _unknown(context: ServerContext, request: Request) -> Fields:
     error = UnknownTopicOrPartitionError(f"There is only {TOPIC}-{PARTITION} to describe")
-    return {**error_fields(None), "topics": _topics(request, error), "nodes": ()}
-
-
-def _topics(request: Request, error: WireError) -> list[Fields]:
-    return [
+    turns = context.turns
+    topics: list[Fields] = [
         {
             "topic_name": topic.topic_name,
             "partitions": [
                 _failed_partition(error, each.partition_index, NO_NODE, -1)
-                for each in topic.partitions
+                async for each in turns.each(topic.partitions)
             ],
         }
-        for topic in request.body.topics
+        async for topic in turns.each(request.body.topics)
     ]
+    return {**error_fields(None), "topics": topics, "nodes": ()}
 
 
 def _fields(response: Any) -> Fields:
@@ -207,7 +208,17 @@ def _replica_fields(each: Any) -> Fields:
 
 def refuse(request: Request, error: WireError) -> Fields:
     """Carry the error at the top and for each partition: older versions have no message."""
-    return {**error_fields(error), "topics": _topics(request, error), "nodes": ()}
+    topics: list[Fields] = [
+        {
+            "topic_name": topic.topic_name,
+            "partitions": [
+                _failed_partition(error, each.partition_index, NO_NODE, -1)
+                for each in topic.partitions
+            ],
+        }
+        for topic in request.body.topics
+    ]
+    return {**error_fields(error), "topics": topics, "nodes": ()}
 
 
 HANDLER = Handler(answer, refuse)
