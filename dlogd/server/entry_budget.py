@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dlog.wire.reader import ENTRIES_MAX
 from dlogd.telemetry.metrics import ServerMetrics
 
-ENTRY_BYTES = 3
-"""The smallest entry on the wire, but for numbers: a name of one letter."""
-LARGE_PART = 20
+FREE_BYTES = 256
+"""A request of at most this size is not counted: a crowd of small changes that wait for the quorum
+must not hold up the questions of other clients."""
+LARGE_PART = 8
 """A request of more than this part of the budget is a large one."""
 
 
@@ -145,7 +146,7 @@ class EntryBudget:
 
     def take(self, entries: int) -> bool:
         """Count a request of `entries`; False when it has to wait."""
-        return self._lane(entries).take(entries)
+        return not entries or self._lane(entries).take(entries)
 
     def wait(self, entries: int, address: str, go_on: Callable[[], object]) -> Room:
         """Call `go_on`, now or later, once `entries` are counted."""
@@ -156,9 +157,13 @@ class EntryBudget:
 
     def give_back(self, entries: int) -> None:
         """Forget a request whose answer is made, or that has none."""
-        self._lane(entries).give_back(entries)
+        if entries:
+            self._lane(entries).give_back(entries)
 
 
 def entries_of(size: int) -> int:
-    """Return how many entries a request of `size` bytes may have at most."""
-    return min(size // ENTRY_BYTES, ENTRIES_MAX) + 1
+    """Return how many entries a request of `size` bytes may have at most; 0: it is not counted.
+
+    An empty name has one byte in a flexible version, and its answer is as large as any other.
+    """
+    return min(size, ENTRIES_MAX) if size > FREE_BYTES else 0

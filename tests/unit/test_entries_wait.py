@@ -15,7 +15,7 @@ from tests.fakes.front import Client, Front, fetch_frame, request_frame, respons
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 ENTRIES_MAX = 40_000
 LARGE = bytes(45_000)
-"""15,000 entries: one of these fits into the half that large requests have, two do not."""
+"""45,000 entries at most: one of these fits into the half that large requests have, two do not."""
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -128,5 +128,21 @@ def test_large_fetches_wait_with_the_others(run: Run, tmp_path: Path) -> None:
             held.release(1)
             assert len(await asyncio.wait_for(fetching.fetched(), 10)) == 5_000
             await until(lambda: metrics.inflight_entries == metrics.entries_waiting == 0)
+
+    run(scenario)
+
+
+def test_a_crowd_of_small_requests_that_wait_holds_up_no_other(run: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path, entries_max=1_000) as front:
+            held = Held(front)
+            crowd = [await front.connect() for _ in range(10)]
+            for number, client in enumerate(crowd):
+                await client.send(request_frame(number, bytes(200)))
+            await until(lambda: len(held.begun) == len(crowd))
+            other = await front.connect()
+            await other.send(request_frame(99))
+            held.release(99)
+            assert await asyncio.wait_for(number_of(other), 10) == 99
 
     run(scenario)

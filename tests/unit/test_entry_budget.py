@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dlogd.server.entry_budget import EntryBudget, Room, entries_of
+from dlogd.server.entry_budget import FREE_BYTES, LARGE_PART, EntryBudget, Room, entries_of
 from dlogd.telemetry.metrics import ServerMetrics
 
 MAX = 1_000
@@ -61,14 +61,14 @@ def test_addresses_take_turns() -> None:
 
 def test_who_leaves_the_line_lets_the_next_one_in() -> None:
     budget = EntryBudget(MAX, ServerMetrics())
-    assert budget.take(100)
+    assert budget.take(150)
     first = budget.wait(HALF, "a", nothing)
     went: list[str] = []
     budget.wait(200, "b", lambda: went.append("b"))
     assert not went  # the first one holds up the rest
     first.cancel()
     assert went == ["b"]
-    assert budget.used == 300
+    assert budget.used == 350
 
 
 def test_a_room_that_is_handed_over_is_given_back_by_its_new_owner() -> None:
@@ -83,7 +83,21 @@ def test_a_room_that_is_handed_over_is_given_back_by_its_new_owner() -> None:
 
 
 def test_entries_follow_the_bytes_up_to_what_a_request_may_have() -> None:
-    assert (entries_of(0), entries_of(300), entries_of(1 << 30)) == (1, 101, 100_001)
+    assert (entries_of(300), entries_of(1 << 30)) == (300, 100_000)
+
+
+def test_the_smallest_requests_are_not_counted_and_never_wait() -> None:
+    assert (entries_of(FREE_BYTES), entries_of(FREE_BYTES + 1)) == (0, FREE_BYTES + 1)
+    budget = EntryBudget(MAX, ServerMetrics())
+    assert budget.take(MAX // LARGE_PART - 1)
+    room = budget.wait(HALF, "a", nothing)
+    assert budget.take(100) and budget.take(100) and budget.take(100)
+    assert not budget.take(100)
+    small = budget.wait(100, "a", nothing)
+    assert budget.take(0)
+    budget.give_back(0)
+    small.cancel()
+    room.cancel()
 
 
 class Requests(RuleBasedStateMachine):
@@ -136,7 +150,7 @@ class Requests(RuleBasedStateMachine):
         sizes = [*self.taken, *(room.entries for room in self.held())]
         assert self.budget.used == self.metrics.inflight_entries == sum(sizes)
         assert self.metrics.entries_waiting == len(self.rooms) - len(self.held())
-        large_from = MAX // 20
+        large_from = MAX // LARGE_PART
         for lane in (
             [each for each in sizes if each < large_from],
             [each for each in sizes if each >= large_from],
