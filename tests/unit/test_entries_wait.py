@@ -9,6 +9,8 @@ import pytest
 import uvloop
 
 from dlog.errors import ProtocolError
+from dlog.wire.apis import ApiKey
+from dlogd.server.dispatch import make_handlers
 from dlogd.server.router import LARGE_FETCH_BYTES
 from tests.fakes.front import Client, Front, fetch_frame, request_frame, response_of, run_on, until
 
@@ -146,3 +148,22 @@ def test_a_crowd_of_small_requests_that_wait_holds_up_no_other(run: Run, tmp_pat
             assert await asyncio.wait_for(number_of(other), 10) == 99
 
     run(scenario)
+
+
+@pytest.mark.parametrize("api_key", make_handlers(), ids=lambda api_key: api_key.name)
+def test_large_requests_of_each_served_api_wait(tmp_path: Path, api_key: ApiKey) -> None:
+    async def scenario() -> None:
+        async with Front.open(tmp_path, entries_max=ENTRIES_MAX) as front:
+            held, metrics = Held(front), front.telemetry.server
+            first, second = [await front.connect() for _ in range(2)]
+            await first.send(request_frame(1, LARGE, api_key=api_key))
+            await until(lambda: held.begun == [1])
+            await second.send(request_frame(2, LARGE, api_key=api_key))
+            await until(lambda: metrics.entries_waiting == 1)
+            assert held.begun == [1]
+            for number, client in ((1, first), (2, second)):
+                held.release(number)
+                assert await asyncio.wait_for(number_of(client), 10) == number
+            await until(lambda: metrics.inflight_entries == metrics.entries_waiting == 0)
+
+    run_on(asyncio.new_event_loop, scenario())
