@@ -13,6 +13,7 @@ enum { NO_TIMESTAMP = -1, NULL_LENGTH = 1 /* -1 as it is encoded */ };
 enum {
     USUAL_BYTES_MIN = 16, /* length 2, attributes 1, deltas 2 each, key's length 2, value's 2 */
     USUAL_DELTA_MAX = 8191, /* the largest offset delta of two bytes */
+    UNLOCKED_BYTES = 4 << 20, /* beyond what a topic takes by default: other threads may run */
     KEY_ROOM = 3, /* behind a key: the value's length in two bytes, the number of headers */
 };
 
@@ -274,9 +275,16 @@ walk_records(PyObject *module, PyObject *const *args, Py_ssize_t count)
         .max_at = -1,
         .min = NO_TIMESTAMP - base_timestamp_ms,
     };
+    const uint8_t *first = data + numbers[START], *end = data + numbers[END];
     int64_t record;
-    const char *wrong = walk(data + numbers[START], data + numbers[END], numbers[RECORD_COUNT],
-                             &times, &record);
+    const char *wrong;
+    if (end - first < UNLOCKED_BYTES) {
+        wrong = walk(first, end, numbers[RECORD_COUNT], &times, &record);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        wrong = walk(first, end, numbers[RECORD_COUNT], &times, &record);
+        Py_END_ALLOW_THREADS
+    }
     PyBuffer_Release(&buffer);
     if (wrong != NULL) {
         return refusal(module, wrong, record);

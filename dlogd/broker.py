@@ -35,6 +35,7 @@ from dlogd.server.handlers.produce import ProduceHandler
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.listener import Listener, bounds_of
 from dlogd.server.router import RequestRouter
+from dlogd.server.unpacking import Unpacker
 from dlogd.starting import Starting
 from dlogd.status.node import NodeReport
 from dlogd.status.pages import ACTIVE
@@ -242,13 +243,11 @@ class Broker:
         fetch = self._fetch = FetchHandler(
             replicas, self._loop, self._clock, self._requests, self.telemetry, hints
         )
+        unpacker = Unpacker(self._requests, self._engine.run)
+        produce = ProduceHandler(replicas, self._clock, self.telemetry, hints, unpacker)
+        dispatcher = Dispatcher(context, self.telemetry)
         router = RequestRouter(
-            ProduceHandler(replicas, self._clock, self.telemetry, hints),
-            fetch,
-            Dispatcher(context, self.telemetry),
-            self._clock,
-            self._requests,
-            self.telemetry,
+            produce, fetch, dispatcher, self._clock, self._requests, self.telemetry
         )
         if self.replicating is not None:
             self.replicating.attach(fetch, context, router, self.telemetry.server)

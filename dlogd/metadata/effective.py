@@ -53,6 +53,7 @@ class EffectiveTopicConfig:
     timestamp_type: TimestampType
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
+    opens_compressed: bool
     replica_lag_time_max_ms: int
     leader_throttled: ThrottledReplicas
     follower_throttled: ThrottledReplicas
@@ -163,6 +164,7 @@ def resolve(
         timestamp_type=TimestampType(value("message.timestamp.type")),
         timestamp_before_max_ms=value("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=value("message.timestamp.after.max.ms"),
+        opens_compressed=value("compressed.records.validate"),
         replica_lag_time_max_ms=value("replica.lag.time.max.ms"),
         leader_throttled=throttled(value("leader.replication.throttled.replicas")),
         follower_throttled=throttled(value("follower.replication.throttled.replicas")),

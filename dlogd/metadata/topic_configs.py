@@ -220,6 +220,11 @@ _KEYS = (
         long(0), "3600000",
         "How far a producer's timestamp may lie in the future.",
     ),
+    TopicConfigKey(
+        "compressed.records.validate", "log.compressed.records.validate", BOOLEAN, "false",
+        "Whether compressed records are unpacked and checked before the append, as plain ones are:"
+        " what no reader can decode is refused. Costs the leader CPU for each batch.",
+    ),
     _hint_only("compression.type", "compression.type", _CODECS, "producer", _OPAQUE),
     _hint_only("compression.gzip.level", "compression.gzip.level", _level(1, 9, -1), "-1", _OPAQUE),
     _hint_only("compression.lz4.level", "compression.lz4.level", _level(1, 17), "9", _OPAQUE),

@@ -1,8 +1,8 @@
 """Checks of a batch before a leader appends it, and before a follower does.
 
 A leader walks the records of plain batches, and writes the largest timestamp of the records into a
-head that says another one. Compressed records stay unopened. Refusals are WireErrors that name the
-cause.
+head that says another one. Compressed records stay unopened, unless the topic wants them checked
+(`dlogd.replication.record_checks`). Refusals are WireErrors that name the cause.
 """
 
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from dlog.errors import (
     TransactionalIdAuthorizationFailedError,
 )
 from dlogd.metadata.throttled_replicas import NOBODY, ThrottledReplicas
+from dlogd.replication.record_checks import UnopenedError
 
 _CODEC_MASK = 0x07
 _CODEC_MAX = 4  # zstd
@@ -51,6 +52,8 @@ class PartitionSettings:
     stamps_append_time: bool
     timestamp_before_ms_max: int
     timestamp_after_ms_max: int
+    opens_compressed: bool = False
+    """Whether compressed records are checked, too."""
     replica_lag_ms_max: int = 10_000
     """A follower that has not caught up for so long leaves the ISR."""
     leader_throttled: ThrottledReplicas = NOBODY
@@ -58,10 +61,16 @@ class PartitionSettings:
 
 
 def check_produced(
-    settings: PartitionSettings, buffer: bytearray, start: int, end: int, now_ms: int
+    settings: PartitionSettings,
+    buffer: bytearray,
+    start: int,
+    end: int,
+    now_ms: int,
+    times: tuple[int, int] | None = None,
 ) -> Fields:
     """Return the head of the one batch that a producer sent; raise WireError.
 
+    `times`: of compressed records that were checked. Raises UnopenedError where they must be.
     A head whose largest timestamp is not that of the records is corrected in `buffer`. Records from
     before 1970 count as records without a timestamp there, as with Kafka.
     """
@@ -85,7 +94,9 @@ def check_produced(
     _check_attributes(fields)
     if not verify_crc(buffer, start, size):
         raise CorruptMessageError("The checksum of the batch does not fit its bytes")
-    newest_ms, oldest_ms = _times_of(buffer, start, end, fields)
+    if times is None:
+        times = _times_of(settings, buffer, start, end, fields)
+    newest_ms, oldest_ms = times
     if settings.stamps_append_time:
         return fields
     _check_timestamps(settings, fields[5], newest_ms, oldest_ms, now_ms)
@@ -96,12 +107,16 @@ def check_produced(
     return fields
 
 
-def _times_of(buffer: bytearray, start: int, end: int, fields: Fields) -> tuple[int, int]:
+def _times_of(
+    settings: PartitionSettings, buffer: bytearray, start: int, end: int, fields: Fields
+) -> tuple[int, int]:
     """Return the largest and the smallest timestamp in ms, -1 where there is none.
 
     Of plain records, which must be whole, the true ones; of compressed ones what the head says.
     """
     if fields[5] & _CODEC_MASK:
+        if settings.opens_compressed:
+            raise UnopenedError
         return fields[8], fields[7] if fields[8] != _NO_TIMESTAMP else _NO_TIMESTAMP
     try:
         newest_ms, _, oldest_ms = walk_records(

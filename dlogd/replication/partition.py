@@ -197,13 +197,19 @@ class Partition:
     # -- appending
 
     def append_as_leader(
-        self, buffer: bytearray, start: int, end: int, acks: int
+        self,
+        buffer: bytearray,
+        start: int,
+        end: int,
+        acks: int,
+        times: tuple[int, int] | None = None,
     ) -> Appended | None:
         """Check one batch and append a copy of it; None when there is no append memory now.
 
         Then the caller waits by `log.when_writable`. A batch that its producer has sent before is
         not appended again: the old offsets are returned. Raises WireError when the batch is
-        refused; nothing was changed then.
+        refused, UnopenedError when compressed records must be checked first (`times` are theirs);
+        nothing was changed then.
         """
         error = self.closed or self.log.failed
         if error is not None:
@@ -211,7 +217,7 @@ class Partition:
         leader, settings, clock = self.leader, self.settings, self._clock
         assert leader is not None
         now_ms = clock.timestamp_ms()
-        fields = check_produced(settings, buffer, start, end, now_ms)
+        fields = check_produced(settings, buffer, start, end, now_ms, times)
         if leader.isr_count < leader.min_isr and (acks == ALL or settings.acks_floor == ALL):
             raise NotEnoughReplicasError(
                 f"min.insync.replicas is {leader.min_isr}, {leader.isr_count} in sync"

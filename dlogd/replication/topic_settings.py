@@ -30,6 +30,7 @@ def settings_of(effective: EffectiveTopicConfig) -> PartitionSettings:
         stamps_append_time=effective.timestamp_type is TimestampType.LOG_APPEND_TIME,
         timestamp_before_ms_max=effective.timestamp_before_max_ms,
         timestamp_after_ms_max=effective.timestamp_after_max_ms,
+        opens_compressed=effective.opens_compressed,
         leader_throttled=effective.leader_throttled,
         follower_throttled=effective.follower_throttled,
         replica_lag_ms_max=effective.replica_lag_time_max_ms,

@@ -39,6 +39,7 @@ from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.listener import Listener
 from dlogd.server.router import RequestRouter
 from dlogd.server.turns import Turns
+from dlogd.server.unpacking import Unpacker
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.posix import PosixDirectory
@@ -255,8 +256,10 @@ class Front:
         self.image = ClusterImage()
         hints = LeaderHints(NodeId(1), lambda: self.image)
         self.fetch = FetchHandler(replicas, loop, self.clock, self.tasks, self.telemetry, hints)
+        unpacker = Unpacker(self.tasks, self.engine.run)
+        self.produce = ProduceHandler(replicas, self.clock, self.telemetry, hints, unpacker)
         self.router = RequestRouter(
-            ProduceHandler(replicas, self.clock, self.telemetry, hints),
+            self.produce,
             self.fetch,
             cast(Dispatcher, self.dispatcher),
             self.clock,

@@ -2,7 +2,8 @@
 
 The hot path. A request is appended at once, in the order of its arrival; its answer is parked on
 the partitions and leaves with the flush that covers it. When append memory is short the connection
-stops reading and the request goes on where it stood.
+stops reading and the request goes on where it stood; likewise when the topic wants its compressed
+records checked first.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,11 +22,13 @@ from dlogd.clock import Clock
 from dlogd.events import Event
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
+from dlogd.replication.record_checks import UnopenedError
 from dlogd.replication.waiters import Drainable
 from dlogd.server.connection import Connection
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.slots import Slot
 from dlogd.server.turns import PIECE_ENTRIES, Turns
+from dlogd.server.unpacking import SMALL_ENTRIES, Outcome, Unpacker, outcome_of_small
 from dlogd.telemetry.metrics import Telemetry
 
 ZSTD_VERSION_MIN = 7
@@ -43,9 +46,15 @@ class ProduceHandler:
     """Handles Produce requests of all connections."""
 
     def __init__(
-        self, replicas: ReplicaManager, clock: Clock, telemetry: Telemetry, hints: LeaderHints
+        self,
+        replicas: ReplicaManager,
+        clock: Clock,
+        telemetry: Telemetry,
+        hints: LeaderHints,
+        unpacker: Unpacker,
     ) -> None:
         self._hints = hints
+        self.unpacker = unpacker
         self._replicas = replicas
         self._by_name = replicas.by_name
         self._by_id = replicas.by_id
@@ -110,6 +119,8 @@ class ProduceHandler:
             topics = [(topic, [self.refusal(index, error)])]
             connection.replies.reply(self.encode(version, correlation_id, topics))
             return True
+        except UnopenedError:
+            return False
         if appended is None:
             return False
         base_offset, end_offset, append_time_ms = appended
@@ -193,6 +204,7 @@ class ProduceWork:
         "_correlation_id",
         "_cursor",
         "_handler",
+        "_outcome",
         "_parts",
         "_request",
         "_results",
@@ -229,6 +241,8 @@ class ProduceWork:
         self._started_us = connection.received_us
         self._cursor = 0
         self._shift = 0
+        self._outcome: Outcome | None = None
+        """Of the compressed records of the part at the cursor, once they were checked."""
         # One more than the parts that wait, until all of them are appended.
         self._waiting = 1
 
@@ -246,10 +260,15 @@ class ProduceWork:
                 if not self._append(partition, index, start, end):
                     self._stall(partition.log.when_writable)
                     return
+            except UnopenedError:
+                if not self._check_now(*place):
+                    return
+                continue
             except WireError as error:
                 refused.note(topic, index, self._buffer, *place, error)
                 self._results.append(self._handler.refusal(index, error))
             self._cursor += 1
+            self._outcome = None
         if tired_at < len(parts):
             self._stall(self._handler.turns.ask)
             return
@@ -269,7 +288,11 @@ class ProduceWork:
             codec = self._buffer[start + shift + 22] & 0x07
             if codec == Codec.ZSTD:
                 raise UnsupportedCompressionTypeError("zstd needs Produce version 7 (KIP-110)")
-        appended = partition.append_as_leader(self._buffer, start + shift, end + shift, acks)
+        outcome = self._outcome
+        if isinstance(outcome, WireError):
+            raise outcome
+        place = start + shift, end + shift
+        appended = partition.append_as_leader(self._buffer, *place, acks, outcome)
         if appended is None:
             return False
         base_offset, end_offset, append_time_ms = appended
@@ -285,6 +308,30 @@ class ProduceWork:
             timeout_ms = self._request.timeout_ms
             partition.wait(end_offset, acks, timeout_ms, self, len(results) - 1)
         return True
+
+    def _check_now(self, start: int, end: int) -> bool:
+        """Check compressed records; False when that must be waited for."""
+        turns = self._handler.turns
+        if turns.is_spent:
+            self._stall(turns.ask)
+            return False
+        turns.spend(SMALL_ENTRIES)
+        self._outcome = outcome_of_small(bytes(memoryview(self._buffer)[start:end]))
+        if self._outcome is not None:
+            return True
+        before = self._shift
+        self._buffer, shift = self._connection.stall(self.run)
+        self._shift += shift
+
+        def copy() -> bytes:
+            moved = self._shift - before
+            return bytes(memoryview(self._buffer)[start + moved : end + moved])
+
+        self._handler.unpacker.ask(self._connection, copy, self._take)
+        return False
+
+    def _take(self, outcome: Outcome) -> None:
+        self._outcome = outcome
 
     def _stall(self, until: Callable[[Callable[[], None]], object]) -> None:
         """Go on when what is handed to `until` is called."""
