@@ -220,8 +220,8 @@ class Connection(asyncio.BufferedProtocol):
                 buffer, self._frame_start, end = frame
                 handle(self, buffer, self._frame_start, end)
                 if not intake.has_more:
-                    if intake.kept_bytes:
-                        intake.let_go()
+                    if intake.kept_bytes and self._resume is None:
+                        intake.let_go()  # a stalled request still holds its frame
                     break
         finally:
             self._processing = False

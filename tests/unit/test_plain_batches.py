@@ -9,7 +9,7 @@ import pytest
 
 from dlog.batch.header import HEADER_BYTES, decode_header, verify_crc
 from dlog.compression import Codec
-from dlog.errors import InvalidRecordError, InvalidTimestampError
+from dlog.errors import CorruptMessageError, InvalidRecordError, InvalidTimestampError
 from dlog.wire import produce_client
 from dlogd.replication.partition import Partition
 from dlogd.server.turns import PIECE_ENTRIES
@@ -101,6 +101,19 @@ def test_every_way_into_the_log_corrects_heads(tmp_path: Path, acks: int) -> Non
         for start in range(0, len(data), len(lying)):
             assert decode_header(data, start).max_timestamp_ms == T + 20
             assert verify_crc(data, start, len(lying))
+
+    check(scenario, tmp_path)
+
+
+def test_a_small_request_that_rests_twice_keeps_its_frame(tmp_path: Path) -> None:
+    async def scenario(front: Front, client: Client) -> None:
+        assert await written(client, timed(T)) == (0, 0)  # so that the next one is read at once
+        parts = [(0, b"")] * (2 * PIECE_ENTRIES) + [(0, bytes(timed(T)))]
+        topics = [("t", parts)]
+        await client.send(produce_client.encode_request(PRODUCE_VERSION, 1, "t", -1, 5000, topics))
+        ((_, results),) = await client.produced()
+        assert {code for _, code, *_ in results[:-1]} == {CorruptMessageError.code}
+        assert results[-1][1:3] == (0, 1)
 
     check(scenario, tmp_path)
 
