@@ -17,7 +17,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from bench.peers.cluster import NODES, DlogCluster, KafkaCluster, NatsCluster
-from bench.peers.dlog import DlogServer
+from bench.peers.dlog import CheckingDlogServer, DlogServer
 from bench.peers.hosts import DLOG, KAFKA, Hosts
 from bench.peers.kafka import KafkaServer
 from bench.peers.nats import NatsServer
@@ -28,6 +28,7 @@ FLUSH_EACH = {"log.flush.interval.messages": "1"}
 CONTENDERS: dict[str, Callable[[Path], Server]] = {
     "dlog": DlogServer,
     "dlog-never": lambda folder: DlogServer(folder, overrides={"flush.policy": "never"}),
+    "dlog-checking": CheckingDlogServer,
     "kafka": KafkaServer,
     "kafka-flush": lambda folder: KafkaServer(folder, overrides=FLUSH_EACH),
     "dlog-cluster": DlogCluster,
@@ -41,6 +42,7 @@ CONTENDERS: dict[str, Callable[[Path], Server]] = {
 DESCRIPTIONS = {
     "dlog": "dlogd at its defaults: on stable storage before the answer",
     "dlog-never": "dlogd with `flush.policy: never`",
+    "dlog-checking": "dlogd with topics that have `compressed.records.validate=true`",
     "kafka": "Apache Kafka 4.3, one KRaft node at its defaults: no fsync before the answer",
     "kafka-flush": "the same with `log.flush.interval.messages=1`: fsync before the answer",
     "dlog-cluster": "three dlogd at their defaults, all of them voters",
@@ -211,7 +213,7 @@ class Arena:
         config = {"file.delete.delay.ms": "1000"} if server.name == "kafka" else {}
         replicas = replicas or server.replicas
         # Of one replica, two in sync would be too many to ask for.
-        config |= server.topic_configs if replicas > 1 else {}
+        config |= server.topic_configs if replicas > 1 else server.topic_configs_alone
         new = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config)
         try:
             self._admin(server).create_topics([new])[name].result(120)

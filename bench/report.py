@@ -58,6 +58,11 @@ SHOWN = {
     "produce-1k": ("mb_per_s", "cpu_s_per_gb", "rss_mb"),
     "produce-100": ("records_per_s", "cpu_s_per_gb"),
     "prebuilt": ("mb_per_s", "p50_us", "p99_us", "cpu_s_per_gb"),
+    **{
+        f"produce-{size}-{codec}": ("mb_per_s", "cpu_s_per_gb")
+        for size in ("1k", "100")
+        for codec in ("zstd", "lz4", "gzip")
+    },
     "pipelined": ("requests_per_s",),
     "pipelined-1k": ("requests_per_s", "mb_per_s"),
     "connections-64": ("requests_per_s", "p50_us", "p99_us"),

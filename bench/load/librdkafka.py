@@ -13,6 +13,7 @@ import time
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 CHUNK_RECORDS = 2000
+WORDS = ("get", "put", "order", "paid", "cart", "error", "retry", "200", "404", "eu-west", "ms=")
 
 
 def _end_offsets(bootstrap: str, topic: str, partitions: int) -> int:
@@ -27,14 +28,28 @@ def _end_offsets(bootstrap: str, topic: str, partitions: int) -> int:
     return sum(ends)
 
 
+def _values(options: argparse.Namespace) -> list[bytes]:
+    """Return a chunk of values: with a codec, lines of a log, else the same bytes again."""
+    rng = random.Random(0)
+    size = options.value_bytes
+    if options.codec == "none":
+        return [rng.randbytes(size)] * CHUNK_RECORDS
+    values = []
+    for number in range(CHUNK_RECORDS):
+        words = [rng.choice(WORDS) for _ in range(size // 6)]
+        line = f"{number:08} user={rng.randrange(10**6)} {' '.join(words)}"
+        values.append(line.encode()[:size].ljust(size))
+    return values
+
+
 def _send(producer: Producer, topic: str, options: argparse.Namespace) -> float:
     """Queue all records, as fast as the library takes them, and wait for the last answer."""
-    value = random.Random(0).randbytes(options.value_bytes)
+    chunk = _values(options)
     started = time.perf_counter()
     left, partition = options.records, 0
     while left:
         count = min(CHUNK_RECORDS, left)
-        messages = [{"value": value} for _ in range(count)]
+        messages = [{"value": value} for value in chunk[:count]]
         where = {} if options.spread else {"partition": partition % options.partitions}
         queued = producer.produce_batch(topic, messages, **where)
         left -= queued
@@ -57,11 +72,13 @@ def main() -> int:
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--spread", action="store_true", help="a random partition per record")
     parser.add_argument("--acks", default="1")
+    parser.add_argument("--codec", default="none")
     options = parser.parse_args()
     producer = Producer(
         {
             "bootstrap.servers": options.bootstrap,
             "acks": options.acks,
+            "compression.type": options.codec,
             "batch.size": 1_000_000,
             "batch.num.messages": 1_000_000,
             "linger.ms": 5,

@@ -42,3 +42,9 @@ class DlogServer(Server):
     def command(self) -> Sequence[str]:
         """Return the command line."""
         return [str(self._daemon), "--config", str(self.folder / "dlog.yaml")]
+
+
+class CheckingDlogServer(DlogServer):
+    """One dlogd whose topics have compressed records checked before the append."""
+
+    topic_configs_alone = {"compressed.records.validate": "true"}  # noqa: RUF012

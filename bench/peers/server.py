@@ -78,6 +78,7 @@ class Server:
     # How topics are made for load programs.
     replicas = 1
     topic_configs: Mapping[str, str] = {}
+    topic_configs_alone: Mapping[str, str] = {}
 
     def __init__(self, folder: Path, port: int | None = None) -> None:
         self.folder = folder

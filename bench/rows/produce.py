@@ -110,6 +110,22 @@ ROWS = (
         partitions=4,
         targets=(Target(metric="mb_per_s", at_least=1.5),),
     ),
+    *(
+        LoadRow(
+            f"produce-{name}-{codec}",
+            f"produce, acks=1, librdkafka with {codec}, 4 partitions, lines of {size} bytes",
+            "librdkafka",
+            ("--value-bytes", size, "--codec", codec),
+            count_option="--records",
+            count=count,
+            quick_count=count // 10,
+            partitions=4,
+            targets=(),
+            contenders=("dlog", "dlog-checking", "kafka"),
+        )
+        for name, size, count in (("1k", 1024, 400_000), ("100", 100, 2_000_000))
+        for codec in ("zstd", "lz4", "gzip")
+    ),
     LoadRow(
         "pipelined",
         "one-record requests (100 B), 512 in flight on one connection",

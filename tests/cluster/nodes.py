@@ -73,6 +73,8 @@ class Node:
         """How wrong the wall clock of the next process is."""
         self.log_bytes = 0
         """How large the log of its metadata gets before there is a snapshot; 0: as usual."""
+        self.tree: Path | None = None
+        """The checkout whose software the next process runs; None: this one."""
         self.images: Path | None = None
         """Where the next process writes down what becomes of its image (`image_journal`)."""
         self.write_config(overrides)
@@ -120,7 +122,8 @@ class Node:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment(),
+                env=environment({"PYTHONPATH": str(self.tree)} if self.tree else {}),
+                cwd=self.tree,
                 start_new_session=True,
             )
 
