@@ -35,12 +35,15 @@ _LENGTH = struct.Struct(">i")
 _ZSTD_LEVEL = 3
 _GZIP_WINDOW_BITS = 31  # the largest window, in gzip's own wrapping
 _GZIP_INPUT_BYTES = 64 * 1024  # what is given to zlib at once: it copies what it does not take
+_GZIP_OUTPUT_BYTES = 1 << 20  # what zlib makes at once: 64 KiB may become 64 MiB
 GZIP_MEMBERS_MAX = 1_000
 SMALL_BLOCKS_MAX = 1_000
 """Blocks of xerial snappy below `_SMALL_BLOCK_BYTES`; writers make blocks of 32 KiB."""
 _SMALL_BLOCK_BYTES = 1024
 _FIRST_GUESS_BYTES_MIN = 64 * 1024
 _FIRST_GUESS_RATIO = 4
+_COPIED_BYTES_MAX = 1 << 20
+"""More stays in the mapping that it came in: a copy would hold up all threads."""
 _BUFFER_FULL = "failed to write whole buffer"
 
 
@@ -116,17 +119,20 @@ def _inflate_member(view: memoryview, position: int, output: bytearray, size_max
     member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
     while True:
         part = view[position : position + _GZIP_INPUT_BYTES]
+        # One byte more than allowed tells "just fits" from "too much".
+        room = min(size_max - len(output) + 1, _GZIP_OUTPUT_BYTES)
         try:
-            # One byte more than allowed tells "just fits" from "too much".
-            output += member.decompress(part, size_max - len(output) + 1)
+            piece = member.decompress(part, room)
         except zlib.error as error:
             raise CorruptMessageError(f"gzip: {error}") from None
+        output += piece
         if len(output) > size_max:
             raise DecompressedTooLargeError(f"gzip: more than {size_max} bytes")
-        position += len(part) - len(member.unused_data)
+        # At the end of a member zlib gives what is left in both.
+        position += len(part) - len(member.unused_data if member.eof else member.unconsumed_tail)
         if member.eof:
             return position
-        if position >= len(view):
+        if position >= len(view) and len(piece) < room:  # else zlib may hold more
             raise CorruptMessageError("gzip: data ends too early")
 
 
@@ -148,7 +154,7 @@ def _decompress_frames(
     size = _fill(codec, decompress_into, data, whole)
     if size is None:
         raise DecompressedTooLargeError(f"{codec.name}: more than {size_max} bytes")
-    return bytes(whole[:size]) if size <= guess else whole[:size]
+    return bytes(whole[:size]) if size <= _COPIED_BYTES_MAX else whole[:size]
 
 
 def _fill(

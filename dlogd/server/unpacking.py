@@ -32,7 +32,7 @@ def outcome_of(batch: bytes) -> Outcome:
     except DecompressedTooLargeError:
         return too_large()
     except WireError as error:
-        return error.with_traceback(None)
+        return _bare(error)
 
 
 def outcome_of_small(batch: bytes) -> Outcome | None:
@@ -44,7 +44,12 @@ def outcome_of_small(batch: bytes) -> Outcome | None:
     except DecompressedTooLargeError:
         return None
     except WireError as error:
-        return error.with_traceback(None)
+        return _bare(error)
+
+
+def _bare(error: WireError) -> WireError:
+    """Return the error without what led to it: the frames of its tracebacks hold the records."""
+    return type(error)(str(error))
 
 
 class Unpacker:
@@ -70,6 +75,7 @@ class Unpacker:
         outcome: Outcome | None = None
         try:
             async with self._places:
+                connection.close_if_left()  # the loop hears of no end while nothing is read
                 if not connection.is_open:
                     return  # nobody waits any more
                 batch = copy()
