@@ -143,6 +143,8 @@ class LogFacts:
     kept_ms: int = -1
     # A bit flipped in its files, so that anything but wrong records may be served.
     damaged: bool = False
+    # Compressed records are checked before the append.
+    checked: bool = False
     deleted: bool = False
     # With more than one, what only the leader has acknowledged may be lost with it.
     replicas: int = 1

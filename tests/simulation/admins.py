@@ -22,7 +22,7 @@ from dlog.transport import ConnectionOptions
 from tests.histories.history import EpochSeen, LogFacts, LogKey, Trim
 from tests.simulation.clients import NODE, Surroundings, Topic
 from tests.simulation.loop import SimLoop
-from tests.simulation.plan import NODE_ADDRESS, PORT, TopicPlan
+from tests.simulation.plan import CHECKED, NODE_ADDRESS, PORT, TopicPlan
 
 GONE = (UnknownTopicOrPartitionError, UnknownTopicIdError)
 
@@ -102,7 +102,10 @@ class Administrator:
         )
         kept_ms = int(plan.configs.get("retention.ms", "-1")) if is_judged else -1
         self.around.history.facts[key] = LogFacts(
-            flush_policy=policy, retention=retention, kept_ms=kept_ms
+            flush_policy=policy,
+            retention=retention,
+            kept_ms=kept_ms,
+            checked=CHECKED in plan.configs,
         )
 
     async def _find(self, name: str) -> UUID | None:

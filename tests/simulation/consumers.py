@@ -219,13 +219,14 @@ class Consumer:
 
     def _records(self, key: LogKey, offset: int, data: memoryview) -> list[Seen]:
         seen = []
-        damaged = self.around.history.facts_of(key).damaged
+        facts = self.around.history.facts_of(key)
         position = 0
         try:
             for position, header in iter_headers(data, 0, len(data)):
                 records = decode(data, position)
                 newest_ms = max(record.timestamp_ms for record in records)
-                if header.codec is Codec.NONE and header.max_timestamp_ms != newest_ms:
+                is_checked = header.codec is Codec.NONE or facts.checked
+                if is_checked and header.max_timestamp_ms != newest_ms:
                     self.around.violation(
                         f"head: {header.max_timestamp_ms} is said to be the largest timestamp"
                         f" from {header.base_offset} on, {newest_ms} is log={key}"
@@ -237,7 +238,7 @@ class Consumer:
                     if record.offset >= offset:
                         seen.append(Seen(record.offset, number, record.timestamp_ms))
         except CorruptMessageError as error:
-            if not damaged:
+            if not facts.damaged:
                 self.around.violation(
                     f"garbage: at offset {offset} byte {position} of {len(data)}: {error} log={key}"
                 )

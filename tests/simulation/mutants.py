@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import CorruptMessageError
 from dlogd.metadata import journal
 from dlogd.metadata.archive import Archive
@@ -15,6 +16,8 @@ from dlogd.replication import batch_checks
 from dlogd.replication import manager as replica_manager
 from dlogd.replication.partition import Partition
 from dlogd.replication.producers import ProducerStates
+from dlogd.replication.record_checks import RecordTimes
+from dlogd.server import unpacking
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.storage import cutting, recovery, scan
 from dlogd.storage.learning import Learner
@@ -127,7 +130,15 @@ def _delete_by_heads(_: Any) -> Any:
 
 
 def _believe_plain_heads(_: Any) -> Any:
-    return lambda buffer, start, end, fields: (fields[8], fields[7])
+    return lambda settings, buffer, start, end, fields: (fields[8], fields[7])
+
+
+def _believe_compressed_records(_: Any) -> Any:
+    def times_in(batch: bytes, bytes_max: int = 0) -> RecordTimes:
+        fields = BATCH_STRUCT.unpack_from(batch)
+        return RecordTimes(fields[8], fields[7])
+
+    return times_in
 
 
 def _walk_to_the_end(original: Any) -> Any:
@@ -169,6 +180,7 @@ MUTANTS: dict[str, tuple[Any, str, Make]] = {
     ),
     "read at places of a rolled segment": (LogReader, "_known", _remember_across_rolls),
     "believe the heads of plain batches": (batch_checks, "_times_of", _believe_plain_heads),
+    "believe compressed records": (unpacking, "times_in", _believe_compressed_records),
     "walk without the count": (batch_checks, "walk_records", _walk_to_the_end),
     "search by head": (Learner, "newest_ms", _believe_heads),
     "retention by head": (KnownTimes, "newest_ms", _delete_by_heads),

@@ -31,6 +31,9 @@ class Fault:
         return f"{self.at_ms}ms {self.kind}{rest}{' ' + self.detail if self.detail else ''}"
 
 
+CHECKED = "compressed.records.validate"
+
+
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
     """One topic; a churning one is deleted and made again and again."""
@@ -148,7 +151,7 @@ def draw(seed: int) -> Plan:
         disk_latency_us=(rng.choice((0, 50, 200)), rng.choice((50, 300, 3000, 15_000))),
         drift_ppm=rng.choice((0, 0, 100, -100)),
         network=_network(rng),
-        topics=_topics(rng, policies),
+        topics=_some_checked(_topics(rng, policies), random.Random(f"{seed}/checked")),
         producers=_with_lies(_producers(rng), random.Random(f"{seed}/lies")),
         consumers=_consumers(rng),
         admin_interval_ms=rng.choice((0, 150, 400)),
@@ -212,6 +215,20 @@ def _topics(rng: random.Random, policies: tuple[str, ...]) -> tuple[TopicPlan, .
         churns = number > 0 and rng.random() < 0.5
         topics.append(TopicPlan(f"t{number}", rng.choice((1, 1, 2, 4)), configs, churns))
     return tuple(topics)
+
+
+def _some_checked(topics: tuple[TopicPlan, ...], rng: random.Random) -> tuple[TopicPlan, ...]:
+    """Let some topics have compressed records checked.
+
+    Not where records go by their age: a check corrects the heads that retention must not believe.
+    """
+    checked = {CHECKED: "true"}
+    return tuple(
+        replace(each, configs=each.configs | checked)
+        if rng.random() < 0.5 and "retention.ms" not in each.configs
+        else each
+        for each in topics
+    )
 
 
 def _producers(rng: random.Random) -> tuple[ProducerPlan, ...]:

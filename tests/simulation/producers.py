@@ -9,10 +9,10 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from dlog.batch.header import CRC_POSITION, HEADER_BYTES
-from dlog.batch.records import Record, encode
+from dlog.batch.records import RECORDS_BYTES_MAX, Record, encode
 from dlog.client.node import NodeClient
 from dlog.client.producer_id import init_producer_id
-from dlog.compression import Codec
+from dlog.compression import Codec, compress, decompress
 from dlog.errors import DlogError, ProtocolError, error_for
 from dlog.transport import Encode
 from dlog.wire.apis import ApiKey
@@ -210,7 +210,8 @@ class Producer:
         batch = self.batch(key, None)
         data = bytearray(batch.data)
         what = self.rng.choice(("crc", "magic", "count", "large", "transactional"))
-        if self.plan.codec == Codec.NONE and self._lies.random() < 0.5:
+        is_checked = self.plan.codec == Codec.NONE or self.around.history.facts_of(key).checked
+        if is_checked and self._lies.random() < 0.5:
             what, data = self._nonsense(data, len(batch.send.numbers))
         elif what == "crc":
             data[CRC_POSITION] ^= 1
@@ -236,10 +237,12 @@ class Producer:
         self._finish(batch, Outcome.REFUSED, f"bad {what}")
 
     def _nonsense(self, data: bytearray, count: int) -> tuple[str, bytearray]:
-        """Return a plain batch with a checksum that fits, which no reader can read."""
+        """Return a batch with a checksum that fits, which no reader can read."""
         what = self._lies.choice(("larger count", "smaller count", "record"))
         if what == "record":
-            return what, with_records(data, bytes(data[HEADER_BYTES:-1]), count)
+            codec = Codec(self.plan.codec)
+            records = bytes(decompress(codec, data[HEADER_BYTES:], RECORDS_BYTES_MAX))
+            return what, with_records(data, compress(codec, records[:-1]), count)
         claimed = count - 1 if what == "smaller count" and count > 1 else count + 1
         return what, with_head(data, record_count=claimed, last_offset_delta=claimed - 1)
 
