@@ -22,8 +22,12 @@ from tests.suites.running import SUITES, Suite
 
 # What Kafka does by default, and the tests expect.
 SERVERS: dict[str, tuple[type[Server], str, dict[str, str]]] = {
-    "dlog": (DlogServer, f"dlog {DLOG_VERSION}", {"topic.auto_create": "true"}),
-    "kafka": (KafkaServer, f"kafka {VERSION}", {}),
+    "dlog": (
+        DlogServer,
+        f"dlog {DLOG_VERSION}",
+        {"topic.auto_create": "true", "retention.check.interval": "1s"},
+    ),
+    "kafka": (KafkaServer, f"kafka {VERSION}", {"log.retention.check.interval.ms": "1000"}),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.peers.kafka import VERSION as KAFKA_VERSION
 from bench.peers.server import StartError
-from tests.suites import outcomes, sources
+from tests.suites import old_clients, outcomes, sources
 from tests.suites.outcomes import Outcomes
 
 TIMEOUT_S = 3600
@@ -92,5 +92,6 @@ class Suite:
 
 SUITES = (
     Suite("franz-go", "tests of `pkg/kgo`, most of them without a broker", franz_go),
+    Suite("old-clients", "batches, retention and search by time of old clients", old_clients.run),
     Suite("kafka-python", "integration tests of producer, consumer and admin", kafka_python),
 )
