@@ -13,6 +13,7 @@ import pytest
 from tests.simulation.fleet.__main__ import run_seed, shrink
 from tests.simulation.fleet.blackouts import draw_blackouts
 from tests.simulation.fleet.bounds import missing
+from tests.simulation.fleet.data_liars import LIARS_FROM
 from tests.simulation.fleet.mutants import mutated
 from tests.simulation.fleet.plan import KINDS, draw
 from tests.simulation.fleet.run import simulate
@@ -22,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 SEEDS = 100
 SEEDS_PER_TEST = 4
 BLACKOUT_SEEDS = 20
+LIAR_SEEDS, LIAR_SEED = 6, 310_101
 # The ones that are seen soonest; `make mutants` has them all.
 QUICK_MUTANTS = (
     "H10 a node opens replicas that are not its own",
@@ -29,6 +31,7 @@ QUICK_MUTANTS = (
     "L10 images open no logs",
     "H4 no minimum of the ISR",
     "H8 followers are credited with what was sent",
+    "believe the heads of plain batches",
 )
 MUTANT_SEEDS = 20
 
@@ -39,6 +42,19 @@ def test_seeds_are_clean(first: int) -> None:
         verdict = run_seed(seed)
         again = f"replay: make sim FLEET={seed}"
         assert not verdict.violations, "\n".join([*verdict.violations[:10], again])
+
+
+@pytest.mark.parametrize("seed", range(LIARS_FROM + 1, LIARS_FROM + LIAR_SEEDS + 1))
+def test_seeds_with_batches_that_lie_are_clean(seed: int) -> None:
+    verdict = run_seed(seed)
+    again = f"replay: make sim FLEET={seed}"
+    assert not verdict.violations, "\n".join([*verdict.violations[:10], again])
+
+
+def test_batches_that_lie_are_taken_found_and_refused() -> None:
+    verdict = run_seed(LIAR_SEED)
+    assert not verdict.violations
+    assert all(verdict.counts[name] for name in ("lies ok", "lies refused", "searches by time"))
 
 
 @pytest.mark.parametrize("first", range(1, BLACKOUT_SEEDS + 1, SEEDS_PER_TEST))

@@ -20,6 +20,7 @@ from dlog.offset_specs import EARLIEST, LATEST
 from tests.histories.history import FinalLog, LogKey, Outcome, Seen, Send
 from tests.simulation.clients import make_value, number_of
 from tests.simulation.fleet.data_clients import DataClients, DataConsumer
+from tests.simulation.fleet.data_liars import TimeSearches, check_head
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class DataEnding:
         self._around = clients.around
         self._consumers = consumers
         self._rng = random.Random(f"{clients.plan.seed}/ending")
+        self._searches = TimeSearches(self._around, random.Random(f"{clients.plan.seed}/searches"))
         self._furthest: dict[tuple[str, LogKey], int] = {}
 
     @property
@@ -56,6 +58,7 @@ class DataEnding:
         finals = self._around.history.finals
         for key in logs:
             finals[key] = await self._read(cluster, key)
+            await self._searches.check(cluster, key, finals[key].records)
         ends = {key: final.high_watermark for key, final in finals.items()}
         for consumer in self._consumers:
             await consumer.catch_up(ends, partial(self._reach, consumer.plan.name))
@@ -132,12 +135,14 @@ class DataEnding:
             for position, header in iter_headers(data, 0, len(data)):
                 if not verify_crc(data, position, header.batch_bytes):
                     self._around.violate(f"rot: {header} is given out damaged log={key}")
-                for record in decode(data, position):
+                piece_records = decode(data, position)
+                check_head(header, piece_records, self._around.violate, key)
+                for record in piece_records:
                     number = number_of(record.value)
                     if number is None:
                         self._around.violate(f"garbage: {record} log={key}")
                     elif record.offset >= offset:
-                        records.append(Seen(record.offset, number))
+                        records.append(Seen(record.offset, number, record.timestamp_ms))
             if not records or records[-1].offset < offset:
                 self._around.violate(f"liveness: nothing at {offset} of {ends[1]} log={key}")
                 break

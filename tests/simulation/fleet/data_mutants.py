@@ -12,7 +12,7 @@ from dlog.types import NO_EPOCH, ZERO_TOPIC_ID
 from dlogd.metadata import partition_steps
 from dlogd.metadata.election import _Draft
 from dlogd.replicating import Replicating
-from dlogd.replication import follower_append, roles
+from dlogd.replication import batch_checks, follower_append, roles
 from dlogd.replication import manager as replica_manager
 from dlogd.replication.acks import Acks
 from dlogd.replication.following import Following
@@ -354,6 +354,10 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     "KIP-73 who is in sync waits for a throttle": ((feeds.Feeds, "wait_us", _let_all_wait),),
     "KIP-392 followers are read beyond their watermark": (
         (FetchWork, "_read", _read_followers_beyond_watermark),
+    ),
+    "walk without the count": ((batch_checks, "walk_records", node_mutants._walk_to_the_end),),
+    "believe the heads of plain batches": (
+        (batch_checks, "_times_of", node_mutants._believe_plain_heads),
     ),
 }
 

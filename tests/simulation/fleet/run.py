@@ -22,6 +22,7 @@ from tests.simulation.fleet.data_admin import DataAdmin
 from tests.simulation.fleet.data_clients import DataClients, DataConsumer, DataProducer
 from tests.simulation.fleet.data_ending import DataEnding
 from tests.simulation.fleet.data_judge import judge
+from tests.simulation.fleet.data_liars import DataLiar, draw_liars
 from tests.simulation.fleet.data_throttles import DataThrottler
 from tests.simulation.fleet.faults import FleetSaboteur
 from tests.simulation.fleet.host import FleetHost
@@ -133,6 +134,8 @@ class _FleetRun:
         self.steward = Steward(self.data, self.hosts[-1])
         self.producers = [DataProducer(self.data, each) for each in plan.data.producers]
         self.consumers = [DataConsumer(self.data, each) for each in plan.data.consumers]
+        liars = draw_liars(plan.seed, plan.pace) if plan.data.topics else ()
+        self.liars = [DataLiar(self.data, each) for each in liars]
         self.wholeness = Wholeness(self.hosts)
         self.rot = Rot(self)
         for host in self.hosts:
@@ -193,6 +196,7 @@ class _FleetRun:
             self.throttler,
             self.steward,
             *self.producers,
+            *self.liars,
             *self.consumers,
         )
         tasks = [self.loop.create_task(each.run(), name="client") for each in workers]
