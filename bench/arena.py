@@ -91,6 +91,7 @@ DESCRIPTIONS |= {
     "spark-dlog-compiled": "the same after `python -m dlog.spark.compile_pyspark`",
     "spark-jar": "Spark's own Kafka source (spark-sql-kafka-0-10), so too, against the same",
     "spark-jar-on-kafka": "the same against three Apache Kafka 4.3",
+    "dlog-parts": "parts of dlogd in a process of their own, without a server",
 }
 
 

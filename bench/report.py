@@ -51,6 +51,15 @@ METRICS: dict[str, tuple[str, float, str]] = {
     "help_ms": ("ms for `dlogctl --help`", 1, ".0f"),
     "cpu_s_per_million": ("CPU s per million records", 1, ".2f"),
     "batch_ms": ("ms per batch", 1, ".0f"),
+    "walk_ns": ("ns of CPU per record", 1, ",.1f"),
+    "crc_ns": ("for the CRC", 1, ",.1f"),
+    "twin_ns": ("for the walk in Python", 1, ",.0f"),
+    "crc_ratio": ("times the CRC", 1, ",.2f"),
+    "twin_ratio": ("times the walk in Python", 1, ".4f"),
+    "learn_cpu_s_per_gb": ("CPU s/GB to learn it", 1, ".2f"),
+    "learn_ns": ("ns of CPU per record", 1, ",.0f"),
+    "crc_cpu_s_per_gb": ("CPU s/GB to read it with CRC", 1, ".2f"),
+    "search_us": ("p50 µs per search while it is written", 1, ",.0f"),
     "start_s": ("s to start and end the query", 1, ".1f"),
 }
 # Shown per row; the rest stays in the JSON file.
@@ -90,6 +99,20 @@ SHOWN = {
     "client-decode": ("records_per_s", "mb_per_s"),
     "client-decode-1k": ("records_per_s", "mb_per_s"),
     "client-import": ("import_ms", "help_ms"),
+    **dict.fromkeys(
+        ("walk-100", "walk-1k", "walk-1k-large"),
+        ("walk_ns", "crc_ns", "twin_ns", "crc_ratio", "twin_ratio"),
+    ),
+    **dict.fromkeys(
+        (f"segment-times{kind}" for kind in ("", "-large", "-zstd", "-large-zstd")),
+        (
+            "learn_cpu_s_per_gb",
+            "learn_ns",
+            "crc_cpu_s_per_gb",
+            "crc_ratio",
+            "search_us",
+        ),
+    ),
     "proposals": ("p50_us", "p99_us", "follower_p50_us", "proposals_per_s"),
     "create-topics": ("topic_ms", "topics_answered_s", "topics_served_s"),
     "controller-failover": ("failover_s", "failover_max_s"),

@@ -1,5 +1,6 @@
 """What the bench's numbers rest on: correct batches, honest bounds, medians."""
 
+import asyncio
 import struct
 from copy import copy
 from pathlib import Path
@@ -7,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from bench import arena, before, plot, report
-from bench.load import latency, nats, wire
+from bench.load import latency, nats, segment_times, walk, wire
 from bench.load.clients import task
 from bench.rows.row import Target, medians_of
 from bench.run import all_rows
-from dlog.batch import header, records
+from dlog.batch import header, native, records
+from dlog.compression import Codec
 
 
 def test_batches_are_well_formed() -> None:
@@ -168,3 +170,20 @@ def test_neighbouring_runs_are_compared_where_the_machine_drifts() -> None:
     row = {"name": "r", "all": runs, "medians": medians_of(runs)}
     line = before.markdown({"rows": {"r": row}}, Path(__file__).parent, "c").splitlines()[-1]
     assert line == "| r | p50, us | 30 | 33 | 1.100x | 1.100 to 1.100 |"
+
+
+def test_a_walk_is_measured_only_if_it_reads_the_records() -> None:
+    found = walk.measure(16, 100, 0)
+    assert all(value > 0 for value in found.values())
+    assert {"walk_ns", "crc_ns", "twin_ns", "crc_ratio", "twin_ratio"} == set(found)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "walk_records", lambda *_: (walk.BASE_MS, 0, walk.BASE_MS))
+        with pytest.raises(SystemExit, match="other times"):
+            walk.measure(16, 100, 0)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_times_of_a_segment_are_measured_in_a_real_log(tmp_path: Path, codec: Codec) -> None:
+    found = asyncio.run(segment_times.measure(tmp_path / "log", codec, 10, 1 << 18))
+    assert all(value > 0 for value in found.values())
+    assert set(report.SHOWN["segment-times"]) <= set(found)
