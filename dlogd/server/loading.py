@@ -318,3 +318,13 @@ class Loading:
         self._held.forget(self)
         self._drop_all()
         self.is_reading = False
+        # Both are methods of the owner: without them there is no cycle.
+        self._on_loaded, self._on_error = _ignore_loaded, _ignore_error
+
+
+def _ignore_loaded() -> None:
+    """Nobody is there any more."""
+
+
+def _ignore_error(_: BaseException) -> None:
+    """Nobody is there any more."""

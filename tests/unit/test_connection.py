@@ -19,7 +19,8 @@ import uvloop
 
 from dlog.wire.apis import ApiKey
 from dlogd.server import listener as listener_module
-from dlogd.server.replies import WAITING_BYTES_MAX
+from dlogd.server.loading import Loading
+from dlogd.server.replies import WAITING_BYTES_MAX, Replies
 from tests.fakes.front import (
     Front,
     fetch_frame,
@@ -129,6 +130,9 @@ def test_a_closed_connection_gives_everything_back_at_once(run: Run, tmp_path: P
             del client, clients
             await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
             await until(lambda: sum(each() is not None for each in dead) <= 1)
+            # Of the warm client; those of the others would wait for a full collection.
+            parts = (Replies, Loading)
+            assert sum(isinstance(each, parts) for each in gc.get_objects()) == len(parts)
 
     try:
         run(scenario)
