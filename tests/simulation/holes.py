@@ -16,7 +16,8 @@ from typing import Any
 from tests.simulation import mutants as node_mutants
 from tests.simulation import raft_mutants
 from tests.simulation.fleet import mutants as fleet_mutants
-from tests.simulation.fleet.data_mutants import SHOWS
+from tests.simulation.fleet.data_liars import LIARS_FROM
+from tests.simulation.fleet.data_mutants import LIES, SHOWS
 from tests.simulation.soak import Result, run_fleet, run_node, run_raft
 
 PATH = Path(__file__).with_name("seen_by.json")
@@ -35,6 +36,12 @@ class Sight:
     seeds: range
     shows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """How violations begin by which a hole is known; without them any will do."""
+    elsewhere: Mapping[str, range] = field(default_factory=dict)
+    """Seeds of holes for which `seeds` do not do what is needed."""
+
+    def seeds_of(self, name: str) -> range:
+        """Return the seeds within which a hole must be seen."""
+        return self.elsewhere.get(name, self.seeds)
 
 
 SIGHTS = {
@@ -44,7 +51,14 @@ SIGHTS = {
     "raft": Sight(
         run_raft, raft_mutants.MUTANTS, raft_mutants.mutated, range(100), raft_mutants.SHOWS
     ),
-    "fleet": Sight(run_fleet, fleet_mutants.MUTANTS, fleet_mutants.mutated, range(1, 501), SHOWS),
+    "fleet": Sight(
+        run_fleet,
+        fleet_mutants.MUTANTS,
+        fleet_mutants.mutated,
+        range(1, 501),
+        SHOWS,
+        dict.fromkeys(LIES, range(LIARS_FROM + 1, LIARS_FROM + 501)),
+    ),
 }
 """By the names that `make soak` has for them."""
 
@@ -74,7 +88,7 @@ def look_for(simulation: str, name: str, seeds: range | None = None) -> Result |
     known = remembered().get(simulation, {}).get(name)
     first = [] if known is None else [known]
     with sight.mutated(name):
-        for seed in chain(first, sight.seeds if seeds is None else seeds):
+        for seed in chain(first, sight.seeds_of(name) if seeds is None else seeds):
             result = sight.run(seed)
             _check_hole(name, result.violations)
             known_by = sight.shows.get(name, ("",))

@@ -23,7 +23,8 @@ def test_what_is_remembered_is_within_the_stated_seeds() -> None:
     for simulation, known in holes.remembered().items():
         sight = holes.SIGHTS[simulation]
         assert set(known) <= set(sight.mutants)
-        assert all(seed in sight.seeds for seed in known.values())
+        assert all(seed in sight.seeds_of(name) for name, seed in known.items())
+        assert set(sight.elsewhere) <= set(sight.mutants)
 
 
 def test_a_seed_that_sees_no_more_is_not_the_last_word(remembered: Path) -> None:

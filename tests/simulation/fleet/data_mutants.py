@@ -361,6 +361,9 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     ),
 }
 
+LIES = ("walk without the count", "believe the heads of plain batches")
+"""Holes that only batches that lie can show."""
+
 SHOWS = {
     "H1 nobody cuts his log": ("LogsAgree", "CommittedNeverLost"),
     "H2 followers give out offsets": ("LogsAgree", "CommittedNeverLost"),
