@@ -29,7 +29,6 @@ from dlogd.replication.manager import Placement, ReplicaManager
 from dlogd.server.asking import NodeAsker
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
-from dlogd.server.entry_budget import EntryBudget
 from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.handlers.produce import ProduceHandler
 from dlogd.server.leader_hints import LeaderHints
@@ -282,7 +281,6 @@ class Broker:
             node_id=self.node_id,
             config=self.config,
             clock=self._clock,
-            entries=EntryBudget(self.config.inflight.entries_max, self.telemetry.server),
             entropy=self._randomness.entropy,
             image=lambda: store.image,
             propose_command=store.propose,

@@ -1,7 +1,7 @@
 """dlogd itself: one node at its defaults, but for addresses and folders."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.peers.server import Server
@@ -47,4 +47,4 @@ class DlogServer(Server):
 class CheckingDlogServer(DlogServer):
     """One dlogd whose topics have compressed records checked before the append."""
 
-    topic_configs_alone = {"compressed.records.validate": "true"}  # noqa: RUF012
+    topic_configs_alone: Mapping[str, str] = {"compressed.records.validate": "true"}

@@ -254,6 +254,14 @@ class InflightConfig:
         "reading from sockets.",
         low=16 * KIB,
     )
+    requests_max: int = key(
+        "inflight.requests.max",
+        keys.INTEGER,
+        "1024",
+        "The same in requests, for each connection.",
+        low=1,
+        high=100_000,
+    )
     entries_max: int = key(
         "inflight.entries.max",
         keys.INTEGER,
@@ -262,14 +270,6 @@ class InflightConfig:
         "all connections; beyond it requests wait, and addresses take turns.",
         low=1_000,
         high=10_000_000,
-    )
-    requests_max: int = key(
-        "inflight.requests.max",
-        keys.INTEGER,
-        "1024",
-        "The same in requests, for each connection.",
-        low=1,
-        high=100_000,
     )
 
 

@@ -1,6 +1,6 @@
 """Checks of compressed records before a leader appends them, for topics that ask for it.
 
-Decompression costs what producers decide: up to `RECORDS_BYTES_MAX` for a batch of kilobytes. So
+Decompression costs what producers decide: up to 128 MiB for a batch of kilobytes. So
 the checks are made before the append, by whoever produces; the append only takes their result.
 Pure. Refusals are WireErrors that name the cause.
 """
@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from dlog.batch.header import BATCH_STRUCT, CODEC_MASK, HEADER_BYTES
 from dlog.batch.native import walk_records
-from dlog.batch.records import RECORDS_BYTES_MAX
 from dlog.compression import Codec, decompress
 from dlog.errors import CorruptMessageError, DecompressedTooLargeError, InvalidRecordError
 
@@ -25,7 +24,7 @@ class UnopenedError(Exception):
     """The records of a compressed batch must be checked before the append: `times_in` does it."""
 
 
-def times_in(batch: bytes, bytes_max: int = RECORDS_BYTES_MAX) -> RecordTimes:
+def times_in(batch: bytes, bytes_max: int) -> RecordTimes:
     """Decompress a batch to at most `bytes_max` and walk its records; return their times.
 
     Raises DecompressedTooLargeError for more than that, InvalidRecordError for what no client can
@@ -44,7 +43,7 @@ def times_in(batch: bytes, bytes_max: int = RECORDS_BYTES_MAX) -> RecordTimes:
     return RecordTimes(newest_ms, oldest_ms)
 
 
-def too_large(bytes_max: int = RECORDS_BYTES_MAX) -> InvalidRecordError:
+def too_large(bytes_max: int) -> InvalidRecordError:
     """Return the refusal of a batch that decompresses to more than `bytes_max`."""
     return InvalidRecordError(
         f"No client could read the batch: it decompresses to more than {bytes_max} bytes;"

@@ -21,10 +21,8 @@ from dlogd.metadata.placement import Loads, LoadTracker
 from dlogd.metadata.surface import Quorum
 from dlogd.randomness import Entropy
 from dlogd.replication.partition import Partition
-from dlogd.server.entry_budget import EntryBudget
 from dlogd.server.lingering import Lingering
 from dlogd.server.turns import Turns
-from dlogd.telemetry.metrics import ServerMetrics
 
 OPEN_PATIENCE_MS = 200
 """How long the answer about new partitions waits for them to be open here, in a cluster."""
@@ -87,8 +85,6 @@ class ServerContext:
     load_tracker: LoadTracker = field(default_factory=LoadTracker)
     turns: Turns = field(default_factory=Turns)
     """Where those rest who work on a large request."""
-    entries: EntryBudget = field(default_factory=lambda: EntryBudget(200_000, ServerMetrics()))
-    """Entries of requests under way."""
 
     def loads(self) -> Loads:
         """Return how many leaders and replicas each node has, for the caller to change."""

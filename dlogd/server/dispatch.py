@@ -25,6 +25,7 @@ from dlog.wire.frame import RequestHeader
 from dlogd.server import entities
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Entity
+from dlogd.server.entry_budget import EntryBudget
 from dlogd.server.exchange import Answer, EncodedBody, Handler, Peer, Request
 from dlogd.server.handlers import (
     acls,
@@ -55,7 +56,7 @@ log = logging.getLogger(__name__)
 
 NOBODY = Peer()
 LARGE_BYTES = 16 * 1024
-"""A request from this size on is copied, and read in pieces: the smallest entries have 3 bytes."""
+"""A request from this size on is copied, and read in pieces; an entry has a byte or more."""
 
 
 def make_handlers() -> dict[ApiKey, Handler]:
@@ -102,7 +103,8 @@ class Dispatcher:
         self.error_total = 0
         """Answers that were UNKNOWN_SERVER_ERROR, each with a log line."""
         self.turns = context.turns
-        self.entries = context.entries
+        self.entries = EntryBudget(context.config.inflight.entries_max, telemetry.server)
+        """Of all requests under way, whoever answers them."""
 
     def respond(
         self, header: RequestHeader, buffer: memoryview, end: int, peer: Peer

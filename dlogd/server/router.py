@@ -142,7 +142,7 @@ class RequestRouter:
         entries = entries_of(end - header.body_position)
         is_spent = self._turns.is_spent
         if not is_spent and self._entries.take(entries):
-            self._answer(connection, header, buffer, end)
+            self._answer(connection, header, buffer, end, entries)
             return
 
         def go_on() -> None:
@@ -151,7 +151,7 @@ class RequestRouter:
                 self._dispatch(connection, moved, kept, end + shift)
             else:
                 room.hand_over()
-                self._answer(connection, moved, kept, end + shift)
+                self._answer(connection, moved, kept, end + shift, entries)
 
         room: Room | None = None
         kept, shift = connection.stall(go_on)
@@ -161,14 +161,17 @@ class RequestRouter:
             room = self._wait_for_room(connection, entries)
 
     def _answer(
-        self, connection: Connection, header: RequestHeader, buffer: bytearray, end: int
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        buffer: bytearray,
+        end: int,
+        entries: int,
     ) -> None:
         """Answer a request whose entries are counted."""
         self._turns.spend(REQUEST_ENTRIES)
         peer = Peer(address=connection.peer, client_id=connection.client_id)
         started_us = connection.received_us
-        size = end - header.body_position
-        entries = entries_of(size)
         answer: bytes | Coroutine[Any, Any, bytes] | None = None
         try:
             answer = self._dispatcher.respond(header, memoryview(buffer), end, peer)
@@ -183,7 +186,7 @@ class RequestRouter:
             connection.replies.reply(answer)
         else:
             slot = connection.replies.open()
-            connection.answering.begin(size)
+            connection.answering.begin(end - header.body_position)
             work = self._respond(connection, slot, answer, api, started_us)
             task = self._tasks.spawn(f"request {name}", work)
             task.add_done_callback(lambda _: self._entries.give_back(entries))

@@ -8,6 +8,7 @@ Owner: the event loop's thread.
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from dlog.batch.records import RECORDS_BYTES_MAX
 from dlog.errors import DecompressedTooLargeError, WireError
 from dlogd.replication.record_checks import RecordTimes, times_in, too_large
 from dlogd.server.connection import Connection
@@ -27,20 +28,13 @@ SMALL_ENTRIES = 100
 
 def outcome_of(batch: bytes) -> Outcome:
     """Check a batch of any size."""
-    try:
-        return times_in(batch)
-    except DecompressedTooLargeError:
-        return too_large()
-    except WireError as error:
-        return _bare(error)
+    return outcome_within(batch, RECORDS_BYTES_MAX) or too_large(RECORDS_BYTES_MAX)
 
 
-def outcome_of_small(batch: bytes) -> Outcome | None:
-    """Check a batch now; None when that would take long."""
-    if len(batch) > SMALL_PACKED_BYTES:
-        return None
+def outcome_within(batch: bytes, bytes_max: int) -> Outcome | None:
+    """Check a batch; None when it decompresses to more than `bytes_max`."""
     try:
-        return times_in(batch, SMALL_BYTES)
+        return times_in(batch, bytes_max)
     except DecompressedTooLargeError:
         return None
     except WireError as error:

@@ -7,31 +7,15 @@ import asyncio
 import socket
 import time
 from contextlib import suppress
-from uuid import UUID
 
-from dlogd.metadata.raft import handshake
-from dlogd.metadata.raft.handshake import NONCE_BYTES, Hello
 from tests.attacks.load import Stage, beside
 from tests.attacks.scene import HARMS, Scene
+from tests.attacks.strangers import hello
 
 HELD = 400
 """Connections that a flood keeps open at each port, the newest ones."""
 WIDE_S = 30.0
 """A short form asserts no more of the time of a start than that it does not wait for the end."""
-
-
-def hello(cluster_id: str) -> bytes:
-    """Return a right hello; the cluster id is public."""
-    body = handshake.encode_hello(
-        Hello(
-            cluster=cluster_id,
-            node_id=77,
-            directory_id=UUID(int=1),
-            wanted_id=-1,
-            nonce=bytes(NONCE_BYTES),
-        )
-    )
-    return len(body).to_bytes(4, "big") + body
 
 
 async def flood(

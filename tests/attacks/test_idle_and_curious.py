@@ -1,13 +1,13 @@
 """Strangers who only hold connections, and strangers who only want to learn nonces."""
 
 import asyncio
-from uuid import UUID
 
 from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.raft import handshake
-from dlogd.metadata.raft.handshake import NONCE_BYTES, Hello, RefusedPeerError
+from dlogd.metadata.raft.handshake import NONCE_BYTES, RefusedPeerError
 from tests.attacks.honest import timed
 from tests.attacks.scene import Scene
+from tests.attacks.strangers import hello
 from tests.cluster.nodes import get_page
 
 IDLE = 64
@@ -37,26 +37,15 @@ def test_idle_http_connections(scene: Scene) -> None:
     scene.run(work)
 
 
-async def answer_to(port: int, hello: Hello) -> bytes:
+async def answer_to(port: int, cluster_id: str) -> bytes:
     """Return the first frame that a Raft port answers to a hello."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    body = handshake.encode_hello(hello)
-    writer.write(len(body).to_bytes(4, "big") + body)
+    writer.write(hello(cluster_id))
     try:
         size = int.from_bytes(await reader.readexactly(4), "big")
         return await reader.readexactly(size)
     finally:
         writer.transport.abort()
-
-
-def hello_of(cluster_id: str) -> Hello:
-    return Hello(
-        cluster=cluster_id,
-        node_id=77,
-        directory_id=UUID(int=1),
-        wanted_id=-1,
-        nonce=bytes(NONCE_BYTES),
-    )
 
 
 def has_nonce(answer: bytes) -> bool:
@@ -78,8 +67,8 @@ def test_hellos_of_the_curious(scene: Scene) -> None:
             status = await victims.leader.status()
             assert status is not None
             port = victims.leader.raft_port
-            others = [await answer_to(port, hello_of("another")) for _ in range(HELLOS)]
-            own = [await answer_to(port, hello_of(status["cluster_id"])) for _ in range(HELLOS)]
+            others = [await answer_to(port, "another") for _ in range(HELLOS)]
+            own = [await answer_to(port, status["cluster_id"]) for _ in range(HELLOS)]
         scene.bound("answers to another cluster", len(others), at_least=HELLOS)
         scene.bound("nonces in them", sum(map(has_nonce, others)), at_most=0)
         told = sum(map(has_nonce, own))

@@ -348,6 +348,21 @@ class Front:
         return client
 
 
+async def written(client: Client, data: Buffer, acks: int = -1) -> tuple[int, int]:
+    """Append a batch to `t`; return error code and base offset."""
+    await client.send(produce_frame("t", data, acks=acks))
+    ((_, ((_, code, base_offset, *_),)),) = await client.produced()
+    return code, base_offset
+
+
+async def stored(client: Client) -> bytes:
+    """Return what Fetch returns of `t` from the log's start on."""
+    await client.send(fetch_frame([("t", 0)], max_wait_ms=1000))
+    code, data = (await client.fetched())["t"]
+    assert code == 0
+    return data
+
+
 async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
     """Wait until a condition holds."""
     for _ in range(int(seconds * 500)):

@@ -4,17 +4,17 @@ Each file has the batches of `tests.suites.old_clients.mixed` in one codec, as t
 to a node. `make suites` does the same with the clients themselves, beside Apache Kafka.
 """
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 
 from dlog.batch.header import BATCH_STRUCT, BatchHeader, decode_header, iter_headers
 from dlog.batch.record_times import first_record, newest_of
-from dlog.batch.records import decode
+from dlog.batch.records import RECORDS_BYTES_MAX, decode
 from dlog.compression import Codec
 from dlogd.replication.batch_checks import check_produced
 from dlogd.replication.record_checks import times_in
+from tests.fakes.checked import CHECKED
 from tests.fakes.front import SETTINGS
 from tests.suites.old_clients import CLIENTS, mixed
 
@@ -22,7 +22,6 @@ FOLDER = Path(__file__).with_name("old_clients")
 FILES = sorted(path.name for path in FOLDER.glob("*.bin"))
 BEGAN_MS = 1_700_000_000_000
 PLAN = mixed(BEGAN_MS)
-CHECKED = dataclasses.replace(SETTINGS, opens_compressed=True)
 
 
 def batches_of(name: str) -> list[tuple[BatchHeader, bytearray]]:
@@ -58,7 +57,7 @@ def test_the_append_takes_them_and_corrects_what_it_looks_at(name: str) -> None:
         check_produced(SETTINGS, batch, 0, len(batch), BEGAN_MS)
         says_ms = decode_header(memoryview(batch)).max_timestamp_ms
         assert says_ms == (newest_ms if plain else header.max_timestamp_ms)
-        times = None if plain else times_in(bytes(batch))
+        times = None if plain else times_in(bytes(batch), RECORDS_BYTES_MAX)
         check_produced(CHECKED, batch, 0, len(batch), BEGAN_MS, times)
         assert decode_header(memoryview(batch)).max_timestamp_ms == newest_ms
 

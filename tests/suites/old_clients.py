@@ -18,12 +18,11 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.peers.server import StartError
 from tests.suites import sources
 from tests.suites.outcomes import FAILED, PASSED, Outcomes
 
 PROGRAMS = Path(__file__).with_name("programs")
-RUN_S, BUILD_S, RETENTION_S = 120, 600, 60
+RUN_S, RETENTION_S = 120, 60
 DAY_MS = 24 * 3_600_000
 SEGMENT_BYTES = 1 << 20
 VALUE_BYTES = 150_000
@@ -59,25 +58,23 @@ def _sarama(module: str, version: str) -> list[str]:
     folder = sources.FOLDER / f"sarama-{version}"
     program = folder / "client"
     if not program.exists():
-        if shutil.which("go") is None:
-            raise StartError("go is missing")
+        sources.need("go")
         folder.mkdir(parents=True, exist_ok=True)
         source = (PROGRAMS / "sarama_client.go").read_text(encoding="utf-8")
         (folder / "main.go").write_text(source.replace("SARAMA", module), encoding="utf-8")
         text = f"module client\ngo 1.18\nrequire {module} {version}\n"
         (folder / "go.mod").write_text(text, encoding="utf-8")
         for arguments in (["mod", "tidy"], ["build", "-o", str(program), "."]):
-            _build(["go", *arguments], folder)
+            sources.run(["go", *arguments], folder)
     return [str(program)]
 
 
 def _kafkajs(version: str) -> list[str]:
     folder = sources.FOLDER / f"kafkajs-{version}"
     if not (folder / "node_modules").exists():
-        if shutil.which("npm") is None:
-            raise StartError("npm is missing")
+        sources.need("npm")
         folder.mkdir(parents=True, exist_ok=True)
-        _build(["npm", "install", "--silent", "--no-audit", f"kafkajs@{version}"], folder)
+        sources.run(["npm", "install", "--silent", "--no-audit", f"kafkajs@{version}"], folder)
     shutil.copy(PROGRAMS / "kafkajs_client.js", folder / "client.js")
     return ["node", str(folder / "client.js")]
 
@@ -85,25 +82,15 @@ def _kafkajs(version: str) -> list[str]:
 def _java(version: str) -> list[str]:
     folder = sources.FOLDER / f"kafka-clients-{version}"
     if not (folder / "OldClient.class").exists():
-        if shutil.which("mvn") is None:
-            raise StartError("mvn is missing")
+        sources.need("mvn")
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(PROGRAMS / "old-clients-pom.xml", folder / "pom.xml")
         jars = f"-DoutputDirectory={folder / 'jars'}"
         goal = "dependency:copy-dependencies"
-        _build(["mvn", "-q", "-B", f"-Dclients.version={version}", goal, jars], folder)
+        sources.run(["mvn", "-q", "-B", f"-Dclients.version={version}", goal, jars], folder)
         source = str(PROGRAMS / "OldClient.java")
-        _build(["javac", "-nowarn", "-cp", "jars/*", "-d", ".", source], folder)
+        sources.run(["javac", "-nowarn", "-cp", "jars/*", "-d", ".", source], folder)
     return ["java", "-cp", f"{folder}:{folder / 'jars'}/*", "OldClient"]
-
-
-def _build(command: Sequence[str], folder: Path) -> None:
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=BUILD_S, check=False
-    )
-    if done.returncode:
-        said = (done.stdout + done.stderr)[-2000:]
-        raise StartError(f"{' '.join(command[:3])} failed: {said}")
 
 
 CODECS = ("none", "gzip", "snappy", "lz4")

@@ -45,7 +45,7 @@ def kafka_python() -> tuple[Path, str]:
         with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
             options = ["--no-binary", ":all:", "--dest", scratch, f"kafka-python=={wanted}"]
-            _run([*command, *options], Path(scratch))
+            run([*command, *options], Path(scratch))
             (archive,) = Path(scratch).glob("*.tar.gz")
             with tarfile.open(archive) as packed:
                 packed.extractall(scratch, filter="data")
@@ -60,23 +60,29 @@ def franz_go() -> tuple[Path, str]:
     """Return the folder of franz-go's package `kgo` with its `kgo.test`, and the version."""
     folder = FOLDER / f"franz-go-{FRANZ_GO}"
     if not folder.exists():
-        if shutil.which("go") is None:
-            raise StartError("go is missing; it has to be as new as franz-go's go.mod says")
+        need("go", "; it has to be as new as franz-go's go.mod says")
         FOLDER.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
             module = f"github.com/twmb/franz-go@{FRANZ_GO}"
-            told = _run(["go", "mod", "download", "-json", module], Path(scratch))
+            told = run(["go", "mod", "download", "-json", module], Path(scratch))
             source = Path(scratch, "source")
             # A copy: the module cache may not be written to.
             shutil.copytree(json.loads(told)["Dir"], source, copy_function=shutil.copyfile)
             for each in (source, *source.rglob("*")):
                 each.chmod(0o755 if each.is_dir() else 0o644)
-            _run(["go", "test", "-c", "-o", "pkg/kgo/kgo.test", "./pkg/kgo"], source)
+            run(["go", "test", "-c", "-o", "pkg/kgo/kgo.test", "./pkg/kgo"], source)
             source.rename(folder)
     return folder / "pkg" / "kgo", FRANZ_GO
 
 
-def _run(command: list[str], folder: Path) -> str:
+def need(program: str, remark: str = "") -> None:
+    """Raise StartError when a program is not installed."""
+    if shutil.which(program) is None:
+        raise StartError(f"{program} is missing{remark}")
+
+
+def run(command: list[str], folder: Path) -> str:
+    """Run to the end and return what was said; raise StartError when it failed."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
     if done.returncode:
         raise StartError(f"{' '.join(command[:4])} failed: {done.stderr[-1000:]}")

@@ -27,17 +27,18 @@ from dlog.wire import produce_client
 from dlogd.replication import record_checks
 from dlogd.server import unpacking
 from tests.fakes.batches import timed, with_head, with_records
+from tests.fakes.checked import CHECKED, CODECS, HeldChecks
 from tests.fakes.front import (
     PRODUCE_VERSION,
     SETTINGS,
     Client,
     Front,
-    fetch_frame,
     produce_frame,
     run_on,
+    stored,
     until,
+    written,
 )
-from tests.unit.test_compressed_checks import CHECKED, CODECS, HeldChecks
 
 T = 1_700_000_000_000
 MIB = 1 << 20
@@ -65,18 +66,9 @@ def packed(codec: Codec, data: bytes, count: int = 2) -> bytearray:
     return with_records(timed(T, codec=codec), data, count)
 
 
-async def written(client: Client, data: bytearray) -> tuple[int, int]:
-    """Return error code and base offset."""
-    await client.send(produce_frame("t", data))
-    ((_, ((_, code, base_offset, *_),)),) = await client.produced()
-    return code, base_offset
-
-
 async def read_back(client: Client) -> list[Record]:
     """Return what the log holds, as the reference reads it."""
-    await client.send(fetch_frame([("t", 0)], max_wait_ms=1000))
-    code, data = (await client.fetched())["t"]
-    assert code == 0
+    data = await stored(client)
     return [each for at, _ in iter_headers(data) for each in decode(data, at)]
 
 
@@ -113,6 +105,21 @@ def test_two_large_batches_of_one_small_request_are_both_checked(tmp_path: Path)
     check(scenario, tmp_path)
 
 
+def test_a_batch_behind_a_request_in_the_same_read_is_found_where_it_was_moved(
+    tmp_path: Path,
+) -> None:
+    """Waiting takes a frame out of the buffer that all connections share."""
+
+    async def scenario(front: Front, client: Client) -> None:
+        frames = [produce_frame("t", made(Codec.ZSTD, size, T)) for size in (10, MIB, 10, MIB)]
+        await client.send(b"".join(frames))
+        for offset in range(4):
+            ((_, ((_, code, base_offset, *_),)),) = await client.produced()
+            assert (code, base_offset) == (0, offset)
+
+    check(scenario, tmp_path)
+
+
 def test_the_append_follows_the_leader_epoch_of_its_own_time(tmp_path: Path) -> None:
     async def scenario(front: Front, client: Client) -> None:
         partition = front.partition("t")
@@ -128,8 +135,7 @@ def test_the_append_follows_the_leader_epoch_of_its_own_time(tmp_path: Path) -> 
             ((_, ((_, found, *_),)),) = await client.produced()
             assert found == code
             assert partition.log.log_end_offset == leads_again
-        await client.send(fetch_frame([("t", 0)], max_wait_ms=1000))
-        assert decode_header((await client.fetched())["t"][1]).leader_epoch == 4
+        assert decode_header(await stored(client)).leader_epoch == 4
 
     check(scenario, tmp_path)
 

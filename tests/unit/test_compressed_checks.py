@@ -1,7 +1,6 @@
 """Topics that check compressed records: nonsense is refused, the rest stays as it was sent."""
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlog.batch.header import HEADER_BYTES, decode_header, iter_headers, verify_crc
-from dlog.batch.records import Record, decode, encode
+from dlog.batch.records import RECORDS_BYTES_MAX, Record, decode, encode
 from dlog.compression import Codec, compress
 from dlog.errors import (
     DecompressedTooLargeError,
@@ -22,12 +21,11 @@ from dlog.wire import produce_client
 from dlogd.replication.record_checks import times_in
 from dlogd.server import unpacking
 from tests.fakes.batches import with_head
-from tests.fakes.front import SETTINGS, Front, fetch_frame, produce_frame, run_on, until
+from tests.fakes.checked import CHECKED, CODECS, HeldChecks
+from tests.fakes.front import Front, produce_frame, run_on, stored, until
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
-CODECS = [codec for codec in Codec if codec is not Codec.NONE]
 NOW_MS = 1_700_000_000_000
-CHECKED = dataclasses.replace(SETTINGS, opens_compressed=True)
 INVALID_RECORD = 87
 
 
@@ -71,13 +69,6 @@ def nonsense() -> dict[str, bytes]:
     }
 
 
-async def only_batch(front: Front) -> bytes:
-    """Return all that the log holds."""
-    client = await front.connect()
-    await client.send(fetch_frame([("t", 0)]))
-    return (await client.fetched())["t"][1]
-
-
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("count", [1, 3, 20_000], ids=["one", "few", "large"])
 def test_the_head_that_is_stored_says_the_true_time(
@@ -94,13 +85,13 @@ def test_the_head_that_is_stored_says_the_true_time(
             await client.send(produce_frame("t", sent))
             ((_, (result,)),) = await client.produced()
             assert result[1:3] == (0, count)
-            stored = memoryview(await only_batch(front))
-            first, second = decode_header(stored), decode_header(stored, len(sent))
+            data = memoryview(await stored(client))
+            first, second = decode_header(data), decode_header(data, len(sent))
             assert first.max_timestamp_ms == NOW_MS  # as it was sent, without a check
             assert second.max_timestamp_ms == NOW_MS + count - 1
-            assert verify_crc(stored, len(sent), len(sent))
-            assert stored[len(sent) + HEADER_BYTES :] == sent[HEADER_BYTES:]
-            read = decode(stored[len(sent) :])
+            assert verify_crc(data, len(sent), len(sent))
+            assert data[len(sent) + HEADER_BYTES :] == sent[HEADER_BYTES:]
+            read = decode(data[len(sent) :])
             assert [each.timestamp_ms for each in read] == [NOW_MS + n for n in range(count)]
 
     run(scenario)
@@ -133,13 +124,11 @@ def test_a_batch_that_decompresses_beyond_all_readers_is_refused(tmp_path: Path)
     huge = packed(Codec.ZSTD, plain(4, 1 << 20))
     with pytest.raises(DecompressedTooLargeError):
         times_in(bytes(huge), 4 << 20)
-    assert times_in(bytes(huge)).newest_ms == NOW_MS + 3
+    assert times_in(bytes(huge), RECORDS_BYTES_MAX).newest_ms == NOW_MS + 3
 
     async def scenario() -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                unpacking, "times_in", lambda batch, limit=4 << 20: times_in(batch, limit)
-            )
+            patch.setattr(unpacking, "RECORDS_BYTES_MAX", 4 << 20)
             async with Front.open(tmp_path) as front:
                 front.partition("t").settings = CHECKED
                 client = await front.connect()
@@ -149,23 +138,6 @@ def test_a_batch_that_decompresses_beyond_all_readers_is_refused(tmp_path: Path)
                 assert front.partition("t").log.log_end_offset == 0
 
     run_on(uvloop.new_event_loop, scenario())
-
-
-class HeldChecks:
-    """Checks that are made when the test says so."""
-
-    def __init__(self, front: Front) -> None:
-        self.begun = 0
-        self.release = asyncio.Event()
-        unpacker = front.produce.unpacker
-        run = unpacker._run
-
-        async def later(work: Callable[[], unpacking.Outcome]) -> unpacking.Outcome:
-            self.begun += 1
-            await self.release.wait()
-            return await run(work)
-
-        unpacker._run = later
 
 
 LARGE = packed(Codec.ZSTD, plain(20_000))
@@ -219,8 +191,8 @@ def test_each_part_of_a_request_is_judged_by_its_own_records(run: Run, tmp_path:
             ((_, results),) = await client.produced()
             codes = [each[1] for each in results]
             assert codes == [0, 0, INVALID_RECORD, 0, 0, INVALID_RECORD, 0]
-            stored = memoryview(await only_batch(front))
-            newest = [each.max_timestamp_ms - NOW_MS for _, each in iter_headers(stored)]
+            data = memoryview(await stored(client))
+            newest = [each.max_timestamp_ms - NOW_MS for _, each in iter_headers(data)]
             assert newest == [19_999, 7 * 19_999, 1, 0, 19_999]
 
     run(scenario)
@@ -286,7 +258,7 @@ def test_what_is_taken_is_what_the_reader_reads(codec: Codec, data: st.DataObjec
         records[data.draw(st.integers(0, len(records) - 1))] = data.draw(st.integers(0, 255))
     made = bytes(packed(codec, batch, bytes(records)))
     try:
-        times = times_in(made)
+        times = times_in(made, RECORDS_BYTES_MAX)
     except InvalidRecordError:
         return
     read = [each.timestamp_ms for each in decode(memoryview(made))]

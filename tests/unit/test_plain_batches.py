@@ -19,10 +19,11 @@ from tests.fakes.front import (
     SETTINGS,
     Client,
     Front,
-    fetch_frame,
     produce_frame,
     run_on,
+    stored,
     until,
+    written,
 )
 
 T = 1_700_000_000_000
@@ -35,21 +36,6 @@ def check(scenario: Callable[[Front, Client], Awaitable[None]], folder: Path) ->
             await scenario(front, await front.connect())
 
     run_on(asyncio.new_event_loop, work())
-
-
-async def written(client: Client, data: bytearray, acks: int = -1) -> tuple[int, int]:
-    """Return error code and base offset."""
-    await client.send(produce_frame("t", data, acks=acks))
-    ((_, ((_, code, base_offset, *_),)),) = await client.produced()
-    return code, base_offset
-
-
-async def stored(client: Client) -> bytes:
-    """Return what Fetch returns from the log's start on."""
-    await client.send(fetch_frame([("t", 0)], max_wait_ms=1000))
-    code, data = (await client.fetched())["t"]
-    assert code == 0
-    return data
 
 
 def many(data: bytearray, copies: int, acks: int) -> bytes:

@@ -28,7 +28,14 @@ from dlogd.server.connection import Connection
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.slots import Slot
 from dlogd.server.turns import PIECE_ENTRIES, Turns
-from dlogd.server.unpacking import SMALL_ENTRIES, Outcome, Unpacker, outcome_of_small
+from dlogd.server.unpacking import (
+    SMALL_BYTES,
+    SMALL_ENTRIES,
+    SMALL_PACKED_BYTES,
+    Outcome,
+    Unpacker,
+    outcome_within,
+)
 from dlogd.telemetry.metrics import Telemetry
 
 ZSTD_VERSION_MIN = 7
@@ -261,7 +268,7 @@ class ProduceWork:
                     self._stall(partition.log.when_writable)
                     return
             except UnopenedError:
-                if not self._check_now(*place):
+                if not self._check_now():
                     return
                 continue
             except WireError as error:
@@ -309,26 +316,25 @@ class ProduceWork:
             partition.wait(end_offset, acks, timeout_ms, self, len(results) - 1)
         return True
 
-    def _check_now(self, start: int, end: int) -> bool:
+    def _check_now(self) -> bool:
         """Check compressed records; False when that must be waited for."""
         turns = self._handler.turns
         if turns.is_spent:
             self._stall(turns.ask)
             return False
         turns.spend(SMALL_ENTRIES)
-        self._outcome = outcome_of_small(bytes(memoryview(self._buffer)[start:end]))
-        if self._outcome is not None:
-            return True
-        before = self._shift
-        self._buffer, shift = self._connection.stall(self.run)
-        self._shift += shift
+        _, _, start, end = self._parts[self._cursor]
+        if end - start <= SMALL_PACKED_BYTES:
+            self._outcome = outcome_within(self._packed(), SMALL_BYTES)
+        if self._outcome is None:
+            unpacker, connection = self._handler.unpacker, self._connection
+            self._stall(lambda _: unpacker.ask(connection, self._packed, self._take))
+        return self._outcome is not None
 
-        def copy() -> bytes:
-            moved = self._shift - before
-            return bytes(memoryview(self._buffer)[start + moved : end + moved])
-
-        self._handler.unpacker.ask(self._connection, copy, self._take)
-        return False
+    def _packed(self) -> bytes:
+        """Copy the batch of the part at the cursor."""
+        _, _, start, end = self._parts[self._cursor]
+        return bytes(memoryview(self._buffer)[start + self._shift : end + self._shift])
 
     def _take(self, outcome: Outcome) -> None:
         self._outcome = outcome

@@ -3,6 +3,7 @@
 Only the leader knows how far the others are: another node asks it, so that clients may ask anybody.
 """
 
+from collections.abc import Generator
 from inspect import isawaitable
 from typing import Any
 
@@ -21,6 +22,7 @@ from dlogd.server import entities
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import Handler, Request, error_fields
+from dlogd.server.turns import at_once
 
 TOPIC, PARTITION = "__cluster_metadata", 0
 """The name that Kafka's protocol has for the metadata."""
@@ -156,18 +158,21 @@ def _not_led(found: QuorumState, reason: str) -> Fields:
 
 async def _unknown(context: ServerContext, request: Request) -> Fields:
     error = UnknownTopicOrPartitionError(f"There is only {TOPIC}-{PARTITION} to describe")
-    turns = context.turns
-    topics: list[Fields] = [
-        {
-            "topic_name": topic.topic_name,
-            "partitions": [
-                _failed_partition(error, each.partition_index, NO_NODE, -1)
-                async for each in turns.each(topic.partitions)
-            ],
-        }
-        async for topic in turns.each(request.body.topics)
-    ]
+    topics = await context.turns.finish(_topics(request, error))
     return {**error_fields(None), "topics": topics, "nodes": ()}
+
+
+def _topics(request: Request, error: WireError) -> Generator[None, None, list[Fields]]:
+    """Return the error for each partition asked for; yields behind each of them."""
+    topics: list[Fields] = []
+    for topic in request.body.topics:
+        partitions: list[Fields] = []
+        for each in topic.partitions:
+            partitions.append(_failed_partition(error, each.partition_index, NO_NODE, -1))
+            yield
+        topics.append({"topic_name": topic.topic_name, "partitions": partitions})
+        yield
+    return topics
 
 
 def _fields(response: Any) -> Fields:
@@ -208,17 +213,7 @@ def _replica_fields(each: Any) -> Fields:
 
 def refuse(request: Request, error: WireError) -> Fields:
     """Carry the error at the top and for each partition: older versions have no message."""
-    topics: list[Fields] = [
-        {
-            "topic_name": topic.topic_name,
-            "partitions": [
-                _failed_partition(error, each.partition_index, NO_NODE, -1)
-                for each in topic.partitions
-            ],
-        }
-        for topic in request.body.topics
-    ]
-    return {**error_fields(error), "topics": topics, "nodes": ()}
+    return {**error_fields(error), "topics": at_once(_topics(request, error)), "nodes": ()}
 
 
 HANDLER = Handler(answer, refuse)
