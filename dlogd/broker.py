@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dlog.errors import ConfigError
+from dlog.errors import ConfigError, StartRefusedError
 from dlog.types import NodeId
 from dlogd.clock import Clock
 from dlogd.clustering import WAITING, Clustering, OpenQuorum
 from dlogd.config.schema import Config
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.raft.levels import UnknownLevelError
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.store import MetadataStore
 from dlogd.metadata.surface import Metadata
@@ -69,7 +70,7 @@ class Broker:
         randomness: Randomness,
         open_directory: Callable[[str], Directory],
         engine: Engine,
-        on_failure: Callable[[str], None] = log.critical,
+        on_failure: Callable[[str | StartRefusedError], None] = log.critical,
         open_quorum: OpenQuorum = ThreadedRaftStore.open,
     ) -> None:
         """`on_failure(reason)`: the node cannot go on; the process should end."""
@@ -190,7 +191,10 @@ class Broker:
         if self.clustering is not None:
             # It will not hear who leads instead, and would go on to serve what it has.
             self.clustering.keeper.surrender()
-        self._fail(f"the metadata cannot be written: {error}")
+        if isinstance(error, UnknownLevelError):
+            self._fail(error)  # a restart would not help
+        else:
+            self._fail(f"the metadata cannot be written: {error}")
 
     def _make_logs(self) -> LogManager:
         logs = make_logs(

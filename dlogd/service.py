@@ -105,7 +105,7 @@ class Service:
         self._config = config
         self._around = around
         self._stop_asked = asyncio.Event()
-        self._failure: str | None = None
+        self._failure: str | StartRefusedError | None = None
         self._reload_wanted = False
         self._reloading = False
         self._started = False
@@ -128,10 +128,10 @@ class Service:
         self._http.limits = Limits(connections_per_ip_max=config.http.connections_per_ip_max)
         self._http.hosts.names = names_of(config, self._around.host_name)
 
-    def fail(self, reason: str) -> None:
-        """Stop the process with a failure: the node cannot go on."""
+    def fail(self, reason: str | StartRefusedError) -> None:
+        """Stop the process with a failure: the node cannot go on, with an error not even again."""
         if self._failure is None:
-            log.critical("Node failed reason=%r", reason)
+            log.critical("Node failed reason=%r", str(reason))
             self._failure = reason
         self._stop_asked.set()
 
@@ -239,8 +239,10 @@ class Service:
         error = stop.exception() or stop.result()
         if error is not None:
             log.error("Stop failed, the next start has to recover problem=%r", str(error))
-        failed = error is not None or self._failure is not None
-        code = code or (EX_FAILURE if failed else os.EX_OK)
+        if isinstance(self._failure, StartRefusedError):
+            code = code or exit_code_of(self._failure)
+        elif error is not None or self._failure is not None:
+            code = code or EX_FAILURE
         log.info("Stopped exit_code=%d", code)
         return code
 

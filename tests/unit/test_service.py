@@ -245,6 +245,15 @@ def test_a_node_that_fails_ends_the_service(run: Run) -> None:
     assert run.node.calls[-1] == "stopped"
 
 
+def test_a_failure_that_a_restart_cannot_mend_says_so(run: Run) -> None:
+    async def script(run: Run) -> None:
+        await until(lambda: "on_started" in run.node.calls)
+        assert run.service is not None
+        run.service.fail(UnknownLevelError("at feature level 9"))
+
+    assert run.run(script) == 78
+
+
 def test_reload_takes_what_it_may_and_names_the_rest(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
