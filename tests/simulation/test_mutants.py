@@ -32,8 +32,8 @@ from dlogd.storage import checkpoint, replaced
 from dlogd.storage.directories import DataDirectory
 from dlogd.storage.log import PartitionLog
 from tests.property import test_leases, test_metadata_mutants
+from tests.simulation import bound_mutants, raft_mutants, stories
 from tests.simulation import mutants as node_mutants
-from tests.simulation import raft_mutants, stories
 from tests.simulation.fleet import mutants as fleet_mutants
 from tests.simulation.fleet.mutants import grant_to_any_life, take_any_grant
 from tests.simulation.patches import Patch
@@ -247,6 +247,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
             "::test_no_more_goes_than_lets_the_oldest_be_known_again",
         ),
     ),
+    **bound_mutants.TESTED,
 }
 
 

@@ -1,0 +1,275 @@
+"""Holes in the bounds that hold against strangers, and the tests of which one at least sees each.
+
+Opened as the others of `TESTED` (test_mutants.py). Randomness that peers see is not among them: its
+two sources are different types, and tests/tidy/test_randomness.py reads the source.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import yaml
+
+from dlog import compression
+from dlogctl import saying
+from dlogd import admission, secret_files
+from dlogd.admission import Admission
+from dlogd.config.plain_yaml import _Loader
+from dlogd.frame_memory import FrameMemory, Holder
+from dlogd.metadata.raft.connection import Connection as RaftConnection
+from dlogd.metadata.raft.handshake import Proofs
+from dlogd.replication.fetch_waiters import FetchWaiters, Wakes
+from dlogd.server import router, unpacking
+from dlogd.server.entry_budget import EntryBudget, Lane
+from dlogd.server.handlers.fetch import FetchWork
+from dlogd.server.handlers.produce import ProduceWork
+from dlogd.status import scrapes
+from dlogd.status.http_hosts import HostCheck
+from dlogd.status.http_room import Room
+from tests.simulation.patches import Patch
+
+UNIT = "tests/unit"
+
+
+def _do_nothing(_: Any) -> Any:
+    return lambda *_: None
+
+
+def _believe(_: Any) -> Any:
+    return lambda *_: True
+
+
+def _prove_to_anybody(_: Any) -> Any:
+    def take_hello(self: Any, frame: bytes) -> None:
+        self._meet(frame)
+        self._proofs = Proofs(self._secret, frame, self._own_bytes)
+        self._write(self._own_bytes + self._proofs.proof(of_dialler=False))
+
+    return take_hello
+
+
+def _greet_before_looking(original: Any) -> Any:
+    def take_hello(self: Any, frame: bytes) -> None:
+        self._write(self._own_bytes)
+        original(self, frame)
+
+    return take_hello
+
+
+def _take_reserved(original: Any) -> Any:
+    def admit(self: Any, host: str, now_us: int) -> Any:
+        place = self._reserved.enter(admission.address_of(host), self._bounds.reserved_count)
+        return original(self, host, now_us) if place is None else place
+
+    return admit
+
+
+def _refuse_when_full(original: Any) -> Any:
+    def enter(self: Any, address: str, count_max: int) -> Any:
+        return None if self.count >= count_max else original(self, address, count_max)
+
+    return enter
+
+
+def _charge_nobody_who_has_ended(original: Any) -> Any:
+    """Memory that is given back stays charged."""
+
+    def charge(self: FrameMemory, holder: Holder, size: int) -> None:
+        if size >= holder.kept_bytes:
+            original(self, holder, size)
+
+    return charge
+
+
+def _charge_what_is_announced(_: Any) -> Any:
+    return staticmethod(lambda _holder, size, _came: size)
+
+
+def _wait_for_any_byte(original: Any) -> Any:
+    def add(self: Any, waiter: Any, number: int, mark: Any = None, bytes_more: int = 1) -> None:
+        original(self, waiter, number)
+
+    return add
+
+
+def _wake_all_at_once(_: Any) -> Any:
+    def wake(self: Any, due: list[Any]) -> None:
+        for waiter, number in due:
+            waiter.on_data(number)
+
+    return wake
+
+
+def _hold_up_no_fetch(original: Any) -> Any:
+    """A Fetch that waits does not keep the next one of its connection from waiting, too."""
+
+    def start(self: Any, request_bytes: int) -> None:
+        original(self, request_bytes)
+        self._connection.is_fetching = False
+
+    return start
+
+
+def _take_without_count(_: Any) -> Any:
+    def take(self: EntryBudget, entries: int) -> bool:
+        if entries:
+            self._lane(entries)._count(entries)
+        return True
+
+    return take
+
+
+def _in_order_of_arrival(_: Any) -> Any:
+    """Rooms wait in one line, whichever address they are of."""
+
+    def wait(self: Any, room: Any) -> None:
+        room.address = ""
+        self._metrics.entries_waits_total += 1
+        self._metrics.entries_waiting += 1
+        self._waiting.setdefault("", {})[room] = None
+        self._grant()
+
+    return wait
+
+
+def _check_on_the_loop(_: Any) -> Any:
+    def check_now(self: Any) -> bool:
+        self._outcome = unpacking.outcome_of(self._packed())
+        return True
+
+    return check_now
+
+
+def _follow_aliases(_: Any) -> Any:
+    def compose_node(self: Any, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        return yaml.SafeLoader.compose_node(self, parent, index)
+
+    return compose_node
+
+
+def _as_it_is(_: Any) -> Any:
+    return lambda text: text
+
+
+def _endless(_: Any) -> Any:
+    return 1 << 40
+
+
+def _count_one(_: Any) -> Callable[[int], int]:
+    return lambda _size: 1
+
+
+# Patches, and the tests of which one at least must fail.
+TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
+    "strangers: who listens proves first": (
+        ((RaftConnection, "_take_hello", _prove_to_anybody),),
+        (
+            f"{UNIT}/test_raft_handshake.py::test_a_stranger_with_the_public_cluster_id_gets_no_proof",
+        ),
+    ),
+    "strangers: another cluster gets a nonce": (
+        ((RaftConnection, "_take_hello", _greet_before_looking),),
+        (f"{UNIT}/test_raft_handshake.py::test_a_refused_hello_gets_a_reason_and_no_nonce",),
+    ),
+    "strangers: places of nodes are anybody's": (
+        ((Admission, "admit", _take_reserved),),
+        (f"{UNIT}/test_admission.py::test_strangers_never_take_reserved_places",),
+    ),
+    "strangers: a crowd keeps all others out": (
+        ((admission._Room, "enter", _refuse_when_full),),
+        (
+            f"{UNIT}/test_admission.py"
+            "::test_an_address_within_its_share_is_never_refused_because_of_another",
+            f"{UNIT}/test_admission.py"
+            "::test_the_newest_of_the_most_crowded_address_is_ended_and_the_oldest_stays",
+        ),
+    ),
+    "strangers: addresses are never forgotten": (
+        ((admission._Rates, "_forget", _do_nothing),),
+        (f"{UNIT}/test_admission.py::test_many_addresses_take_bounded_memory_and_give_it_back",),
+    ),
+    "strangers: a secret that can be guessed will do": (
+        ((secret_files, "is_strong", _believe),),
+        (f"{UNIT}/test_secret_files.py::test_what_can_be_guessed_is_refused",),
+    ),
+    "strangers: a secret that others read will do": (
+        ((secret_files, "_access_problem", _do_nothing),),
+        (f"{UNIT}/test_secret_files.py::test_a_file_that_others_may_read_or_change_is_refused",),
+    ),
+    "strangers: memory is charged for good": (
+        ((FrameMemory, "charge", _charge_nobody_who_has_ended),),
+        (f"{UNIT}/test_server_intake.py::test_each_byte_that_is_kept_is_charged_and_given_back",),
+    ),
+    "strangers: memory follows what a frame announces": (
+        ((FrameMemory, "charge_of", _charge_what_is_announced),),
+        (f"{UNIT}/test_server_intake.py::test_memory_follows_what_arrived_not_what_was_promised",),
+    ),
+    "strangers: an append wakes all who wait": (
+        ((FetchWaiters, "add", _wait_for_any_byte),),
+        (
+            f"{UNIT}/test_fetch_waiters.py"
+            "::test_a_waiter_is_told_of_the_append_that_brings_its_bytes_and_of_no_other",
+        ),
+    ),
+    "strangers: a crowd is woken at once": (
+        ((Wakes, "wake", _wake_all_at_once),),
+        (f"{UNIT}/test_fetch_waiters.py::test_a_crowd_is_woken_in_turns",),
+    ),
+    "strangers: Fetches of a connection wait side by side": (
+        ((FetchWork, "start", _hold_up_no_fetch),),
+        (f"{UNIT}/test_fetch_pipelines.py::test_one_fetch_of_a_connection_waits_at_a_time",),
+    ),
+    "strangers: entries are counted and bound nothing": (
+        ((EntryBudget, "take", _take_without_count),),
+        (f"{UNIT}/test_entries_wait.py::test_large_requests_are_answered_one_after_the_other",),
+    ),
+    "strangers: entries are kept for good": (
+        ((Lane, "give_back", _do_nothing),),
+        (f"{UNIT}/test_entries_wait.py::test_nonsense_gives_its_entries_back",),
+    ),
+    "strangers: requests have few entries, whatever they say": (
+        ((router, "entries_of", _count_one),),
+        (f"{UNIT}/test_entries_wait.py::test_large_requests_are_answered_one_after_the_other",),
+    ),
+    "strangers: addresses wait in one line": (
+        ((Lane, "wait", _in_order_of_arrival),),
+        (f"{UNIT}/test_entry_budget.py::test_addresses_take_turns",),
+    ),
+    "strangers: large batches are unpacked on the loop": (
+        ((ProduceWork, "_check_now", _check_on_the_loop),),
+        (
+            f"{UNIT}/test_checks_under_way.py"
+            "::test_the_append_follows_the_leader_epoch_of_its_own_time",
+        ),
+    ),
+    "strangers: silent connections keep probes out": (
+        ((Room, "_make_room", lambda _: lambda *_: False),),
+        (
+            f"{UNIT}/test_status_http_shares.py"
+            "::test_silent_connections_of_many_addresses_keep_no_probe_out",
+        ),
+    ),
+    "strangers: any name of a host will do": (
+        ((HostCheck, "check", _do_nothing),),
+        (f"{UNIT}/test_status_http_hosts.py::test_only_addresses_and_own_names_are_served",),
+    ),
+    "strangers: each scrape is computed": (
+        ((scrapes, "KEPT_S", lambda _: 0.0),),
+        (f"{UNIT}/test_status_scrapes.py::test_scrapes_at_the_same_time_share_one_computation",),
+    ),
+    "strangers: their texts reach a terminal": (
+        ((saying, "escaped", _as_it_is),),
+        (f"{UNIT}/test_dlogctl_saying.py::test_no_control_character_gets_out",),
+    ),
+    "strangers: aliases of YAML are followed": (
+        ((_Loader, "compose_node", _follow_aliases),),
+        (f"{UNIT}/test_config_load.py::test_wrong_shapes",),
+    ),
+    "strangers: members of gzip have no bound": (
+        ((compression, "GZIP_MEMBERS_MAX", _endless),),
+        (f"{UNIT}/test_compression.py::test_an_input_of_many_tiny_parts_is_refused",),
+    ),
+    "strangers: blocks of snappy have no bound": (
+        ((compression, "SMALL_BLOCKS_MAX", _endless),),
+        (f"{UNIT}/test_compression.py::test_an_input_of_many_tiny_parts_is_refused",),
+    ),
+}
