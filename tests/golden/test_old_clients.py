@@ -16,7 +16,7 @@ from dlogd.replication.batch_checks import check_produced
 from dlogd.replication.record_checks import times_in
 from tests.fakes.checked import CHECKED
 from tests.fakes.front import SETTINGS
-from tests.suites.old_clients import CLIENTS, mixed
+from tests.suites.old_clients import CLIENTS, Record, mixed
 
 FOLDER = Path(__file__).with_name("old_clients")
 FILES = sorted(path.name for path in FOLDER.glob("*.bin"))
@@ -43,10 +43,13 @@ def test_there_is_a_file_of_each_client_and_codec() -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_batches_hold_what_was_sent(name: str) -> None:
     found = [
-        [(each.timestamp_ms, each.key, each.value) for each in decode(memoryview(batch))]
+        [
+            Record(each.timestamp_ms, each.key, each.value, list(each.headers))
+            for each in decode(memoryview(batch))
+        ]
         for _, batch in batches_of(name)
     ]
-    assert found == [[tuple(record) for record in batch] for batch in PLAN]
+    assert found == PLAN
 
 
 @pytest.mark.parametrize("name", FILES)

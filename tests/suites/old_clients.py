@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from tests.suites import sources
@@ -26,6 +27,9 @@ RUN_S, RETENTION_S = 120, 60
 DAY_MS = 24 * 3_600_000
 SEGMENT_BYTES = 1 << 20
 VALUE_BYTES = 150_000
+DUE, FRESH = 2, 3
+"""Batches in the segment that is due, and the index of the one with a fresh record in its middle:
+a segment has two."""
 
 
 class Record(NamedTuple):
@@ -34,6 +38,7 @@ class Record(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
+    headers: Sequence[tuple[str, bytes]] = ()
 
 
 Batches = Sequence[Sequence[Record]]
@@ -54,14 +59,22 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
+def _is_built(program: Path, source: Path, text: str) -> bool:
+    """Say whether a program is there, of this source; else write the source."""
+    if program.exists() and source.exists() and source.read_text(encoding="utf-8") == text:
+        return True
+    program.unlink(missing_ok=True)
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text(text, encoding="utf-8")
+    return False
+
+
 def _sarama(module: str, version: str) -> list[str]:
     folder = sources.FOLDER / f"sarama-{version}"
     program = folder / "client"
-    if not program.exists():
+    text = (PROGRAMS / "sarama_client.go").read_text(encoding="utf-8").replace("SARAMA", module)
+    if not _is_built(program, folder / "main.go", text):
         sources.need("go")
-        folder.mkdir(parents=True, exist_ok=True)
-        source = (PROGRAMS / "sarama_client.go").read_text(encoding="utf-8")
-        (folder / "main.go").write_text(source.replace("SARAMA", module), encoding="utf-8")
         text = f"module client\ngo 1.18\nrequire {module} {version}\n"
         (folder / "go.mod").write_text(text, encoding="utf-8")
         for arguments in (["mod", "tidy"], ["build", "-o", str(program), "."]):
@@ -81,15 +94,15 @@ def _kafkajs(version: str) -> list[str]:
 
 def _java(version: str) -> list[str]:
     folder = sources.FOLDER / f"kafka-clients-{version}"
-    if not (folder / "OldClient.class").exists():
+    source = folder / "OldClient.java"
+    text = (PROGRAMS / source.name).read_text(encoding="utf-8")
+    if not _is_built(folder / "OldClient.class", source, text):
         sources.need("mvn")
-        folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(PROGRAMS / "old-clients-pom.xml", folder / "pom.xml")
         jars = f"-DoutputDirectory={folder / 'jars'}"
         goal = "dependency:copy-dependencies"
         sources.run(["mvn", "-q", "-B", f"-Dclients.version={version}", goal, jars], folder)
-        source = str(PROGRAMS / "OldClient.java")
-        sources.run(["javac", "-nowarn", "-cp", "jars/*", "-d", ".", source], folder)
+        sources.run(["javac", "-nowarn", "-cp", "jars/*", "-d", ".", source.name], folder)
     return ["java", "-cp", f"{folder}:{folder / 'jars'}/*", "OldClient"]
 
 
@@ -117,7 +130,8 @@ def mixed(now_ms: int) -> list[list[Record]]:
         for offset_ms in each:
             key = None if number % 3 == 0 else b"k%d" % number
             value = None if number % 4 == 1 else b"value %d " % number * 20
-            batch.append(Record(now_ms + offset_ms, key, value))
+            headers = [("trace", b"\0\xff%d" % number), ("empty", b"")][: number % 3]
+            batch.append(Record(now_ms + offset_ms, key, value, headers))
             number += 1
         batches.append(batch)
     return batches
@@ -131,7 +145,7 @@ def aged(now_ms: int) -> list[list[Record]]:
         return [Record(each, None, rng.randbytes(VALUE_BYTES)) for each in times_ms]
 
     due = [batch(old_ms, old_ms, old_ms) for _ in range(6)]
-    return [*due[:3], batch(old_ms, now_ms, old_ms), *due[3:], batch(now_ms)]
+    return [*due[:FRESH], batch(old_ms, now_ms, old_ms), *due[FRESH:], batch(now_ms)]
 
 
 def first_at(batches: Batches, time_ms: int) -> int | None:
@@ -177,29 +191,36 @@ class Case:
         times = [now_ms + each for each in (-1, 0, 1, 1_001, 3_001, 5_001, 9_000, 9_001, 12_001)]
         topic = self._topic("read", {})
         seen = self._run(topic, batches, times)
-        wanted = [[each.timestamp, _text(each.key), _text(each.value)] for each in records]
+        wanted = [_plain(each) for each in records]
         assert _read(self._bootstrap, topic, len(records)) == wanted
         if seen["read"] is not None:
-            read = [[each["timestamp"], each["key"], each["value"]] for each in seen["read"]]
-            assert read == wanted, "the client reads something else"
+            assert seen["read"] == wanted, "the client reads something else"
         missing = len(records) if self._client.missing is None else self._client.missing
         found = [first_at(batches, each) for each in times]
         assert seen["offsets"] == [missing if each is None else each for each in found]
 
     def retention(self) -> None:
-        """What is due goes; the segment with a fresh record in its middle stays."""
-        config = {"retention.ms": str(DAY_MS), "segment.bytes": str(SEGMENT_BYTES)}
+        """What is due goes; the segment with a fresh record in its middle stays.
+
+        Nothing is due while it writes, and segments end by their size alone: otherwise the moments
+        at which a server looks would show.
+        """
+        config = {
+            "retention.ms": "-1",
+            "segment.ms": str(30 * DAY_MS),
+            "segment.bytes": str(SEGMENT_BYTES),
+        }
         batches = aged(int(time.time() * 1000))
         topic = self._topic("retention", config)
         self._run(topic, batches, [])
-        fresh = first_at(batches, int(time.time() * 1000) - DAY_MS)
-        assert fresh is not None
+        for answer in self._admin.incremental_alter_configs([_kept_for_a_day(topic)]).values():
+            answer.result(60)
+        due = sum(len(batch) for batch in batches[:DUE])
         ends = time.monotonic() + RETENTION_S
-        while not (start := self._log_start(topic)) and time.monotonic() < ends:
+        while self._log_start(topic) < due and time.monotonic() < ends:
             time.sleep(0.2)
         time.sleep(3)  # three more looks of the server
-        again = self._log_start(topic)
-        assert 0 < start <= again <= fresh, f"the log starts at {start}, then {again}"
+        assert (start := self._log_start(topic)) == due, f"the log starts at {start}, not at {due}"
 
     def _log_start(self, topic: str) -> int:
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "unused"})
@@ -210,16 +231,28 @@ class Case:
         return int(low)
 
 
-def _json(bootstrap: str, topic: str, codec: str, batches: Batches, times: Sequence[int]) -> str:
-    def plain(each: Record) -> dict[str, Any]:
-        return {"timestamp": each.timestamp, "key": _text(each.key), "value": _text(each.value)}
+def _plain(each: Record) -> dict[str, Any]:
+    """Return a record as JSON has it."""
+    return {
+        "timestamp": each.timestamp,
+        "key": _text(each.key),
+        "value": _text(each.value),
+        "headers": [{"name": name, "value": _text(value)} for name, value in each.headers],
+    }
 
+
+def _kept_for_a_day(topic: str) -> ConfigResource:
+    entry = ConfigEntry("retention.ms", str(DAY_MS), incremental_operation=AlterConfigOpType.SET)
+    return ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+
+
+def _json(bootstrap: str, topic: str, codec: str, batches: Batches, times: Sequence[int]) -> str:
     return json.dumps(
         {
             "bootstrap": bootstrap,
             "topic": topic,
             "codec": codec,
-            "batches": [[plain(each) for each in batch] for batch in batches],
+            "batches": [[_plain(each) for each in batch] for batch in batches],
             "times": list(times),
         }
     )
@@ -232,9 +265,17 @@ def _lines(bootstrap: str, topic: str, codec: str, batches: Batches, times: Sequ
     lines = [bootstrap, topic, codec]
     for batch in batches:
         lines.append("batch")
-        lines += [f"record {each.timestamp} {word(each.key)} {word(each.value)}" for each in batch]
+        for each in batch:
+            words = [word(each.key), word(each.value)]
+            for name, value in each.headers:
+                words += [name, word(value)]
+            lines.append(" ".join(["record", str(each.timestamp), *words]))
     lines += [f"time {each}" for each in times]
     return "\n".join(lines) + "\n"
+
+
+def _of_word(word: str) -> str | None:
+    return None if word == "-" else word[1:]
 
 
 def _of_lines(text: str) -> dict[str, Any]:
@@ -242,14 +283,29 @@ def _of_lines(text: str) -> dict[str, Any]:
     for line in text.splitlines():
         name, *words = line.split(" ")
         if name == "record":
-            key, value = (None if word == "-" else word[1:] for word in words[1:])
-            seen["read"].append({"timestamp": int(words[0]), "key": key, "value": value})
+            time_ms, key, value, *rest = words
+            headers = [
+                {"name": name, "value": _of_word(each)}
+                for name, each in zip(rest[::2], rest[1::2], strict=True)
+            ]
+            seen["read"].append(
+                {
+                    "timestamp": int(time_ms),
+                    "key": _of_word(key),
+                    "value": _of_word(value),
+                    "headers": headers,
+                }
+            )
         elif name == "offset":
             seen["offsets"].append(int(words[0]))
     return seen
 
 
-def _read(bootstrap: str, topic: str, count: int) -> list[list[Any]]:
+def _headers(message: Any) -> list[tuple[str, bytes]]:
+    return list(message.headers() or ())
+
+
+def _read(bootstrap: str, topic: str, count: int) -> list[dict[str, Any]]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -263,7 +319,10 @@ def _read(bootstrap: str, topic: str, count: int) -> list[list[Any]]:
         found = consumer.consume(count, 30)
     finally:
         consumer.close()
-    return [[each.timestamp()[1], _text(each.key()), _text(each.value())] for each in found]
+    return [
+        _plain(Record(each.timestamp()[1], each.key(), each.value(), _headers(each)))
+        for each in found
+    ]
 
 
 def run(bootstrap: str, folder: Path, only: str = "") -> tuple[Outcomes, str]:

@@ -20,9 +20,10 @@ from dlog.errors import (
 from dlog.wire import produce_client
 from dlogd.replication.record_checks import times_in
 from dlogd.server import unpacking
+from dlogd.storage.log_config import LogConfig
 from tests.fakes.batches import with_head
 from tests.fakes.checked import CHECKED, CODECS, HeldChecks
-from tests.fakes.front import Front, produce_frame, run_on, stored, until
+from tests.fakes.front import SETTINGS, Front, produce_frame, run_on, stored, until, written
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 NOW_MS = 1_700_000_000_000
@@ -67,6 +68,26 @@ def nonsense() -> dict[str, bytes]:
         "no records": bytes(100),
         "a length of nonsense": b"\xff" * 30,
     }
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_a_segment_ends_by_the_true_time_of_a_batch_that_was_opened(
+    run: Run, tmp_path: Path, is_checked: bool
+) -> None:
+    """An unopened one whose head lies stays beside the older ones."""
+
+    async def scenario() -> None:
+        config = LogConfig(segment_bytes=1 << 20, preallocate_bytes=0, segment_ms=1_000)
+        async with Front.open(tmp_path, config=config) as front:
+            partition = front.partition("t")
+            partition.settings = CHECKED if is_checked else SETTINGS
+            client = await front.connect()
+            for offset, step_ms in ((0, 1), (2, 5_000)):
+                data = packed(Codec.GZIP, plain(2, step_ms=step_ms))
+                assert await written(client, data) == (0, offset)
+            assert partition.log.active.base_offset == (2 if is_checked else 0)
+
+    run(scenario)
 
 
 @pytest.mark.parametrize("codec", CODECS)

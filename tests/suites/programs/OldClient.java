@@ -1,6 +1,6 @@
 // Old Java clients against a server: reads a plan as lines from standard input, writes what it saw.
 // Lines, because kafka-clients brings no JSON: `bootstrap`, `topic`, `codec`, then `batch`,
-// `record TIMESTAMP KEY VALUE` (base64, `-` for null) and `time MS`.
+// `record TIMESTAMP KEY VALUE [NAME VALUE]...` (base64, `-` for null) and `time MS`.
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -16,6 +16,7 @@ import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
@@ -38,8 +39,12 @@ public class OldClient {
             if (words[0].equals("batch")) {
                 batches.add(new ArrayList<>());
             } else if (words[0].equals("record")) {
-                batches.get(batches.size() - 1).add(new ProducerRecord<>(
-                        topic, 0, Long.parseLong(words[1]), bytes(words[2]), bytes(words[3])));
+                ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(
+                        topic, 0, Long.parseLong(words[1]), bytes(words[2]), bytes(words[3]));
+                for (int word = 4; word < words.length; word += 2) {
+                    record.headers().add(words[word], bytes(words[word + 1]));
+                }
+                batches.get(batches.size() - 1).add(record);
             } else {
                 times.add(Long.parseLong(words[1]));
             }
@@ -79,8 +84,12 @@ public class OldClient {
             while (found < count && System.nanoTime() < end) {
                 for (ConsumerRecord<byte[], byte[]> each : consumer.poll(Duration.ofSeconds(1))) {
                     found += 1;
-                    System.out.println("record " + each.timestamp() + " " + text(each.key()) + " "
-                            + text(each.value()));
+                    StringBuilder line = new StringBuilder("record " + each.timestamp() + " "
+                            + text(each.key()) + " " + text(each.value()));
+                    for (Header one : each.headers()) {
+                        line.append(" " + one.key() + " " + text(one.value()));
+                    }
+                    System.out.println(line);
                 }
             }
             for (Long time : times) {

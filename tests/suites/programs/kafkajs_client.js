@@ -18,6 +18,7 @@ async function main(plan) {
         timestamp: String(each.timestamp),
         key: bytes(each.key),
         value: bytes(each.value),
+        headers: Object.fromEntries(each.headers.map((one) => [one.name, bytes(one.value)])),
       })),
     });
   }

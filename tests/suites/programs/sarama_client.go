@@ -12,10 +12,16 @@ import (
 	"SARAMA"
 )
 
+type header struct {
+	Name  string  `json:"name"`
+	Value *string `json:"value"`
+}
+
 type record struct {
-	Timestamp int64   `json:"timestamp"`
-	Key       *string `json:"key"`
-	Value     *string `json:"value"`
+	Timestamp int64    `json:"timestamp"`
+	Key       *string  `json:"key"`
+	Value     *string  `json:"value"`
+	Headers   []header `json:"headers"`
 }
 
 type plan struct {
@@ -43,13 +49,20 @@ func check(err error) {
 	}
 }
 
-func encoder(text *string) sarama.Encoder {
+func bytes(text *string) []byte {
 	if text == nil {
 		return nil
 	}
 	data, err := base64.StdEncoding.DecodeString(*text)
 	check(err)
-	return sarama.ByteEncoder(data)
+	return data
+}
+
+func encoder(text *string) sarama.Encoder {
+	if text == nil {
+		return nil
+	}
+	return sarama.ByteEncoder(bytes(text))
 }
 
 func text(data []byte) *string {
@@ -68,6 +81,10 @@ func produce(client sarama.Client, wanted plan) {
 		for _, each := range batch {
 			message := &sarama.ProducerMessage{Topic: wanted.Topic, Partition: 0,
 				Timestamp: time.Unix(each.Timestamp/1000, each.Timestamp%1000*1000000)}
+			for _, one := range each.Headers {
+				message.Headers = append(message.Headers,
+					sarama.RecordHeader{Key: []byte(one.Name), Value: bytes(one.Value)})
+			}
 			// An interface that holds a nil is not nil.
 			if key := encoder(each.Key); key != nil {
 				message.Key = key
@@ -91,7 +108,11 @@ func read(client sarama.Client, wanted plan, count int) []record {
 		select {
 		case message := <-partition.Messages():
 			stamp := message.Timestamp.UnixNano() / 1000000
-			found = append(found, record{stamp, text(message.Key), text(message.Value)})
+			headers := make([]header, 0, len(message.Headers))
+			for _, one := range message.Headers {
+				headers = append(headers, header{string(one.Key), text(one.Value)})
+			}
+			found = append(found, record{stamp, text(message.Key), text(message.Value), headers})
 		case <-time.After(30 * time.Second):
 			check(fmt.Errorf("%d of %d records came", len(found), count))
 		}
