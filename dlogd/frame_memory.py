@@ -36,6 +36,29 @@ Retry = Callable[[], bool]
 """Tries again to get memory; False when there is still none."""
 
 
+class Fall:
+    """Tells when so much less of something is in use that free memory is worth giving back."""
+
+    __slots__ = ("_least", "_peak")
+
+    def __init__(self, least: int) -> None:
+        """A peak of less than `least` is not worth it."""
+        self._least = least
+        self._peak = 0
+
+    def rise_to(self, now: int) -> None:
+        """`now` are in use."""
+        self._peak = max(self._peak, now)
+
+    def has_come(self, now: int) -> bool:
+        """Return whether `now`, in use, is a quarter of the peak; True once for each peak."""
+        self.rise_to(now)
+        if self._peak < self._least or now * FALL > self._peak:
+            return False
+        self._peak = now
+        return True
+
+
 class Share:
     """What the connections of one address hold. Life: from the first to the last of them.
 
@@ -95,8 +118,7 @@ class FrameMemory:
         self.used_bytes = 0
         self.charged_bytes = 0
         """Of requests that were read and wait for their answer (`Connection.charge`)."""
-        self.peak_bytes = 0
-        """The most that was in use since memory was given back (`has_fallen`)."""
+        self._fall = Fall(FALLEN_BYTES_MIN)
         self.whole = Share("", bytes_max, bytes_max, LENT_COUNT_MAX)
         self._has_shares = has_shares
         self._shares: dict[str, Share] = {}
@@ -118,12 +140,7 @@ class FrameMemory:
 
         Called now and then; True once for each fall.
         """
-        now = self.used_bytes + self.charged_bytes
-        self.peak_bytes = max(self.peak_bytes, now)
-        if self.peak_bytes < FALLEN_BYTES_MIN or now * FALL > self.peak_bytes:
-            return False
-        self.peak_bytes = now
-        return True
+        return self._fall.has_come(self.used_bytes + self.charged_bytes)
 
     # -- shares
 
@@ -183,7 +200,7 @@ class FrameMemory:
             share.new_bytes += extra
         self.is_tight = self.used_bytes > self.bytes_max * TIGHT
         if extra > 0:
-            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+            self._fall.rise_to(self.used_bytes)
             return
         if not size:
             if self._beyond is holder:

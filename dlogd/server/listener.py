@@ -9,7 +9,7 @@ from dlogd.admission import Bounds, Place, Rate, Refusal
 from dlogd.clock import Clock
 from dlogd.config.service_sections import ConnectionsConfig
 from dlogd.entrance import Entrance
-from dlogd.frame_memory import FrameMemory
+from dlogd.frame_memory import Fall, FrameMemory
 from dlogd.intake import RECEIVE_BYTES
 from dlogd.server.connection import Connection, Router
 from dlogd.server.foreign_clients import ForeignClients
@@ -24,6 +24,8 @@ from dlogd.telemetry.metrics import ServerMetrics
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
+CROWD_MIN = 1000
+"""So many connections leave memory behind that is worth giving back."""
 LEFT_S = 1.0
 """How long nobody hears that a client has left of whom nothing is read."""
 HELD_READ_COUNT_MAX = 16
@@ -86,6 +88,7 @@ class Listener:
         self._entrance = Entrance(NAME, bounds, clock.now_us, self._make, self._on_refused, HINTS)
         self._idle_timeout_s = idle_timeout_s
         self._connections: dict[Connection, None] = {}
+        self._fall = Fall(CROWD_MIN)
         self._lateness = Lateness(loop, clock, metrics, self.limits.frames, self._connections)
         self._server: asyncio.AbstractServer | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -163,7 +166,8 @@ class Listener:
             ):
                 self.metrics.connections_idle_total += 1
                 connection.abort(None)
-        if self.limits.frames.has_fallen():
+        has_emptied = self._fall.has_come(len(self._connections))
+        if self.limits.frames.has_fallen() or has_emptied:
             allocator.give_back()
         self._schedule_sweep()
 

@@ -302,3 +302,24 @@ def test_a_bug_in_a_waiting_fetch_costs_its_connection_alone(
 
 def front_errors(caplog: pytest.LogCaptureFixture) -> int:
     return sum("unexpected error" in line for line in caplog.messages)
+
+
+def test_memory_is_given_back_when_a_crowd_has_left(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that sent nothing, so that no memory of frames has fallen."""
+
+    async def scenario() -> None:
+        given = asyncio.Event()
+        monkeypatch.setattr(listener_module.allocator, "give_back", given.set)
+        monkeypatch.setattr(listener_module, "CROWD_MIN", 8)
+        async with Front.open(tmp_path, idle_timeout_s=0.6) as front:
+            crowd = [await front.connect() for _ in range(8)]
+            await until(lambda: front.listener.connection_count == 8)
+            front.listener._close_idle()
+            assert not given.is_set()
+            for each in crowd:
+                each.close()
+            await asyncio.wait_for(given.wait(), 5)
+
+    run(scenario)
