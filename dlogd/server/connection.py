@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         except OSError:
             self.abort(None)  # the client has gone already
             return
-        self.replies.attach(self._outlet)
+        self.replies.attach(self._outlet, self.peer_host)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give everything back."""

@@ -5,7 +5,7 @@ import logging
 from functools import partial
 
 from dlogd import allocator, binding
-from dlogd.admission import Bounds, Place, Rate, Refusal
+from dlogd.admission import Bounds, Place, Rate, Refusal, RefusalLines
 from dlogd.clock import Clock
 from dlogd.config.service_sections import ConnectionsConfig
 from dlogd.entrance import Entrance
@@ -17,6 +17,7 @@ from dlogd.server.lateness import FRAME_GRACE_S, Lateness
 from dlogd.server.limits import ConnectionLimits
 from dlogd.server.loading import HeldReads
 from dlogd.server.pacing import Pacer
+from dlogd.server.unread import Unread
 from dlogd.storage.engine import Engine
 from dlogd.telemetry.admission_metrics import AdmissionMetrics
 from dlogd.telemetry.metrics import ServerMetrics
@@ -29,6 +30,8 @@ CROWD_MIN = 1000
 LEFT_S = 1.0
 """How long nobody hears that a client has left of whom nothing is read."""
 HELD_READ_COUNT_MAX = 16
+UNREAD_SHARE = 4
+"""Part of `inflight.bytes.max` that large answers may take which nobody reads."""
 NAME = "clients"
 """Of these listeners, in log lines and metrics about admission."""
 BURST = 2
@@ -81,11 +84,16 @@ class Listener:
             inflight_requests_max=inflight_requests_max,
             receive=bytearray(RECEIVE_BYTES),
             frames=FrameMemory(inflight_bytes_max, has_shares=True),
-            held=HeldReads(HELD_READ_COUNT_MAX, Pacer(loop, engine.give_way)),
+            held=HeldReads(
+                HELD_READ_COUNT_MAX,
+                Pacer(loop, engine.give_way),
+                Unread(inflight_bytes_max // UNREAD_SHARE, self._on_given_up),
+            ),
         )
         self.limits.foreign = ForeignClients(partial(admission.on_foreign, NAME))
         self._admission_metrics = admission
         self._entrance = Entrance(NAME, bounds, clock.now_us, self._make, self._on_refused, HINTS)
+        self._unread_lines = RefusalLines()
         self._idle_timeout_s = idle_timeout_s
         self._connections: dict[Connection, None] = {}
         self._fall = Fall(CROWD_MIN)
@@ -147,6 +155,17 @@ class Listener:
             return
         self.metrics.connections -= 1
         self._account(connection, self.clock.now_us())
+
+    def _on_given_up(self, host: str) -> None:
+        """A connection is closed that did not read its answers."""
+        self.metrics.connections_unread_total += 1
+        address, count = self._unread_lines.count(host, self.clock.now_us())
+        if count:
+            log.warning(
+                "Closed connections that did not read large answers address=%s count=%d",
+                address,
+                count,
+            )
 
     def _schedule_sweep(self) -> None:
         pause_s = min(FRAME_GRACE_S, self._idle_timeout_s) / 3

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from dlogd.server.pacing import Pacer
 from dlogd.server.slots import Piece, RangePiece, Source
+from dlogd.server.unread import Unread
 from dlogd.storage.engine import ALIGNMENT, Engine, ReadBuffer
 
 SIP_BYTES = 64 * 1024 - ALIGNMENT
@@ -22,14 +23,18 @@ AHEAD_IDLE_CALLS = 8
 
 
 class HeldReads:
-    """What all connections share: read buffers of blocked peers and ahead, turns to send."""
+    """What all connections share: buffers of blocked peers and ahead, turns, unread answers."""
 
-    __slots__ = ("_ahead", "_calls", "_held", "ahead_count_max", "count_max", "pacer")
+    __slots__ = ("_ahead", "_calls", "_held", "ahead_count_max", "count_max", "pacer", "unread")
 
-    def __init__(self, count_max: int, pacer: Pacer | None = None) -> None:
+    def __init__(
+        self, count_max: int, pacer: Pacer | None = None, unread: Unread | None = None
+    ) -> None:
         self.count_max = count_max
         self.ahead_count_max = -(-count_max // AHEAD_SHARE)
         self.pacer = pacer
+        self.unread = unread
+        """Bounds answers that are not read; None: peers read theirs."""
         self._held: dict[Loading, None] = {}  # the one that blocked first comes first
         self._ahead: dict[Loading, int] = {}  # when it asked last, counted in `_calls`; in order
         self._calls = 0

@@ -12,6 +12,7 @@ from dlogd.server.loading import HeldReads, Loading
 from dlogd.server.outlet import Buffers, Outlet
 from dlogd.server.pacing import SLICE_BYTES, TURN_BYTES_MIN
 from dlogd.server.slots import Piece, RangePiece, Slot, Source, release_pieces
+from dlogd.server.unread import LARGE_BYTES
 from dlogd.storage.engine import Engine
 
 GATHER_COUNT_MAX = 64
@@ -39,6 +40,7 @@ class Replies:
         "_outlet",
         "_slots",
         "_waiting_bytes",
+        "address",
         "bytes_sent",
     )
 
@@ -60,11 +62,13 @@ class Replies:
         self._closed = False
         self._waiting_bytes = 0
         self._in_line = False
+        self.address = ""
         self.bytes_sent = 0
 
-    def attach(self, outlet: Outlet) -> None:
-        """Say where bytes leave; once, before the first reply."""
+    def attach(self, outlet: Outlet, address: str = "") -> None:
+        """Say where bytes leave, and whose they are; once, before the first reply."""
         self._outlet = outlet
+        self.address = address
 
     def __len__(self) -> int:
         """Return how many replies are owed or not yet sent."""
@@ -127,7 +131,19 @@ class Replies:
 
     def count(self, pieces: Iterable[Piece]) -> None:
         """Count an answer that may be large, before `drain`, as one that waits for its turn."""
-        self._waiting_bytes += _bytes_of(pieces)
+        size = _bytes_of(pieces)
+        self._waiting_bytes += size
+        if size >= LARGE_BYTES and self._held.unread is not None:
+            self._held.unread.note(self)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What answers take in memory that have not left."""
+        return 0 if self._closed else self._waiting_bytes + _bytes_of(self._out)
+
+    def give_up(self) -> None:
+        """End the connection: its answers are not read, and the memory is needed."""
+        self._on_error(ConnectionResetError("its answers were not read"))
 
     def drain(self) -> None:
         """Send every reply whose turn it is. Call after filling slots."""
@@ -300,6 +316,8 @@ class Replies:
             return
         self._closed = True
         self._loading.close()
+        if self._held.unread is not None:
+            self._held.unread.forget(self)
         if self._outlet is not None:
             self._outlet.close()
             self._outlet = None

@@ -108,9 +108,10 @@ class ServerMetrics:
     connections_late_total: int = _counter(
         "dlog_server_connections_late_total", "Connections closed whose frame came too slowly."
     )
-    received_bytes_total: int = _counter(
-        "dlog_server_received_bytes_total", "Bytes read from clients."
+    connections_unread_total: int = _counter(
+        "dlog_server_connections_unread_total", "Connections closed for large unread answers."
     )
+    received_bytes_total: int = _counter("dlog_server_received_bytes_total", "Bytes from clients.")
     sent_bytes_total: int = _counter("dlog_server_sent_bytes_total", "Bytes written to clients.")
     inflight_bytes: int = _gauge(
         "dlog_server_inflight_bytes", "Bytes of requests that wait for their response."
@@ -121,9 +122,7 @@ class ServerMetrics:
     paused_connections: int = _gauge(
         "dlog_server_paused_connections", "Connections not read now because a limit is reached."
     )
-    parked_fetches: int = _gauge(
-        "dlog_server_parked_fetches", "Fetch requests that wait for new records."
-    )
+    parked_fetches: int = _gauge("dlog_server_parked_fetches", "Fetches that wait for records.")
     parked_produces: int = _gauge(
         "dlog_server_parked_produces", "Produce requests that wait for their acknowledgement."
     )

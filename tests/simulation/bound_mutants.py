@@ -22,6 +22,7 @@ from dlogd.server import router, unpacking
 from dlogd.server.entry_budget import EntryBudget, Lane
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.server.handlers.produce import ProduceWork
+from dlogd.server.unread import Unread
 from dlogd.status import scrapes
 from dlogd.status.http_hosts import HostCheck
 from dlogd.status.http_room import Room
@@ -233,6 +234,10 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "strangers: addresses wait in one line": (
         ((Lane, "wait", _in_order_of_arrival),),
         (f"{UNIT}/test_entry_budget.py::test_addresses_take_turns",),
+    ),
+    "strangers: answers that nobody reads are kept": (
+        ((Unread, "note", _do_nothing),),
+        (f"{UNIT}/test_unread_answers.py::test_they_keep_no_more_than_the_bound",),
     ),
     "strangers: large batches are unpacked on the loop": (
         ((ProduceWork, "_check_now", _check_on_the_loop),),
