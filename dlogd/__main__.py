@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dlog.errors import ConfigError, DlogError
-from dlogd import allocator, cluster_timings, logs, secret_files
+from dlogd import allocator, cluster_timings, garbage, logs, secret_files
 from dlogd.broker import Broker
 from dlogd.clock import SystemClock
 from dlogd.config.load import load_config
@@ -45,10 +45,6 @@ DEFAULT_CONFIG = "/etc/dlog/dlog.yaml"
 # A thread that waits for the interpreter gets it after this long (the default is 5 ms, which is
 # what a finished disk write would wait for behind a busy event loop).
 SWITCH_INTERVAL_S = 0.0005
-# The heap after the start is frozen, so the young generation is all that is looked at; requests
-# make no cycles, so it need not be looked at often. A partition is one, of some 50 objects and
-# 6 KB: all is looked at once a thousand or two have gone (and, CPython's rule, a quarter is new).
-GC_THRESHOLDS = (10_000, 3, 1)
 FILES_PER_SEGMENT = 3
 KEPT_FILES_MAX = 256
 """What segments leave to clients, small files and modules that are loaded late."""
@@ -138,13 +134,6 @@ def _check_open_files(limit: int, connection_count_max: int, partition_count: in
         )
 
 
-def _settle() -> None:
-    """Tell the collector that what the start built is there to stay."""
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.enable()
-
-
 def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
     allocator.tune(environ)
     control = logs.configure(config.log.format, config.log.level)
@@ -169,7 +158,7 @@ def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
     def on_started() -> None:
         partition_count = len(broker.replicas.by_id) if broker.replicas is not None else 0
         _check_open_files(open_files_max, config.connections.max, partition_count)
-        _settle()
+        garbage.settle()
 
     pauses = GcPauses(clock, broker.telemetry.loop)
     pauses.install()
@@ -215,7 +204,7 @@ def _hide_hypothesis() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the daemon until it is told to stop; return the exit code."""
     _hide_hypothesis()
-    gc.disable()  # nothing that the start builds is garbage; `_settle` enables it again
+    gc.disable()  # nothing that the start builds is garbage; `garbage.settle` enables it
     environ = dict(os.environ)
     parsed = _parse_arguments(sys.argv[1:] if arguments is None else arguments, environ)
     try:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from dlogd.replication.waiters import FetchWaiter
 from dlogd.storage.log import PartitionLog
 
-BURST = 16
+BURST = 8
 """Waiters that are woken in one iteration of the loop, over all partitions of a node."""
 STALE_MIN = 64
 """Entries of waiters that have left, before the heap is built again without them."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from functools import partial
 
-from dlogd import allocator, binding
+from dlogd import allocator, binding, garbage
 from dlogd.admission import Bounds, Place, Rate, Refusal, RefusalLines
 from dlogd.clock import Clock
 from dlogd.config.service_sections import ConnectionsConfig
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 BACKLOG = 1024
 CROWD_MIN = 1000
 """So many connections leave memory behind that is worth giving back."""
+CROWD_STEP = 256
 LEFT_S = 1.0
 """How long nobody hears that a client has left of whom nothing is read."""
 HELD_READ_COUNT_MAX = 16
@@ -147,6 +148,8 @@ class Listener:
         self.metrics.connections_total += 1
         self.metrics.connections += 1
         self._connections[connection] = None
+        if not len(self._connections) % CROWD_STEP:
+            garbage.follow(len(self._connections))
         return True
 
     def on_close(self, connection: Connection) -> None:
@@ -185,6 +188,7 @@ class Listener:
             ):
                 self.metrics.connections_idle_total += 1
                 connection.abort(None)
+        garbage.follow(len(self._connections))
         has_emptied = self._fall.has_come(len(self._connections))
         if self.limits.frames.has_fallen() or has_emptied:
             allocator.give_back()
