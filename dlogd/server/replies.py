@@ -37,6 +37,7 @@ class Replies:
         "_on_error",
         "_on_progress",
         "_out",
+        "_out_bytes",
         "_outlet",
         "_slots",
         "_waiting_bytes",
@@ -57,6 +58,7 @@ class Replies:
         self._outlet: Outlet | None = None
         self._slots: deque[Slot] = deque()
         self._out: deque[Piece] = deque()
+        self._out_bytes = 0  # of `_out`, ranges apart
         self._loading = Loading(engine, held, self._out, self._on_loaded, self._on_read_error)
         self._blocked = False
         self._closed = False
@@ -121,6 +123,7 @@ class Replies:
             self._send_small(data)
         else:
             self._out.append(data)
+            self._out_bytes += len(data)
             self.pump()
 
     def settle(self, slot: Slot, data: bytes) -> None:
@@ -139,7 +142,7 @@ class Replies:
     @property
     def kept_bytes(self) -> int:
         """What answers take in memory that have not left."""
-        return 0 if self._closed else self._waiting_bytes + _bytes_of(self._out)
+        return 0 if self._closed else self._waiting_bytes + self._out_bytes
 
     def give_up(self) -> None:
         """End the connection: its answers are not read, and the memory is needed."""
@@ -172,13 +175,19 @@ class Replies:
                 small.append(pieces[0])
                 continue
             if small:
-                self._out.append(b"".join(small))
+                self._push(small)
                 small = []
             self._out.extend(pieces)
+            self._out_bytes += _bytes_of(pieces)
         if small:
-            self._out.append(small[0] if len(small) == 1 else b"".join(small))
+            self._push(small)
         if not slots:
             self._waiting_bytes = 0
+
+    def _push(self, small: list[bytes]) -> None:
+        joined = small[0] if len(small) == 1 else b"".join(small)
+        self._out.append(joined)
+        self._out_bytes += len(joined)
 
     def on_writable(self) -> None:
         """The outlet has room again."""
@@ -240,6 +249,7 @@ class Replies:
         """Send what nothing is before; return whether it was tried."""
         self._out.append(data)
         if self._blocked or self._loading.is_reading or self._outlet is None:
+            self._out_bytes += len(data)
             return False
         try:
             sent = self._outlet.send((data,))
@@ -251,6 +261,7 @@ class Replies:
             self._out.popleft()
         else:
             self._out[0] = memoryview(data)[sent:]
+            self._out_bytes += len(data) - sent
             self._blocked = True
         return True
 
@@ -297,10 +308,12 @@ class Replies:
                 piece.segment.release()
             elif sent >= len(piece):
                 sent -= len(piece)
+                self._out_bytes -= len(piece)
                 out.popleft()
             else:
                 if sent:
                     out[0] = memoryview(piece)[sent:]
+                    self._out_bytes -= sent
                 return
 
     def _on_loaded(self) -> None:

@@ -161,6 +161,7 @@ def test_the_stream_is_what_was_asked_for_in_order(
         else:
             peer.short = False
         step()
+        assert replies.kept_bytes == module._bytes_of(replies._out)
     assert bytes(peer.taken) == bytes(expected)
     replies.close()
     while engine.waiting:
@@ -246,3 +247,27 @@ def test_a_head_leaves_with_the_bytes_that_are_read_for_it() -> None:
     engine.waiting.pop(0)()
     assert sent == [b"head" + b"x" * 300 + b"tail"]
     assert segment.acquired == 0
+
+
+def test_small_replies_that_have_not_left_count_as_well() -> None:
+    room = 300
+
+    def send(buffers: Any) -> int:
+        nonlocal room
+        taken = min(room, sum(map(len, buffers)))
+        room -= taken
+        return taken
+
+    outlet: Any = SimpleNamespace(send=send, close=lambda: None)
+    replies = Replies(LateEngine(), HeldReads(1), print, lambda: None)  # type: ignore[arg-type]
+    replies.attach(outlet)
+    replies.reply(bytes(100))
+    assert replies.kept_bytes == 0
+    replies.reply(bytes(1000))
+    assert replies.kept_bytes == 800
+    replies.reply(bytes(50))
+    assert replies.kept_bytes == 850
+    room = 10_000
+    replies.on_writable()
+    assert (replies.kept_bytes, len(replies)) == (0, 0)
+    replies.close()
