@@ -15,6 +15,7 @@ import contextlib
 import io
 import logging
 import multiprocessing
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -27,6 +28,11 @@ from tests.property import test_leases, test_metadata_mutants
 from tests.simulation import holes, stories
 from tests.simulation.patches import patched
 from tests.simulation.test_mutants import TESTED
+
+BREAK = re.compile(
+    r"^(?:E +)?((?:TypeError|AttributeError|NameError|MemoryError|OverflowError)(?:: .*)?)$",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +100,30 @@ def _by_stories(name: str) -> Seen | None:
     return None if green else Seen(", ".join(blind) or f"{len(told)} of them")
 
 
+class _Breaks:
+    """Errors of Python in the reports of a run: such a test fails because the patch is broken."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Look at what a test raised, and at what callbacks of the loop raised meanwhile."""
+        if report.failed:
+            self.found += BREAK.findall(f"{report.longreprtext}\n{report.capstderr}")
+
+
 def _by_pytest(path: str, test: str, *, passes: bool) -> Seen | None:
-    """Run one test: it has to pass where it opens the hole itself, else to fail."""
+    """Run one test: it has to pass where it opens the hole itself, else to fail.
+
+    A test that fails for an error of the patch itself has not seen the hole.
+    """
+    breaks = _Breaks()
     with contextlib.redirect_stdout(io.StringIO()):
         arguments = ["-q", "-n0", "-p", "no:cacheprovider", "-p", "no:logging", f"{path}::{test}"]
-        code = pytest.main(arguments)
+        code = pytest.main(arguments, plugins=[breaks])
+    if breaks.found and not passes:
+        print(f"the patch is broken, says {test}: {breaks.found[0]}", flush=True)
+        return None
     wanted = pytest.ExitCode.OK if passes else pytest.ExitCode.TESTS_FAILED
     return Seen(test) if code == wanted else None
 
