@@ -32,7 +32,7 @@ from dlogd.storage import checkpoint, replaced
 from dlogd.storage.directories import DataDirectory
 from dlogd.storage.log import PartitionLog
 from tests.property import test_leases, test_metadata_mutants
-from tests.simulation import bound_mutants, raft_mutants, stories
+from tests.simulation import bound_mutants, proof_mutants, raft_mutants, stories
 from tests.simulation import mutants as node_mutants
 from tests.simulation.fleet import mutants as fleet_mutants
 from tests.simulation.fleet.mutants import grant_to_any_life, take_any_grant
@@ -248,6 +248,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         ),
     ),
     **bound_mutants.TESTED,
+    **proof_mutants.TESTED,
 }
 
 

@@ -8,8 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from dlogd.metadata.raft import handshake
-from dlogd.metadata.raft.handshake import MAGIC, PROOF_BYTES, Hello, Proofs
+from dlogd.metadata.raft import handshake, messages
+from dlogd.metadata.raft.handshake import MAGIC, PROOF_BYTES, Hello, Proofs, Seal
+from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.metadata.raft.transport import RaftTransport
 from tests.fakes.randomness import SeededRandomness
@@ -36,6 +37,7 @@ class Side:
 
     def __init__(self, node_id: int, secret: bytes = SECRET) -> None:
         self.up: list[int] = []
+        self.messages: list[tuple[int, Message]] = []
         self.kept: list[Stranger] = []
         self.changed = asyncio.Event()
         self.transport = RaftTransport(
@@ -45,7 +47,7 @@ class Side:
             timings=TIMINGS,
             on_up=self._on_up,
             on_down=lambda _: None,
-            on_message=lambda *_: None,
+            on_message=lambda node_id, message: self.messages.append((node_id, message)),
         )
 
     def _on_up(self, node_id: int, _directory_id: UUID) -> None:
@@ -138,6 +140,41 @@ def test_the_right_proof_is_answered_with_the_listeners() -> None:
             assert await stranger.frame() == proofs.proof(of_dialler=False)
             assert side.up == [9]
             stranger.writer.close()
+
+    run(work)
+
+
+@pytest.mark.parametrize("what", ["altered", "repeated"])
+def test_a_frame_that_was_altered_or_repeated_ends_the_connection(what: str) -> None:
+    async def work() -> None:
+        async with Side(1).listening() as side:
+            stranger = await Stranger.of(side)
+            sent = handshake.encode_hello(hello_of(9))
+            stranger.send(sent)
+            proofs = Proofs(SECRET, sent, await stranger.frame())
+            stranger.send(proofs.proof(of_dialler=True))
+            await stranger.frame()
+            seal = Seal(proofs.key(of_dialler=True))
+            body = messages.encode({"type": "response_vote", "term": 5})
+            good = body + seal.mac(body)
+            stranger.send(good)
+            body = messages.encode({"type": "response_vote", "term": 6})
+            bad = bytearray(body + seal.mac(body))
+            bad[len(body) - 1] ^= 1
+            stranger.send(good if what == "repeated" else bytes(bad))
+            await stranger.rest()
+            assert [message["term"] for _, message in side.messages] == [5]
+
+    run(work)
+
+
+def test_a_stranger_cannot_announce_more_than_a_hello() -> None:
+    async def work() -> None:
+        async with Side(1).listening() as side:
+            stranger = await Stranger.of(side)
+            stranger.writer.write((1 << 20).to_bytes(4, "big") + MAGIC)
+            assert await stranger.rest() == b""
+            assert side.transport.refusals.counts == {"malformed": 1}
 
     run(work)
 
@@ -260,6 +297,32 @@ def test_nothing_is_proved_to_an_older_listener_without_the_secret() -> None:
             while older.hellos.count(1) < 3:
                 await asyncio.sleep(0.01)
             assert not older.proofs and not two.up
+
+    run(work)
+
+
+@pytest.mark.parametrize("answer", [hello_of(1, cluster="other"), hello_of(3)])
+def test_nothing_is_proved_to_a_listener_that_is_not_the_one_wanted(answer: Hello) -> None:
+    """A program at the address of a node collects proofs."""
+
+    async def work() -> None:
+        behind_hellos: list[bytes] = []
+        two_came = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            stranger = Stranger(reader, writer)
+            await stranger.frame()
+            stranger.send(handshake.encode_hello(answer))
+            behind_hellos.append(await stranger.rest())
+            if len(behind_hellos) == 2:
+                two_came.set()
+
+        server = await asyncio.start_server(serve, HOST, 0)
+        async with server, Side(2).listening() as two:
+            two.transport.set_targets({1: ((HOST, server.sockets[0].getsockname()[1]),)})
+            await two_came.wait()
+            assert behind_hellos[:2] == [b"", b""]
+            assert not two.up
 
     run(work)
 
