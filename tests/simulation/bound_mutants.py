@@ -1,19 +1,17 @@
 """Holes in the bounds that hold against strangers, and the tests of which one at least sees each.
 
 Opened as the others of `TESTED` (test_mutants.py). More of them are in `proof_mutants.py`
-(handshakes, nonces and ids) and `account_mutants.py` (what is counted, and texts).
+(handshakes, nonces and ids), `account_mutants.py` (what is counted) and `content_mutants.py` (texts
+and batches).
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import yaml
-
 from dlog import compression
 from dlogctl import saying
 from dlogd import admission, secret_files
 from dlogd.admission import Admission
-from dlogd.config.plain_yaml import _Loader
 from dlogd.frame_memory import FrameMemory, Holder
 from dlogd.metadata.raft.connection import Connection as RaftConnection
 from dlogd.metadata.raft.handshake import Proofs
@@ -140,13 +138,6 @@ def _check_on_the_loop(_: Any) -> Any:
     return check_now
 
 
-def _follow_aliases(_: Any) -> Any:
-    def compose_node(self: Any, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        return yaml.SafeLoader.compose_node(self, parent, index)
-
-    return compose_node
-
-
 def _as_it_is(_: Any) -> Any:
     return lambda text: text
 
@@ -271,10 +262,6 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "strangers: their texts reach a terminal": (
         ((saying, "escaped", _as_it_is),),
         (f"{UNIT}/test_dlogctl_saying.py::test_no_control_character_gets_out",),
-    ),
-    "strangers: aliases of YAML are followed": (
-        ((_Loader, "compose_node", _follow_aliases),),
-        (f"{UNIT}/test_config_load.py::test_wrong_shapes",),
     ),
     "strangers: members of gzip have no bound": (
         ((compression, "_decompress_gzip", _inflate_any_number),),

@@ -119,7 +119,16 @@ def _by_pytest(path: str, test: str, *, passes: bool) -> Seen | None:
     """
     breaks = _Breaks()
     with contextlib.redirect_stdout(io.StringIO()):
-        arguments = ["-q", "-n0", "-p", "no:cacheprovider", "-p", "no:logging", f"{path}::{test}"]
+        arguments = [
+            "-q",
+            "-x",
+            "-n0",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:logging",
+            f"{path}::{test}",
+        ]
         code = pytest.main(arguments, plugins=[breaks])
     if breaks.found and not passes:
         print(f"the patch is broken, says {test}: {breaks.found[0]}", flush=True)

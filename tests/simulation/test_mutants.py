@@ -32,7 +32,14 @@ from dlogd.storage import checkpoint, replaced
 from dlogd.storage.directories import DataDirectory
 from dlogd.storage.log import PartitionLog
 from tests.property import test_leases, test_metadata_mutants
-from tests.simulation import bound_mutants, proof_mutants, raft_mutants, stories
+from tests.simulation import (
+    account_mutants,
+    bound_mutants,
+    content_mutants,
+    proof_mutants,
+    raft_mutants,
+    stories,
+)
 from tests.simulation import mutants as node_mutants
 from tests.simulation.fleet import mutants as fleet_mutants
 from tests.simulation.fleet.mutants import grant_to_any_life, take_any_grant
@@ -249,6 +256,8 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     ),
     **bound_mutants.TESTED,
     **proof_mutants.TESTED,
+    **account_mutants.TESTED,
+    **content_mutants.TESTED,
 }
 
 

@@ -71,6 +71,33 @@ def test_a_first_frame_does_not_wait_for_memory_for_ever(
     run(scenario)
 
 
+def test_first_frames_do_not_wait_for_one_that_goes_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One stranger holds the memory of its address, and is not late."""
+    monkeypatch.setattr(lateness, "FRAME_GRACE_S", 0.3)
+    monkeypatch.setattr(lateness, "STARVED_GRACE_S", 60.0)
+    monkeypatch.setattr(lateness, "FRAME_BYTES_PER_S_MIN", 1)
+    monkeypatch.setattr(listener_module, "FRAME_GRACE_S", 0.3)
+
+    async def scenario() -> None:
+        async with Front.open(tmp_path, inflight_bytes_max=256 << 10) as front:
+            frame = request_frame(3, bytes(400_000))
+            holder = await front.connect()
+            await holder.send(frame[:60_000])
+            await until(lambda: front.listener.limits.frames.used_bytes)
+            crowd = [await front.connect() for _ in range(4)]
+            for client in crowd:
+                await client.send(frame[:60_000])
+            for client in crowd:
+                assert await client.is_closed_by_peer()
+            assert front.telemetry.server.connections_late_total == 4
+            await holder.send(frame[60_000:])
+            assert (await holder.receive())[:4] == (3).to_bytes(4, "big")
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("begun", [100, 100_000])
 def test_who_leaves_a_frame_unfinished_is_closed(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: int

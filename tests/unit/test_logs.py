@@ -91,6 +91,35 @@ def test_what_peers_send_is_neither_a_line_nor_a_command(pipe: Pipe) -> None:
     assert line.endswith(r"client_id='a\x1b[31m\x85\u2028\x0b\x00 größe'")
 
 
+class Odd:
+    """A value whose text has control characters, and which is not quoted for that."""
+
+    def __str__(self) -> str:
+        return "\x1b]0;x\x07\nERROR"
+
+
+def test_no_way_of_saying_a_text_lets_control_characters_out(pipe: Pipe) -> None:
+    said = [
+        ("Refused %s", "a\x1b[2J\nb"),  # not a field
+        ("Refused reason=%s", Odd()),
+        ("Refused count=%d", "a\x1b[2J\nb"),  # a wrong call
+        ("Refused\x1b[2J\n %s", "b"),
+    ]
+    for form in ("text", "json"):
+        logs.configure(form, "info", descriptor=pipe.writer)
+        for message, value in said:
+            log.warning(message, value)
+        lines = pipe.lines()
+        assert len(lines) == len(said)
+        assert all(line.isprintable() for line in lines)
+        if form == "json":
+            parsed = [json.loads(line) for line in lines]
+            texts = [text for each in parsed for text in each.get("fields", {}).values()]
+            texts += [each["message"] for each in parsed]
+            assert all(text.isprintable() for text in texts), texts
+            assert any("x1b]0;x" in text for text in texts)
+
+
 def test_json_has_fields_and_a_traceback_only_when_debugging(pipe: Pipe) -> None:
     control = logs.configure("json", "info", descriptor=pipe.writer)
     log.info("Truncated log partition=%s-%d from=%d to=%d reason=%r", "t", 3, 812, 790, "a b=c")

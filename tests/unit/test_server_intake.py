@@ -5,7 +5,7 @@ import random
 import pytest
 
 from dlog.errors import ProtocolError
-from dlogd.frame_memory import FrameMemory
+from dlogd.frame_memory import LENT_COUNT_MAX, FrameMemory
 from dlogd.intake import RECEIVE_BYTES, SMALL_FRAME_BYTES, Intake
 
 SHARED = bytearray(RECEIVE_BYTES)
@@ -271,3 +271,45 @@ def test_a_crowd_that_ends_no_first_frame_keeps_little_for_each_connection() -> 
         intake.close()
     assert memory.used_bytes == 0
     assert memory.join("192.0.2.1").holders == 1, "an address that left is remembered"
+
+
+def begun(memory: FrameMemory, address: str, size: int, came: int) -> Intake:
+    """Return a connection that has ended a first frame, and sent some bytes of a large one."""
+    intake = Intake(SHARED, memory, 100 << 20, address)
+    feed(intake, stream_of([bytes(100)]), 104, [])
+    data, sent = size.to_bytes(4, "big") + bytes(came - 4), 0
+    while sent < came and not intake.is_starved:
+        view = intake.buffer()
+        count = min(len(view), 50_000, came - sent)
+        view[:count] = data[sent : sent + count]
+        sent += count
+        intake.received(count)
+        assert intake.next_frame() is None
+    return intake
+
+
+def test_a_crowd_of_one_address_leaves_memory_to_the_others() -> None:
+    memory = FrameMemory(8 << 20, has_shares=True)
+    crowd = [begun(memory, "192.0.2.1", 2 << 20, 600_000) for _ in range(40)]
+    assert sum(not each.is_starved for each in crowd) < 5
+    # Its eighth, one frame beyond that, and one read of each connection that waits.
+    assert memory.used_bytes <= (1 << 20) + (2 << 20) + len(crowd) * (64 << 10)
+    others = [begun(memory, f"192.0.2.{number}", 2 << 20, 300_000) for number in (2, 3)]
+    assert not any(each.is_starved for each in others)
+    for each in crowd + others:
+        each.close()
+    assert memory.used_bytes == 0
+
+
+def test_lent_buffers_are_bounded_and_an_address_has_half_of_them() -> None:
+    memory = FrameMemory(1 << 30, has_shares=True)
+    for _ in range(2):
+        by_address = [
+            [begun(memory, f"192.0.2.{number}", 8 << 20, 300_000) for _ in range(6)]
+            for number in range(4)
+        ]
+        lent = [sum(len(each.buffer()) > 1 << 20 for each in senders) for senders in by_address]
+        assert lent == [LENT_COUNT_MAX // 2] * 2 + [0] * 2
+        for senders in by_address:
+            for each in senders:
+                each.close()
