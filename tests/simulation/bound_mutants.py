@@ -11,7 +11,7 @@ from typing import Any
 from dlog import compression
 from dlogctl import saying
 from dlogd import admission, secret_files
-from dlogd.admission import Admission
+from dlogd.admission import Admission, Place
 from dlogd.frame_memory import FrameMemory, Holder
 from dlogd.metadata.raft.connection import Connection as RaftConnection
 from dlogd.metadata.raft.handshake import Proofs
@@ -153,6 +153,52 @@ def _inflate_any_number(_: Any) -> Any:
     return decompress
 
 
+def _give_way_whatever_is_done(_: Any) -> Any:
+    def make_room(self: Any, candidates: Any) -> bool:
+        first = min(candidates, key=lambda each: each.since_s)
+        self._metrics.connections_displaced_total += 1
+        self.leave(first)
+        first.give_way()
+        return True
+
+    return make_room
+
+
+def _in_order_of_partitions(_: Any) -> Any:
+    """A crowd of one partition is woken before all others."""
+
+    def work(self: Any) -> None:
+        while self._left > 0 and self._rounds:
+            for waiter, number in self._rounds[0]:
+                self._left -= 1
+                waiter.on_data(number)
+                if self._left <= 0:
+                    return
+            self._rounds.popleft()
+
+    return work
+
+
+def _end_whoever_came_first(_: Any) -> Any:
+    """Answers of the slowest client are ended, of whichever address it is."""
+
+    def note(self: Any, reader: Any) -> None:
+        self._readers[reader] = None
+        while len(self._readers) > 1:
+            if sum(each.kept_bytes for each in self._readers) <= self._bytes_max:
+                return
+            slowest = next(iter(self._readers))
+            self.forget(slowest)
+            self._on_given_up(slowest.address)
+            slowest.give_up()
+
+    return note
+
+
+def _take_any_number(_: Any) -> Any:
+    return lambda *_: 0
+
+
 def _count_one(_: Any) -> Callable[[int], int]:
     return lambda _size: 1
 
@@ -250,6 +296,43 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
             f"{UNIT}/test_status_http_shares.py"
             "::test_silent_connections_of_many_addresses_keep_no_probe_out",
         ),
+    ),
+    "strangers: their HTTP connections end requests under way": (
+        ((Room, "_make_room", _give_way_whatever_is_done),),
+        (f"{UNIT}/test_status_http_shares.py::test_a_request_under_way_never_gives_way",),
+    ),
+    "strangers: a crowd of one partition is woken before all others": (
+        ((Wakes, "_work", _in_order_of_partitions),),
+        (f"{UNIT}/test_fetch_waiters.py::test_a_crowd_of_one_partition_does_not_hold_up_another",),
+    ),
+    "strangers: a modest client is ended for a crowd that reads nothing": (
+        ((Unread, "note", _end_whoever_came_first),),
+        (f"{UNIT}/test_unread_answers.py::test_the_slowest_of_the_address_with_most_is_ended",),
+    ),
+    "strangers: places of connections that ended are kept": (
+        ((Place, "leave", _do_nothing),),
+        (
+            f"{UNIT}/test_admission.py::test_a_place_is_given_back_once",
+            f"{UNIT}/test_raft_strangers.py::test_a_place_is_given_back_by_a_proof_and_by_the_end",
+        ),
+    ),
+    "strangers: nodes that have proven themselves keep their places": (
+        ((Admission, "prove", _do_nothing),),
+        (f"{UNIT}/test_raft_strangers.py::test_a_place_is_given_back_by_a_proof_and_by_the_end",),
+    ),
+    "strangers: a network of IPv6 has addresses without end": (
+        ((admission, "address_of", _as_it_is),),
+        (f"{UNIT}/test_admission.py::test_a_network_of_ipv6_is_one_address",),
+    ),
+    "strangers: an address has as many places as it wants": (
+        ((admission._Room, "count_of", _take_any_number),),
+        (
+            f"{UNIT}/test_raft_strangers.py::test_the_newest_of_an_address_gives_way_and_the_first_can_still_prove",
+        ),
+    ),
+    "strangers: an address comes as fast as it likes": (
+        ((admission._Bucket, "wait_us", _take_any_number),),
+        (f"{UNIT}/test_admission.py::test_a_burst_of_one_address_gets_in_and_then_its_rate_holds",),
     ),
     "strangers: any name of a host will do": (
         ((HostCheck, "check", _do_nothing),),
