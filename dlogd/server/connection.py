@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from dlog.errors import ProtocolError
-from dlogd.admission import Place
+from dlogd.admission import Place, address_of
 from dlogd.clock import Clock
 from dlogd.events import Event
 from dlogd.intake import Intake
@@ -112,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         """Called once, when that answer is made."""
         self.replies = Replies(owner.engine, limits.held, self._on_send_error, self._on_progress)
         self.refused = RefusedBatches()
-        self.peer = self.peer_host = "?"
+        self.peer = self.address = "?"
         self.client_id = ""
         self.is_node = False
         """Whether the peer has proved that it is a node of this cluster."""
@@ -128,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple) and len(name) >= 2:
-            self.peer_host, self.peer = str(name[0]), f"{name[0]}:{name[1]}"
+            self.address, self.peer = address_of(str(name[0])), f"{name[0]}:{name[1]}"
         if not self._owner.on_open(self):
             self.intake.close()
             self._leave()
@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         except OSError:
             self.abort(None)  # the client has gone already
             return
-        self.replies.attach(self._outlet, self.peer_host)
+        self.replies.attach(self._outlet, self.address)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give everything back."""
@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
         self._metrics.connections_broken_total += 1
         foreign = self._owner.limits.foreign
         fresh = None if self.replies.is_owing else self._outlet
-        self.abort(foreign.parting(error, fresh, self.peer_host, self.received_us))
+        self.abort(foreign.parting(error, fresh, self.address, self.received_us))
 
     def _on_bug(self, error: Exception) -> None:
         self._metrics.callback_errors_total += 1

@@ -76,7 +76,7 @@ class Lateness:
 
     def _close(self, connection: Connection, now_us: int) -> None:
         self._metrics.connections_late_total += 1
-        address, count = self._lines.count(connection.peer_host, now_us)
+        address, count = self._lines.count(connection.address, now_us)
         connection.abort(None)
         if count:
             log.warning(

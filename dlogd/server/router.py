@@ -130,7 +130,7 @@ class RequestRouter:
     def _wait_for_room(self, connection: Connection, entries: int) -> Room:
         """Unstall the connection, in its turn, once `entries` are counted for its request."""
         room = self._entries.wait(
-            entries, connection.peer_host, lambda: self._turns.ask(connection.unstall)
+            entries, connection.address, lambda: self._turns.ask(connection.unstall)
         )
         connection.end_with(room)
         return room

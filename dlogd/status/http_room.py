@@ -25,7 +25,7 @@ class Held(Protocol):
 
     @property
     def peer(self) -> str:
-        """The client's address, without a port."""
+        """The address that the client counts for (`dlogd.admission.address_of`)."""
 
     @property
     def state(self) -> State:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from dlogd import binding
+from dlogd.admission import address_of
 from dlogd.status.http_heads import (
     END_OF_HEAD,
     HttpError,
@@ -71,7 +72,7 @@ class _Connection(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)  # uvloop's do not derive from it
         self.transport = transport
         transport.set_write_buffer_limits(high=0)
-        self.peer = str((transport.get_extra_info("peername") or ("",))[0])
+        self.peer = address_of(str((transport.get_extra_info("peername") or ("",))[0]))
         if self._server.add(self):
             self._arm(self._server.limits.head_timeout_s)
         else:

@@ -341,9 +341,12 @@ class Front:
         """Return partition 0 of a topic."""
         return self.replicas.by_name[(topic, 0)]
 
-    async def connect(self) -> Client:
-        """Open a raw connection."""
-        client = Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 16))
+    async def connect(self, source: str | None = None) -> Client:
+        """Open a raw connection, from an address of the loopback range."""
+        local = None if source is None else (source, 0)
+        client = Client(
+            *await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 16, local_addr=local)
+        )
         self._clients.append(client)
         return client
 

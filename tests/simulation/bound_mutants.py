@@ -17,6 +17,7 @@ from dlogd.metadata.raft.connection import Connection as RaftConnection
 from dlogd.metadata.raft.handshake import Proofs
 from dlogd.replication.fetch_waiters import FetchWaiters, Wakes
 from dlogd.server import router, unpacking
+from dlogd.server.connection import Connection
 from dlogd.server.entry_budget import EntryBudget, Lane
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.server.handlers.produce import ProduceWork
@@ -24,6 +25,7 @@ from dlogd.server.unread import Unread
 from dlogd.status import scrapes
 from dlogd.status.http_hosts import HostCheck
 from dlogd.status.http_room import Room
+from dlogd.status.http_server import HttpServer
 from tests.simulation.patches import Patch
 
 UNIT = "tests/unit"
@@ -199,6 +201,24 @@ def _take_any_number(_: Any) -> Any:
     return lambda *_: 0
 
 
+def _count_the_host(original: Any) -> Any:
+    """A host counts for itself, also within a network of IPv6."""
+
+    def connection_made(self: Any, transport: Any) -> None:
+        original(self, transport)
+        self.address = self.replies.address = str(transport.get_extra_info("peername")[0])
+
+    return connection_made
+
+
+def _share_by_host(original: Any) -> Any:
+    def add(self: Any, connection: Any) -> Any:
+        connection.peer = str(connection.transport.get_extra_info("peername")[0])
+        return original(self, connection)
+
+    return add
+
+
 def _count_one(_: Any) -> Callable[[int], int]:
     return lambda _size: 1
 
@@ -333,6 +353,16 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "strangers: an address comes as fast as it likes": (
         ((admission._Bucket, "wait_us", _take_any_number),),
         (f"{UNIT}/test_admission.py::test_a_burst_of_one_address_gets_in_and_then_its_rate_holds",),
+    ),
+    "strangers: each host of a network waits and reads for itself": (
+        ((Connection, "connection_made", _count_the_host),),
+        (f"{UNIT}/test_entries_wait.py::test_hosts_that_count_as_one_address_take_turns_as_one",),
+    ),
+    "strangers: each host of a network has a share of HTTP": (
+        ((HttpServer, "add", _share_by_host),),
+        (
+            f"{UNIT}/test_status_http_shares.py::test_hosts_that_count_as_one_address_have_one_share",
+        ),
     ),
     "strangers: any name of a host will do": (
         ((HostCheck, "check", _do_nothing),),

@@ -10,6 +10,7 @@ import uvloop
 
 from dlog.errors import ProtocolError
 from dlog.wire.apis import ApiKey
+from dlogd.server import connection as connection_module
 from dlogd.server.dispatch import make_handlers
 from dlogd.server.router import LARGE_FETCH_BYTES
 from tests.fakes.front import Client, Front, fetch_frame, request_frame, response_of, run_on, until
@@ -132,6 +133,34 @@ def test_large_fetches_wait_with_the_others(run: Run, tmp_path: Path) -> None:
             await until(lambda: metrics.inflight_entries == metrics.entries_waiting == 0)
 
     run(scenario)
+
+
+def test_hosts_that_count_as_one_address_take_turns_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of an IPv6 network do; its owner has a host for each connection."""
+    monkeypatch.setattr(
+        connection_module, "address_of", lambda host: "net" if "127.0.1." in host else host
+    )
+
+    async def scenario() -> None:
+        async with Front.open(tmp_path, entries_max=ENTRIES_MAX) as front:
+            held, metrics = Held(front), front.telemetry.server
+            first = await front.connect()
+            await first.send(request_frame(0, LARGE))
+            await until(lambda: held.begun == [0])
+            sources = [f"127.0.1.{1 + number}" for number in range(5)] + ["127.0.2.1"]
+            for number, source in enumerate(sources, 1):
+                await (await front.connect(source)).send(request_frame(number, LARGE))
+                await until(lambda: metrics.entries_waiting == number)  # noqa: B023
+            assert {each.replies.address for each in front.listener._connections} == {
+                *("127.0.0.1", "net", "127.0.2.1")
+            }
+            for number in (0, 1, 6, 2, 3):
+                await until(lambda: held.begun[-1] == number)  # noqa: B023
+                held.release(number)
+
+    run_on(asyncio.new_event_loop, scenario())
 
 
 def test_a_crowd_of_small_requests_that_wait_holds_up_no_other(run: Run, tmp_path: Path) -> None:

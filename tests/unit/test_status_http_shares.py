@@ -5,6 +5,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
+from dlogd.status import http_server
 from dlogd.status.http_heads import Page, Request, Response, text_response
 from dlogd.status.http_server import HttpServer, Limits
 from tests.unit.test_status_http import check, get
@@ -90,6 +93,24 @@ def test_silent_connections_of_many_addresses_keep_no_probe_out() -> None:
             assert await crowd[1].ended()
             assert b" 200 OK" in await crowd[0].ask()
             assert server.metrics.connections == 64
+
+    check(work)
+
+
+def test_hosts_that_count_as_one_address_have_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of an IPv6 network do; its owner has a host for each connection."""
+    monkeypatch.setattr(
+        http_server, "address_of", lambda host: "net" if "127.0.1." in host else host
+    )
+
+    async def work() -> None:
+        async with serving() as (server, port):
+            crowd = [await connect(port, f"127.0.1.{1 + n}") for n in range(12)]
+            for client in crowd[-8:]:
+                assert b" 200 OK" in await client.ask()
+            assert all([await client.ended() for client in crowd[:4]])
+            assert server.metrics.connections == 8
+            assert server.metrics.connections_displaced_total == 4
 
     check(work)
 
