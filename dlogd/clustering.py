@@ -19,13 +19,14 @@ from dlogd.cluster_settings import raft_config
 from dlogd.cluster_timings import lease_timings, planner_settings
 from dlogd.config.schema import Config
 from dlogd.controller import heartbeats
+from dlogd.controller.beat import Beat
 from dlogd.controller.channel import Dialler, StreamIntroduction
 from dlogd.controller.driver import ControllerDriver
 from dlogd.controller.heartbeats import NONCE_BYTES, Heartbeat, Probe, Replicate
 from dlogd.controller.internal_server import Door, InternalServer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.lease_watch import LeaseWatch
-from dlogd.controller.leases import Beat, LeaseTable
+from dlogd.controller.leases import LeaseTable
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober

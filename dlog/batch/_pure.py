@@ -1,4 +1,4 @@
-"""The inner loops of the record codec in Python: what `dlog.batch._speedups` does in C.
+"""Inner loops of the record codec in Python: the twin of those in C (`csrc`).
 
 Same names, same bytes, same values, same refusals (tests/property/test_codec.py holds the two and
 the clear reference `dlog.batch.records` together). Columns come in Arrow's layout: a binary column

@@ -1,7 +1,7 @@
 """Asking partitions where their logs begin, where they end, and what was written when.
 
 Many partitions of many leaders at once, each asked again after errors that pass, until all are
-known or the policy's deadline is over. Called by the consumer; reading itself is `fetcher`'s.
+known or the policy's deadline is over. Called by the consumer; `dlog.client.fetcher` reads.
 """
 
 import asyncio

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from dlog.types import NodeId
+from dlogd.controller.beat import Beat
 from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.image import NodeRegistration
 
@@ -55,17 +56,6 @@ class NoLease(Enum):
     FENCED = "fenced"
     CONDEMNED = "about to be fenced"
     BEHIND = "its image is too old"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
-    """What a node tells in a heartbeat."""
-
-    node_id: NodeId
-    node_epoch: int
-    image_version: int
-    surrenders: bool = False  # it acts no more under its lease
-    wants_shutdown: bool = False  # leaders should move away first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What several commands have in common: kinds, assignments, lists of replicas, and their bytes.
 
-Pure. The commands themselves are in `topic_commands`, `node_commands`, `partition_commands` and
-`cluster_commands`; `dlogd.metadata.commands` puts them together.
+Pure. The commands are in modules of their own, one for each subject; `dlogd.metadata.commands` puts
+them together.
 """
 
 from enum import IntEnum

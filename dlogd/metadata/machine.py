@@ -6,8 +6,7 @@ nowhere else (H12). Conditions of a command (compare-and-set) are checked here, 
 may work from an old image. What depends on the version of the software, such as which config values
 make sense, is not checked here but by `dlogd.metadata.admission` before a command is proposed.
 
-The steps are in `topic_steps`, `node_steps`, `partition_steps` and `cluster_steps`, one function
-for each kind of command.
+The steps are in modules of their own, one function for each kind of command.
 """
 
 from collections.abc import Callable

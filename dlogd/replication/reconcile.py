@@ -1,4 +1,7 @@
-"""What a node must give up when the image has changed. Pure; `replication.manager` does it."""
+"""What a node must give up when the image has changed. Pure.
+
+`dlogd.replication.manager` gives it up.
+"""
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from uuid import UUID

@@ -140,8 +140,8 @@ class DataDirectory:
             identity = None if data is None else checkpoint.decode_identity(data)
         except MalformedFileError as error:
             raise ConfigError(
-                f"{self.path}/{checkpoint.IDENTITY} is damaged ({error}): restore it, or move the "
-                "whole directory away and start with an empty one"
+                f"{self.path}/{checkpoint.IDENTITY} is damaged ({error}): restore it, or move "
+                "the whole directory away and start with an empty one"
             ) from error
         has_logs = self._root.exists(TOPICS) and bool(self._root.directory(TOPICS).names())
         return Claim(path=self.path, identity=identity, has_logs=has_logs)
@@ -366,8 +366,8 @@ def agreed_cluster(claims: Sequence[Claim], node_id: NodeId, cluster_id: str | N
         if identity is None:
             if claim.has_logs:
                 problems.append(
-                    f"{claim.path} holds logs but no {checkpoint.IDENTITY} file: restore the file, "
-                    f"or move {claim.path}/{TOPICS} away"
+                    f"{claim.path} holds logs but no {checkpoint.IDENTITY} file: restore the "
+                    f"file, or move {claim.path}/{TOPICS} away"
                 )
             continue
         if identity.node_id != node_id:

@@ -1,4 +1,5 @@
-"""Whole index files: made, opened, read and written; what stands in them is in `entries`.
+"""Whole index files: made, opened, read and written; `dlogd.storage.entries` has what stands
+in them.
 
 Everything here blocks and is run by the engine.
 """

@@ -315,7 +315,8 @@ class Segment:
     def open_indexes(self, *, writable: bool) -> tuple[OpenedEntries, OpenedEntries]:
         """Open both index files; made when missing and `writable`. Blocks.
 
-        Raises BadEntriesError when one does not hold what it should: `reindex` makes both anew.
+        Raises BadEntriesError when one does not hold what it should: `dlogd.storage.reindex`
+        makes both anew.
         """
         headers = self.headers()
         name = file_name(self.base_offset, IDX)

@@ -7,10 +7,10 @@ import sys
 from dlog.transport import Address
 from dlog.types import NodeId
 from dlogd.clock import SystemClock
+from dlogd.controller.beat import Beat
 from dlogd.controller.heartbeats import Heartbeat
 from dlogd.controller.internal_server import InternalServer
 from dlogd.controller.lease_keeper import LeaseKeeper
-from dlogd.controller.leases import Beat
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.timings import LeaseTimings

@@ -8,11 +8,12 @@ from typing import Any
 
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import NodeId
+from dlogd.controller.beat import Beat
 from dlogd.controller.heartbeats import Heartbeat, Probe
 from dlogd.controller.internal_server import InternalServer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.lease_watch import LeaseWatch
-from dlogd.controller.leases import Beat, Condemned, LeaseTable
+from dlogd.controller.leases import Condemned, LeaseTable
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober

@@ -12,9 +12,9 @@ from dlog.types import NodeId
 from dlog.wire.apis import ApiKey, advertised, is_supported
 from dlog.wire.frame import RequestHeader, parse_request_header
 from dlogd.controller import heartbeats
+from dlogd.controller.beat import Beat
 from dlogd.controller.channel import Seals
 from dlogd.controller.heartbeats import Heartbeat, HeartbeatAnswer, Probe, ProbeAnswer
-from dlogd.controller.leases import Beat
 from tests.golden.documents import examples
 
 HEARTBEAT, HEARTBEAT_ANSWER, PROBE, PROBE_ANSWER, *_HELLOS = examples("heartbeat.md")

@@ -13,7 +13,7 @@ BANNED_NAMES = frozenset({"utils", "util", "common", "helpers", "misc", "base", 
 # The word for the two owners of many partitions, and for nothing else.
 MANAGERS = frozenset({"dlogd.storage.manager", "dlogd.replication.manager"})
 # `dlog.types` is the one exception that the conventions name; `posix` is the file system's.
-STDLIB_NAMES_ALLOWED = frozenset({"dlog.types", "dlogd.storage.posix"})
+STDLIB_NAMES_ALLOWED = frozenset({"dlog.types", "dlogd.storage.posix", "dlogd.storage.io"})
 PARAMETER_LIST = re.compile(r"^\s*:(param|return|returns|rtype|raises|type)\b", re.MULTILINE)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 UNFINISHED = re.compile(r"#.*\b(TODO|FIXME|XXX|HACK)\b")

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from dlog.types import NodeId
+from dlogd.controller.beat import Beat
 from dlogd.controller.driver import ControllerDriver
-from dlogd.controller.leases import Beat, LeaseTable
+from dlogd.controller.leases import LeaseTable
 from dlogd.controller.planner import PlannerSettings
 from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata import machine

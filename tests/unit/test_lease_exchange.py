@@ -9,8 +9,9 @@ from dlog.errors import DisconnectedError, TransportError
 from dlog.transport import Address, ConnectionOptions, connect
 from dlog.types import NodeId
 from dlogd.controller import heartbeats, internal_server
+from dlogd.controller.beat import Beat
 from dlogd.controller.heartbeats import Heartbeat, Probe
-from dlogd.controller.leases import Beat, Condemned
+from dlogd.controller.leases import Condemned
 from dlogd.controller.timings import LeaseTimings
 from tests.fakes.lease_cluster import CLUSTER, PORT, TIMINGS, Cluster
 
