@@ -22,14 +22,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from dlog.errors import ConfigError, DlogError
-from dlogd import allocator, cluster_timings, garbage, logs, secret_files
+from dlogd import cluster_timings, secret_files
 from dlogd.broker import Broker
-from dlogd.clock import SystemClock
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
-from dlogd.lookups import share_lookups
-from dlogd.notify import Notifier, watchdog_interval_ms
-from dlogd.randomness import system_randomness
+from dlogd.runtime import allocator, cycle_collector, logging_setup
+from dlogd.runtime.clock import SystemClock
+from dlogd.runtime.name_resolver import share_lookups
+from dlogd.runtime.randomness import system_randomness
+from dlogd.runtime.sd_notify import Notifier, watchdog_interval_ms
 from dlogd.service import EX_FAILURE, Service, Surroundings, exit_code_of, problems_of
 from dlogd.storage.engine import Engine
 from dlogd.storage.engines import open_engine
@@ -136,7 +137,7 @@ def _check_open_files(limit: int, connection_count_max: int, partition_count: in
 
 def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
     allocator.tune(environ)
-    control = logs.configure(config.log.format, config.log.level)
+    control = logging_setup.configure(config.log.format, config.log.level)
     faulthandler.enable()  # the watchdog's SIGABRT leaves the stack on standard error
     open_files_max = _raise_open_files_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -158,7 +159,7 @@ def _run(config: Config, config_path: Path, environ: Mapping[str, str]) -> int:
     def on_started() -> None:
         partition_count = len(broker.replicas.by_id) if broker.replicas is not None else 0
         _check_open_files(open_files_max, config.connections.max, partition_count)
-        garbage.settle()
+        cycle_collector.settle()
 
     pauses = GcPauses(clock, broker.telemetry.loop)
     pauses.install()

@@ -12,7 +12,6 @@ from typing import Any
 
 from dlog.errors import ConfigError, StartRefusedError
 from dlog.types import NodeId
-from dlogd.clock import Clock
 from dlogd.clustering import WAITING, Clustering, OpenQuorum
 from dlogd.config.schema import Config
 from dlogd.metadata.delta import ImageDelta
@@ -21,12 +20,14 @@ from dlogd.metadata.raft.levels import UnknownLevelError
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.store import MetadataStore
 from dlogd.metadata.surface import Metadata
-from dlogd.randomness import Randomness
 from dlogd.registration import client_address
 from dlogd.replica_reports import ReplicaReports
 from dlogd.replicating import Replicating
 from dlogd.replication.lease import ENDLESS
 from dlogd.replication.manager import Placement, ReplicaManager
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.randomness import Randomness
+from dlogd.runtime.tasks import Tasks
 from dlogd.server.asking import NodeAsker
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
@@ -45,7 +46,6 @@ from dlogd.storage.files import Directory
 from dlogd.storage.homes import Home
 from dlogd.storage.manager import LogManager
 from dlogd.storage_facts import log_dirs, make_logs, metadata_directory, storage_settings
-from dlogd.tasks import Tasks
 from dlogd.telemetry.admission_metrics import AdmissionMetrics
 from dlogd.telemetry.metrics import Source, Telemetry
 

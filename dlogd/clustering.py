@@ -14,7 +14,6 @@ from dlog.address import Address
 from dlog.errors import BrokerNotAvailableError
 from dlog.transport import Connection, ConnectionOptions
 from dlog.types import NodeId
-from dlogd.clock import Clock
 from dlogd.cluster_settings import raft_config
 from dlogd.cluster_timings import lease_timings, planner_settings
 from dlogd.config.schema import Config
@@ -38,11 +37,12 @@ from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.surface import Quorum
-from dlogd.randomness import Randomness
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.randomness import Randomness
+from dlogd.runtime.tasks import Tasks
 from dlogd.secret_files import read_key, read_secret
 from dlogd.storage.engine import Engine
 from dlogd.storage.files import Directory
-from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

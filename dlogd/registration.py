@@ -12,12 +12,12 @@ from uuid import UUID
 from dlog.errors import InvalidRequestError, NotControllerError
 from dlog.types import NodeId
 from dlogd import version
-from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.controller.planner import grouped
 from dlogd.metadata.commands import MalformedCommandError, Proof, RegisterNode, encode
 from dlogd.metadata.image import Applied, ClusterImage, NodeAddress, Outcome, Refused
 from dlogd.metadata.surface import Metadata
+from dlogd.runtime.clock import Clock
 from dlogd.start_proof import StartProof
 
 log = logging.getLogger(__name__)

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from dlog.types import NodeId, TopicId
-from dlogd.clock import Clock
 from dlogd.controller.planner import grouped
 from dlogd.metadata.commands import PartitionSet, ReportReplicas
 from dlogd.metadata.image import Applied, ClusterImage
 from dlogd.metadata.surface import Metadata
 from dlogd.replication.manager import ReplicaManager
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.tasks import Tasks
 from dlogd.storage.manager import LogManager
-from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from dlog.types import NO_NODE, NodeId
-from dlogd.clock import Clock
 from dlogd.clustering import Clustering
 from dlogd.controller import heartbeats
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.effective import throttled_rates
 from dlogd.metadata.image import ClusterImage, PartitionImage
-from dlogd.randomness import Rng
 from dlogd.replication.cuts import Cutter
 from dlogd.replication.fetcher import Fetcher, FetchServices
 from dlogd.replication.fetching import Fetching
@@ -28,6 +26,9 @@ from dlogd.replication.quota import RateLimiter
 from dlogd.replication.reconcile import Key, others_have_it
 from dlogd.replication.selector import read_replica
 from dlogd.replication.taking import FetchCounters
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.randomness import Rng
+from dlogd.runtime.tasks import Tasks
 from dlogd.server.connection import Router
 from dlogd.server.context import ServerContext
 from dlogd.server.feeds import Feeds
@@ -35,7 +36,6 @@ from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.node_requests import NodeRequests
 from dlogd.server.rereading import ReplicaReader
 from dlogd.storage.engine import Engine
-from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import ServerMetrics
 
 

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dlog.errors import ConfigError, DlogError, StartRefusedError
-from dlogd.clock import Clock
 from dlogd.config.schema import Config, build
 from dlogd.config.units import Address
-from dlogd.notify import Notifier
-from dlogd.reload import plan_reload
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.config_reload import plan_reload
+from dlogd.runtime.sd_notify import Notifier
+from dlogd.runtime.tasks import Tasks
 from dlogd.status.http_hosts import names_of
 from dlogd.status.http_server import HttpServer, Limits
 from dlogd.status.pages import ACTIVE, NodeView, pages_of, scrapes_of
 from dlogd.status.scrapes import RunBlocking
-from dlogd.tasks import Tasks
 from dlogd.telemetry.delays import LoopDelay
 from dlogd.telemetry.http_metrics import HttpMetrics
 

@@ -9,14 +9,12 @@ from functools import partial
 from uuid import UUID
 
 from dlog.types import NodeId
-from dlogd.clock import Clock
 from dlogd.clustering import Clustering
 from dlogd.config.schema import Config
 from dlogd.metadata.commands import RegisterNode
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import ClusterImage, NodeAddress
 from dlogd.metadata.surface import Metadata
-from dlogd.randomness import Entropy
 from dlogd.registration import (
     NodeFacts,
     await_end_of_earlier_life,
@@ -25,10 +23,12 @@ from dlogd.registration import (
     with_failed,
 )
 from dlogd.replication.manager import ReplicaManager
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.randomness import Entropy
+from dlogd.runtime.tasks import Tasks
 from dlogd.start_proof import StartProof, epoch_of, start_proof
 from dlogd.storage.manager import LogManager
 from dlogd.strays import StrayRemoval
-from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,13 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from dlog.errors import ConfigError
-from dlogd.clock import Clock
 from dlogd.config.choices import DirectIo
 from dlogd.config.schema import Config
 from dlogd.metadata.archive import holds_metadata
 from dlogd.metadata.raft.log import NAME as RAFT_LOG
-from dlogd.randomness import Entropy
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.randomness import Entropy
+from dlogd.runtime.tasks import Tasks
 from dlogd.server.context import LogDir
 from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.buffers import BufferPool
@@ -22,7 +23,6 @@ from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.log_state import LogServices
 from dlogd.storage.manager import LogManager
 from dlogd.storage.open_segments import OpenSegments
-from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import Telemetry
 
 META = "meta"

@@ -13,9 +13,9 @@ from functools import partial
 
 from dlog.types import NodeId
 from dlogd.metadata.image import ClusterImage
+from dlogd.runtime.tasks import Tasks
 from dlogd.storage.directories import LogKey
 from dlogd.storage.homes import Home
-from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,6 @@ from uuid import UUID
 from bench.load import latency
 from bench.peers.server import HOST, ROOT, free_port
 from dlog.types import NodeId, TopicId
-from dlogd.clock import SystemClock
 from dlogd.metadata.commands import (
     AlterConfigs,
     Command,
@@ -38,7 +37,8 @@ from dlogd.metadata.image import Applied, NodeAddress
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.voters import Voter, Voters
-from dlogd.randomness import system_randomness
+from dlogd.runtime.clock import SystemClock
+from dlogd.runtime.randomness import system_randomness
 from dlogd.storage.posix import PosixDirectory
 
 NODES = 3

@@ -24,8 +24,9 @@ from dlog.batch.header import (
 from dlog.batch.records import Record, encode
 from dlog.compression import Codec
 from dlog.types import ZERO_TOPIC_ID, PartitionId, TopicPartition
-from dlogd.clock import SystemClock
 from dlogd.config.choices import FlushPolicy
+from dlogd.runtime.clock import SystemClock
+from dlogd.runtime.tasks import Tasks
 from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.buffers import BufferPool
 from dlogd.storage.engines import open_engine
@@ -36,7 +37,6 @@ from dlogd.storage.log_state import LogServices
 from dlogd.storage.open_segments import OpenSegments
 from dlogd.storage.posix import PosixDirectory
 from dlogd.storage.segment import Segment
-from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import StorageMetrics
 
 BASE_MS = 1_790_000_000_000

@@ -16,7 +16,7 @@ from dlog.transport import Address, Connection, ConnectionOptions
 from dlogd.controller import heartbeats
 from dlogd.controller.heartbeats import Replicate
 from dlogd.metadata.raft.handshake import MAC_BYTES, Proofs, Seal, same
-from dlogd.randomness import Entropy
+from dlogd.runtime.randomness import Entropy
 
 _LENGTH_BYTES = 4
 _PURPOSE = b"internal listener"

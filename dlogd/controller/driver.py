@@ -11,7 +11,6 @@ from collections.abc import Callable
 from uuid import UUID
 
 from dlog.types import NodeId
-from dlogd.clock import Clock
 from dlogd.controller import leases
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import LeaseTable
@@ -21,7 +20,8 @@ from dlogd.metadata.commands import ClaimController, Command
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import Applied, ClusterImage
 from dlogd.metadata.surface import Quorum
-from dlogd.tasks import Tasks
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

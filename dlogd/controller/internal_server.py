@@ -17,9 +17,9 @@ from dlogd.admission import Place
 from dlogd.controller import heartbeats
 from dlogd.controller.channel import Seals
 from dlogd.entrance import Admitted
-from dlogd.events import Event
 from dlogd.peer_entrance import PeerEntrance
 from dlogd.peer_refusals import PeerRefusals, Reason
+from dlogd.runtime.log_events import Event
 
 log = logging.getLogger(__name__)
 

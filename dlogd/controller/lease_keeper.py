@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 
 from dlog.errors import ProtocolError, TransportError, error_for
 from dlog.transport import Address, ConnectionOptions
-from dlogd.clock import Clock
 from dlogd.controller import heartbeats
 from dlogd.controller.channel import Channel, Dialler
 from dlogd.controller.heartbeats import Heartbeat, HeartbeatAnswer
 from dlogd.controller.own_lease import Grant, OwnLease
 from dlogd.controller.timings import LeaseTimings
-from dlogd.randomness import Rng
-from dlogd.tasks import Tasks
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.randomness import Rng
+from dlogd.runtime.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from dlog.transport import Address
 from dlog.types import NodeId
-from dlogd.clock import Clock
 from dlogd.controller.leases import Condemned, LeaseTable, Probed, ProbeOrder
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.prober import Prober
 from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.image import NodeRegistration
-from dlogd.tasks import Tasks
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from dlog.errors import ProtocolError
 from dlog.types import NodeId
 from dlog.wire.frame import RequestHeader
-from dlogd.clock import Clock
 from dlogd.controller import heartbeats
 from dlogd.controller.heartbeats import Heartbeat, HeartbeatAnswer, ProbeAnswer
 from dlogd.controller.leases import LeaseTable, NoLease
 from dlogd.controller.own_lease import OwnLease
+from dlogd.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 from dlog.errors import DlogError
 from dlog.types import NodeId
-from dlogd.clock import Clock
 from dlogd.metadata.image import Applied, ClusterImage
 from dlogd.metadata.raft.membership import Operation, QuorumState
 from dlogd.metadata.surface import Quorum
-from dlogd.tasks import Tasks
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

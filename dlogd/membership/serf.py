@@ -25,8 +25,8 @@ from dlogd.membership.members import (
     is_dlog,
 )
 from dlogd.membership.serf_rpc import SerfError, SerfRefusedError, SerfRpc
-from dlogd.randomness import Rng
-from dlogd.tasks import Tasks
+from dlogd.runtime.randomness import Rng
+from dlogd.runtime.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

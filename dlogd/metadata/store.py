@@ -16,16 +16,16 @@ from dlog.errors import (
     InvalidRequestError,
     KafkaStorageError,
 )
-from dlogd.clock import Clock
 from dlogd.metadata import machine
 from dlogd.metadata.admission import admit
 from dlogd.metadata.archive import Archive, JournalUncertainError
 from dlogd.metadata.commands import Command, MalformedCommandError, encode
 from dlogd.metadata.delta import ImageDelta, between
 from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused, Unknown
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.tasks import Tasks
 from dlogd.storage.engine import Engine
 from dlogd.storage.files import Directory
-from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from dlog.errors import (
     RequestTimedOutError,
     WireError,
 )
-from dlogd.clock import Clock
 from dlogd.replication.ack_queue import AckQueue
 from dlogd.replication.leader_state import LeaderState
 from dlogd.replication.lease import Lease
 from dlogd.replication.waiters import AckWaiter
+from dlogd.runtime.clock import Clock
 
 
 def late_error(

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 
 from dlog.errors import CorruptMessageError
 from dlog.types import LeaderEpoch, Offset
-from dlogd.clock import Clock
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import load_producers
 from dlogd.replication.reconcile import Key
+from dlogd.runtime.clock import Clock
 from dlogd.storage.log import PartitionLog
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Any
 from dlog.errors import WireError
 from dlogd.metadata.image import TopicImage
 from dlogd.replication.reconcile import Key
-from dlogd.tasks import Tasks
+from dlogd.runtime.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from dlog.address import Address
 from dlog.errors import DlogError, ProtocolError
 from dlog.types import NodeId
-from dlogd.clock import Clock
-from dlogd.randomness import Rng
 from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter
 from dlogd.replication.following import NO_HANDLE, Following
@@ -24,7 +22,9 @@ from dlogd.replication.link import Introduction, Link, LinkMemory
 from dlogd.replication.quota import RateLimiter
 from dlogd.replication.reconcile import Key
 from dlogd.replication.taking import FetchCounters, Taking
-from dlogd.tasks import Tasks
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.randomness import Rng
+from dlogd.runtime.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

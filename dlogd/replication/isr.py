@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from dlog.types import NodeId
-from dlogd.clock import Clock
 from dlogd.metadata.commands import AlterPartition
 from dlogd.metadata.image import (
     Applied,
@@ -31,7 +30,8 @@ from dlogd.replication.leader_state import (
 )
 from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
-from dlogd.tasks import Tasks
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,6 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import NodeId, Offset, TopicId, TopicPartition
-from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.metadata.chunks import suspects
 from dlogd.metadata.delta import ImageDelta
@@ -37,10 +36,11 @@ from dlogd.replication.reconcile import Key, given_up, has_place, may_begin_anew
 from dlogd.replication.roles import Roles
 from dlogd.replication.snapshotting import Snapshotting
 from dlogd.replication.topic_settings import log_config_of, settings_of
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.tasks import Tasks, in_groups
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.manager import LogManager
-from dlogd.tasks import Tasks, in_groups
 
 log = logging.getLogger(__name__)
 

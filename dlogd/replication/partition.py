@@ -21,7 +21,6 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
-from dlogd.clock import Clock
 from dlogd.replication.acks import Acks, late_error
 from dlogd.replication.batch_checks import PartitionSettings, check_produced
 from dlogd.replication.fetch_waiters import FetchWaiters, Wakes
@@ -30,6 +29,7 @@ from dlogd.replication.lease import ENDLESS, Lease
 from dlogd.replication.producers import ProducerStates
 from dlogd.replication.trims import Trims
 from dlogd.replication.waiters import AckWaiter, Reporter, Subscriber
+from dlogd.runtime.clock import Clock
 from dlogd.storage.log import PartitionLog
 
 Appended = tuple[int, int, int]

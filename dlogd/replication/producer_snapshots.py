@@ -7,8 +7,8 @@ more than the log holds, so what is loaded is always a prefix of the log's own h
 import logging
 
 from dlog.types import Offset
-from dlogd.clock import Clock
 from dlogd.replication.producers import CorruptSnapshotError, ProducerStates
+from dlogd.runtime.clock import Clock
 from dlogd.storage.checkpoint import MalformedFileError, load_file, remove_file, replace_file
 from dlogd.storage.log import PartitionLog
 

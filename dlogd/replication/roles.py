@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 
 from dlog.errors import NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from dlog.types import NodeId, TopicId
-from dlogd.clock import Clock
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.election import rules_of
 from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.replication.leader_state import Leadership
 from dlogd.replication.lease import Lease
 from dlogd.replication.partition import Partition
+from dlogd.runtime.clock import Clock
 
 OnRole = Callable[[Partition, tuple[TopicId, int], PartitionImage], None]
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from dlog.errors import WireError
 from dlog.types import TopicId
-from dlogd.clock import Clock
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import save_producers
+from dlogd.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import NodeId, Offset
-from dlogd.clock import Clock
 from dlogd.replication import stream
 from dlogd.replication.cuts import Cutter, divergence
 from dlogd.replication.data_cursor import DataCursor
@@ -32,7 +31,8 @@ from dlogd.replication.resting import Resting
 from dlogd.replication.stream import Refusal
 from dlogd.replication.throttling import Throttle
 from dlogd.replication.trimming import Trimming
-from dlogd.tasks import Tasks
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

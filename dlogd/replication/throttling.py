@@ -12,11 +12,11 @@ import asyncio
 from collections.abc import Callable
 
 from dlog.types import NodeId
-from dlogd.clock import Clock
 from dlogd.replication.following import Following
 from dlogd.replication.quota import RateLimiter
 from dlogd.replication.reconcile import Key
 from dlogd.replication.stream import FRAME_BYTES
+from dlogd.runtime.clock import Clock
 
 PATIENCE_S = 1.0
 """A leader that answers later, as one whose disk hangs, does not hold up the other partitions."""

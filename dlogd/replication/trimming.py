@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dlog.errors import WireError
 from dlog.types import Offset
 from dlogd.replication.following import Following
-from dlogd.tasks import Tasks
+from dlogd.runtime.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from typing import Protocol, cast
 
 from dlog.errors import ProtocolError
 from dlogd.admission import Place, address_of
-from dlogd.clock import Clock
-from dlogd.events import Event
 from dlogd.intake import Intake
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.log_events import Event
 from dlogd.server.answering import Answering
 from dlogd.server.entry_budget import Room
 from dlogd.server.limits import ConnectionLimits, Seen

@@ -12,15 +12,15 @@ from uuid import UUID
 
 from dlog.errors import NotControllerError, RequestTimedOutError, WireError
 from dlog.types import NodeId, TopicId, TopicPartition
-from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.metadata import admission
 from dlogd.metadata.commands import Command
 from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused
 from dlogd.metadata.placement import Loads, LoadTracker
 from dlogd.metadata.surface import Quorum
-from dlogd.randomness import Entropy
 from dlogd.replication.partition import Partition
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.randomness import Entropy
 from dlogd.server.lingering import Lingering
 from dlogd.server.turns import Turns
 

@@ -13,11 +13,12 @@ from typing import Protocol, cast
 
 from dlog.errors import OffsetOutOfRangeError, ProtocolError, WireError
 from dlog.types import NodeId
-from dlogd.clock import Clock
 from dlogd.frame_memory import FrameMemory
 from dlogd.intake import Intake
 from dlogd.replication import stream
 from dlogd.replication.stream import Refusal, Subscription
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.tasks import Tasks
 from dlogd.server.disk_turns import DiskTurns
 from dlogd.server.fed import Fed, Taken
 from dlogd.server.loading import HeldReads
@@ -26,7 +27,6 @@ from dlogd.server.replies import Replies
 from dlogd.server.slots import Piece, release_pieces
 from dlogd.server.window import Window
 from dlogd.storage.engine import Engine
-from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ from dlog.errors import (
 )
 from dlog.types import LeaderEpoch, NodeId
 from dlog.wire.frame import RequestHeader
-from dlogd.clock import Clock
 from dlogd.controller import heartbeats
 from dlogd.frame_memory import FrameMemory
 from dlogd.intake import RECEIVE_BYTES
@@ -30,11 +29,12 @@ from dlogd.replication.partition import Partition
 from dlogd.replication.quota import RateLimiter
 from dlogd.replication.reconcile import Key
 from dlogd.replication.stream import Refusal, Subscription
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.tasks import Tasks
 from dlogd.server.fed import Fed
 from dlogd.server.feed import Feed
 from dlogd.server.loading import HeldReads
 from dlogd.storage.engine import Engine
-from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from dlog.errors import ProtocolError
 from dlogd.admission import RefusalLines
-from dlogd.events import Event
 from dlogd.foreign import HTTP, HTTP2, TLS, ForeignProtocolError
+from dlogd.runtime.log_events import Event
 from dlogd.server.outlet import Outlet
 
 _HTTP_HINT = "ask http.address for pages; clients of Kafka use this port"

@@ -13,8 +13,8 @@ import logging
 from collections.abc import Collection
 
 from dlogd.admission import RefusalLines
-from dlogd.clock import Clock
 from dlogd.frame_memory import BEGIN_BYTES, FrameMemory
+from dlogd.runtime.clock import Clock
 from dlogd.server.connection import Connection
 from dlogd.telemetry.metrics import ServerMetrics
 

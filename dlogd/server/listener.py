@@ -4,13 +4,14 @@ import asyncio
 import logging
 from functools import partial
 
-from dlogd import allocator, binding, garbage
+from dlogd import binding
 from dlogd.admission import Bounds, Place, Rate, Refusal, RefusalLines
-from dlogd.clock import Clock
 from dlogd.config.service_sections import ConnectionsConfig
 from dlogd.entrance import Entrance
 from dlogd.frame_memory import Fall, FrameMemory
 from dlogd.intake import RECEIVE_BYTES
+from dlogd.runtime import allocator, cycle_collector
+from dlogd.runtime.clock import Clock
 from dlogd.server.connection import Connection, Router
 from dlogd.server.foreign_clients import ForeignClients
 from dlogd.server.lateness import FRAME_GRACE_S, Lateness
@@ -149,7 +150,7 @@ class Listener:
         self.metrics.connections += 1
         self._connections[connection] = None
         if not len(self._connections) % CROWD_STEP:
-            garbage.follow(len(self._connections))
+            cycle_collector.follow(len(self._connections))
         return True
 
     def on_close(self, connection: Connection) -> None:
@@ -188,7 +189,7 @@ class Listener:
             ):
                 self.metrics.connections_idle_total += 1
                 connection.abort(None)
-        garbage.follow(len(self._connections))
+        cycle_collector.follow(len(self._connections))
         has_emptied = self._fall.has_come(len(self._connections))
         if self.limits.frames.has_fallen() or has_emptied:
             allocator.give_back()

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dlog.errors import ProtocolError
 from dlog.types import NodeId
 from dlog.wire.frame import RequestHeader
-from dlogd.clock import Clock
 from dlogd.controller import heartbeats
 from dlogd.frame_memory import FrameMemory
 from dlogd.intake import RECEIVE_BYTES
 from dlogd.metadata.image import ClusterImage
+from dlogd.runtime.clock import Clock
 from dlogd.server.connection import Connection, Router
 from dlogd.server.limits import ConnectionLimits
 from dlogd.server.loading import HeldReads

@@ -7,7 +7,8 @@ from dlog.errors import ProtocolError
 from dlog.wire import fetch
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlog.wire.frame import RequestHeader, parse_request_header
-from dlogd.clock import Clock
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.tasks import Tasks
 from dlogd.server.connection import CLIENT_ID_CHARACTERS_MAX, Connection
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.entry_budget import Room, entries_of
@@ -17,7 +18,6 @@ from dlogd.server.handlers.fetch import FetchHandler, FetchWork
 from dlogd.server.handlers.produce import ProduceHandler
 from dlogd.server.slots import Slot
 from dlogd.server.turns import REQUEST_ENTRIES
-from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import ApiMetrics, Telemetry
 
 LARGE_FETCH_BYTES = 64 * 1024

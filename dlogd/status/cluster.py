@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dlog.types import NodeId
-from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.controller.driver import ControllerDriver
 from dlogd.controller.internal_server import InternalServer
@@ -18,6 +17,7 @@ from dlogd.gossip import Gossip
 from dlogd.metadata.election import rules_of
 from dlogd.metadata.image import ClusterImage, Drain
 from dlogd.metadata.raft.progress import RaftProgress
+from dlogd.runtime.clock import Clock
 from dlogd.telemetry import metrics
 from dlogd.telemetry.metrics import Sample
 from dlogd.telemetry.peer_metrics import PEERS_REFUSED

@@ -13,6 +13,7 @@ from typing import cast
 
 from dlogd import binding
 from dlogd.admission import address_of
+from dlogd.runtime.tasks import Tasks
 from dlogd.status.http_heads import (
     END_OF_HEAD,
     HttpError,
@@ -25,7 +26,6 @@ from dlogd.status.http_heads import (
 )
 from dlogd.status.http_hosts import HostCheck
 from dlogd.status.http_room import Room, State
-from dlogd.tasks import Tasks
 from dlogd.telemetry.http_metrics import HttpMetrics
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class _Connection(asyncio.Protocol):
         self._task = None
         if task.cancelled() or self.transport is None:
             return
-        # The failure itself has been logged by `dlogd.tasks`.
+        # The failure itself has been logged by `dlogd.runtime.tasks`.
         failed = task.exception() is not None
         self._answer(text_response(500, "internal error") if failed else task.result())
 

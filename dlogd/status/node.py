@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 from dlog.types import NodeId
 from dlogd import version
-from dlogd.clock import Clock
 from dlogd.config.schema import Config
 from dlogd.metadata import snapshot
 from dlogd.metadata.image import EMPTY_IMAGE, ClusterImage
 from dlogd.metadata.surface import Metadata
 from dlogd.replication.manager import ReplicaManager
+from dlogd.runtime.clock import Clock
 from dlogd.status.cluster import Clustered, ClusterReport
 from dlogd.status.digest import DigestPage
 from dlogd.status.pages import ACTIVE

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dlog.types import NodeId
-from dlogd.clock import Clock
 from dlogd.replication.fetcher import Fetcher
 from dlogd.replication.following import Following
 from dlogd.replication.isr import IsrCounters
@@ -16,6 +15,7 @@ from dlogd.replication.leader_state import FollowerProgress
 from dlogd.replication.mender import MendCounters
 from dlogd.replication.partition import Partition
 from dlogd.replication.taking import FetchCounters
+from dlogd.runtime.clock import Clock
 from dlogd.storage.log import PartitionLog
 from dlogd.telemetry import replication_metrics as metrics
 from dlogd.telemetry.metrics import Sample

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from dlog.errors import ConfigError
 from dlog.types import NodeId
-from dlogd.randomness import Entropy
+from dlogd.runtime.randomness import Entropy
 from dlogd.storage.checkpoint import Identity
 from dlogd.storage.directories import TOPICS, Claim, agreed_cluster
 from dlogd.storage.engine import Engine

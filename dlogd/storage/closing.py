@@ -11,12 +11,12 @@ from functools import partial
 
 from dlog.errors import WireError
 from dlog.types import Offset
+from dlogd.runtime.tasks import Tasks
 from dlogd.storage.directories import LogKey
 from dlogd.storage.homes import Home
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_state import LogServices
 from dlogd.storage.upkeep import Upkeep
-from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

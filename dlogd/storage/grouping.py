@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from dlogd.tasks import Tasks
+from dlogd.runtime.tasks import Tasks
 
 Run = Callable[[Callable[[], None]], Awaitable[None]]
 

@@ -15,6 +15,7 @@ from uuid import UUID
 from dlog.errors import KafkaStorageError, WireError
 from dlog.types import Offset
 from dlogd.config.units import DiskReserve
+from dlogd.runtime.tasks import Tasks
 from dlogd.storage import replaced
 from dlogd.storage.checkpoint import Life
 from dlogd.storage.directories import DataDirectory, LogKey
@@ -24,7 +25,6 @@ from dlogd.storage.grouping import GroupedWork
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_state import LogServices
 from dlogd.storage.reserve import DiskSpace
-from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

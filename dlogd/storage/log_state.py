@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError, WireError
 from dlog.types import NO_EPOCH, LeaderEpoch, Offset, PartitionId, TopicId, TopicPartition
-from dlogd.clock import Clock
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.tasks import Tasks
 from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.damage import Damage
 from dlogd.storage.engine import Engine
@@ -26,7 +27,6 @@ from dlogd.storage.open_segments import OpenSegments
 from dlogd.storage.segment import Segment
 from dlogd.storage.segment_info import SegmentInfo, describe
 from dlogd.storage.spare import Spare
-from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import StorageMetrics
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,8 @@ from uuid import UUID
 
 from dlog.errors import ConfigError, KafkaStorageError, WireError
 from dlog.types import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
-from dlogd.randomness import Entropy
+from dlogd.runtime.randomness import Entropy
+from dlogd.runtime.tasks import Tasks
 from dlogd.storage.absent import AbsentLogs
 from dlogd.storage.claiming import Claiming
 from dlogd.storage.closing import Closing
@@ -35,7 +36,6 @@ from dlogd.storage.log_config import LogConfig
 from dlogd.storage.log_state import LogServices, LogState
 from dlogd.storage.opening import Opening, OpenProgress
 from dlogd.storage.upkeep import Upkeep
-from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from dlog.errors import WireError
 from dlog.types import Offset
+from dlogd.runtime.tasks import Tasks
 from dlogd.storage.due import learn_due
 from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.log import PartitionLog
@@ -21,7 +22,6 @@ from dlogd.storage.marks import Marks
 from dlogd.storage.patience import LOOKS, Patience
 from dlogd.storage.retention import NO_LIMIT, plan_retention
 from dlogd.storage.scrub import Scrub
-from dlogd.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

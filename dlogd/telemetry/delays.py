@@ -8,7 +8,7 @@ import gc
 import logging
 from typing import Any
 
-from dlogd.clock import Clock
+from dlogd.runtime.clock import Clock
 from dlogd.telemetry.metrics import LoopMetrics
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from dlog.types import NodeId
 from dlogctl.sandbox.layout import HOST
 from dlogd.controller.channel import StreamIntroduction
 from dlogd.controller.heartbeats import Replicate
-from dlogd.randomness import SystemEntropy
 from dlogd.replication import stream
 from dlogd.replication.stream import Refusal, Subscription
+from dlogd.runtime.randomness import SystemEntropy
 from tests.cluster.nodes import Cluster, Node
 from tests.cluster.stage import Log
 

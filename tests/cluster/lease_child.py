@@ -6,7 +6,6 @@ import sys
 
 from dlog.transport import Address
 from dlog.types import NodeId
-from dlogd.clock import SystemClock
 from dlogd.controller.beat import Beat
 from dlogd.controller.heartbeats import Heartbeat
 from dlogd.controller.internal_server import InternalServer
@@ -14,7 +13,8 @@ from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.timings import LeaseTimings
-from dlogd.tasks import Tasks
+from dlogd.runtime.clock import SystemClock
+from dlogd.runtime.tasks import Tasks
 
 
 async def main(node_id: NodeId, controller: Address) -> None:

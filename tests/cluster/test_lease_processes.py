@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import NodeId
-from dlogd.clock import SystemClock
 from dlogd.controller.heartbeats import Probe
 from dlogd.controller.internal_server import InternalServer
 from dlogd.controller.lease_watch import LeaseWatch
@@ -17,7 +16,8 @@ from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
 from dlogd.controller.timings import LeaseTimings
-from dlogd.tasks import Tasks
+from dlogd.runtime.clock import SystemClock
+from dlogd.runtime.tasks import Tasks
 from tests.fakes.lease_cluster import registration
 
 TIMINGS = LeaseTimings()

@@ -13,8 +13,9 @@ import sys
 from dlog.batch.header import BATCH_STRUCT
 from dlog.batch.records import Record, encode
 from dlog.types import ZERO_TOPIC_ID, LeaderEpoch, PartitionId, TopicPartition
-from dlogd.clock import SystemClock
 from dlogd.config.choices import DirectIo, FlushPolicy
+from dlogd.runtime.clock import SystemClock
+from dlogd.runtime.tasks import Tasks
 from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.buffers import BufferPool
 from dlogd.storage.engine import Engine
@@ -24,7 +25,6 @@ from dlogd.storage.log_config import LogConfig
 from dlogd.storage.log_state import LogServices
 from dlogd.storage.open_segments import OpenSegments
 from dlogd.storage.posix import PosixDirectory
-from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import StorageMetrics
 
 SEGMENT_BYTES = 1 << 20

@@ -11,13 +11,13 @@ import sys
 from uuid import UUID
 
 from dlog.types import NodeId
-from dlogd.clock import SystemClock
 from dlogd.metadata.commands import AllocateProducerIds, RegisterNode
 from dlogd.metadata.image import Applied, Refused
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.voters import Voter, Voters
-from dlogd.randomness import system_randomness
+from dlogd.runtime.clock import SystemClock
+from dlogd.runtime.randomness import system_randomness
 from dlogd.storage.posix import PosixDirectory
 
 CLOCK = SystemClock()

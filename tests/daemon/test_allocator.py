@@ -8,7 +8,7 @@ import pytest
 
 from dlog.client.admin import NewTopic
 from dlog.client.blocking import Admin, Producer
-from dlogd import allocator
+from dlogd.runtime import allocator
 from tests.daemon.process import daemon
 
 HEAP_BYTES = 64 << 20

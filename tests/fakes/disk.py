@@ -18,7 +18,7 @@ import os
 import random
 from collections.abc import Callable
 
-from dlogd.clock import SystemClock
+from dlogd.runtime.clock import SystemClock
 from tests.fakes.device import UNBOUNDED, Disk
 from tests.fakes.engine import MemoryEngine
 from tests.fakes.faults import DiskFault, ProcessDied

@@ -21,7 +21,6 @@ from dlog.wire import fetch, fetch_client, produce_client
 from dlog.wire.frame import RequestHeader
 from dlog.wire.topics import TopicKey
 from dlogd.admission import Bounds, Rate
-from dlogd.clock import SystemClock
 from dlogd.metadata.image import ClusterImage
 from dlogd.replication.batch_checks import PartitionSettings
 from dlogd.replication.fetch_waiters import Wakes
@@ -30,6 +29,8 @@ from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.producers import ProducerStates
 from dlogd.replication.roles import Roles
+from dlogd.runtime.clock import SystemClock
+from dlogd.runtime.tasks import Tasks
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.entry_budget import EntryBudget
 from dlogd.server.exchange import Peer
@@ -44,7 +45,6 @@ from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig
 from dlogd.storage.posix import PosixDirectory
 from dlogd.storage.threads import ThreadEngine
-from dlogd.tasks import Tasks
 from dlogd.telemetry.admission_metrics import AdmissionMetrics
 from dlogd.telemetry.metrics import Telemetry
 from tests.fakes.logs import services_for

@@ -19,7 +19,7 @@ from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
 from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.image import NodeAddress, NodeRegistration
-from dlogd.tasks import Tasks
+from dlogd.runtime.tasks import Tasks
 from tests.simulation.loop import SimClock, SimLoop, World
 from tests.simulation.network import Network
 

@@ -8,7 +8,8 @@ from typing import Any
 from dlog.batch.header import BATCH_STRUCT
 from dlog.batch.records import Record, decode, encode
 from dlog.types import ZERO_TOPIC_ID, LeaderEpoch, Offset, PartitionId, TopicPartition
-from dlogd.clock import Clock, SystemClock
+from dlogd.runtime.clock import Clock, SystemClock
+from dlogd.runtime.tasks import Tasks
 from dlogd.storage.append_memory import AppendMemory
 from dlogd.storage.buffers import BufferPool
 from dlogd.storage.engine import Engine
@@ -18,7 +19,6 @@ from dlogd.storage.log_config import LogConfig
 from dlogd.storage.log_state import LogServices
 from dlogd.storage.open_segments import OpenSegments
 from dlogd.storage.segment import Segment
-from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import StorageMetrics
 from tests.fakes.disk import Machine, Process
 from tests.simulation.loop import SimLoop, run_alone

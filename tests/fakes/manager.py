@@ -6,8 +6,8 @@ from collections.abc import Callable
 from uuid import UUID
 
 from dlog.types import NodeId, PartitionId, TopicId, TopicPartition
-from dlogd.clock import Clock
 from dlogd.config.units import DiskReserve
+from dlogd.runtime.clock import Clock
 from dlogd.storage.homes import Home, StorageSettings
 from dlogd.storage.log import PartitionLog
 from dlogd.storage.log_config import LogConfig

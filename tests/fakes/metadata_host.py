@@ -7,11 +7,11 @@ from typing import TypeVar
 from uuid import UUID
 
 from dlog.types import NodeId
-from dlogd.clock import SystemClock
 from dlogd.metadata.archive import LOCK_NAME
 from dlogd.metadata.commands import Command, CreateTopic, RegisterNode
 from dlogd.metadata.image import Applied, Outcome
 from dlogd.metadata.store import MetadataStore
+from dlogd.runtime.clock import SystemClock
 from tests.fakes.disk import Machine
 
 T = TypeVar("T")

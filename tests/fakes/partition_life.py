@@ -19,8 +19,8 @@ from dlogd.metadata import commands, machine
 from dlogd.metadata.commands import ElectionKind, ElectLeaders, FenceNodes, Proof, UnfenceNode
 from dlogd.metadata.image import Applied, Unknown
 from dlogd.replication import cuts, following, isr, trimming
+from dlogd.runtime.tasks import Tasks
 from dlogd.server.handlers import delete_records
-from dlogd.tasks import Tasks
 from tests.fakes.partition_rules import NODES, PartitionRules
 from tests.fakes.plain_log import PlainClock, PlainLog
 from tests.fakes.replica_lives import Ack, PlainNode, Wire

@@ -6,7 +6,7 @@ Both kinds draw from one generator, so a schedule depends on the order of all dr
 import random
 from uuid import UUID
 
-from dlogd.randomness import Randomness
+from dlogd.runtime.randomness import Randomness
 
 
 class SeededEntropy:

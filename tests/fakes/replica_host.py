@@ -10,7 +10,6 @@ from uuid import UUID
 
 from dlog.batch.records import Record, encode
 from dlog.types import NodeId
-from dlogd.clock import SystemClock
 from dlogd.config.schema import Config, build
 from dlogd.config.units import DiskReserve
 from dlogd.metadata import machine
@@ -28,6 +27,7 @@ from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
 from dlogd.metadata.partition_changes import with_topics
 from dlogd.replication.manager import Placement, ReplicaManager
 from dlogd.replication.partition import Partition
+from dlogd.runtime.clock import SystemClock
 from dlogd.storage.homes import StorageSettings
 from dlogd.storage.manager import LogManager
 from dlogd.storage.posix import PosixDirectory

@@ -28,8 +28,8 @@ from dlogd.replication.partition import Partition
 from dlogd.replication.producers import ProducerStates
 from dlogd.replication.roles import Roles
 from dlogd.replication.stream import MORE, Refusal
+from dlogd.runtime.tasks import Tasks
 from dlogd.server.fed import Fed
-from dlogd.tasks import Tasks
 from tests.fakes.front import SETTINGS
 from tests.fakes.plain_log import PlainBatch, PlainLog
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from dlogd.broker import Broker
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
-from dlogd.reload import plan_reload
+from dlogd.runtime.config_reload import plan_reload
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import Latency, ProcessDied
 from tests.fakes.randomness import SeededRandomness

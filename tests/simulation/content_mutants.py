@@ -12,10 +12,10 @@ import yaml
 
 from dlog import compression
 from dlogctl import saying
-from dlogd import events
 from dlogd.config import plain_yaml
 from dlogd.config.plain_yaml import PlainYamlError
 from dlogd.replication.record_checks import RecordTimes
+from dlogd.runtime import log_events
 from dlogd.server import unpacking
 from dlogd.server.handlers import produce
 from dlogd.server.unpacking import Unpacker
@@ -96,7 +96,7 @@ def _give_all(original: Any) -> Any:
 # Patches, and the tests of which one at least must fail.
 TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "texts: log lines have control characters": (
-        ((events, "escaped", _as_it_is),),
+        ((log_events, "escaped", _as_it_is),),
         (f"{UNIT}/test_logs.py::test_no_way_of_saying_a_text_lets_control_characters_out",),
     ),
     "texts: cells of tsv have control characters": (

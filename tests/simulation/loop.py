@@ -345,7 +345,10 @@ def _on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
 
 
 class SimClock:
-    """Implements `dlogd.clock.Clock` on a simulated loop; the wall clock may be set at any time."""
+    """Implements `dlogd.runtime.clock.Clock` on a simulated loop.
+
+    The wall clock may be set at any time.
+    """
 
     def __init__(self, loop: SimLoop, wall_offset_ms: int = 0) -> None:
         self._loop = loop

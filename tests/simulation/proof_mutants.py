@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from dlogd import randomness, secret_files
+from dlogd import secret_files
 from dlogd.controller import channel, heartbeats
 from dlogd.controller.channel import Dialler, Seals, StreamIntroduction
 from dlogd.controller.internal_server import Door
@@ -20,6 +20,7 @@ from dlogd.metadata.raft.handshake import NONCE_BYTES, PROOF_BYTES, PROTOCOL_VER
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import MESSAGE_BYTES_MAX
 from dlogd.metadata.raft.transport import RaftTransport
+from dlogd.runtime import randomness
 from dlogd.storage.claiming import Claiming
 from tests.simulation.patches import Patch
 

@@ -19,7 +19,7 @@ def _sentences(source: Source) -> Iterator[tuple[ast.AST, ast.expr]]:
         owner, _, method = name.rpartition(".")
         if method in LEVELS and owner.rpartition(".")[2] in ("log", "_log", "root", "LOGGER"):
             yield node, node.args[1 if method == "log" else 0]
-        elif method == "Event" and not owner and "dlogd.events" in source.text:
+        elif method == "Event" and not owner and "dlogd.runtime.log_events" in source.text:
             yield node, node.args[0]
 
 
@@ -49,7 +49,7 @@ def test_nothing_reads_a_sentence() -> None:
         source.at(node)
         for source in sources.python("dlogd")
         for node, name in sources.calls(source)
-        if name.endswith("getMessage") and source.module != "dlogd.events"
+        if name.endswith("getMessage") and source.module != "dlogd.runtime.log_events"
     ]
     assert not found, "\n".join(found)
 

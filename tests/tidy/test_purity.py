@@ -15,11 +15,11 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
     "the wall clock or sleeping": (
         r"time\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns|sleep|localtime"
         r"|gmtime|strftime|ctime)|datetime\.(datetime|date)\.(now|utcnow|today)",
-        frozenset({"dlogd.clock"}),
+        frozenset({"dlogd.runtime.clock"}),
     ),
     "randomness that no seed controls": (
         r"random\.(?!Random$)\w+|os\.(urandom|getrandom)|uuid\.uuid[14]|secrets\.\w+|id",
-        frozenset({"dlogd.randomness"}),
+        frozenset({"dlogd.runtime.randomness"}),
     ),
     "files behind the Directory's back": (
         r"open|io\.open|os\.(open|fdopen|read|write|pread|pwrite|preadv|pwritev|fsync|fdatasync"
@@ -31,7 +31,7 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
                 "dlogd.__main__",
                 "dlogd.config.load",
                 # Writes lines to standard error.
-                "dlogd.logs",
+                "dlogd.runtime.logging_setup",
                 # Writes to the descriptor of a connection, where the transport has one.
                 "dlogd.server.outlet",
                 "dlogd.storage.posix",
@@ -47,7 +47,13 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
         r"socket\.(socket|create_connection|create_server|socketpair)|select\.\w+|selectors\.\w+"
         r"|os\.eventfd",
         frozenset(
-            {"dlogd.__main__", "dlogd.journal", "dlogd.logs", "dlogd.notify", "dlogd.storage.aio"}
+            {
+                "dlogd.__main__",
+                "dlogd.runtime.journald",
+                "dlogd.runtime.logging_setup",
+                "dlogd.runtime.sd_notify",
+                "dlogd.storage.aio",
+            }
         ),
     ),
     "threads and processes": (
@@ -58,7 +64,7 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
             {
                 "dlogd.__main__",
                 # Gives asyncio's own lookups of names to asyncio's own threads.
-                "dlogd.lookups",
+                "dlogd.runtime.name_resolver",
                 "dlogd.metadata.raft.thread",
                 "dlogd.storage.threads",
                 "dlog.client.loop_thread",
@@ -67,7 +73,7 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
     ),
     "tasks that nobody supervises": (
         r"asyncio\.(create_task|ensure_future)|([\w.]+\.)?create_task",
-        frozenset({"dlogd.tasks", "dlogd.__main__"}),
+        frozenset({"dlogd.runtime.tasks", "dlogd.__main__"}),
     ),
 }
 # The library's own connections hold their reader task; blocking clients live on their own thread.
@@ -77,13 +83,18 @@ OUTSIDE_BY_NATURE = ("dlog.spark",)
 # Where an exception of any kind is turned into something else: nowhere beside these.
 CATCHES_EVERYTHING = frozenset(
     {
-        *("dlogd.tasks", "dlogd.server.dispatch", "dlogd.storage.threads", "dlogd.__main__"),
+        *(
+            "dlogd.runtime.tasks",
+            "dlogd.server.dispatch",
+            "dlogd.storage.threads",
+            "dlogd.__main__",
+        ),
         # A buffer callback of the loop: an exception there would close the connection in silence.
         *("dlogd.server.connection", "dlogd.server.feed", "dlogd.replication.link"),
         # A batch that a codec fails at must not stop its partition and those sent with it.
         "dlog.client.sender",
         # A line that cannot be written must not end the code that logs it.
-        "dlogd.logs",
+        "dlogd.runtime.logging_setup",
     }
 )
 QUEUES = re.compile(r"(asyncio|queue|multiprocessing)\.(Queue|LifoQueue|PriorityQueue|SimpleQueue)")

@@ -5,12 +5,12 @@ Some hundred numbers of a Mersenne Twister give all that follow. A peer sees non
 
 import ast
 
-from dlogd.randomness import Entropy, Rng
+from dlogd.runtime.randomness import Entropy, Rng
 from tests.tidy import sources
 
 RAW = frozenset({"randbytes", "getrandbits", "randint", "SystemRandom", "urandom"})
 """Calls that make bytes or integers of which an id can be made."""
-SOURCE = "dlogd.randomness"
+SOURCE = "dlogd.runtime.randomness"
 
 
 def _raw_calls() -> list[str]:

@@ -5,8 +5,8 @@ from unittest import mock
 
 import pytest
 
+from dlogd.runtime.tasks import Tasks
 from dlogd.server.router import RequestRouter
-from dlogd.tasks import Tasks
 from tests.fakes.logs import run_virtual
 from tests.unit.test_broker_stop import Host, append
 

@@ -10,7 +10,6 @@ import pytest
 from dlog.errors import ProtocolError, TransportError
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import NodeId
-from dlogd.clock import SystemClock
 from dlogd.controller import heartbeats
 from dlogd.controller.channel import Channel, Dialler
 from dlogd.controller.heartbeats import Probe
@@ -19,6 +18,7 @@ from dlogd.controller.leases import Probed, ProbeOrder
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
+from dlogd.runtime.clock import SystemClock
 from tests.fakes.randomness import SeededRandomness
 
 SECRET = b"a secret of some length"

@@ -16,7 +16,7 @@ from dlogd.config.load import load_config
 from dlogd.config.sample import sample
 from dlogd.config.schema import KEYS, Config, build
 from dlogd.config.units import Address
-from dlogd.reload import plan_reload
+from dlogd.runtime.config_reload import plan_reload
 
 ROOT = Path(__file__).parents[2]
 

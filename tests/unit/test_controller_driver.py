@@ -22,7 +22,7 @@ from dlogd.metadata.commands import (
 )
 from dlogd.metadata.delta import between
 from dlogd.metadata.image import ClusterImage, Outcome, Unknown
-from dlogd.tasks import Tasks
+from dlogd.runtime.tasks import Tasks
 from tests.fakes.metadata_cluster import FakeCluster
 from tests.simulation.loop import SimClock, SimLoop
 

@@ -9,7 +9,7 @@ from dlog.errors import KafkaStorageError
 from dlogd.metadata.image import TopicImage
 from dlogd.replication.deletions import COUNT_MAX, MOMENT_S, Deletions
 from dlogd.replication.reconcile import Key
-from dlogd.tasks import Tasks
+from dlogd.runtime.tasks import Tasks
 from tests.fakes.small_fleet import SmallFleet, tell
 
 HANGING, OTHER = "data1", "data0"

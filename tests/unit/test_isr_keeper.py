@@ -25,7 +25,7 @@ from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.leader_state import Leadership
 from dlogd.replication.partition import Partition
 from dlogd.replication.roles import leadership
-from dlogd.tasks import Tasks
+from dlogd.runtime.tasks import Tasks
 from tests.fakes.front import Front, until
 from tests.unit.test_partition import Waiter, append, batch, check
 from tests.unit.test_replicated_partition import Follower

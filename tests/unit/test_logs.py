@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dlogd import logs
-from dlogd.events import Event
-from dlogd.journal import LibsystemdJournal, NativeJournal, encode_fields, open_journal
+from dlogd.runtime import logging_setup
+from dlogd.runtime.journald import LibsystemdJournal, NativeJournal, encode_fields, open_journal
+from dlogd.runtime.log_events import Event
 
 log = logging.getLogger("dlogd.storage.log")
 
@@ -71,7 +71,7 @@ def fail() -> None:
 
 
 def test_text_is_one_line_per_event(pipe: Pipe) -> None:
-    logs.configure("text", "info", descriptor=pipe.writer)
+    logging_setup.configure("text", "info", descriptor=pipe.writer)
     log.debug("unseen")
     log.info("Truncated log partition=%s from=%d", "t-3", 812)
     log.info("Odd name=%s", "a\nb")
@@ -85,7 +85,7 @@ def test_text_is_one_line_per_event(pipe: Pipe) -> None:
 
 
 def test_what_peers_send_is_neither_a_line_nor_a_command(pipe: Pipe) -> None:
-    logs.configure("text", "info", descriptor=pipe.writer)
+    logging_setup.configure("text", "info", descriptor=pipe.writer)
     log.info("Closed connection client_id=%s", "a\x1b[31m\x85\u2028\x0b\0 größe")
     (line,) = pipe.lines()
     assert line.endswith(r"client_id='a\x1b[31m\x85\u2028\x0b\x00 größe'")
@@ -106,7 +106,7 @@ def test_no_way_of_saying_a_text_lets_control_characters_out(pipe: Pipe) -> None
         ("Refused\x1b[2J\n %s", "b"),
     ]
     for form in ("text", "json"):
-        logs.configure(form, "info", descriptor=pipe.writer)
+        logging_setup.configure(form, "info", descriptor=pipe.writer)
         for message, value in said:
             log.warning(message, value)
         lines = pipe.lines()
@@ -121,7 +121,7 @@ def test_no_way_of_saying_a_text_lets_control_characters_out(pipe: Pipe) -> None
 
 
 def test_json_has_fields_and_a_traceback_only_when_debugging(pipe: Pipe) -> None:
-    control = logs.configure("json", "info", descriptor=pipe.writer)
+    control = logging_setup.configure("json", "info", descriptor=pipe.writer)
     log.info("Truncated log partition=%s-%d from=%d to=%d reason=%r", "t", 3, 812, 790, "a b=c")
     fail()
     control.set_level("debug")
@@ -140,7 +140,7 @@ def test_json_has_fields_and_a_traceback_only_when_debugging(pipe: Pipe) -> None
 
 
 def test_a_field_is_the_whole_text_of_an_error(pipe: Pipe) -> None:
-    logs.configure("json", "info", descriptor=pipe.writer)
+    logging_setup.configure("json", "info", descriptor=pipe.writer)
     error = OSError(5, "Input/output error", "/data/t-1/0.log")
     log.error("Log failed partition=%s error=%s peer=%s", "t-1", error, "127.0.0.1:5")
     log.error("Refused message=%s", "'x' is not one of 'a', 'b'")
@@ -154,13 +154,13 @@ def test_a_field_is_the_whole_text_of_an_error(pipe: Pipe) -> None:
 
 
 def test_a_wrong_call_still_gives_a_line(pipe: Pipe) -> None:
-    logs.configure("text", "info", descriptor=pipe.writer)
+    logging_setup.configure("text", "info", descriptor=pipe.writer)
     log.info("Got %d", "text")
     assert "Got %d format_error=" in pipe.lines()[0]
 
 
 def test_a_reader_that_sleeps_costs_lines_not_time(pipe: Pipe) -> None:
-    control = logs.configure("text", "info", descriptor=pipe.writer)
+    control = logging_setup.configure("text", "info", descriptor=pipe.writer)
     for number in range(2000):
         log.info(f"Event number={number} {'x' * 200}")
     dropped = control.dropped_count
@@ -174,7 +174,7 @@ def test_a_reader_that_sleeps_costs_lines_not_time(pipe: Pipe) -> None:
 
 
 def test_a_message_that_comes_too_often_is_left_out_and_counted(pipe: Pipe) -> None:
-    logs.configure("text", "info", descriptor=pipe.writer)
+    logging_setup.configure("text", "info", descriptor=pipe.writer)
     seen = 0
 
     def tell(second: float, text: str, number: int) -> None:
@@ -182,10 +182,10 @@ def test_a_message_that_comes_too_often_is_left_out_and_counted(pipe: Pipe) -> N
         record.created = second
         logging.getLogger().handle(record)
 
-    for number in range(logs.REPETITIONS_MAX + 7):
+    for number in range(logging_setup.REPETITIONS_MAX + 7):
         tell(1000.0, "Closed connection number=%d", number)
         seen += len(pipe.lines())
-    assert seen == logs.REPETITIONS_MAX
+    assert seen == logging_setup.REPETITIONS_MAX
     tell(1001.0, "Something else number=%d", 1)
     assert len(pipe.lines()) == 1
     tell(1010.0, "Closed connection number=%d", 1)
@@ -195,7 +195,7 @@ def test_a_message_that_comes_too_often_is_left_out_and_counted(pipe: Pipe) -> N
 
 
 def test_a_line_longer_than_the_pipe_does_not_run_into_the_next(pipe: Pipe) -> None:
-    control = logs.configure("text", "info", descriptor=pipe.writer)
+    control = logging_setup.configure("text", "info", descriptor=pipe.writer)
     log.info("x" * 200_000)
     assert control.dropped_count == 1
     assert len(pipe.lines()) == 1
@@ -204,7 +204,7 @@ def test_a_line_longer_than_the_pipe_does_not_run_into_the_next(pipe: Pipe) -> N
 
 
 def test_a_closed_reader_is_no_error(pipe: Pipe) -> None:
-    control = logs.configure("text", "info", descriptor=pipe.writer)
+    control = logging_setup.configure("text", "info", descriptor=pipe.writer)
     os.close(pipe.reader)
     log.info("nobody listens")
     assert control.dropped_count == 1
@@ -212,7 +212,7 @@ def test_a_closed_reader_is_no_error(pipe: Pipe) -> None:
 
 
 def test_without_a_journal_text_goes_to_standard_error(pipe: Pipe, tmp_path: Path) -> None:
-    logs.configure(
+    logging_setup.configure(
         "journal", "info", descriptor=pipe.writer, journal_address=str(tmp_path / "none")
     )
     log.info("Started")
@@ -251,7 +251,7 @@ def journald(tmp_path: Path) -> Iterator[Journald]:
 
 
 def test_the_journal_gets_fields(journald: Journald, tmp_path: Path) -> None:
-    logs.configure("journal", "debug", journal_address=str(tmp_path / "journal"))
+    logging_setup.configure("journal", "debug", journal_address=str(tmp_path / "journal"))
     log.warning("Truncated log partition=%s leader.epoch=%d", "t-3", 7)
     fields = journald.entry()
     assert fields["MESSAGE"] == "Truncated log partition=t-3 leader.epoch=7"
@@ -265,7 +265,7 @@ def test_the_journal_gets_fields(journald: Journald, tmp_path: Path) -> None:
 def test_a_journal_that_sleeps_never_blocks_and_one_that_restarts_is_found(
     journald: Journald, tmp_path: Path
 ) -> None:
-    control = logs.configure("journal", "info", journal_address=str(tmp_path / "journal"))
+    control = logging_setup.configure("journal", "info", journal_address=str(tmp_path / "journal"))
     for number in range(1000):
         log.info("Event number=%d", number)
     assert control.dropped_count > 0
@@ -315,7 +315,7 @@ def tell_of(client_id: str) -> None:
 
 @pytest.mark.parametrize("name", [EVIL, f"x' {EVIL}", f'x" {EVIL}', f"x\\' {EVIL}", "%s peer=%s"])
 def test_a_client_cannot_make_or_change_a_field(pipe: Pipe, name: str) -> None:
-    logs.configure("json", "info", descriptor=pipe.writer)
+    logging_setup.configure("json", "info", descriptor=pipe.writer)
     tell_of(name)
     closed, refused = [json.loads(line)["fields"] for line in pipe.lines()]
     assert closed == {"error": f"bad {name}", "peer": "127.0.0.1:5", "client_id": name}
@@ -323,7 +323,7 @@ def test_a_client_cannot_make_or_change_a_field(pipe: Pipe, name: str) -> None:
 
 
 def test_nor_one_of_the_journal(journald: Journald, tmp_path: Path) -> None:
-    logs.configure("journal", "info", journal_address=str(tmp_path / "journal"))
+    logging_setup.configure("journal", "info", journal_address=str(tmp_path / "journal"))
     tell_of(EVIL)
     for _ in range(2):
         fields = journald.entry()
@@ -334,7 +334,7 @@ def test_nor_one_of_the_journal(journald: Journald, tmp_path: Path) -> None:
 
 
 def test_in_text_a_client_is_quoted_and_cut(pipe: Pipe) -> None:
-    logs.configure("text", "info", descriptor=pipe.writer)
+    logging_setup.configure("text", "info", descriptor=pipe.writer)
     tell_of(EVIL)
     tell_of("y" * 32_000)
     closed, refused, long_closed, long_refused = pipe.lines()
@@ -346,7 +346,7 @@ def test_in_text_a_client_is_quoted_and_cut(pipe: Pipe) -> None:
 
 
 def test_a_failure_does_not_replace_a_field(pipe: Pipe) -> None:
-    logs.configure("json", "info", descriptor=pipe.writer)
+    logging_setup.configure("json", "info", descriptor=pipe.writer)
     try:
         raise ValueError(EVIL)
     except ValueError:
@@ -359,7 +359,7 @@ def test_a_failure_does_not_replace_a_field(pipe: Pipe) -> None:
 
 
 def test_fields_of_several_arguments_and_wrong_calls(pipe: Pipe) -> None:
-    logs.configure("json", "info", descriptor=pipe.writer)
+    logging_setup.configure("json", "info", descriptor=pipe.writer)
     log.info(
         "Began log anew partition=%s had=%d..%d of=%d%%; see path=%s/topics", "t", 1, 2, 9, "/d"
     )

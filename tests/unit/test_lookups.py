@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dlogd.lookups import share_lookups
+from dlogd.runtime.name_resolver import share_lookups
 
 
 class Resolver:

@@ -10,6 +10,7 @@ import pytest
 
 from dlog.errors import ConfigError
 from dlog.types import NodeId, Offset, PartitionId, TopicPartition
+from dlogd.runtime.tasks import Tasks
 from dlogd.storage.checkpoint import (
     HIGH_WATERMARKS,
     LIFE,
@@ -27,7 +28,6 @@ from dlogd.storage.directories import (
 )
 from dlogd.storage.grouping import GROUP_MAX, GroupedWork
 from dlogd.storage.posix import PosixDirectory
-from dlogd.tasks import Tasks
 from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault, ProcessDied, read_only
 

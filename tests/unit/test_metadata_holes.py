@@ -10,7 +10,6 @@ from uuid import UUID
 import pytest
 
 from dlog.types import NodeId
-from dlogd.clock import SystemClock
 from dlogd.metadata import machine, snapshot
 from dlogd.metadata.commands import (
     AllocateProducerIds,
@@ -27,6 +26,7 @@ from dlogd.metadata.delta import between
 from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage
 from dlogd.metadata.placement import place
 from dlogd.metadata.store import MetadataStore
+from dlogd.runtime.clock import SystemClock
 from dlogd.storage.posix import PosixDirectory
 from dlogd.storage.threads import ThreadEngine
 from tests.fakes.metadata_cluster import FakeCluster

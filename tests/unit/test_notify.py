@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dlogd.notify import Notifier, watchdog_interval_ms
+from dlogd.runtime.sd_notify import Notifier, watchdog_interval_ms
 
 
 class Manager:

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import NodeId
-from dlogd.clock import SystemClock
 from dlogd.controller.heartbeats import Probe
 from dlogd.controller.internal_server import InternalServer
 from dlogd.controller.leases import Probed, ProbeOrder
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
+from dlogd.runtime.clock import SystemClock
 
 
 def prober(cluster_id: str = "c") -> Prober:

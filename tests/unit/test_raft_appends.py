@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from dlogd.clock import SystemClock
 from dlogd.metadata.raft import appends, pinned
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.appends import RaftHaltedError
@@ -17,6 +16,7 @@ from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.snapshots import SnapshotFiles
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.runtime.clock import SystemClock
 from tests.fakes.disk import Machine
 from tests.tidy import sources
 

@@ -9,7 +9,6 @@ from uuid import UUID
 import pytest
 
 from dlog.types import NodeId
-from dlogd.clock import SystemClock
 from dlogd.metadata import snapshot
 from dlogd.metadata.commands import Proof, RegisterNode
 from dlogd.metadata.image import EMPTY_IMAGE, ClusterImage
@@ -22,6 +21,7 @@ from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.snapshots import Snapshot
 from dlogd.metadata.raft.store import RaftStore
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.runtime.clock import SystemClock
 from dlogd.storage.posix import PosixDirectory
 from tests.fakes.disk import Machine
 from tests.fakes.randomness import SeededRandomness

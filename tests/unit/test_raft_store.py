@@ -14,7 +14,6 @@ import pytest
 
 from dlog.errors import BrokerNotAvailableError, NotControllerError
 from dlog.types import NodeId
-from dlogd.clock import SystemClock
 from dlogd.metadata import machine
 from dlogd.metadata.commands import (
     AllocateProducerIds,
@@ -31,6 +30,7 @@ from dlogd.metadata.raft.store import RaftStore
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.runtime.clock import SystemClock
 from dlogd.storage.posix import PosixDirectory
 from tests.fakes.randomness import SeededRandomness
 

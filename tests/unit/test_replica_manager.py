@@ -17,13 +17,13 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from dlog.types import PartitionEpoch, TopicPartition
-from dlogd.clock import SystemClock
 from dlogd.config.schema import build
 from dlogd.metadata.partition_changes import with_topics
-from dlogd.reload import plan_reload
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import SNAPSHOT
+from dlogd.runtime.clock import SystemClock
+from dlogd.runtime.config_reload import plan_reload
 from dlogd.storage.directories import WEAK, DataDirectory
 from tests.fakes.front import until
 from tests.fakes.logs import values_of

@@ -12,7 +12,7 @@ from dlogd import replica_reports
 from dlogd.metadata.commands import ReportReplicas
 from dlogd.metadata.image import Applied, ClusterImage, Outcome, Unknown
 from dlogd.replica_reports import Findings, Key, ReplicaReports, report
-from dlogd.tasks import Tasks
+from dlogd.runtime.tasks import Tasks
 from tests.fakes.logs import run_virtual
 from tests.fakes.metadata_cluster import FakeCluster
 from tests.fakes.server import FakeClock

@@ -13,14 +13,14 @@ import pytest
 
 from dlog.errors import ConfigError
 from dlogd.__main__ import load_checked
-from dlogd.clock import SystemClock
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
 from dlogd.metadata.archive import MetadataCorruptError
 from dlogd.metadata.raft.levels import UnknownLevelError
 from dlogd.metadata.raft.log import LogCorruptError, LogFailedError
-from dlogd.notify import Notifier
-from dlogd.reload import plan_reload
+from dlogd.runtime.clock import SystemClock
+from dlogd.runtime.config_reload import plan_reload
+from dlogd.runtime.sd_notify import Notifier
 from dlogd.service import Service, Surroundings, exit_code_of
 from dlogd.telemetry.metrics import Source, Telemetry
 

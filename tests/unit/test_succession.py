@@ -14,8 +14,8 @@ from dlogd.controller.succession import REST_MS, Succession, successors
 from dlogd.metadata.image import Applied, Outcome, Refused
 from dlogd.metadata.raft.membership import Operation, QuorumState
 from dlogd.replication.manager import ReplicaManager
+from dlogd.runtime.tasks import Tasks
 from dlogd.storage.manager import LogManager
-from dlogd.tasks import Tasks
 from tests.fakes.metadata_cluster import FakeCluster
 from tests.fakes.server import replica_state
 from tests.fakes.small_fleet import SmallFleet, tell

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dlogd.clock import SystemClock
+from dlogd.runtime.clock import SystemClock
 from dlogd.telemetry.collector import PIECE_SAMPLES, TelemetryCollector
 from dlogd.telemetry.delays import GcPauses, LoopDelay
 from dlogd.telemetry.metrics import (

@@ -13,7 +13,7 @@ from dlogd.metadata.raft import handshake
 from dlogd.metadata.raft.boot import open_disk
 from dlogd.metadata.raft.transport import RaftTransport
 from dlogd.metadata.raft.voters import Voter, Voters
-from dlogd.randomness import Randomness, SystemEntropy, system_randomness
+from dlogd.runtime.randomness import Randomness, SystemEntropy, system_randomness
 from tests.fakes.disk import Machine
 from tests.fakes.manager import ManagerHost
 from tests.unit.test_raft_handshake import HOST, SECRET, TIMINGS, Stranger, hello_of, run

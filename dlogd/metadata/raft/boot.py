@@ -8,7 +8,7 @@ from dlogd.metadata.raft.levels import expect_known
 from dlogd.metadata.raft.log import LogCorruptError, RaftLog
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
 from dlogd.metadata.raft.voters import Voters
-from dlogd.randomness import Entropy
+from dlogd.runtime.randomness import Entropy
 from dlogd.storage.files import Directory, Lock
 
 LOCK_NAME = "raft.lock"

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from dlogd.clock import Clock
 from dlogd.metadata.raft import appends, pinned
 from dlogd.metadata.raft.appends import RaftHaltedError
 from dlogd.metadata.raft.elections import Elections
@@ -24,7 +23,8 @@ from dlogd.metadata.raft.peers import NoPoller, Peer, Send, Wire
 from dlogd.metadata.raft.replication import Replication
 from dlogd.metadata.raft.timings import NEVER_S, RaftTimings
 from dlogd.metadata.raft.voters import Voters
-from dlogd.randomness import Rng
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.randomness import Rng
 
 log = logging.getLogger(__name__)
 

@@ -5,13 +5,13 @@ majority is asked first whether it would agree (pre-vote): a node that was cut o
 cannot depose a leader that others hear. Owner: the Raft loop.
 """
 
-from dlogd.clock import Clock
 from dlogd.metadata.raft import pinned
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peers import Peer, Send
 from dlogd.metadata.raft.timings import NEVER_S, RaftTimings
-from dlogd.randomness import Rng
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.randomness import Rng
 
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
 

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from uuid import UUID
 
-from dlogd.clock import Clock
 from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.image import Applied, ClusterImage, Unknown
 from dlogd.metadata.raft import entries as wire
@@ -31,8 +30,9 @@ from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.timings import NEVER_S
 from dlogd.metadata.raft.transport import RaftTransport
 from dlogd.metadata.raft.voters import Voters
-from dlogd.randomness import Randomness
-from dlogd.tasks import Tasks
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.randomness import Randomness
+from dlogd.runtime.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

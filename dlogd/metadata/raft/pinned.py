@@ -16,7 +16,7 @@ import pysyncobj.transport
 import pysyncobj.version
 
 from dlog.errors import StartRefusedError
-from dlogd.clock import Clock
+from dlogd.runtime.clock import Clock
 
 VERSION = "0.3.17"
 

@@ -17,7 +17,6 @@ from dlog.errors import (
     InvalidRequestError,
     KafkaStorageError,
 )
-from dlogd.clock import Clock
 from dlogd.metadata.admission import admit
 from dlogd.metadata.commands import (
     ClaimController,
@@ -37,7 +36,8 @@ from dlogd.metadata.raft.progress import RaftProgress
 from dlogd.metadata.raft.proposals import OnSettled
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.voters import Voters, expect_place
-from dlogd.randomness import Randomness
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.randomness import Randomness
 from dlogd.storage.files import Directory
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from dlog.errors import BrokerNotAvailableError
-from dlogd.clock import Clock
-from dlogd.lookups import share_lookups
 from dlogd.metadata.commands import Command
 from dlogd.metadata.delta import ImageDelta
 from dlogd.metadata.image import ClusterImage, Outcome, Refused, Unknown
@@ -24,7 +22,9 @@ from dlogd.metadata.raft.participant import OnLeadership
 from dlogd.metadata.raft.progress import RaftProgress
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.store import RaftStore, Withdraw, nothing
-from dlogd.randomness import Randomness
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.name_resolver import share_lookups
+from dlogd.runtime.randomness import Randomness
 from dlogd.storage.files import Directory
 
 T = TypeVar("T")

@@ -30,8 +30,8 @@ from dlogd.metadata.raft.peer_lines import NEVER_REACHED, UNPROVEN, PeerLines
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.peer_entrance import PeerEntrance
 from dlogd.peer_refusals import PeerRefusals, Reason
-from dlogd.randomness import Randomness
-from dlogd.tasks import Tasks
+from dlogd.runtime.randomness import Randomness
+from dlogd.runtime.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,10 @@ from dlog.types import NO_EPOCH, NO_NODE, NodeId, TopicId
 from dlog.wire import fetch
 from dlog.wire.leaders import CurrentLeader
 from dlog.wire.topics import TopicKey
-from dlogd.clock import Clock
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.tasks import Tasks
 from dlogd.server.connection import Connection
 from dlogd.server.handlers.fetch_answers import (
     LogDivergedError,
@@ -39,7 +40,6 @@ from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.slots import Piece, Slot
 from dlogd.storage.reader import Read
 from dlogd.storage.segment import SegmentRange
-from dlogd.tasks import Tasks
 from dlogd.telemetry.metrics import Telemetry
 
 LOCATE_ROUNDS_MAX = 20

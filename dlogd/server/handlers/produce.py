@@ -18,12 +18,12 @@ from dlog.types import TopicId
 from dlog.wire import produce
 from dlog.wire.leaders import CurrentLeader
 from dlog.wire.topics import TopicKey
-from dlogd.clock import Clock
-from dlogd.events import Event
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.record_checks import UnopenedError
 from dlogd.replication.waiters import Drainable
+from dlogd.runtime.clock import Clock
+from dlogd.runtime.log_events import Event
 from dlogd.server.connection import Connection
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.slots import Slot

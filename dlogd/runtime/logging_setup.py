@@ -1,9 +1,9 @@
 """Log lines of the daemon: text or JSON on standard error, or the journal's own fields.
 
 One event per line, `key=value` after its sentence. JSON and the journal get the values as fields,
-from the arguments of the call and never from the line (`dlogd.events`). No traceback unless the
-level is debug: an exception is one pair more. A reader that does not read costs lines (counted),
-never the event loop. Set up by `dlogd.__main__`.
+from the arguments of the call and never from the line (`dlogd.runtime.log_events`). No traceback
+unless the level is debug: an exception is one pair more. A reader that does not read costs lines
+(counted), never the event loop. Set up by `dlogd.__main__`.
 """
 
 import json
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from dlogd import events
-from dlogd.journal import JOURNAL_ADDRESS, open_journal
+from dlogd.runtime import log_events
+from dlogd.runtime.journald import JOURNAL_ADDRESS, open_journal
 
 LineFormat = Literal["text", "json", "journal"]
 
@@ -53,22 +53,22 @@ def _failure_fields(record: logging.LogRecord, names: Iterable[str]) -> Iterator
 
 def fields_of(record: logging.LogRecord) -> dict[str, str]:
     """Return the fields of a record by name; no value can make or change another one."""
-    fields = dict(events.fields_of(record))
+    fields = dict(log_events.fields_of(record))
     for name, value in _failure_fields(record, fields):
-        fields[name] = events.escaped(value)
+        fields[name] = log_events.escaped(value)
     return fields
 
 
 def message_of(record: logging.LogRecord) -> str:
     """Return the event as one line; an exception adds what it was and where it came from."""
     try:
-        message = events.message_of(record)
+        message = log_events.message_of(record)
     except (TypeError, ValueError) as error:
         message = f"{record.msg} format_error={str(error)!r}"
-    failed = _failure_fields(record, dict(events.fields_of(record)))
-    message += "".join(f" {name}={events.shown(name, value)}" for name, value in failed)
+    failed = _failure_fields(record, dict(log_events.fields_of(record)))
+    message += "".join(f" {name}={log_events.shown(name, value)}" for name, value in failed)
     # What peers send ends up here: neither a line of its own nor a command to the terminal.
-    return events.escaped(message)
+    return log_events.escaped(message)
 
 
 def _traceback_of(record: logging.LogRecord) -> str | None:

@@ -5,7 +5,7 @@
     datagram      = field *field
 
 https://systemd.io/JOURNAL_NATIVE_PROTOCOL. Never blocks: a full queue loses the entry. Called by
-`dlogd.logs`.
+`dlogd.runtime.logging_setup`.
 """
 
 import errno

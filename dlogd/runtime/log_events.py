@@ -5,7 +5,7 @@
 
 Pure. The names come from the source text of the call, the values from its arguments. A value that
 looks like `peer=10.9.8.7` therefore stays one value, in fields and, quoted, in the sentence.
-`dlogd.logs` renders records with it.
+`dlogd.runtime.logging_setup` renders records with it.
 """
 
 import logging

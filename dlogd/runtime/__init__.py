@@ -1,0 +1,1 @@
+"""The process and its host: time, tasks, log lines, systemd, memory."""
