@@ -1,8 +1,8 @@
 """Reads segment files as they lie on disk and says what is in them; never writes.
 
 Works on a stopped node's files, and on a running node's, whose last segment may then end in a batch
-that is just being written. Judges by the same code as recovery (`dlogd.storage.scan`). Used by
-`dlogctl.commands.segment` only.
+that is just being written. Judges by the same code as recovery
+(`dlogd.storage.segment.batch_scan`). Used by `dlogctl.commands.segment` only.
 """
 
 from collections.abc import Iterator
@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 
 from dlog.batch.header import BATCH_STRUCT, BatchHeader
 from dlog.batch.record_times import head_limit, newest_of
-from dlogd.storage import index, time_index
-from dlogd.storage.entries import EntryHeader
-from dlogd.storage.files import Directory, File
-from dlogd.storage.index_files import LoadedEntries, load_entries
-from dlogd.storage.scan import (
+from dlogd.storage.io.files import Directory, File
+from dlogd.storage.segment import offset_index, time_index
+from dlogd.storage.segment.batch_scan import (
     Window,
     find_batch,
     find_data_end,
@@ -22,7 +20,9 @@ from dlogd.storage.scan import (
     has_lost_sector,
     plausible_head,
 )
-from dlogd.storage.segment import IDX, LOG, TDX, file_name, parse_name
+from dlogd.storage.segment.index_files import LoadedEntries, load_entries
+from dlogd.storage.segment.segment import IDX, LOG, TDX, file_name, parse_name
+from dlogd.storage.segment.sparse_index import EntryHeader
 
 PROBLEMS_MAX = 20
 
@@ -75,7 +75,9 @@ def iter_batches(file: File, start: int = 0) -> Iterator[BatchPlace]:
 
 
 def _load(directory: Directory, base_offset: int, suffix: str) -> LoadedEntries:
-    table, magic = (index, index.MAGIC) if suffix == IDX else (time_index, time_index.MAGIC)
+    table, magic = (
+        (offset_index, offset_index.MAGIC) if suffix == IDX else (time_index, time_index.MAGIC)
+    )
     header = EntryHeader(magic=magic, base_offset=base_offset, durable=True)
     loaded = load_entries(directory, file_name(base_offset, suffix), header, table.ENTRY)
     if loaded is None:

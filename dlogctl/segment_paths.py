@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from dlogctl.segment_files import segment_bases
-from dlogd.storage.directories import TOPICS, parse_log_name
-from dlogd.storage.posix import PosixDirectory
-from dlogd.storage.segment import LOG, file_name, parse_name
+from dlogd.storage.directory.data_directory import TOPICS, parse_log_name
+from dlogd.storage.io.posix import PosixDirectory
+from dlogd.storage.segment.segment import LOG, file_name, parse_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,11 +32,11 @@ from dlogd.runtime.name_resolver import share_lookups
 from dlogd.runtime.randomness import system_randomness
 from dlogd.runtime.sd_notify import Notifier, watchdog_interval_ms
 from dlogd.service import EX_FAILURE, Service, Surroundings, exit_code_of, problems_of
-from dlogd.storage.engine import Engine
-from dlogd.storage.engines import open_engine
-from dlogd.storage.open_segments import OPEN_SEGMENTS_MAX
-from dlogd.storage.posix import PosixDirectory, Reserve, open_directory
-from dlogd.storage.segment import SEGMENT_NAME
+from dlogd.storage.io.engine_choice import open_engine
+from dlogd.storage.io.io_engine import Engine
+from dlogd.storage.io.posix import PosixDirectory, Reserve, open_directory
+from dlogd.storage.log.open_file_cache import OPEN_SEGMENTS_MAX
+from dlogd.storage.segment.segment import SEGMENT_NAME
 from dlogd.telemetry.delays import GcPauses
 from dlogd.version import VERSION
 

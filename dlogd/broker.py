@@ -41,10 +41,10 @@ from dlogd.starting import Starting
 from dlogd.status.node import NodeReport
 from dlogd.status.pages import ACTIVE
 from dlogd.stop_verdict import judge_stop, unflushed
-from dlogd.storage.engine import Engine
-from dlogd.storage.files import Directory
-from dlogd.storage.homes import Home
-from dlogd.storage.manager import LogManager
+from dlogd.storage.directory.log_directory import Home
+from dlogd.storage.io.files import Directory
+from dlogd.storage.io.io_engine import Engine
+from dlogd.storage.log_manager import LogManager
 from dlogd.storage_facts import log_dirs, make_logs, metadata_directory, storage_settings
 from dlogd.telemetry.admission_metrics import AdmissionMetrics
 from dlogd.telemetry.metrics import Source, Telemetry

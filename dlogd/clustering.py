@@ -41,8 +41,8 @@ from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Randomness
 from dlogd.runtime.tasks import Tasks
 from dlogd.secret_files import read_key, read_secret
-from dlogd.storage.engine import Engine
-from dlogd.storage.files import Directory
+from dlogd.storage.io.files import Directory
+from dlogd.storage.io.io_engine import Engine
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from dlogd.metadata.surface import Metadata
 from dlogd.replication.manager import ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
-from dlogd.storage.manager import LogManager
+from dlogd.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 

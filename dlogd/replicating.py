@@ -35,7 +35,7 @@ from dlogd.server.feeds import Feeds
 from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.node_requests import NodeRequests
 from dlogd.server.rereading import ReplicaReader
-from dlogd.storage.engine import Engine
+from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 
 

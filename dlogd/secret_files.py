@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dlog.errors import ConfigError
 from dlogd.config.choices import MembershipKind
 from dlogd.config.schema import Config
-from dlogd.storage.files import Directory
+from dlogd.storage.io.files import Directory
 
 log = logging.getLogger(__name__)
 

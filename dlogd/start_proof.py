@@ -12,9 +12,9 @@ from uuid import UUID
 from dlog.types import PartitionId, TopicId
 from dlogd.metadata.commands import Proof
 from dlogd.metadata.image import Applied, NodeRegistration, Refused
-from dlogd.storage.checkpoint import Life
-from dlogd.storage.directories import LogKey
-from dlogd.storage.homes import Home
+from dlogd.storage.directory.data_directory import LogKey
+from dlogd.storage.directory.log_directory import Home
+from dlogd.storage.segment.checkpoint_files import Life
 
 Key = tuple[TopicId, int]
 

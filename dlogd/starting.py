@@ -27,7 +27,7 @@ from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Entropy
 from dlogd.runtime.tasks import Tasks
 from dlogd.start_proof import StartProof, epoch_of, start_proof
-from dlogd.storage.manager import LogManager
+from dlogd.storage.log_manager import LogManager
 from dlogd.strays import StrayRemoval
 
 log = logging.getLogger(__name__)

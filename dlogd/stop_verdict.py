@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage.log import PartitionLog
+from dlogd.storage.log.partition_log import PartitionLog
 
 NAMES_SHOWN = 20
 

@@ -15,14 +15,14 @@ from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Entropy
 from dlogd.runtime.tasks import Tasks
 from dlogd.server.context import LogDir
-from dlogd.storage.append_memory import AppendMemory
-from dlogd.storage.buffers import BufferPool
-from dlogd.storage.engine import Engine
-from dlogd.storage.files import Directory
-from dlogd.storage.homes import Home, StorageSettings
-from dlogd.storage.log_state import LogServices
-from dlogd.storage.manager import LogManager
-from dlogd.storage.open_segments import OpenSegments
+from dlogd.storage.directory.log_directory import Home, StorageSettings
+from dlogd.storage.io.append_memory import AppendMemory
+from dlogd.storage.io.buffer_pool import BufferPool
+from dlogd.storage.io.files import Directory
+from dlogd.storage.io.io_engine import Engine
+from dlogd.storage.log.log_state import LogServices
+from dlogd.storage.log.open_file_cache import OpenSegments
+from dlogd.storage.log_manager import LogManager
 from dlogd.telemetry.metrics import Telemetry
 
 META = "meta"

@@ -14,8 +14,8 @@ from functools import partial
 from dlog.types import NodeId
 from dlogd.metadata.image import ClusterImage
 from dlogd.runtime.tasks import Tasks
-from dlogd.storage.directories import LogKey
-from dlogd.storage.homes import Home
+from dlogd.storage.directory.data_directory import LogKey
+from dlogd.storage.directory.log_directory import Home
 
 log = logging.getLogger(__name__)
 

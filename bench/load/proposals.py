@@ -39,7 +39,7 @@ from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.randomness import system_randomness
-from dlogd.storage.posix import PosixDirectory
+from dlogd.storage.io.posix import PosixDirectory
 
 NODES = 3
 REPLICAS = (NodeId(0), NodeId(1), NodeId(2))

@@ -27,16 +27,16 @@ from dlog.types import ZERO_TOPIC_ID, PartitionId, TopicPartition
 from dlogd.config.choices import FlushPolicy
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.tasks import Tasks
-from dlogd.storage.append_memory import AppendMemory
-from dlogd.storage.buffers import BufferPool
-from dlogd.storage.engines import open_engine
-from dlogd.storage.learning import PIECE_BYTES
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.log_state import LogServices
-from dlogd.storage.open_segments import OpenSegments
-from dlogd.storage.posix import PosixDirectory
-from dlogd.storage.segment import Segment
+from dlogd.storage.io.append_memory import AppendMemory
+from dlogd.storage.io.buffer_pool import BufferPool
+from dlogd.storage.io.engine_choice import open_engine
+from dlogd.storage.io.posix import PosixDirectory
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.log_state import LogServices
+from dlogd.storage.log.open_file_cache import OpenSegments
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.log.timestamp_learner import PIECE_BYTES
+from dlogd.storage.segment.segment import Segment
 from dlogd.telemetry.metrics import StorageMetrics
 
 BASE_MS = 1_790_000_000_000

@@ -15,7 +15,7 @@ from dlogctl.settings import common_options, settings_of
 from dlogd import cluster_timings, secret_files
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
-from dlogd.storage.posix import PosixDirectory
+from dlogd.storage.io.posix import PosixDirectory
 
 PROBLEM_COLUMNS = (Column("PROBLEM", "problem"),)
 

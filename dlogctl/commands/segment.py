@@ -21,8 +21,8 @@ from dlogctl.segment_files import (
 )
 from dlogctl.segment_paths import SegmentPath, find_segments
 from dlogctl.settings import Settings, common_options, settings_of
-from dlogd.storage.files import File
-from dlogd.storage.segment import IDX, LOG, file_name
+from dlogd.storage.io.files import File
+from dlogd.storage.segment.segment import IDX, LOG, file_name
 
 BATCH_COLUMNS = (
     Column("POSITION", "position", right=True),

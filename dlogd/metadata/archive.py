@@ -19,9 +19,9 @@ from dlogd.metadata import journal, machine, snapshot
 from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage
 from dlogd.metadata.journal import Journal
-from dlogd.storage import checkpoint
-from dlogd.storage.checkpoint import MalformedFileError
-from dlogd.storage.files import Directory, File, Lock
+from dlogd.storage.io.files import Directory, File, Lock
+from dlogd.storage.segment import checkpoint_files
+from dlogd.storage.segment.checkpoint_files import MalformedFileError
 
 log = logging.getLogger(__name__)
 
@@ -128,13 +128,13 @@ class Archive:
 
     def _read_note(self) -> int:
         try:
-            data = checkpoint.load_own(self._directory, checkpoint.METADATA_VERSION)
-            return 0 if data is None else checkpoint.decode_metadata_version(data)
+            data = checkpoint_files.load_own(self._directory, checkpoint_files.METADATA_VERSION)
+            return 0 if data is None else checkpoint_files.decode_metadata_version(data)
         except MalformedFileError as error:
             log.warning(
                 "Small file ignored: %s/%s is not used: %s",
                 self._directory.path,
-                checkpoint.METADATA_VERSION,
+                checkpoint_files.METADATA_VERSION,
                 error,
             )
             return 0
@@ -154,8 +154,8 @@ class Archive:
         `version` is on stable storage. Raises OSError, which does no harm.
         """
         if version > self._noted_version:
-            data = checkpoint.encode_metadata_version(version)
-            checkpoint.replace_file(self._directory, checkpoint.METADATA_VERSION, data)
+            data = checkpoint_files.encode_metadata_version(version)
+            checkpoint_files.replace_file(self._directory, checkpoint_files.METADATA_VERSION, data)
             self._noted_version = version
 
     def _read(self, file: File) -> bytes:

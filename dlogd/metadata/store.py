@@ -24,8 +24,8 @@ from dlogd.metadata.delta import ImageDelta, between
 from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused, Unknown
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
-from dlogd.storage.engine import Engine
-from dlogd.storage.files import Directory
+from dlogd.storage.io.files import Directory
+from dlogd.storage.io.io_engine import Engine
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import load_producers
 from dlogd.replication.reconcile import Key
 from dlogd.runtime.clock import Clock
-from dlogd.storage.log import PartitionLog
+from dlogd.storage.log.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
 

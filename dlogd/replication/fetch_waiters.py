@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from dlogd.replication.waiters import FetchWaiter
-from dlogd.storage.log import PartitionLog
+from dlogd.storage.log.partition_log import PartitionLog
 
 BURST = 8
 """Waiters that are woken in one iteration of the loop, over all partitions of a node."""

@@ -38,9 +38,9 @@ from dlogd.replication.snapshotting import Snapshotting
 from dlogd.replication.topic_settings import log_config_of, settings_of
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks, in_groups
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.manager import LogManager
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 

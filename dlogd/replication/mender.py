@@ -17,9 +17,9 @@ from dlog.types import NO_NODE, NodeId, TopicId
 from dlogd.metadata.image import ClusterImage
 from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
-from dlogd.storage.damage import Place
-from dlogd.storage.mending import Mending
-from dlogd.storage.mending_tail import TailMending
+from dlogd.storage.repair.segment_repair import Mending
+from dlogd.storage.repair.tail_repair import TailMending
+from dlogd.storage.segment.bad_ranges import Place
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from dlogd.replication.producers import ProducerStates
 from dlogd.replication.trims import Trims
 from dlogd.replication.waiters import AckWaiter, Reporter, Subscriber
 from dlogd.runtime.clock import Clock
-from dlogd.storage.log import PartitionLog
+from dlogd.storage.log.partition_log import PartitionLog
 
 Appended = tuple[int, int, int]
 """Base offset, end offset (exclusive), log append time in ms or -1."""

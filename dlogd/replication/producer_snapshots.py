@@ -9,8 +9,13 @@ import logging
 from dlog.types import Offset
 from dlogd.replication.producers import CorruptSnapshotError, ProducerStates
 from dlogd.runtime.clock import Clock
-from dlogd.storage.checkpoint import MalformedFileError, load_file, remove_file, replace_file
-from dlogd.storage.log import PartitionLog
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment.checkpoint_files import (
+    MalformedFileError,
+    load_file,
+    remove_file,
+    replace_file,
+)
 
 log = logging.getLogger(__name__)
 

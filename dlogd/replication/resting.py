@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from dlog.errors import RecordTooLargeError, WireError
 from dlogd.replication.following import REST_S_MAX, Following
-from dlogd.storage.append_memory import AppendMemory
+from dlogd.storage.io.append_memory import AppendMemory
 
 TOO_LARGE_REST_S_MAX = 300.0
 """What does not fit into memory is sent again and again in vain, until its leader drops it."""

@@ -3,7 +3,7 @@
 from dlogd.config.schema import Config
 from dlogd.metadata.effective import EffectiveTopicConfig, TimestampType
 from dlogd.replication.batch_checks import PartitionSettings
-from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log.log_config import LogConfig
 
 
 def log_config_of(effective: EffectiveTopicConfig, config: Config) -> LogConfig:

@@ -23,7 +23,7 @@ from dlogd.server.outlet import Outlet, has_left, outlet_of
 from dlogd.server.refusals import RefusedBatches
 from dlogd.server.replies import Replies
 from dlogd.server.slots import Slot
-from dlogd.storage.engine import Engine
+from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 
 log = logging.getLogger(__name__)

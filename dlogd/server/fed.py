@@ -13,8 +13,8 @@ from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
 from dlogd.replication.stream import MORE, DataRow
 from dlogd.server.slots import Piece, RangePiece
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.segment import Segment, SegmentRange
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment.segment import Segment, SegmentRange
 
 COPY_BYTES_MAX = 16 << 10
 """So little is copied into its frame: that costs less than a piece of its own."""

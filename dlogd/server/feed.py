@@ -26,7 +26,7 @@ from dlogd.server.outlet import Outlet, outlet_of
 from dlogd.server.replies import Replies
 from dlogd.server.slots import Piece, release_pieces
 from dlogd.server.window import Window
-from dlogd.storage.engine import Engine
+from dlogd.storage.io.io_engine import Engine
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from dlogd.runtime.tasks import Tasks
 from dlogd.server.fed import Fed
 from dlogd.server.feed import Feed
 from dlogd.server.loading import HeldReads
-from dlogd.storage.engine import Engine
+from dlogd.storage.io.io_engine import Engine
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from dlogd.server.limits import ConnectionLimits
 from dlogd.server.loading import HeldReads
 from dlogd.server.pacing import Pacer
 from dlogd.server.unread import Unread
-from dlogd.storage.engine import Engine
+from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.admission_metrics import AdmissionMetrics
 from dlogd.telemetry.metrics import ServerMetrics
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dlogd.server.pacing import Pacer
 from dlogd.server.slots import Piece, RangePiece, Source
 from dlogd.server.unread import Unread
-from dlogd.storage.engine import ALIGNMENT, Engine, ReadBuffer
+from dlogd.storage.io.io_engine import ALIGNMENT, Engine, ReadBuffer
 
 SIP_BYTES = 64 * 1024 - ALIGNMENT
 """The least that is read for a slow peer: even unaligned it fits into a small buffer."""

@@ -21,7 +21,7 @@ from dlogd.server.connection import Connection, Router
 from dlogd.server.limits import ConnectionLimits
 from dlogd.server.loading import HeldReads
 from dlogd.server.pacing import Pacer
-from dlogd.storage.engine import Engine
+from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 
 CONNECTIONS_MAX = 64

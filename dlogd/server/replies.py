@@ -13,7 +13,7 @@ from dlogd.server.outlet import Buffers, Outlet
 from dlogd.server.pacing import SLICE_BYTES, TURN_BYTES_MIN
 from dlogd.server.slots import Piece, RangePiece, Slot, Source, release_pieces
 from dlogd.server.unread import LARGE_BYTES
-from dlogd.storage.engine import Engine
+from dlogd.storage.io.io_engine import Engine
 
 GATHER_COUNT_MAX = 64
 JOIN_BYTES_MAX = 16 * 1024

@@ -7,7 +7,7 @@ the handlers.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from dlogd.storage.files import File
+from dlogd.storage.io.files import File
 
 
 class Source(Protocol):

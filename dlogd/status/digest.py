@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 from dlog.errors import WireError
 from dlogd.replication.partition import Partition
 from dlogd.status.http_heads import HttpError
-from dlogd.storage.digest import BYTES_MAX, STEP, DigestWalk
+from dlogd.storage.repair.digest import BYTES_MAX, STEP, DigestWalk
 
 DIGITS_MAX = 19
 

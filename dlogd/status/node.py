@@ -16,7 +16,7 @@ from dlogd.status.cluster import Clustered, ClusterReport
 from dlogd.status.digest import DigestPage
 from dlogd.status.pages import ACTIVE
 from dlogd.status.replication import Replicates, ReplicationReport
-from dlogd.storage.manager import LogManager
+from dlogd.storage.log_manager import LogManager
 from dlogd.telemetry import metrics
 from dlogd.telemetry.metrics import Sample, Telemetry
 

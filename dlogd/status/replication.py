@@ -16,7 +16,7 @@ from dlogd.replication.mender import MendCounters
 from dlogd.replication.partition import Partition
 from dlogd.replication.taking import FetchCounters
 from dlogd.runtime.clock import Clock
-from dlogd.storage.log import PartitionLog
+from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.telemetry import replication_metrics as metrics
 from dlogd.telemetry.metrics import Sample
 

@@ -16,15 +16,15 @@ from dlog.types import ZERO_TOPIC_ID, LeaderEpoch, PartitionId, TopicPartition
 from dlogd.config.choices import DirectIo, FlushPolicy
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.tasks import Tasks
-from dlogd.storage.append_memory import AppendMemory
-from dlogd.storage.buffers import BufferPool
-from dlogd.storage.engine import Engine
-from dlogd.storage.engines import open_engine
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.log_state import LogServices
-from dlogd.storage.open_segments import OpenSegments
-from dlogd.storage.posix import PosixDirectory
+from dlogd.storage.io.append_memory import AppendMemory
+from dlogd.storage.io.buffer_pool import BufferPool
+from dlogd.storage.io.engine_choice import open_engine
+from dlogd.storage.io.io_engine import Engine
+from dlogd.storage.io.posix import PosixDirectory
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.log_state import LogServices
+from dlogd.storage.log.open_file_cache import OpenSegments
+from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.telemetry.metrics import StorageMetrics
 
 SEGMENT_BYTES = 1 << 20

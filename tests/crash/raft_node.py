@@ -18,7 +18,7 @@ from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.randomness import system_randomness
-from dlogd.storage.posix import PosixDirectory
+from dlogd.storage.io.posix import PosixDirectory
 
 CLOCK = SystemClock()
 CLIENT = NodeId(7)

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage import checkpoint, engines
-from dlogd.storage.aio import AioEngine
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.manager import LogManager
-from dlogd.storage.posix import PosixDirectory, direct_alignment, open_directory
-from dlogd.storage.threads import ThreadEngine
-from dlogd.storage.zeros import zero_ahead
+from dlogd.storage.io import engine_choice
+from dlogd.storage.io.aio_engine import AioEngine
+from dlogd.storage.io.posix import PosixDirectory, direct_alignment, open_directory
+from dlogd.storage.io.thread_engine import ThreadEngine
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.log_manager import LogManager
+from dlogd.storage.segment import checkpoint_files
+from dlogd.storage.segment.zero_fill import zero_ahead
 from tests.crash.disks import IMAGE_BYTES, Mounted, mounted_disk, run
 from tests.fakes.logs import append, services_for, values_of
 from tests.fakes.manager import NODE, SETTINGS, TOPIC_ID, partition, wanted
@@ -42,7 +43,7 @@ def engine_kind(request: pytest.FixtureRequest) -> str:
 
 
 def open_engine(kind: str) -> AnyEngine:
-    engine = engines.open_engine(kind, asyncio.get_running_loop())
+    engine = engine_choice.open_engine(kind, asyncio.get_running_loop())
     assert engine.name == kind
     assert isinstance(engine, AioEngine | ThreadEngine)
     return engine
@@ -77,7 +78,7 @@ def test_durable_writes_survive_a_power_cut(mounted: Mounted, engine_kind: str) 
     async def body() -> None:
         engine = open_engine(engine_kind)
         directory = PosixDirectory(str(mounted.path))
-        checkpoint.replace_file(directory, "small", b"old")
+        checkpoint_files.replace_file(directory, "small", b"old")
         for direct in (True, False):
             file = directory.open(f"file-{direct}", create=True, direct=direct)
             directory.sync()
@@ -86,7 +87,7 @@ def test_durable_writes_survive_a_power_cut(mounted: Mounted, engine_kind: str) 
                 error = await write(engine, file, i * BLOCK, blocks(1, i + 1), blocks(1, i + 2))
                 assert error is None
             file.close()
-        checkpoint.replace_file(directory, "small", b"new")
+        checkpoint_files.replace_file(directory, "small", b"new")
         engine.close()
 
     asyncio.run(body())
@@ -111,7 +112,7 @@ def test_after_a_disk_failure_every_write_fails(mounted: Mounted, engine_kind: s
         with pytest.raises(OSError):
             file.sync()
         with pytest.raises(OSError):
-            checkpoint.replace_file(directory, "small", b"new")
+            checkpoint_files.replace_file(directory, "small", b"new")
         file.close()
         engine.close()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dlogd.storage.engines import open_engine
+from dlogd.storage.io.engine_choice import open_engine
 from tests.crash.log_child import config_of, open_log, value_of
 from tests.fakes.logs import read_batches, values_in
 

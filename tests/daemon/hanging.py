@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from dlogd.__main__ import main
-from dlogd.storage.threads import WriteJob
+from dlogd.storage.io.thread_engine import WriteJob
 
 
 def hang_where_told(path: Path, below: str) -> None:

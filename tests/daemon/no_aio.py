@@ -13,7 +13,7 @@ import platform
 import struct
 import sys
 
-from dlogd.storage.linux_aio import _CALL_NUMBERS
+from dlogd.storage.io.linux_aio import _CALL_NUMBERS
 
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dlogd.storage.linux_aio import _CALL_NUMBERS
+from dlogd.storage.io.linux_aio import _CALL_NUMBERS
 from tests.crash.clients import Client
 from tests.daemon.process import DaemonProcess, daemon
 

@@ -6,10 +6,10 @@ import pytest
 
 from dlog.errors import KafkaStorageError
 from dlogd.config.choices import DirectIo, FlushPolicy
-from dlogd.storage.files import Directory
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.segment import file_name
+from dlogd.storage.io.files import Directory
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment.segment import file_name
 from tests.fakes.filled_logs import CONFIG
 from tests.fakes.logs import LogHost, append_waiting, settle, values_of
 

@@ -15,9 +15,9 @@ from uuid import UUID
 from dlog.errors import ConfigError, KafkaStorageError, WireError
 from dlogd.metadata.image import Applied, NodeRegistration, Refused
 from dlogd.start_proof import epoch_of, start_proof
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.manager import LogManager
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.log_manager import LogManager
 from tests.fakes.device import Disk
 from tests.fakes.directory_rules import (
     Copy,

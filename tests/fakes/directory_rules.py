@@ -7,8 +7,8 @@ from typing import Protocol
 
 from dlogd.metadata.image import NodeRegistration
 from dlogd.start_proof import StartProof
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.manager import LogManager
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.log_manager import LogManager
 from tests.fakes.device import Disk
 from tests.fakes.disk import Machine
 from tests.fakes.manager import TOPIC_ID, ManagerHost, key

@@ -1,4 +1,4 @@
-"""A disk in memory: implements `dlogd.storage.files` with every fault that a disk can have.
+"""A disk in memory: implements `dlogd.storage.io.files` with every fault that a disk can have.
 
     machine = Machine(random.Random(7))
     process = machine.boot(loop)

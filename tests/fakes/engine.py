@@ -1,4 +1,4 @@
-"""An engine over the simulated disk: implements `dlogd.storage.engine`.
+"""An engine over the simulated disk: implements `dlogd.storage.io.io_engine`.
 
 Completions come from the given loop after a time that the disk's latency and the random generator
 decide, in any order; nothing completes once the process is dead. Breaches of the protocol
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from dlogd.storage.engine import ALIGNMENT, ReadDone, WriteDone
-from dlogd.storage.files import File
+from dlogd.storage.io.files import File
+from dlogd.storage.io.io_engine import ALIGNMENT, ReadDone, WriteDone
 from tests.fakes.device import Disk, Owner
 from tests.fakes.faults import ProcessDied
 from tests.fakes.files import MemoryFile
@@ -58,7 +58,10 @@ class _Write:
 
 
 class MemoryReadBuffer:
-    """Implements `dlogd.storage.engine.ReadBuffer`; what is looked at after `release` is trash."""
+    """Implements `dlogd.storage.io.io_engine.ReadBuffer`.
+
+    What is looked at after `release` is trash.
+    """
 
     def __init__(self, engine: "MemoryEngine", data: bytes) -> None:
         self._engine = engine
@@ -80,7 +83,7 @@ class MemoryReadBuffer:
 
 
 class MemoryEngine:
-    """Implements `dlogd.storage.engine.Engine`.
+    """Implements `dlogd.storage.io.io_engine.Engine`.
 
     `pause_share`: how often blocking work stops at an operation and lets the loop go on.
     """

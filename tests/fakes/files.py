@@ -1,4 +1,4 @@
-"""Files, directories and locks of the simulated disk: implements `dlogd.storage.files`.
+"""Files, directories and locks of the simulated disk: implements `dlogd.storage.io.files`.
 
 Each operation first asks the process (`Process.step`), which may refuse it, pause it, or die at it.
 """
@@ -7,7 +7,7 @@ import errno
 import os
 from typing import Self
 
-from dlogd.storage.files import DiskUsage
+from dlogd.storage.io.files import DiskUsage
 from tests.fakes.device import Disk, Owner, blocks_of
 from tests.fakes.faults import PartlyWrittenError
 from tests.fakes.inode import Inode
@@ -15,7 +15,7 @@ from tests.fakes.tree import DirectoryNode
 
 
 class MemoryFile:
-    """Implements `dlogd.storage.files.File`."""
+    """Implements `dlogd.storage.io.files.File`."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class MemoryFile:
 
 
 class MemoryLock:
-    """Implements `dlogd.storage.files.Lock`."""
+    """Implements `dlogd.storage.io.files.Lock`."""
 
     def __init__(self, process: Owner, key: tuple[int, str]) -> None:
         self._process = process
@@ -142,7 +142,7 @@ class MemoryLock:
 
 
 class MemoryDirectory:
-    """Implements `dlogd.storage.files.Directory`."""
+    """Implements `dlogd.storage.io.files.Directory`."""
 
     def __init__(self, process: Owner, disk: Disk, node: DirectoryNode, path: str) -> None:
         self._process = process

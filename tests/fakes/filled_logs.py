@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
 from tests.fakes.logs import LogHost, append_waiting, batch_of, settle
 
 CONFIG = LogConfig(

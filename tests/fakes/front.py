@@ -41,10 +41,10 @@ from dlogd.server.listener import Listener
 from dlogd.server.router import RequestRouter
 from dlogd.server.turns import Turns
 from dlogd.server.unpacking import Unpacker
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.posix import PosixDirectory
-from dlogd.storage.threads import ThreadEngine
+from dlogd.storage.io.posix import PosixDirectory
+from dlogd.storage.io.thread_engine import ThreadEngine
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.telemetry.admission_metrics import AdmissionMetrics
 from dlogd.telemetry.metrics import Telemetry
 from tests.fakes.logs import services_for

@@ -15,7 +15,7 @@ from dlog.batch.header import (
 from dlog.batch.records import Record, encode
 from dlog.compression import Codec
 from dlog.types import LeaderEpoch, Offset
-from dlogd.storage.log import PartitionLog
+from dlogd.storage.log.partition_log import PartitionLog
 from tests.fakes.batches import with_head
 
 

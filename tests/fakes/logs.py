@@ -10,15 +10,15 @@ from dlog.batch.records import Record, decode, encode
 from dlog.types import ZERO_TOPIC_ID, LeaderEpoch, Offset, PartitionId, TopicPartition
 from dlogd.runtime.clock import Clock, SystemClock
 from dlogd.runtime.tasks import Tasks
-from dlogd.storage.append_memory import AppendMemory
-from dlogd.storage.buffers import BufferPool
-from dlogd.storage.engine import Engine
-from dlogd.storage.files import Directory
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.log_state import LogServices
-from dlogd.storage.open_segments import OpenSegments
-from dlogd.storage.segment import Segment
+from dlogd.storage.io.append_memory import AppendMemory
+from dlogd.storage.io.buffer_pool import BufferPool
+from dlogd.storage.io.files import Directory
+from dlogd.storage.io.io_engine import Engine
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.log_state import LogServices
+from dlogd.storage.log.open_file_cache import OpenSegments
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment.segment import Segment
 from dlogd.telemetry.metrics import StorageMetrics
 from tests.fakes.disk import Machine, Process
 from tests.simulation.loop import SimLoop, run_alone

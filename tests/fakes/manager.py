@@ -8,11 +8,11 @@ from uuid import UUID
 from dlog.types import NodeId, PartitionId, TopicId, TopicPartition
 from dlogd.config.units import DiskReserve
 from dlogd.runtime.clock import Clock
-from dlogd.storage.homes import Home, StorageSettings
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.log_state import LogServices
-from dlogd.storage.manager import LogManager
+from dlogd.storage.directory.log_directory import Home, StorageSettings
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.log_state import LogServices
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.log_manager import LogManager
 from tests.fakes.disk import Machine, Process
 from tests.fakes.logs import append, services_for
 from tests.fakes.randomness import SeededRandomness

@@ -6,7 +6,7 @@ Owner: the event loop's thread; part of `tests.fakes.directory_life`.
 import errno
 import random
 
-from dlogd.storage.homes import StorageSettings
+from dlogd.storage.directory.log_directory import StorageSettings
 from tests.fakes.device import UNBOUNDED, Disk
 from tests.fakes.faults import WRITING, DiskFault, read_only
 from tests.fakes.manager import SETTINGS, ManagerHost

@@ -10,8 +10,8 @@ from uuid import UUID
 from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlog.types import LeaderEpoch, Offset, PartitionId, TopicPartition
-from dlogd.storage.damage import Damage
-from dlogd.storage.epochs import EpochHistory
+from dlogd.storage.segment.bad_ranges import Damage
+from dlogd.storage.segment.leader_epochs import EpochHistory
 
 
 class PlainClock:

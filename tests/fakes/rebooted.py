@@ -1,6 +1,6 @@
 """Files of a simulated disk as the next process finds them, for tests of that disk."""
 
-from dlogd.storage.files import Directory, File
+from dlogd.storage.io.files import Directory, File
 from tests.fakes.disk import Machine
 
 

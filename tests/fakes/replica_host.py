@@ -28,10 +28,10 @@ from dlogd.metadata.partition_changes import with_topics
 from dlogd.replication.manager import Placement, ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.runtime.clock import SystemClock
-from dlogd.storage.homes import StorageSettings
-from dlogd.storage.manager import LogManager
-from dlogd.storage.posix import PosixDirectory
-from dlogd.storage.threads import ThreadEngine
+from dlogd.storage.directory.log_directory import StorageSettings
+from dlogd.storage.io.posix import PosixDirectory
+from dlogd.storage.io.thread_engine import ThreadEngine
+from dlogd.storage.log_manager import LogManager
 from tests.fakes.logs import services_for
 from tests.fakes.randomness import SeededRandomness
 

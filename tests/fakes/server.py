@@ -36,7 +36,7 @@ from dlogd.server import entities
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.exchange import Peer
-from dlogd.storage.timestamps import TimestampOffset
+from dlogd.storage.log.timestamp_lookup import TimestampOffset
 from dlogd.telemetry.metrics import Telemetry
 from tests.fakes.randomness import SeededRandomness
 

@@ -6,7 +6,13 @@ from uuid import UUID
 import pytest
 
 from dlog.types import NodeId, Offset
-from dlogd.storage.checkpoint import (
+from dlogd.storage.directory.replaced_marker import Replaced
+from dlogd.storage.directory.replaced_marker import decode as decode_replaced
+from dlogd.storage.directory.replaced_marker import encode as encode_replaced
+from dlogd.storage.repair.scrub_schedule import Round
+from dlogd.storage.repair.scrub_schedule import decode as decode_scrub
+from dlogd.storage.repair.scrub_schedule import encode as encode_scrub
+from dlogd.storage.segment.checkpoint_files import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
     LIFE,
@@ -24,12 +30,6 @@ from dlogd.storage.checkpoint import (
     encode_metadata_version,
     encode_offsets,
 )
-from dlogd.storage.replaced import Replaced
-from dlogd.storage.replaced import decode as decode_replaced
-from dlogd.storage.replaced import encode as encode_replaced
-from dlogd.storage.scrub_round import Round
-from dlogd.storage.scrub_round import decode as decode_scrub
-from dlogd.storage.scrub_round import encode as encode_scrub
 
 IDENTITY_BYTES = (
     b"dlog identity 1 94 0754ad1d\n"

@@ -17,10 +17,10 @@ import pytest
 
 from dlog.errors import WireError
 from dlogd.config.units import DiskReserve
-from dlogd.storage.homes import StorageSettings
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.manager import LogManager
+from dlogd.storage.directory.log_directory import StorageSettings
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.log_manager import LogManager
 from tests.fakes.faults import DiskFault, Latency
 from tests.fakes.logs import append, run_virtual, values_of
 from tests.fakes.manager import NODE, TOPIC_ID, ManagerHost, key, partition, wanted

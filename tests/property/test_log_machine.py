@@ -23,8 +23,8 @@ from hypothesis.stateful import (
 from dlog.errors import WireError
 from dlog.types import ZERO_TOPIC_ID
 from dlogd.config.choices import DirectIo, FlushPolicy
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import Latency
 from tests.fakes.lies import append_batch, claiming

@@ -10,23 +10,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from dlogd.metadata.store import MetadataStore
-from dlogd.storage.open_segments import OpenSegments
+from dlogd.storage.log.open_file_cache import OpenSegments
 
 Value = int | float
 
 # Name, module that must have it, and the values to choose from; the last is as it is.
 _CHOICES: dict[str, tuple[str, tuple[Value, ...]]] = {
-    "PAGE_COUNT": ("dlogd.storage.entries", (2, 5, 340)),
-    "RECENT_COUNT_MAX": ("dlogd.storage.entries", (4, 4096)),
-    "FLUSH_BYTES_MAX": ("dlogd.storage.log_config", (16_384, 8 << 20)),
-    "SYNCHRONOUS_BYTES_MAX": ("dlogd.storage.flusher", (0, 64 << 10)),
-    "PREALLOCATE_BYTES_MIN": ("dlogd.storage.maintenance", (4096, 32_768, 1 << 20)),
-    "PREPARE_DISTANCE_BYTES": ("dlogd.storage.maintenance", (0, 4096, 16 << 10)),
-    "CURSORS_MAX": ("dlogd.storage.reader", (1, 3, 32)),
-    "_PEEK_BYTES": ("dlogd.storage.locating", (100, 8192)),
-    "WINDOW_BYTES": ("dlogd.storage.scan", (512, 1 << 20)),
-    "_SEARCH_BYTES": ("dlogd.storage.scan", (256, 64 << 10)),
-    "PIECE_COUNT": ("dlogd.storage.replay", (2, 1000)),
+    "PAGE_COUNT": ("dlogd.storage.segment.sparse_index", (2, 5, 340)),
+    "RECENT_COUNT_MAX": ("dlogd.storage.segment.sparse_index", (4, 4096)),
+    "FLUSH_BYTES_MAX": ("dlogd.storage.log.log_config", (16_384, 8 << 20)),
+    "SYNCHRONOUS_BYTES_MAX": ("dlogd.storage.log.flusher", (0, 64 << 10)),
+    "PREALLOCATE_BYTES_MIN": ("dlogd.storage.log.log_jobs", (4096, 32_768, 1 << 20)),
+    "PREPARE_DISTANCE_BYTES": ("dlogd.storage.log.log_jobs", (0, 4096, 16 << 10)),
+    "CURSORS_MAX": ("dlogd.storage.log.log_reader", (1, 3, 32)),
+    "_PEEK_BYTES": ("dlogd.storage.log.batch_lookup", (100, 8192)),
+    "WINDOW_BYTES": ("dlogd.storage.segment.batch_scan", (512, 1 << 20)),
+    "_SEARCH_BYTES": ("dlogd.storage.segment.batch_scan", (256, 64 << 10)),
+    "PIECE_COUNT": ("dlogd.storage.log.header_replay", (2, 1000)),
     "RETRY_S": ("dlogd.replication.manager", (0.2, 5.0)),
     "SNAPSHOT_BYTES": ("dlogd.replication.snapshotting", (1000, 16 << 20)),
     "SNAPSHOT_PAUSE_S": ("dlogd.replication.snapshotting", (0.1, 5.0)),

@@ -19,11 +19,12 @@ from dlogd.replication.producers import ProducerStates
 from dlogd.replication.record_checks import RecordTimes
 from dlogd.server import unpacking
 from dlogd.server.handlers.fetch import FetchWork
-from dlogd.storage import cutting, recovery, scan
-from dlogd.storage.learning import Learner
-from dlogd.storage.maintenance import Maintenance
-from dlogd.storage.reader import LogReader
-from dlogd.storage.true_times import KnownTimes
+from dlogd.storage.log import log_recovery, truncation
+from dlogd.storage.log.log_jobs import Maintenance
+from dlogd.storage.log.log_reader import LogReader
+from dlogd.storage.log.timestamp_learner import Learner
+from dlogd.storage.segment import batch_scan
+from dlogd.storage.segment.record_timestamps import KnownTimes
 from tests.fakes.engine import MemoryEngine
 from tests.fakes.files import MemoryDirectory
 
@@ -163,8 +164,8 @@ MUTANTS: dict[str, tuple[Any, str, Make]] = {
     "acknowledge before the flush": (Partition, "wait", _ack_before_flush),
     "flush nothing (H14)": (MemoryEngine, "write", _flush_nothing),
     "read beyond the high watermark (H18)": (FetchWork, "_read", _read_beyond_watermark),
-    "accept a torn tail (H16)": (scan, "has_good_crc", _constant(True)),
-    "append behind a torn tail (H17)": (recovery._Recovery, "_tidy", _append_behind_torn_tail),
+    "accept a torn tail (H16)": (batch_scan, "has_good_crc", _constant(True)),
+    "append behind a torn tail (H17)": (log_recovery._Recovery, "_tidy", _append_behind_torn_tail),
     "append duplicates": (ProducerStates, "check", _constant(None)),
     "forget producers at a start": (
         replica_manager,
@@ -174,7 +175,7 @@ MUTANTS: dict[str, tuple[Any, str, Make]] = {
     "journal without flush (H15)": (Archive, "append", _journal_without_flush),
     "index and mark before the data": (Maintenance, "_settle", _index_before_data),
     "do not save the log start": (
-        cutting,
+        truncation,
         "encode_log_start",
         lambda original: lambda _: original(0),
     ),

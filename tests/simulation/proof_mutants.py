@@ -21,7 +21,7 @@ from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import MESSAGE_BYTES_MAX
 from dlogd.metadata.raft.transport import RaftTransport
 from dlogd.runtime import randomness
-from dlogd.storage.claiming import Claiming
+from dlogd.storage.directory.directory_lock import Claiming
 from tests.simulation.patches import Patch
 
 UNIT = "tests/unit"

@@ -23,9 +23,9 @@ from dlogd.metadata import node_steps, topic_steps
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.replication.leader_state import FollowerProgress, LeaderState
 from dlogd.server.fed import Fed
-from dlogd.storage import flusher
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.reader import LogReader
+from dlogd.storage.log import flusher
+from dlogd.storage.log.log_reader import LogReader
+from dlogd.storage.log.partition_log import PartitionLog
 from tests.property import test_metadata_mutants
 from tests.simulation import mutants as node_mutants
 from tests.simulation import raft_mutants

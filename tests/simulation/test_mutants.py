@@ -28,9 +28,10 @@ from dlogd.replication.partition import Partition
 from dlogd.replication.producers import ProducerStates
 from dlogd.replication.taking import Taking
 from dlogd.server.fed import Fed
-from dlogd.storage import checkpoint, replaced
-from dlogd.storage.directories import DataDirectory
-from dlogd.storage.log import PartitionLog
+from dlogd.storage.directory import replaced_marker
+from dlogd.storage.directory.data_directory import DataDirectory
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment import checkpoint_files
 from tests.property import test_leases, test_metadata_mutants
 from tests.simulation import (
     account_mutants,
@@ -108,7 +109,9 @@ def _roll_always(original: Any) -> Any:
 
 def _replace_only(_: Any) -> Any:
     def save_life(self: Any, life: Any) -> None:
-        checkpoint.replace_file(self._root, checkpoint.LIFE, checkpoint.encode_life(life))
+        checkpoint_files.replace_file(
+            self._root, checkpoint_files.LIFE, checkpoint_files.encode_life(life)
+        )
 
     return save_life
 
@@ -232,7 +235,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{PROOFS}::test_an_old_copy_proves_nothing",),
     ),
     "2.9 nobody notes which copy a failed directory has given up": (
-        ((replaced, "note", _do_nothing),),
+        ((replaced_marker, "note", _do_nothing),),
         ("tests/unit/test_manager.py::test_a_directory_that_comes_back_has_the_older_copy",),
     ),
     "2.9 a full disk forgets whose life it was": (

@@ -34,10 +34,10 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
                 "dlogd.runtime.logging_setup",
                 # Writes to the descriptor of a connection, where the transport has one.
                 "dlogd.server.outlet",
-                "dlogd.storage.posix",
-                "dlogd.storage.linux_aio",
-                "dlogd.storage.buffers",
-                "dlogd.storage.threads",
+                "dlogd.storage.io.posix",
+                "dlogd.storage.io.linux_aio",
+                "dlogd.storage.io.buffer_pool",
+                "dlogd.storage.io.thread_engine",
                 # Maps anonymous memory for the output of a decompressor: no file.
                 "dlog.compression",
             }
@@ -52,7 +52,7 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
                 "dlogd.runtime.journald",
                 "dlogd.runtime.logging_setup",
                 "dlogd.runtime.sd_notify",
-                "dlogd.storage.aio",
+                "dlogd.storage.io.aio_engine",
             }
         ),
     ),
@@ -66,7 +66,7 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
                 # Gives asyncio's own lookups of names to asyncio's own threads.
                 "dlogd.runtime.name_resolver",
                 "dlogd.metadata.raft.thread",
-                "dlogd.storage.threads",
+                "dlogd.storage.io.thread_engine",
                 "dlog.client.loop_thread",
             }
         ),
@@ -86,7 +86,7 @@ CATCHES_EVERYTHING = frozenset(
         *(
             "dlogd.runtime.tasks",
             "dlogd.server.dispatch",
-            "dlogd.storage.threads",
+            "dlogd.storage.io.thread_engine",
             "dlogd.__main__",
         ),
         # A buffer callback of the loop: an exception there would close the connection in silence.

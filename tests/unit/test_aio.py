@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dlogd.storage import linux_aio
-from dlogd.storage.aio import SILENT_S, AioEngine
-from dlogd.storage.linux_aio import PWRITE, AioContext, address_of
-from dlogd.storage.posix import PosixDirectory, PosixFile
+from dlogd.storage.io import linux_aio
+from dlogd.storage.io.aio_engine import SILENT_S, AioEngine
+from dlogd.storage.io.linux_aio import PWRITE, AioContext, address_of
+from dlogd.storage.io.posix import PosixDirectory, PosixFile
 from tests.unit.test_engines import BLOCK, blocks, read_bytes, write
 
 
@@ -46,7 +46,7 @@ Body = Callable[[AioEngine, PosixFile, ScriptedContext], "asyncio.Future[None]"]
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Run a scenario on a direct file with a scripted context."""
-    monkeypatch.setattr("dlogd.storage.aio.AioContext", ScriptedContext)
+    monkeypatch.setattr("dlogd.storage.io.aio_engine.AioContext", ScriptedContext)
 
     def runner(scenario: Body, events: int = 16) -> None:
         async def body() -> None:

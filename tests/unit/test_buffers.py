@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from dlogd.storage.buffers import LARGE, LARGE_BYTES, SMALL, SMALL_BYTES, BufferPool, Chunk
+from dlogd.storage.io.buffer_pool import LARGE, LARGE_BYTES, SMALL, SMALL_BYTES, BufferPool, Chunk
 
 KIB = 1024
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlog.types import NodeId, Offset
-from dlogd.storage.checkpoint import (
+from dlogd.storage.io.posix import PosixDirectory
+from dlogd.storage.segment.checkpoint_files import (
     HIGH_WATERMARKS,
     IDENTITY,
     LIFE,
@@ -30,7 +31,6 @@ from dlogd.storage.checkpoint import (
     replace_file,
     save_life,
 )
-from dlogd.storage.posix import PosixDirectory
 from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault, ProcessDied
 

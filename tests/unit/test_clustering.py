@@ -18,7 +18,7 @@ from dlogd.metadata.commands import Proof, RegisterNode, encode
 from dlogd.metadata.image import ClusterImage
 from dlogd.registration import NodeFacts, registration
 from dlogd.start_proof import StartProof
-from dlogd.storage.posix import open_directory
+from dlogd.storage.io.posix import open_directory
 
 CLUSTER = """
 cluster.id: c

@@ -20,7 +20,7 @@ from dlog.errors import (
 from dlog.wire import produce_client
 from dlogd.replication.record_checks import times_in
 from dlogd.server import unpacking
-from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log.log_config import LogConfig
 from tests.fakes.batches import with_head
 from tests.fakes.checked import CHECKED, CODECS, HeldChecks
 from tests.fakes.front import SETTINGS, Front, produce_frame, run_on, stored, until, written

@@ -10,8 +10,8 @@ import pytest
 
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlogd.config.choices import FlushPolicy
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import LogHost, append_waiting, run_virtual, settle, values_of
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage import flusher, shortage
+from dlogd.storage.log import flusher, resource_wait
 from tests.fakes.faults import DiskFault
 from tests.fakes.front import until
 from tests.fakes.logs import LogHost, append, append_waiting, run, values_of
@@ -42,7 +42,7 @@ def test_a_cut_does_not_wait_for_space_for_what_it_drops(monkeypatch: pytest.Mon
 
 def test_a_cut_of_a_log_that_waits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its partition could not lead either, for as long as the disk is full."""
-    monkeypatch.setattr(shortage, "RETRY_S", 0.001)
+    monkeypatch.setattr(resource_wait, "RETRY_S", 0.001)
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
@@ -67,7 +67,7 @@ def test_a_cut_of_a_log_that_waits_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_a_cut_waits_for_space_to_write_over_what_the_indexes_have(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shortage, "RETRY_S", 0.001)
+    monkeypatch.setattr(resource_wait, "RETRY_S", 0.001)
 
     async def scenario() -> None:
         host = LogHost(config=replace(CONFIG, segment_bytes=1 << 20))

@@ -10,10 +10,10 @@ from dlog.errors import KafkaStorageError
 from dlog.types import Offset
 from dlogctl.digests import Finding, common_range, compare, findings_of_heads
 from dlogd.status.http_heads import HttpError
-from dlogd.storage.digest import Digest, DigestWalk
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.segment import SegmentState, file_name
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.repair.digest import Digest, DigestWalk
+from dlogd.storage.segment.segment import SegmentState, file_name
 from tests.fakes.logs import LogHost, append_waiting, batch_of, run
 from tests.fakes.small_fleet import SmallFleet, tell
 

@@ -11,9 +11,9 @@ from dlog.batch.header import patch
 from dlog.batch.records import Record, encode
 from dlog.compression import Codec
 from dlogctl.__main__ import main
-from dlogd.storage.examine import examine
-from dlogd.storage.posix import PosixDirectory
-from dlogd.storage.segment import file_name
+from dlogd.storage.io.posix import PosixDirectory
+from dlogd.storage.segment.segment import file_name
+from dlogd.storage.segment.segment_recovery import examine
 
 BATCHES = 60
 RECORDS_PER_BATCH = 2

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dlogd.storage.aio import AioEngine
-from dlogd.storage.engine import ALIGNMENT, ReadBuffer
-from dlogd.storage.engines import open_engine
-from dlogd.storage.files import File
-from dlogd.storage.posix import PosixDirectory
-from dlogd.storage.threads import ThreadEngine
-from dlogd.storage.zeros import zero_ahead
+from dlogd.storage.io.aio_engine import AioEngine
+from dlogd.storage.io.engine_choice import open_engine
+from dlogd.storage.io.files import File
+from dlogd.storage.io.io_engine import ALIGNMENT, ReadBuffer
+from dlogd.storage.io.posix import PosixDirectory
+from dlogd.storage.io.thread_engine import ThreadEngine
+from dlogd.storage.segment.zero_fill import zero_ahead
 
 AnyEngine = AioEngine | ThreadEngine
 Scenario = Callable[[AnyEngine, File], Awaitable[None]]
@@ -287,7 +287,7 @@ def test_auto_falls_back_to_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         def __init__(self, *arguments: object, **options: object) -> None:
             raise OSError(errno.EAGAIN, "io_setup(512): no more contexts")
 
-    monkeypatch.setattr("dlogd.storage.aio.AioContext", NoAio)
+    monkeypatch.setattr("dlogd.storage.io.aio_engine.AioContext", NoAio)
 
     async def body() -> None:
         loop = asyncio.get_running_loop()

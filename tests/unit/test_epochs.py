@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlog.types import LeaderEpoch, Offset
-from dlogd.storage import checkpoint, epochs
-from dlogd.storage.checkpoint import MalformedFileError
-from dlogd.storage.epochs import EpochHistory
+from dlogd.storage.segment import checkpoint_files, leader_epochs
+from dlogd.storage.segment.checkpoint_files import MalformedFileError
+from dlogd.storage.segment.leader_epochs import EpochHistory
 
 NONE = (-1, -1)
 
@@ -87,21 +87,21 @@ def test_entries_ascend_whatever_is_assigned(entries: list[tuple[int, int]]) -> 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2**62)), max_size=12))
 def test_the_file_gives_back_what_was_saved(entries: list[tuple[int, int]]) -> None:
     found = history(*entries)
-    assert epochs.decode(found.encode()).entries == found.entries
+    assert leader_epochs.decode(found.encode()).entries == found.entries
 
 
 @given(st.binary(max_size=80), st.data())
 def test_other_bytes_are_refused(noise: bytes, data: st.DataObject) -> None:
     with pytest.raises(MalformedFileError):
-        epochs.decode(noise)
+        leader_epochs.decode(noise)
     good = bytearray(history((1, 0), (2, 77)).encode())
     at = data.draw(st.integers(0, len(good) - 1))
     good[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(MalformedFileError):
-        epochs.decode(bytes(good))
+        leader_epochs.decode(bytes(good))
 
 
 @pytest.mark.parametrize("payload", ["2 10\n1 20\n", "1 10\n2 5\n", "x 1\n", "1\n", "-1 0\n"])
 def test_entries_that_no_history_has_are_refused(payload: str) -> None:
     with pytest.raises(MalformedFileError):
-        epochs.decode(checkpoint.encode(epochs.KIND, payload))
+        leader_epochs.decode(checkpoint_files.encode(leader_epochs.KIND, payload))

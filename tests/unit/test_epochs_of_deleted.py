@@ -14,9 +14,9 @@ from dlog.errors import InvalidRecordError, NotLeaderOrFollowerError
 from dlog.types import LeaderEpoch
 from dlogd.replication.follower_append import append_as_follower
 from dlogd.replication.partition import Partition
-from dlogd.storage.epochs import FILE_NAME
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.segment import IDX, TDX, file_name
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment.leader_epochs import FILE_NAME
+from dlogd.storage.segment.segment import IDX, TDX, file_name
 from tests.fakes.damaged_logs import fill, offsets
 from tests.fakes.filled_logs import CONFIG
 from tests.fakes.front import Front

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dlogd.storage.files import Directory
+from dlogd.storage.io.files import Directory
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import DiskFault, ProcessDied, read_only
 from tests.fakes.rebooted import durable_file, reopen

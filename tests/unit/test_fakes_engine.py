@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from dlogd.storage.engine import Engine, ReadBuffer
-from dlogd.storage.files import Directory, File
+from dlogd.storage.io.files import Directory, File
+from dlogd.storage.io.io_engine import Engine, ReadBuffer
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import DiskFault, Latency
 from tests.fakes.rebooted import durable_file, reopen

@@ -23,7 +23,7 @@ from dlogd.server.loading import HeldReads
 from dlogd.server.replies import Replies
 from dlogd.server.slots import Piece, RangePiece
 from dlogd.server.window import DISK_FRAMES_MAX, FRAMES_MAX, WINDOW_BYTES, Window
-from dlogd.storage.segment import SegmentRange
+from dlogd.storage.segment.segment import SegmentRange
 
 
 class Source:

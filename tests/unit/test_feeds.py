@@ -18,7 +18,7 @@ from dlogd.replication.leader_state import FollowerProgress
 from dlogd.replication.stream import Refusal, Subscription
 from dlogd.server.feed import Feed
 from dlogd.server.feeds import Feeds, difference
-from dlogd.storage.epochs import EpochHistory
+from dlogd.storage.segment.leader_epochs import EpochHistory
 
 OUT_OF_RANGE = 1
 SAME = 0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dlog.errors import CorruptMessageError, KafkaStorageError, WireError
-from dlogd.storage.reader import LogReader, Read
+from dlogd.storage.log.log_reader import LogReader, Read
 from tests.fakes.front import Front, fetch_frame, produce_frame, run_on
 from tests.fakes.logs import batch_of
 

@@ -11,7 +11,7 @@ from dlog.errors import NotLeaderOrFollowerError
 from dlog.types import LeaderEpoch
 from dlogd.replication.fetch_waiters import BURST, Wakes
 from dlogd.replication.partition import Partition
-from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log.log_config import LogConfig
 from tests.fakes.front import Front, run_on
 from tests.fakes.logs import append, batch_of
 

@@ -20,7 +20,7 @@ from dlogd.replication.quota import RateLimiter
 from dlogd.replication.stream import Refusal
 from dlogd.replication.taking import FetchCounters, Taking
 from dlogd.replication.trimming import Trimming
-from dlogd.storage.log import PartitionLog
+from dlogd.storage.log.partition_log import PartitionLog
 from tests.fakes.front import Front
 from tests.fakes.small_fleet import SmallFleet, tell
 from tests.unit.test_partition import batch, check

@@ -8,7 +8,7 @@ import pytest
 
 from dlog.client.partitions import delete_records
 from dlog.errors import RequestTimedOutError
-from dlogd.storage.log import PartitionLog
+from dlogd.storage.log.partition_log import PartitionLog
 from tests.fakes.device import Disk
 from tests.fakes.small_fleet import SmallFleet, tell
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage.disk_engine import DiskEngine
-from dlogd.storage.engine import Engine
-from dlogd.storage.engines import open_engine
-from dlogd.storage.files import File
-from dlogd.storage.homes import Home, StorageSettings
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.posix import open_directory
+from dlogd.storage.directory.log_directory import Home, StorageSettings
+from dlogd.storage.io.directory_engine import DiskEngine
+from dlogd.storage.io.engine_choice import open_engine
+from dlogd.storage.io.files import File
+from dlogd.storage.io.io_engine import Engine
+from dlogd.storage.io.posix import open_directory
+from dlogd.storage.log.log_config import LogConfig
 from tests.fakes.device import Disk
 from tests.fakes.logs import append, append_waiting, run
 from tests.fakes.manager import CONFIG, SETTINGS, TOPIC_ID, ManagerHost, partition, until

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlogd.storage import entries, index
-from dlogd.storage.entries import EntryHeader
-from dlogd.storage.files import Directory, File
-from dlogd.storage.index import OffsetIndex
-from dlogd.storage.index_files import load_entries, open_entries, store_entries
-from dlogd.storage.time_index import TimeIndex
+from dlogd.storage.io.files import Directory, File
+from dlogd.storage.segment import offset_index, sparse_index
+from dlogd.storage.segment.index_files import load_entries, open_entries, store_entries
+from dlogd.storage.segment.offset_index import OffsetIndex
+from dlogd.storage.segment.sparse_index import EntryHeader
+from dlogd.storage.segment.time_index import TimeIndex
 from tests.fakes.disk import Machine
 
-HEADER = EntryHeader(magic=index.MAGIC, base_offset=1000, durable=True)
+HEADER = EntryHeader(magic=offset_index.MAGIC, base_offset=1000, durable=True)
 NAME = "1.idx"
 
 
@@ -37,7 +37,7 @@ def filled(table: OffsetIndex, count: int, first: int = 1) -> OffsetIndex:
 
 
 def loaded(place: Directory) -> list[tuple[int, int]]:
-    found = load_entries(place, NAME, HEADER, index.ENTRY)
+    found = load_entries(place, NAME, HEADER, offset_index.ENTRY)
     return [] if found is None else found.entries
 
 
@@ -84,7 +84,7 @@ def test_without_a_file_entries_wait_in_memory() -> None:
 
 
 def test_only_the_newest_settled_entries_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "RECENT_COUNT_MAX", 8)
+    monkeypatch.setattr(sparse_index, "RECENT_COUNT_MAX", 8)
     table = attached(directory(), OffsetIndex(1000))
     for number in range(1, 100):
         filled(table, 1, number)
@@ -129,7 +129,7 @@ def test_a_cut_leaves_zeros_in_the_file() -> None:
 
 @pytest.mark.parametrize("page_count", [1, 2, 7, 340])
 def test_the_file_is_searched_by_pages(monkeypatch: pytest.MonkeyPatch, page_count: int) -> None:
-    monkeypatch.setattr(entries, "PAGE_COUNT", page_count)
+    monkeypatch.setattr(sparse_index, "PAGE_COUNT", page_count)
     table = attached(directory(), filled(OffsetIndex(1000), 400))
     table.settle(10**9)
     table.forget_recent()
@@ -164,7 +164,9 @@ def test_an_index_that_lost_its_end_says_so() -> None:
 
 def test_opening_clears_what_is_not_trusted() -> None:
     place = directory()
-    store_entries(place, NAME, HEADER, index.ENTRY, [(1, 61), (2, 122), (3, 183)], durable=True)
+    store_entries(
+        place, NAME, HEADER, offset_index.ENTRY, [(1, 61), (2, 122), (3, 183)], durable=True
+    )
     attached(place, OffsetIndex(1000, settled=1))
     assert loaded(place) == [(1, 61)]
 
@@ -173,24 +175,24 @@ def test_the_mark_is_kept_and_garbage_is_not_believed() -> None:
     place = directory()
     table = attached(place, OffsetIndex(1000))
     table.mark(123_456)
-    found = load_entries(place, NAME, HEADER, index.ENTRY)
+    found = load_entries(place, NAME, HEADER, offset_index.ENTRY)
     assert found is not None and found.header == replace(HEADER, mark=123_456)
     for position in range(24, 40):
-        head = bytearray(entries.encode_header(replace(HEADER, mark=123_456)))
+        head = bytearray(sparse_index.encode_header(replace(HEADER, mark=123_456)))
         head[position] ^= 4
-        damaged = entries.decode_header(bytes(head), index.MAGIC)
+        damaged = sparse_index.decode_header(bytes(head), offset_index.MAGIC)
         assert damaged is not None and damaged.mark == 0
 
 
 def test_a_damaged_or_foreign_head_is_no_index() -> None:
-    good = entries.encode_header(HEADER)
-    assert entries.decode_header(good, index.MAGIC) == HEADER
-    assert entries.decode_header(good, b"DLTX") is None
-    assert entries.decode_header(good[:40], index.MAGIC) is None
+    good = sparse_index.encode_header(HEADER)
+    assert sparse_index.decode_header(good, offset_index.MAGIC) == HEADER
+    assert sparse_index.decode_header(good, b"DLTX") is None
+    assert sparse_index.decode_header(good[:40], offset_index.MAGIC) is None
     for position in range(20):
         head = bytearray(good)
         head[position] ^= 1
-        assert entries.decode_header(bytes(head), index.MAGIC) is None
+        assert sparse_index.decode_header(bytes(head), offset_index.MAGIC) is None
 
 
 @pytest.mark.parametrize(
@@ -207,8 +209,8 @@ def test_entries_are_read_up_to_the_first_impossible_one(
     stored: list[tuple[int, int]], kept: int
 ) -> None:
     place = directory()
-    store_entries(place, NAME, HEADER, index.ENTRY, stored, durable=False)
-    found = load_entries(place, NAME, HEADER, index.ENTRY)
+    store_entries(place, NAME, HEADER, offset_index.ENTRY, stored, durable=False)
+    found = load_entries(place, NAME, HEADER, offset_index.ENTRY)
     assert found is not None
     assert found.entries == stored[:kept]
     assert not found.is_whole
@@ -217,8 +219,8 @@ def test_entries_are_read_up_to_the_first_impossible_one(
 def test_index_of_another_segment_is_none() -> None:
     place = directory()
     other = replace(HEADER, base_offset=2000)
-    store_entries(place, NAME, other, index.ENTRY, [(1, 61)], durable=False)
-    assert load_entries(place, NAME, HEADER, index.ENTRY) is None
+    store_entries(place, NAME, other, offset_index.ENTRY, [(1, 61)], durable=False)
+    assert load_entries(place, NAME, HEADER, offset_index.ENTRY) is None
 
 
 def test_time_index_tells_where_to_begin() -> None:

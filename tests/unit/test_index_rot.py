@@ -9,13 +9,13 @@ import pytest
 
 from dlog.errors import CorruptMessageError, KafkaStorageError
 from dlogd.config.choices import FlushPolicy
-from dlogd.storage import index, time_index
-from dlogd.storage.entries import EntryHeader
-from dlogd.storage.files import Directory
-from dlogd.storage.index_files import load_entries
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.segment import IDX, LOG, TDX, file_name
+from dlogd.storage.io.files import Directory
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment import offset_index, time_index
+from dlogd.storage.segment.index_files import load_entries
+from dlogd.storage.segment.segment import IDX, LOG, TDX, file_name
+from dlogd.storage.segment.sparse_index import EntryHeader
 from tests.fakes.logs import LogHost, append_waiting, run_virtual, settle, values_of
 
 CONFIG = LogConfig(segment_bytes=4000, preallocate_bytes=0, index_interval_bytes=256)
@@ -32,7 +32,7 @@ def flip(directory: Directory, name: str, position: int, bit: int = 0) -> None:
 
 def is_good(directory: Directory, base_offset: int = 0) -> bool:
     """Whether both indexes of a closed segment are whole."""
-    for suffix, table in ((IDX, index), (TDX, time_index)):
+    for suffix, table in ((IDX, offset_index), (TDX, time_index)):
         header = EntryHeader(magic=table.MAGIC, base_offset=base_offset, durable=True)
         found = load_entries(directory, file_name(base_offset, suffix), header, table.ENTRY)
         if found is None or not found.is_whole:
@@ -230,7 +230,7 @@ def test_a_disk_that_fails_while_an_index_is_made_anew_fails_the_log() -> None:
             raise OSError(errno.EIO, "Input/output error")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("dlogd.storage.examine.store_entries", refuse)
+            patch.setattr("dlogd.storage.segment.segment_recovery.store_entries", refuse)
             with pytest.raises(KafkaStorageError):
                 await plog.locate(1)
         assert plog.failed is not None
@@ -249,7 +249,7 @@ def test_a_full_disk_while_an_index_is_made_anew_costs_one_answer() -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("dlogd.storage.examine.store_entries", refuse)
+            patch.setattr("dlogd.storage.segment.segment_recovery.store_entries", refuse)
             with pytest.raises(KafkaStorageError):
                 await plog.locate(1)
         assert plog.failed is None

@@ -9,7 +9,7 @@ from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import InvalidRecordError, KafkaStorageError, RecordTooLargeError
 from dlog.types import LeaderEpoch
 from dlogd.config.choices import DirectIo, FlushPolicy
-from dlogd.storage.segment import SegmentState, file_name
+from dlogd.storage.segment.segment import SegmentState, file_name
 from tests.fakes.faults import Latency
 from tests.fakes.filled_logs import BATCH_BYTES, CONFIG, config, opened, quiet
 from tests.fakes.logs import (
@@ -248,8 +248,8 @@ def test_an_idle_log_owns_no_space() -> None:
 
 
 def test_indexes_grow_with_the_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlogd.storage.entries.RECENT_COUNT_MAX", 100)
-    monkeypatch.setattr("dlogd.storage.entries.PAGE_COUNT", 30)
+    monkeypatch.setattr("dlogd.storage.segment.sparse_index.RECENT_COUNT_MAX", 100)
+    monkeypatch.setattr("dlogd.storage.segment.sparse_index.PAGE_COUNT", 30)
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)

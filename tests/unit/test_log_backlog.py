@@ -6,8 +6,8 @@ import errno
 import pytest
 
 from dlogd.config.choices import FlushPolicy
-from dlogd.storage import flusher
-from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log import flusher
+from dlogd.storage.log.log_config import LogConfig
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import LogHost, append, run, settle, values_of
 

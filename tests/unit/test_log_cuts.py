@@ -7,11 +7,11 @@ import pytest
 
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlogd.config.choices import FlushPolicy
-from dlogd.storage.errnos import is_disk_failure
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.reader import LogReader
-from dlogd.storage.segment import SegmentState
+from dlogd.storage.io.errnos import is_disk_failure
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.log_reader import LogReader
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment.segment import SegmentState
 from tests.fakes.faults import Latency
 from tests.fakes.logs import (
     TICK_S,

@@ -8,7 +8,7 @@ import pytest
 
 from dlog.errors import KafkaStorageError, WireError
 from dlogd.config.choices import DirectIo, FlushPolicy
-from dlogd.storage.flusher import FULL_DISK_RETRY_SECONDS
+from dlogd.storage.log.flusher import FULL_DISK_RETRY_SECONDS
 from tests.fakes.faults import DiskFault, Latency
 from tests.fakes.filled_logs import CONFIG, config, opened, quiet
 from tests.fakes.logs import LogHost, append, append_waiting, run_virtual, settle, values_of

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage.mending import Mending
-from dlogd.storage.segment import SegmentState, file_name
+from dlogd.storage.repair.segment_repair import Mending
+from dlogd.storage.segment.segment import SegmentState, file_name
 from tests.fakes.faults import DiskFault
 from tests.fakes.files import MemoryDirectory
 from tests.fakes.logs import LogHost, append_waiting, run_virtual, settle

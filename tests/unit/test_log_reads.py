@@ -18,7 +18,7 @@ from dlog.checksum import crc32c
 from dlog.compression import Codec
 from dlog.errors import OffsetOutOfRangeError
 from dlog.types import LeaderEpoch
-from dlogd.storage.segment import Segment, SegmentState, file_name
+from dlogd.storage.segment.segment import Segment, SegmentState, file_name
 from tests.fakes.filled_logs import BATCH_BYTES, CONFIG, config, opened, quiet
 from tests.fakes.logs import (
     LogHost,

@@ -11,9 +11,9 @@ import pytest
 
 from dlog.errors import KafkaStorageError
 from dlogd.config.choices import DirectIo, FlushPolicy
-from dlogd.storage import flusher, shortage
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log import flusher, resource_wait
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import LogHost, append, append_waiting, run, settle, values_of
 
@@ -51,7 +51,7 @@ async def quiet(plog: PartitionLog) -> None:
 def test_jobs_wait_for_what_is_short_and_lose_nothing(
     operation: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shortage, "RETRY_S", 0.001)
+    monkeypatch.setattr(resource_wait, "RETRY_S", 0.001)
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
@@ -86,7 +86,7 @@ def test_jobs_wait_for_what_is_short_and_lose_nothing(
 def test_a_log_that_waits_for_descriptors_can_be_closed(
     ends: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(shortage, "STOP_RETRY_S", 0.001)
+    monkeypatch.setattr(resource_wait, "STOP_RETRY_S", 0.001)
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
@@ -135,7 +135,7 @@ def test_a_write_without_a_descriptor_is_tried_again(
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_indexes_and_epochs_wait_for_space(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The data still has space, what describes it has none."""
-    monkeypatch.setattr(shortage, "RETRY_S", 0.001)
+    monkeypatch.setattr(resource_wait, "RETRY_S", 0.001)
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
@@ -203,7 +203,7 @@ def test_a_log_that_begins_anew_on_a_full_disk_takes_the_spare_space() -> None:
 def test_a_trim_that_waited_for_descriptors_and_finds_no_space_holds_nothing_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shortage, "RETRY_S", 0.001)
+    monkeypatch.setattr(resource_wait, "RETRY_S", 0.001)
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
@@ -222,7 +222,7 @@ def test_a_trim_that_waited_for_descriptors_and_finds_no_space_holds_nothing_up(
 
 
 def test_a_log_that_waits_for_space_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortage, "STOP_RETRY_S", 0.001)
+    monkeypatch.setattr(resource_wait, "STOP_RETRY_S", 0.001)
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
@@ -246,9 +246,9 @@ def test_a_log_that_waits_for_space_can_be_closed(monkeypatch: pytest.MonkeyPatc
 def test_memory_may_hang_as_long_as_a_log_waits_for_space(
     operation: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((shortage, "RETRY_S"), (flusher, "FULL_DISK_RETRY_SECONDS")):
+    for module, name in ((resource_wait, "RETRY_S"), (flusher, "FULL_DISK_RETRY_SECONDS")):
         monkeypatch.setattr(module, name, 0.001)
-    monkeypatch.setattr(shortage, "STOP_RETRY_S", 0.001)
+    monkeypatch.setattr(resource_wait, "STOP_RETRY_S", 0.001)
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)
@@ -323,7 +323,7 @@ def test_who_waits_for_a_flush_hears_that_there_is_no_space_for_a_segment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A snapshot of producers waited for it, with it all others of the node, and each cut."""
-    monkeypatch.setattr(shortage, "RETRY_S", 0.001)
+    monkeypatch.setattr(resource_wait, "RETRY_S", 0.001)
 
     async def scenario() -> None:
         host = LogHost(config=CONFIG)

@@ -10,11 +10,11 @@ import pytest
 
 from dlog.errors import KafkaStorageError
 from dlogd.config.choices import DirectIo
-from dlogd.storage.index import ENTRY
-from dlogd.storage.index_files import load_entries
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.segment import IDX, file_name
-from dlogd.storage.zeros import zero_ahead
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.segment.index_files import load_entries
+from dlogd.storage.segment.offset_index import ENTRY
+from dlogd.storage.segment.segment import IDX, file_name
+from dlogd.storage.segment.zero_fill import zero_ahead
 from tests.fakes.faults import DiskFault, Latency
 from tests.fakes.logs import (
     TICK_S,
@@ -95,7 +95,7 @@ def test_small_writes_go_over_zeros_and_large_ones_do_not(monkeypatch: pytest.Mo
         zeroed.append(length)
         zero_ahead(engine, file, position, length, done)
 
-    monkeypatch.setattr("dlogd.storage.maintenance.zero_ahead", count_zeros)
+    monkeypatch.setattr("dlogd.storage.log.log_jobs.zero_ahead", count_zeros)
 
     async def scenario() -> None:
         for size, expected in ((100, True), (200_000, False)):

@@ -14,7 +14,7 @@ from dlogd.runtime import logging_setup
 from dlogd.runtime.journald import LibsystemdJournal, NativeJournal, encode_fields, open_journal
 from dlogd.runtime.log_events import Event
 
-log = logging.getLogger("dlogd.storage.log")
+log = logging.getLogger("dlogd.storage.log.partition_log")
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,9 @@ def test_text_is_one_line_per_event(pipe: Pipe) -> None:
     fail()
     lines = pipe.lines()
     assert len(lines) == 3
-    assert lines[0].endswith("Z INFO dlogd.storage.log: Truncated log partition=t-3 from=812")
+    assert lines[0].endswith(
+        "Z INFO dlogd.storage.log.partition_log: Truncated log partition=t-3 from=812"
+    )
     assert lines[1].endswith(r"Odd name='a\nb'")
     assert "Closed connection peer=127.0.0.1:5 error='ValueError: two\\nlines'" in lines[2]
     assert "at=test_logs.py:" in lines[2]

@@ -11,8 +11,8 @@ from dlog.errors import ConfigError, KafkaStorageError
 from dlog.types import NodeId, Offset
 from dlogd.config.choices import FlushPolicy
 from dlogd.service import exit_code_of
-from dlogd.storage.homes import Home
-from dlogd.storage.replaced import REPLACES
+from dlogd.storage.directory.log_directory import Home
+from dlogd.storage.directory.replaced_marker import REPLACES
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import append, run, values_of
 from tests.fakes.manager import CONFIG, NODE, TOPIC_ID, ManagerHost, key, partition, wanted

@@ -11,7 +11,16 @@ import pytest
 from dlog.errors import ConfigError
 from dlog.types import NodeId, Offset, PartitionId, TopicPartition
 from dlogd.runtime.tasks import Tasks
-from dlogd.storage.checkpoint import (
+from dlogd.storage.directory.data_directory import (
+    Claim,
+    DataDirectory,
+    agreed_cluster,
+    log_name,
+    parse_log_name,
+)
+from dlogd.storage.io.group_sync import GROUP_MAX, GroupedWork
+from dlogd.storage.io.posix import PosixDirectory
+from dlogd.storage.segment.checkpoint_files import (
     HIGH_WATERMARKS,
     LIFE,
     Identity,
@@ -19,15 +28,6 @@ from dlogd.storage.checkpoint import (
     decode_life,
     load_file,
 )
-from dlogd.storage.directories import (
-    Claim,
-    DataDirectory,
-    agreed_cluster,
-    log_name,
-    parse_log_name,
-)
-from dlogd.storage.grouping import GROUP_MAX, GroupedWork
-from dlogd.storage.posix import PosixDirectory
 from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault, ProcessDied, read_only
 

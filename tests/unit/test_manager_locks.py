@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from dlog.errors import ConfigError
-from dlogd.storage.directories import DataDirectory
-from dlogd.storage.homes import StorageSettings
+from dlogd.storage.directory.data_directory import DataDirectory
+from dlogd.storage.directory.log_directory import StorageSettings
 from tests.fakes.logs import append, run_virtual
 from tests.fakes.manager import SETTINGS, ManagerHost, key, until
 

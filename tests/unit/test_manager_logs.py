@@ -8,8 +8,8 @@ import pytest
 from dlog.errors import KafkaStorageError
 from dlog.types import Offset
 from dlogd.config.units import DiskReserve
-from dlogd.storage.homes import GROWTH_BYTES, StorageSettings
-from dlogd.storage.log_config import LogConfig
+from dlogd.storage.directory.log_directory import GROWTH_BYTES, StorageSettings
+from dlogd.storage.log.log_config import LogConfig
 from tests.fakes.faults import DiskFault, Latency
 from tests.fakes.logs import append, run, values_of
 from tests.fakes.manager import NODE, SETTINGS, TOPIC_ID, ManagerHost, key, partition, until

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dlogd.storage.append_memory import AppendMemory
-from dlogd.storage.buffers import BufferPool
-from dlogd.storage.tail import Tail
+from dlogd.storage.io.append_memory import AppendMemory
+from dlogd.storage.io.buffer_pool import BufferPool
+from dlogd.storage.segment.tail_buffer import Tail
 
 SMALL, LARGE = 4096, 16384
 

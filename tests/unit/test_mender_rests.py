@@ -13,8 +13,8 @@ from dlogd.metadata.image import ClusterImage
 from dlogd.replication import mender as mender_module
 from dlogd.replication.mender import REST_S_MAX, Mender
 from dlogd.replication.partition import Partition
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.segment import SegmentState
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment.segment import SegmentState
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import LogHost, append_waiting, run_virtual
 

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from dlog.errors import CorruptMessageError, DlogError, KafkaStorageError
-from dlogd.storage.damage import Place
-from dlogd.storage.files import Directory
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.mending import Mending
-from dlogd.storage.segment import SegmentState, file_name
+from dlogd.storage.io.files import Directory
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.repair.segment_repair import Mending
+from dlogd.storage.segment.bad_ranges import Place
+from dlogd.storage.segment.segment import SegmentState, file_name
 from tests.fakes.logs import (
     LogHost,
     append_waiting,

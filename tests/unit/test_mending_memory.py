@@ -2,9 +2,9 @@
 
 import asyncio
 
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.mending import Mending
-from dlogd.storage.segment import SegmentState, file_name
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.repair.segment_repair import Mending
+from dlogd.storage.segment.segment import SegmentState, file_name
 from tests.fakes.logs import LogHost, append_waiting, batch_of, read_batches, run
 
 CONFIG = LogConfig(segment_bytes=4000, preallocate_bytes=0, index_interval_bytes=1000)

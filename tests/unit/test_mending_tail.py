@@ -7,11 +7,11 @@ import pytest
 from dlog.batch.header import HEADER_BYTES, decode_header, verify_crc
 from dlog.client.partitions import delete_records
 from dlog.errors import CorruptMessageError
-from dlogd.storage.damage import Place
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.mending_tail import TailMending, filler
-from dlogd.storage.segment import SegmentState
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.repair.tail_repair import TailMending, filler
+from dlogd.storage.segment.bad_ranges import Place
+from dlogd.storage.segment.segment import SegmentState
 from tests.fakes.damaged_logs import LOG_0, overwrite
 from tests.fakes.logs import LogHost, append_waiting, batch_of, read_batches, run, values_of
 from tests.fakes.small_fleet import SmallFleet, tell

@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage.mending import Mending
+from dlogd.storage.repair.segment_repair import Mending
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import run
 from tests.unit.test_mending import BATCH_BYTES, END, FIRST, damaged

@@ -27,8 +27,8 @@ from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage
 from dlogd.metadata.placement import place
 from dlogd.metadata.store import MetadataStore
 from dlogd.runtime.clock import SystemClock
-from dlogd.storage.posix import PosixDirectory
-from dlogd.storage.threads import ThreadEngine
+from dlogd.storage.io.posix import PosixDirectory
+from dlogd.storage.io.thread_engine import ThreadEngine
 from tests.fakes.metadata_cluster import FakeCluster
 
 

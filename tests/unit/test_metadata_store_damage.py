@@ -9,7 +9,7 @@ from dlogd.metadata import journal, machine
 from dlogd.metadata.archive import Archive, MetadataCorruptError
 from dlogd.metadata.commands import Command, encode
 from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage
-from dlogd.storage.checkpoint import METADATA_VERSION
+from dlogd.storage.segment.checkpoint_files import METADATA_VERSION
 from tests.fakes.faults import DiskFault, ProcessDied
 from tests.fakes.metadata_host import (
     JOURNAL_0,

@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from dlogd.storage.scan import next_good
+from dlogd.storage.segment.batch_scan import next_good
 
 
 class _Counted:

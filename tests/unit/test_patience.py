@@ -1,6 +1,6 @@
 """When an I/O counts as one that hangs."""
 
-from dlogd.storage.patience import LOOKS, Patience
+from dlogd.storage.io.hung_disk import LOOKS, Patience
 
 
 def test_what_was_there_at_all_looks_of_a_timeout_hangs() -> None:

@@ -1,4 +1,4 @@
-"""Real files and directories: what the protocols of `dlogd.storage.files` promise."""
+"""Real files and directories: what the protocols of `dlogd.storage.io.files` promise."""
 
 import errno
 import mmap
@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from dlogd.storage.engine import ALIGNMENT
-from dlogd.storage.posix import PosixDirectory, PosixFile, Reserve, direct_alignment, open_directory
+from dlogd.storage.io.io_engine import ALIGNMENT
+from dlogd.storage.io.posix import (
+    PosixDirectory,
+    PosixFile,
+    Reserve,
+    direct_alignment,
+    open_directory,
+)
 
 
 @pytest.fixture
@@ -212,7 +218,7 @@ def test_direct_falls_back_where_it_is_refused(
 def test_too_coarse_alignment_falls_back(
     directory: PosixDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlogd.storage.posix.direct_alignment", lambda fd: 65536)
+    monkeypatch.setattr("dlogd.storage.io.posix.direct_alignment", lambda fd: 65536)
     file = directory.open("file", create=True, direct=True)
     assert not file.direct
     file.close()
@@ -221,7 +227,7 @@ def test_too_coarse_alignment_falls_back(
 def test_probing_by_a_read_where_statx_does_not_tell(
     directory: PosixDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlogd.storage.posix.direct_alignment", lambda fd: None)
+    monkeypatch.setattr("dlogd.storage.io.posix.direct_alignment", lambda fd: None)
     file = directory.open("file", create=True, direct=True)
     assert file.direct
     file.close()

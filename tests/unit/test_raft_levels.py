@@ -22,7 +22,7 @@ from dlogd.metadata.raft.snapshots import Snapshot
 from dlogd.metadata.raft.store import RaftStore
 from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.runtime.clock import SystemClock
-from dlogd.storage.posix import PosixDirectory
+from dlogd.storage.io.posix import PosixDirectory
 from tests.fakes.disk import Machine
 from tests.fakes.randomness import SeededRandomness
 

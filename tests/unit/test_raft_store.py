@@ -31,7 +31,7 @@ from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.runtime.clock import SystemClock
-from dlogd.storage.posix import PosixDirectory
+from dlogd.storage.io.posix import PosixDirectory
 from tests.fakes.randomness import SeededRandomness
 
 CLOCK = SystemClock()

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage import entries
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment import sparse_index
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import LogHost, append, append_waiting, run_virtual, settle, values_of
 from tests.fakes.manager import ManagerHost
@@ -19,7 +19,7 @@ CONFIG = LogConfig(segment_bytes=1 << 16, preallocate_bytes=0, index_interval_by
 
 async def filled(host: LogHost, monkeypatch: pytest.MonkeyPatch) -> PartitionLog:
     """Open a log whose index entries are in the files only."""
-    monkeypatch.setattr(entries, "PAGE_COUNT", 8)
+    monkeypatch.setattr(sparse_index, "PAGE_COUNT", 8)
     plog = await host.open()
     for number in range(400):
         await append_waiting(plog, b"%03d" % number + b"x" * 297)

@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
-from dlogd.storage import reads
-from dlogd.storage.reads import PooledRead, ReadPool
+from dlogd.storage.io import read_pool
+from dlogd.storage.io.read_pool import PooledRead, ReadPool
 
 KIB = 1024
 
@@ -37,7 +37,7 @@ def test_a_disk_is_given_two_mebibytes_at_a_time() -> None:
         disk.read("/data/t-0/0.log", disk.pool.length_best)
     assert [read.span for read in disk.submitted] == [508 * KIB] * 4
     disk.read("/other/t-1/0.log", disk.pool.length_best)
-    disk.read("/data/t-1/0.log", reads.PEEK_BYTES)
+    disk.read("/data/t-1/0.log", read_pool.PEEK_BYTES)
     assert len(disk.submitted) == 6  # neither the other disk nor a peek waits
     while disk.submitted:
         disk.end()
@@ -53,7 +53,7 @@ def test_less_is_in_flight_while_there_are_writes() -> None:
     assert [read.span for read in disk.submitted] == [252 * KIB] * 2
     disk.end()
     assert len(disk.submitted) == 2
-    disk.now += reads.CALM_S
+    disk.now += read_pool.CALM_S
     assert disk.pool.length_best == disk.pool.length_max
     disk.end()
     assert len(disk.submitted) == 4
@@ -97,13 +97,13 @@ def test_a_disk_that_hangs_leaves_the_others_their_share_of_the_memory() -> None
     for _ in range(3):
         disk.pool.add_directory()
     for _ in range(1000):
-        disk.read("/bad/topics/t-0/0.log", reads.PEEK_BYTES)
+        disk.read("/bad/topics/t-0/0.log", read_pool.PEEK_BYTES)
         disk.read("/bad/topics/t-0/0.log", 100 * KIB)
-        disk.read("/worse/topics/t-0/0.log", reads.PEEK_BYTES)
+        disk.read("/worse/topics/t-0/0.log", read_pool.PEEK_BYTES)
     stuck = len(disk.submitted)
     assert stuck > 10
     for _ in range(4):
-        disk.read("/good/topics/t-1/0.log", reads.PEEK_BYTES)
+        disk.read("/good/topics/t-1/0.log", read_pool.PEEK_BYTES)
         disk.read("/good/topics/t-1/0.log", disk.pool.length_best)
         assert len(disk.submitted) == stuck + 2
         disk.end(stuck)
@@ -118,7 +118,7 @@ def test_each_directory_may_read_however_small_its_share_is() -> None:
     for _ in range(4):
         disk.pool.add_directory()
     for number in range(4):
-        disk.read(f"/data{number}/topics/t-0/0.log", reads.PEEK_BYTES)
+        disk.read(f"/data{number}/topics/t-0/0.log", read_pool.PEEK_BYTES)
         disk.read(f"/data{number}/topics/t-0/0.log", disk.pool.length_best)
     while disk.submitted:
         disk.end()

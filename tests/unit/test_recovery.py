@@ -9,12 +9,12 @@ import pytest
 
 from dlog.batch.header import HEADER_BYTES, patch
 from dlog.errors import KafkaStorageError
-from dlogd.storage import flusher, log, recovery
-from dlogd.storage.checkpoint import replace_file
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.recovery import LOG_START, encode_log_start, recover
-from dlogd.storage.scan import WINDOW_BYTES
-from dlogd.storage.segment import IDX, TDX, file_name
+from dlogd.storage.log import flusher, log_recovery, partition_log
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.log_recovery import LOG_START, encode_log_start, recover
+from dlogd.storage.segment.batch_scan import WINDOW_BYTES
+from dlogd.storage.segment.checkpoint_files import replace_file
+from dlogd.storage.segment.segment import IDX, TDX, file_name
 from tests.fakes.damaged_logs import (
     LOG_0,
     content,
@@ -288,7 +288,7 @@ def test_no_write_is_larger_than_what_recovery_expects_of_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also of a log whose index has hardly an entry."""
-    for module in (log, flusher, recovery):
+    for module in (partition_log, flusher, log_recovery):
         monkeypatch.setattr(module, "FLUSH_BYTES_MAX", 16_384)
 
     async def scenario() -> None:

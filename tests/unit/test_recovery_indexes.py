@@ -2,8 +2,8 @@
 
 import pytest
 
-from dlogd.storage.entries import HEADER_BYTES
-from dlogd.storage.segment import IDX, TDX, file_name
+from dlogd.storage.segment.segment import IDX, TDX, file_name
+from dlogd.storage.segment.sparse_index import HEADER_BYTES
 from tests.fakes.damaged_logs import (
     content,
     filled,

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from dlog.batch.header import patch
-from dlogd.storage import flusher, log, recovery
+from dlogd.storage.log import flusher, log_recovery, partition_log
 from tests.fakes.damaged_logs import LOG_0, filled, offsets, overwrite, refused
 from tests.fakes.faults import Latency
 from tests.fakes.filled_logs import CONFIG
@@ -26,7 +26,7 @@ COUNT = 20
 
 @pytest.fixture(autouse=True)
 def small_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (log, flusher, recovery):
+    for module in (partition_log, flusher, log_recovery):
         monkeypatch.setattr(module, "FLUSH_BYTES_MAX", FLUSH)
 
 

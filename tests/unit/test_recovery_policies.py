@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from dlogd.config.choices import FlushPolicy
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.maintenance import Maintenance
-from dlogd.storage.segment import file_name
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.log_jobs import Maintenance
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment.segment import file_name
 from tests.fakes.logs import LogHost, append_waiting, run_virtual, settle, values_of
 
 STRONG = LogConfig(

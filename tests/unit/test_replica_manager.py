@@ -24,7 +24,7 @@ from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import SNAPSHOT
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.config_reload import plan_reload
-from dlogd.storage.directories import WEAK, DataDirectory
+from dlogd.storage.directory.data_directory import WEAK, DataDirectory
 from tests.fakes.front import until
 from tests.fakes.logs import values_of
 from tests.fakes.replica_host import Host, append, check

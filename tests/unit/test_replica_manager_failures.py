@@ -13,7 +13,7 @@ from dlog.errors import KafkaStorageError
 from dlog.types import NodeId
 from dlogd.metadata.partition_changes import with_topics
 from dlogd.replication import manager as manager_module
-from dlogd.storage.directories import DataDirectory
+from dlogd.storage.directory.data_directory import DataDirectory
 from tests.fakes.front import until
 from tests.fakes.logs import values_of
 from tests.fakes.replica_host import Host, append, check

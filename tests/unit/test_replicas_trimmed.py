@@ -6,7 +6,7 @@ import pytest
 
 from dlog.client.partitions import delete_records
 from dlog.errors import KafkaStorageError, RequestTimedOutError
-from dlogd.storage.log import PartitionLog
+from dlogd.storage.log.partition_log import PartitionLog
 from tests.fakes.faults import Latency
 from tests.fakes.small_fleet import SmallFleet, tell
 

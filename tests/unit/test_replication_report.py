@@ -3,7 +3,7 @@
 from typing import Any
 
 from dlogd.status.replication import bytes_behind
-from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log.log_config import LogConfig
 from dlogd.telemetry import replication_metrics as metrics
 from tests.fakes.logs import LogHost, append_waiting, batch_of, run
 from tests.fakes.small_fleet import SmallFleet, tell

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from dlog.types import Offset
 from dlogd.config.units import DiskReserve
-from dlogd.storage.files import DiskUsage
-from dlogd.storage.reserve import DiskSpace
-from dlogd.storage.retention import NO_LIMIT, RetentionPlan, plan_retention
-from dlogd.storage.segment_info import SegmentInfo
+from dlogd.storage.io.disk_reserve import DiskSpace
+from dlogd.storage.io.files import DiskUsage
+from dlogd.storage.log.retention import NO_LIMIT, RetentionPlan, plan_retention
+from dlogd.storage.segment.segment_info import SegmentInfo
 
 NOW = 1_000_000
 

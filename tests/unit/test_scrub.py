@@ -10,13 +10,13 @@ from dlog.batch.header import HEADER_BYTES
 from dlog.errors import CorruptMessageError
 from dlog.types import Offset
 from dlogd.config.units import DiskReserve
-from dlogd.storage.files import Directory
-from dlogd.storage.homes import StorageSettings
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.scrub import KIND
-from dlogd.storage.scrub_round import Pace, Round, decode, due_ms, encode, next_place
-from dlogd.storage.segment import SegmentState, file_name
-from dlogd.storage.segment_check import SegmentCheck
+from dlogd.storage.directory.log_directory import StorageSettings
+from dlogd.storage.io.files import Directory
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.repair.scrub_schedule import Pace, Round, decode, due_ms, encode, next_place
+from dlogd.storage.repair.scrubber import KIND
+from dlogd.storage.segment.segment import SegmentState, file_name
+from dlogd.storage.segment.segment_verifier import SegmentCheck
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import append_waiting, batch_of, run_virtual, values_of
 from tests.fakes.manager import CONFIG, TOPIC_ID, ManagerHost, partition

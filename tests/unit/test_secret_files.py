@@ -14,7 +14,7 @@ from dlogd import __main__ as daemon
 from dlogd import secret_files
 from dlogd.config.load import load_config
 from dlogd.secret_files import is_strong
-from dlogd.storage.posix import PosixDirectory
+from dlogd.storage.io.posix import PosixDirectory
 
 GOOD = b"5Ou0zTq1mVbYJp8wC3xKQg=="
 

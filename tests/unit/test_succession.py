@@ -15,7 +15,7 @@ from dlogd.metadata.image import Applied, Outcome, Refused
 from dlogd.metadata.raft.membership import Operation, QuorumState
 from dlogd.replication.manager import ReplicaManager
 from dlogd.runtime.tasks import Tasks
-from dlogd.storage.manager import LogManager
+from dlogd.storage.log_manager import LogManager
 from tests.fakes.metadata_cluster import FakeCluster
 from tests.fakes.server import replica_state
 from tests.fakes.small_fleet import SmallFleet, tell

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlog.batch.header import BATCH_STRUCT
-from dlogd.storage.append_memory import AppendMemory
-from dlogd.storage.buffers import BufferPool
-from dlogd.storage.engine import ALIGNMENT
-from dlogd.storage.tail import Tail
+from dlogd.storage.io.append_memory import AppendMemory
+from dlogd.storage.io.buffer_pool import BufferPool
+from dlogd.storage.io.io_engine import ALIGNMENT
+from dlogd.storage.segment.tail_buffer import Tail
 
 SMALL, LARGE = 4096, 16384
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dlogd.storage.posix import PosixDirectory
-from dlogd.storage.threads import ThreadEngine, Workers
+from dlogd.storage.io.posix import PosixDirectory
+from dlogd.storage.io.thread_engine import ThreadEngine, Workers
 from tests.unit.test_engines import blocks, write
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dlog.compression import Codec
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.segment import SegmentState
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment.segment import SegmentState
 from tests.fakes.lies import append_batch, lying, with_body
 from tests.fakes.logs import run_virtual
 from tests.fakes.manager import ManagerHost

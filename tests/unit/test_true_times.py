@@ -6,13 +6,14 @@ from collections.abc import Sequence
 import pytest
 
 from dlog.compression import Codec
-from dlogd.storage import learning, time_index
-from dlogd.storage.entries import EntryHeader
-from dlogd.storage.files import Directory
-from dlogd.storage.index_files import load_entries, store_entries
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_config import LogConfig
-from dlogd.storage.segment import TDX, SegmentState, file_name
+from dlogd.storage.io.files import Directory
+from dlogd.storage.log import timestamp_learner
+from dlogd.storage.log.log_config import LogConfig
+from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment import time_index
+from dlogd.storage.segment.index_files import load_entries, store_entries
+from dlogd.storage.segment.segment import TDX, SegmentState, file_name
+from dlogd.storage.segment.sparse_index import EntryHeader
 from tests.fakes.lies import append_batch, lying, with_body
 from tests.fakes.logs import LogHost, run_virtual, settle
 
@@ -186,7 +187,7 @@ def test_a_leader_of_plain_batches_reads_nothing_to_learn(monkeypatch: pytest.Mo
     def refuse(*_: object) -> None:
         raise AssertionError("a batch was looked at")
 
-    monkeypatch.setattr(learning, "look", refuse)
+    monkeypatch.setattr(timestamp_learner, "look", refuse)
     run_virtual(scenario)
 
 
@@ -207,13 +208,13 @@ def test_a_second_search_looks_only_at_what_is_new(monkeypatch: pytest.MonkeyPat
         assert await first(plog, NOW + 1000) == (NOW + 1000, 100)
         assert sum(looked) == plog.active.tail.end - end
 
-    original = learning.look
+    original = timestamp_learner.look
 
     def counted(data: bytes, *arguments: object) -> object:
         looked.append(len(data))
         return original(data, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(learning, "look", counted)
+    monkeypatch.setattr(timestamp_learner, "look", counted)
     run_virtual(scenario)
 
 

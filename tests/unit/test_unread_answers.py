@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlogd.server.unread import Unread
-from dlogd.storage.log_config import LogConfig
+from dlogd.storage.log.log_config import LogConfig
 from tests.fakes.front import (
     Front,
     fetch_frame,

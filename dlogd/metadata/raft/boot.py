@@ -9,7 +9,7 @@ from dlogd.metadata.raft.log import LogCorruptError, RaftLog
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
 from dlogd.metadata.raft.voters import Voters
 from dlogd.runtime.randomness import Entropy
-from dlogd.storage.files import Directory, Lock
+from dlogd.storage.io.files import Directory, Lock
 
 LOCK_NAME = "raft.lock"
 

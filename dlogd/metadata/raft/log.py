@@ -21,7 +21,7 @@ from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.entries import Entry, Record
 from dlogd.metadata.raft.replay import LogContent, replay
 from dlogd.metadata.raft.voters import Voters
-from dlogd.storage.files import Directory, File
+from dlogd.storage.io.files import Directory, File
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from dlogd.metadata.image import ClusterImage
 from dlogd.metadata.raft import voters as voter_sets
 from dlogd.metadata.raft.log import LogCorruptError, LogFailedError
 from dlogd.metadata.raft.voters import Voters
-from dlogd.storage.files import Directory
+from dlogd.storage.io.files import Directory
 
 MAGIC = b"dlogrsnp"
 FORMAT_VERSION = 1

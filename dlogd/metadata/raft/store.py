@@ -38,7 +38,7 @@ from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.voters import Voters, expect_place
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Randomness
-from dlogd.storage.files import Directory
+from dlogd.storage.io.files import Directory
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from dlogd.metadata.raft.store import RaftStore, Withdraw, nothing
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.name_resolver import share_lookups
 from dlogd.runtime.randomness import Randomness
-from dlogd.storage.files import Directory
+from dlogd.storage.io.files import Directory
 
 T = TypeVar("T")
 

@@ -38,8 +38,8 @@ from dlogd.server.handlers.fetch_answers import (
 from dlogd.server.handlers.fetch_waiting import Waiting
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.slots import Piece, Slot
-from dlogd.storage.reader import Read
-from dlogd.storage.segment import SegmentRange
+from dlogd.storage.log.log_reader import Read
+from dlogd.storage.segment.segment import SegmentRange
 from dlogd.telemetry.metrics import Telemetry
 
 LOCATE_ROUNDS_MAX = 20

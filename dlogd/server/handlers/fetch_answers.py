@@ -10,8 +10,8 @@ from dlog.wire.topics import TopicKey
 from dlogd.replication.partition import Partition
 from dlogd.server.handlers.leader_epochs import end_of_epoch
 from dlogd.server.slots import Piece, RangePiece
-from dlogd.storage.reader import Read
-from dlogd.storage.segment import SegmentRange
+from dlogd.storage.log.log_reader import Read
+from dlogd.storage.segment.segment import SegmentRange
 
 BYTES_MAX = 55 << 20
 """Bytes of records in one answer, whatever the client bears (KIP-541); a batch is always whole."""

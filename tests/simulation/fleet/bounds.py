@@ -31,10 +31,10 @@ _CHOICES: dict[str, tuple[Value, ...]] = {
     "dlogd.replication.manager.OPENING_COUNT_MAX": (1, 64),
     "dlogd.replication.snapshotting.SNAPSHOT_BYTES": (500, 16 << 20),
     "dlogd.replication.snapshotting.SNAPSHOT_PAUSE_S": (0.1, 5.0),
-    "dlogd.storage.reader.CURSORS_MAX": (1, 32),
-    "dlogd.storage.locating._PEEK_BYTES": (100, 8192),
-    "dlogd.storage.scan.WINDOW_BYTES": (512, 1 << 20),
-    "dlogd.storage.flusher.SYNCHRONOUS_BYTES_MAX": (0, 64 << 10),
+    "dlogd.storage.log.log_reader.CURSORS_MAX": (1, 32),
+    "dlogd.storage.log.batch_lookup._PEEK_BYTES": (100, 8192),
+    "dlogd.storage.segment.batch_scan.WINDOW_BYTES": (512, 1 << 20),
+    "dlogd.storage.log.flusher.SYNCHRONOUS_BYTES_MAX": (0, 64 << 10),
     "dlogd.server.pacing.SLICE_BYTES": (500, 256 << 10),
     "dlogd.server.outlet.TRANSPORT_CHUNK_BYTES": (700, 64 << 10),
     "dlogd.server.replies.GATHER_COUNT_MAX": (1, 64),
@@ -48,15 +48,15 @@ _LATER_CHOICES: dict[str, tuple[Value, ...]] = {
 
 # The same where disks are scrubbed (`rot_plan`), without which a run is over before they are.
 ROT_CHOICES: dict[str, tuple[Value, ...]] = {
-    "dlogd.storage.scrub.FIRST_AFTER_S": (0.1, 1.0),
-    "dlogd.storage.scrub.LOOK_S": (0.1, 0.5),
-    "dlogd.storage.scrub.PIECE_BYTES": (600, 128 << 10),
-    "dlogd.storage.scrub.SAVE_INTERVAL_S": (0.1, 60.0),
+    "dlogd.storage.repair.scrubber.FIRST_AFTER_S": (0.1, 1.0),
+    "dlogd.storage.repair.scrubber.LOOK_S": (0.1, 0.5),
+    "dlogd.storage.repair.scrubber.PIECE_BYTES": (600, 128 << 10),
+    "dlogd.storage.repair.scrubber.SAVE_INTERVAL_S": (0.1, 60.0),
     "dlogd.replication.mender.REST_S_MIN": (0.1, 1.0),
     "dlogd.replication.mender.REST_S_MAX": (1.0, 3.0),
-    "dlogd.storage.damage.PLACES_MAX": (8, 64),
-    "dlogd.storage.damage.REPEATS_MAX": (0, 2),
-    "dlogd.storage.damage.VOUCHED_REPEATS": (1, 1_000),
+    "dlogd.storage.segment.bad_ranges.PLACES_MAX": (8, 64),
+    "dlogd.storage.segment.bad_ranges.REPEATS_MAX": (0, 2),
+    "dlogd.storage.segment.bad_ranges.VOUCHED_REPEATS": (1, 1_000),
 }
 
 

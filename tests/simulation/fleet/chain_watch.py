@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from dlogd.storage.log import PartitionLog
-from dlogd.storage.log_state import LogState
+from dlogd.storage.log.log_state import LogState
+from dlogd.storage.log.partition_log import PartitionLog
 
 OFFSETS = ("log_start_offset", "log_end_offset", "flushed_offset", "promised_offset")
 

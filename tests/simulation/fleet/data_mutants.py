@@ -23,10 +23,11 @@ from dlogd.replication.partition import Partition
 from dlogd.server import feeds
 from dlogd.server.fed import Fed
 from dlogd.server.handlers.fetch import FetchWork
-from dlogd.storage import manager as log_manager
-from dlogd.storage import recovery, scrub
-from dlogd.storage.log_state import LogState
-from dlogd.storage.manager import LogManager
+from dlogd.storage import log_manager
+from dlogd.storage.log import log_recovery
+from dlogd.storage.log.log_state import LogState
+from dlogd.storage.log_manager import LogManager
+from dlogd.storage.repair import scrubber
 from tests.fakes.engine import MemoryEngine
 from tests.simulation import mutants as node_mutants
 from tests.simulation.patches import Patch
@@ -341,12 +342,12 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     "KIP-207 a new leader shows an old watermark": ((Partition, "check_watermark", _do_nothing),),
     "OffsetsChain a flush counts what is not there yet": ((LogState, "advance", _count_one_more),),
     "2.13 what has rotted is cut like a torn tail": (
-        (recovery, "examine", _know_no_marks),
-        (recovery._Recovery, "_judge_tail", _do_nothing),
-        (recovery._Recovery, "_judge_gap", _do_nothing),
-        (recovery._Recovery, "_check_end", _do_nothing),
+        (log_recovery, "examine", _know_no_marks),
+        (log_recovery._Recovery, "_judge_tail", _do_nothing),
+        (log_recovery._Recovery, "_judge_gap", _do_nothing),
+        (log_recovery._Recovery, "_check_end", _do_nothing),
     ),
-    "2.13 the scrub finds nothing": ((scrub.Scrub, "_check", _find_nothing),),
+    "2.13 the scrub finds nothing": ((scrubber.Scrub, "_check", _find_nothing),),
     "2.13 nobody looks at leader epochs": (
         (LogState, "epoch_of_batch", lambda _: lambda *_: NO_EPOCH),
     ),

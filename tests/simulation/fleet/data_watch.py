@@ -19,7 +19,7 @@ from dlogd.metadata import delta
 from dlogd.metadata.election import rules_of
 from dlogd.metadata.image import ClusterImage, PartitionImage
 from dlogd.replication.partition import Partition
-from dlogd.storage.log import PartitionLog
+from dlogd.storage.log.partition_log import PartitionLog
 from tests.simulation.fleet.chain_watch import ChainWatch
 from tests.simulation.fleet.data_history import FleetHistory
 from tests.simulation.fleet.excuses import Excuses

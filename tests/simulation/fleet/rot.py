@@ -26,12 +26,12 @@ from unittest import mock
 
 from dlog.errors import DlogError
 from dlogd.replication import producer_snapshots
-from dlogd.storage import epochs
-from dlogd.storage.entries import HEADER_BYTES as INDEX_HEADER_BYTES
-from dlogd.storage.entries import decode_header
-from dlogd.storage.homes import Home
-from dlogd.storage.index import MAGIC as INDEX_MAGIC
-from dlogd.storage.mending import Mending
+from dlogd.storage.directory.log_directory import Home
+from dlogd.storage.repair.segment_repair import Mending
+from dlogd.storage.segment import leader_epochs
+from dlogd.storage.segment.offset_index import MAGIC as INDEX_MAGIC
+from dlogd.storage.segment.sparse_index import HEADER_BYTES as INDEX_HEADER_BYTES
+from dlogd.storage.segment.sparse_index import decode_header
 from tests.fakes.inode import Inode
 from tests.simulation.fleet.disk_files import file_at, files_of, indexes_of, place, stored
 from tests.simulation.fleet.host import FleetHost
@@ -156,7 +156,7 @@ class Rot:
         if not earliest <= spot.epoch <= max(latest, spot.head.epoch):
             return False
         is_closed = shadow.log.segment_of(spot.head.base_offset) is not shadow.log.active
-        kept = (f"{folder}/{epochs.FILE_NAME}", *indexes_of(spot.path))
+        kept = (f"{folder}/{leader_epochs.FILE_NAME}", *indexes_of(spot.path))
         return not (is_closed and all(file_at(host, path) for path in kept)) or any(
             self._is_rotten(path) for path in kept
         )

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dlogd.storage.log import PartitionLog
+from dlogd.storage.log.partition_log import PartitionLog
 
 LogId = tuple[Any, int]
 """Topic id and number of a partition."""

@@ -1,0 +1,1 @@
+"""Data directories: lock, identity, checkpoints, and which logs they hold."""

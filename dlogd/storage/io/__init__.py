@@ -1,0 +1,1 @@
+"""Files and disks: engines, buffers, memory and space."""

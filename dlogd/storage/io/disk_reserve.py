@@ -1,0 +1,55 @@
+"""Space of the file system of a data directory, and the refusal of appends before it is full.
+
+Pure bookkeeping: `dlogd.storage.log_manager` brings the measurements, logs ask `is_low` before they
+append and tell what they have allocated since. Reads, deletions and retention go on.
+"""
+
+from dlogd.config.units import DiskReserve
+from dlogd.storage.io.files import DiskUsage
+
+_MARGIN_MAX_BYTES = 64 << 20
+
+
+class DiskSpace:
+    """Free space as last measured, less what was allocated since. Owner: the loop's thread.
+
+    Invariant: once low, it stays so until the free space exceeds the reserve by a margin.
+    """
+
+    __slots__ = ("_reserve", "free_bytes", "is_low", "measured", "reserve_bytes", "total_bytes")
+
+    def __init__(self, reserve: DiskReserve) -> None:
+        self._reserve = reserve
+        self.total_bytes = 0
+        self.free_bytes = 0
+        self.reserve_bytes = 0
+        self.measured = False
+        self.is_low = False
+
+    def reconfigure(self, reserve: DiskReserve) -> None:
+        """Use another reserve from now on."""
+        self._reserve = reserve
+        if self.measured:
+            self._judge()
+
+    def measure(self, usage: DiskUsage) -> bool:
+        """Take a new measurement; return whether `is_low` has changed."""
+        self.total_bytes = usage.total_bytes
+        self.free_bytes = usage.free_bytes
+        self.measured = True
+        return self._judge()
+
+    def note_allocated(self, size_bytes: int) -> bool:
+        """Count space that was taken since the measurement; return whether `is_low` changed."""
+        self.free_bytes = max(0, self.free_bytes - size_bytes)
+        return self.measured and self._judge()
+
+    def _judge(self) -> bool:
+        self.reserve_bytes = self._reserve.of(self.total_bytes)
+        limit = self.reserve_bytes
+        if self.is_low:
+            # Without a margin each small deletion would let in the next few appends.
+            limit += min(_MARGIN_MAX_BYTES, self.reserve_bytes // 10)
+        before = self.is_low
+        self.is_low = self.free_bytes < limit
+        return self.is_low != before

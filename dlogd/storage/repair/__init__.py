@@ -1,0 +1,1 @@
+"""Scrub and repair of segments that have rotted."""

@@ -1,0 +1,1 @@
+"""One segment: file, tail, indexes, checks."""
