@@ -20,17 +20,14 @@ from dlogd.metadata.commands import (
     AlterAssignments,
     DrainNode,
     ElectionKind,
-    ElectLeaders,
-    FenceNodes,
     Proof,
     Reassignment,
     ReportReplicas,
-    ShutDownNode,
-    UnfenceNode,
     encode,
 )
 from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration, PartitionImage, TopicImage
 from dlogd.metadata.placement import place
+from tests.fakes.plans import plain
 from tests.unit.test_controller_planner import SETTINGS, Controlled
 
 NODES = 4
@@ -48,26 +45,6 @@ def every(image: ClusterImage) -> Iterator[tuple[TopicImage, int, PartitionImage
     for topic in image.topics.values():
         for number, partition in enumerate(topic.partitions):
             yield topic, number, partition
-
-
-def plain(plan: Plan) -> list[Any]:
-    """Return what a plan does, without the ids of its commands."""
-    found: list[Any] = []
-    for guarded in plan.commands:
-        command = guarded.command
-        if isinstance(command, FenceNodes):
-            found.append(("fence", *(node_id for node_id, _ in command.nodes)))
-        elif isinstance(command, ShutDownNode):
-            found.append(("shut down", command.node_id))
-        elif isinstance(command, UnfenceNode):
-            found.append(("unfence", command.node_id))
-        elif isinstance(command, ElectLeaders):
-            keys = [(topic_id, n) for topic_id, numbers in command.partitions for n in numbers]
-            found.append(("elect", command.election, sorted(keys, key=str)))
-        else:
-            assert isinstance(command, AlterAssignments)
-            found.append(("move", command.reassignments))
-    return found
 
 
 class Look:
