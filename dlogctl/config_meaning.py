@@ -1,7 +1,7 @@
 """What a config means, and its values as people write them.
 
-Pure, offline: reads the tables of this version (`dlogd.metadata.topic_configs` for what topics and
-the cluster have, `dlogd.config.schema` for what stands in a node's file).
+Pure, offline: reads the tables of this version (`dlogd.metadata.state.topic_configs` for what
+topics and the cluster have, `dlogd.config.schema` for what stands in a node's file).
 """
 
 import difflib
@@ -16,7 +16,7 @@ from dlogd.config.units import (
     parse_bytes,
     parse_duration_ms,
 )
-from dlogd.metadata.topic_configs import (
+from dlogd.metadata.state.topic_configs import (
     CLUSTER_CONFIGS,
     NODE_CONFIGS,
     TOPIC_CONFIGS,

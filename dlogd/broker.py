@@ -14,12 +14,12 @@ from dlog.errors import ConfigError, StartRefusedError
 from dlog.types import NodeId
 from dlogd.clustering import WAITING, Clustering, OpenQuorum
 from dlogd.config.schema import Config
-from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.image import ClusterImage
-from dlogd.metadata.raft.levels import UnknownLevelError
+from dlogd.metadata.interface import Metadata
+from dlogd.metadata.local_store import MetadataStore
+from dlogd.metadata.raft.feature_level import UnknownLevelError
 from dlogd.metadata.raft.thread import ThreadedRaftStore
-from dlogd.metadata.store import MetadataStore
-from dlogd.metadata.surface import Metadata
+from dlogd.metadata.state.delta import ImageDelta
+from dlogd.metadata.state.image import ClusterImage
 from dlogd.registration import client_address
 from dlogd.replica_reports import ReplicaReports
 from dlogd.replicating import Replicating

@@ -32,11 +32,11 @@ from dlogd.controller.prober import Prober
 from dlogd.controller.succession import Succession
 from dlogd.farewell import take_leave
 from dlogd.gossip import INTERNAL, Gossip, make_gossip, read_serf_key
-from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
+from dlogd.metadata.interface import Quorum
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore
-from dlogd.metadata.surface import Quorum
+from dlogd.metadata.state.delta import ImageDelta
+from dlogd.metadata.state.image import Applied, ClusterImage, NodeAddress
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Randomness
 from dlogd.runtime.tasks import Tasks

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dlog.types import NodeId
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.succession import TRANSFER_TIMEOUT_MS, quorum_state, successors
-from dlogd.metadata.image import Applied
+from dlogd.metadata.interface import Quorum
 from dlogd.metadata.raft.membership import Operation
-from dlogd.metadata.surface import Quorum
+from dlogd.metadata.state.image import Applied
 from dlogd.runtime.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from dlogd.membership.members import (
 )
 from dlogd.membership.serf import SerfMembership, SerfSettings
 from dlogd.membership.static import StaticMembership
-from dlogd.metadata.image import ClusterImage, NodeAddress
+from dlogd.metadata.state.image import ClusterImage, NodeAddress
 from dlogd.runtime.randomness import Rng
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from dlog.types import NodeId
 from dlogd import version
 from dlogd.config.schema import Config
 from dlogd.controller.planner import grouped
-from dlogd.metadata.commands import MalformedCommandError, Proof, RegisterNode, encode
-from dlogd.metadata.image import Applied, ClusterImage, NodeAddress, Outcome, Refused
-from dlogd.metadata.surface import Metadata
+from dlogd.metadata.commands.codec import MalformedCommandError, Proof, RegisterNode, encode
+from dlogd.metadata.interface import Metadata
+from dlogd.metadata.state.image import Applied, ClusterImage, NodeAddress, Outcome, Refused
 from dlogd.runtime.clock import Clock
 from dlogd.start_proof import StartProof
 

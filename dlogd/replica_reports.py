@@ -13,9 +13,9 @@ from uuid import UUID
 
 from dlog.types import NodeId, TopicId
 from dlogd.controller.planner import grouped
-from dlogd.metadata.commands import PartitionSet, ReportReplicas
-from dlogd.metadata.image import Applied, ClusterImage
-from dlogd.metadata.surface import Metadata
+from dlogd.metadata.commands.codec import PartitionSet, ReportReplicas
+from dlogd.metadata.interface import Metadata
+from dlogd.metadata.state.image import Applied, ClusterImage
 from dlogd.replication.manager import ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks

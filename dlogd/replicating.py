@@ -10,9 +10,9 @@ from functools import partial
 from dlog.types import NO_NODE, NodeId
 from dlogd.clustering import Clustering
 from dlogd.controller import heartbeats
-from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.effective import throttled_rates
-from dlogd.metadata.image import ClusterImage, PartitionImage
+from dlogd.metadata.state.delta import ImageDelta
+from dlogd.metadata.state.effective_configs import throttled_rates
+from dlogd.metadata.state.image import ClusterImage, PartitionImage
 from dlogd.replication.cuts import Cutter
 from dlogd.replication.fetcher import Fetcher, FetchServices
 from dlogd.replication.fetching import Fetching

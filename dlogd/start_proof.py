@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from dlog.types import PartitionId, TopicId
-from dlogd.metadata.commands import Proof
-from dlogd.metadata.image import Applied, NodeRegistration, Refused
+from dlogd.metadata.commands.codec import Proof
+from dlogd.metadata.state.image import Applied, NodeRegistration, Refused
 from dlogd.storage.directory.data_directory import LogKey
 from dlogd.storage.directory.log_directory import Home
 from dlogd.storage.segment.checkpoint_files import Life

@@ -11,10 +11,10 @@ from uuid import UUID
 from dlog.types import NodeId
 from dlogd.clustering import Clustering
 from dlogd.config.schema import Config
-from dlogd.metadata.commands import RegisterNode
-from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.image import ClusterImage, NodeAddress
-from dlogd.metadata.surface import Metadata
+from dlogd.metadata.commands.codec import RegisterNode
+from dlogd.metadata.interface import Metadata
+from dlogd.metadata.state.delta import ImageDelta
+from dlogd.metadata.state.image import ClusterImage, NodeAddress
 from dlogd.registration import (
     NodeFacts,
     await_end_of_earlier_life,

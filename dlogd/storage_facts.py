@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dlog.errors import ConfigError
 from dlogd.config.choices import DirectIo
 from dlogd.config.schema import Config
-from dlogd.metadata.archive import holds_metadata
+from dlogd.metadata.journal_files import holds_metadata
 from dlogd.metadata.raft.log import NAME as RAFT_LOG
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Entropy

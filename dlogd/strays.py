@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from dlog.types import NodeId
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.state.image import ClusterImage
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.directory.data_directory import LogKey
 from dlogd.storage.directory.log_directory import Home

@@ -22,7 +22,7 @@ from uuid import UUID
 from bench.load import latency
 from bench.peers.server import HOST, ROOT, free_port
 from dlog.types import NodeId, TopicId
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AlterConfigs,
     Command,
     ConfigChange,
@@ -33,10 +33,10 @@ from dlogd.metadata.commands import (
     RegisterNode,
     UnfenceNode,
 )
-from dlogd.metadata.image import Applied, NodeAddress
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.metadata.state.image import Applied, NodeAddress
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.randomness import system_randomness
 from dlogd.storage.io.posix import PosixDirectory

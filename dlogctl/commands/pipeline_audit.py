@@ -12,7 +12,7 @@ from dlogctl.output import Column, Output, format_count
 from dlogctl.pipeline_options import Job, client_settings, job_options, module
 from dlogctl.saying import say
 from dlogctl.settings import Settings, common_options, settings_of
-from dlogd.metadata import topic_names
+from dlogd.metadata.state import topic_names
 
 ARCHIVE = "archive:"
 FIELDS = ("key", "value", "headers", "timestamp")

@@ -55,7 +55,7 @@ CONFIG_COLUMNS = (
     Column("VALUE", "value"),
     Column("SOURCE", "source", wide=True),
 )
-FIXED = "only "  # as `dlogd.metadata.config_values.only` says it
+FIXED = "only "  # as `dlogd.metadata.state.config_values.only` says it
 INDENTED: dict[str, Any] = {"initial_indent": "    ", "subsequent_indent": "    "}
 MEANINGS = (
     ("LEADER", "the node that takes writes and serves reads; none: nobody can do either"),

@@ -1,6 +1,6 @@
 """The words that a configuration value may be.
 
-Pure. Topic configs (`dlogd.metadata.topic_configs`) use the same words for the same things.
+Pure. Topic configs (`dlogd.metadata.state.topic_configs`) use the same words for the same things.
 """
 
 from enum import StrEnum

@@ -1,7 +1,7 @@
 """Kafka's names for keys of a node's file, those whose meaning is the same.
 
 Pure. Tools ask a broker for these names. Left out are names whose meaning dlog does not have, and
-names that every cluster and topic config has already (`dlogd.metadata.topic_configs`).
+names that every cluster and topic config has already (`dlogd.metadata.state.topic_configs`).
 """
 
 KAFKA_NAMES = {

@@ -16,10 +16,10 @@ from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.planner import NodeLiveness, Planner, PlannerSettings
 from dlogd.controller.timings import LeaseTimings
-from dlogd.metadata.commands import ClaimController, Command
-from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.image import Applied, ClusterImage
-from dlogd.metadata.surface import Quorum
+from dlogd.metadata.commands.codec import ClaimController, Command
+from dlogd.metadata.interface import Quorum
+from dlogd.metadata.state.delta import ImageDelta
+from dlogd.metadata.state.image import Applied, ClusterImage
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
 

@@ -15,7 +15,7 @@ from dlogd.controller.leases import Condemned, LeaseTable, Probed, ProbeOrder
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.prober import Prober
 from dlogd.controller.timings import LeaseTimings
-from dlogd.metadata.image import NodeRegistration
+from dlogd.metadata.state.image import NodeRegistration
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
 

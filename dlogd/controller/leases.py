@@ -19,7 +19,7 @@ from enum import Enum, StrEnum
 from dlog.types import NodeId
 from dlogd.controller.beat import Beat
 from dlogd.controller.timings import LeaseTimings
-from dlogd.metadata.image import NodeRegistration
+from dlogd.metadata.state.image import NodeRegistration
 
 STALLS_FORGIVEN_MAX = 5
 """How often in a row a node that is not heard of gets the time for which the controller stood

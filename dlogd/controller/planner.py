@@ -21,8 +21,7 @@ from uuid import UUID
 
 from dlog.types import NO_NODE, NodeId, TopicId
 from dlogd.controller import refill
-from dlogd.metadata import machine
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AlterAssignments,
     ElectionKind,
     ElectLeaders,
@@ -33,9 +32,16 @@ from dlogd.metadata.commands import (
     ShutDownNode,
     UnfenceNode,
 )
-from dlogd.metadata.election import preferred_leader, rules_of, settle
-from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration, PartitionImage, TopicImage
-from dlogd.metadata.placement import Loads, usable_nodes
+from dlogd.metadata.machine import apply
+from dlogd.metadata.machine.election import preferred_leader, rules_of, settle
+from dlogd.metadata.machine.placement import Loads, usable_nodes
+from dlogd.metadata.state.image import (
+    ClusterImage,
+    Drain,
+    NodeRegistration,
+    PartitionImage,
+    TopicImage,
+)
 
 Key = tuple[TopicId, int]
 
@@ -112,7 +118,7 @@ class Planner:
             self._scan_next_ms = now_ms + self._settings.scan_interval_ms
             plain = self._partition_commands(image, now_ms)
         commands = tuple(
-            machine.guarded(image, command, controller_epoch=self._controller_epoch)
+            apply.guarded(image, command, controller_epoch=self._controller_epoch)
             for command in plain
         )
         return Plan(commands=commands, sentence=_sentence(plain))

@@ -7,11 +7,11 @@ stays where it is in the order; the copy is made by a reassignment, which the ma
 from collections.abc import Iterator
 
 from dlog.types import NodeId
-from dlogd.metadata.commands import Assignment, Reassignment
-from dlogd.metadata.election import Rules, rules_of
-from dlogd.metadata.factor import target_of
-from dlogd.metadata.image import ClusterImage, NodeRegistration, PartitionImage, TopicImage
-from dlogd.metadata.placement import Loads, by_turns_over_racks, next_replica, usable_nodes
+from dlogd.metadata.commands.codec import Assignment, Reassignment
+from dlogd.metadata.machine.election import Rules, rules_of
+from dlogd.metadata.machine.placement import Loads, by_turns_over_racks, next_replica, usable_nodes
+from dlogd.metadata.machine.replication_factor import target_of
+from dlogd.metadata.state.image import ClusterImage, NodeRegistration, PartitionImage, TopicImage
 
 Nodes = frozenset[NodeId]
 

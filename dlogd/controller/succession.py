@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from dlog.errors import DlogError
 from dlog.types import NodeId
-from dlogd.metadata.image import Applied, ClusterImage
+from dlogd.metadata.interface import Quorum
 from dlogd.metadata.raft.membership import Operation, QuorumState
-from dlogd.metadata.surface import Quorum
+from dlogd.metadata.state.image import Applied, ClusterImage
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
 

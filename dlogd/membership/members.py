@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from dlog.types import NodeId
-from dlogd.metadata.image import NodeAddress, NodeRegistration
+from dlogd.metadata.state.image import NodeAddress, NodeRegistration
 
 TAGS_FORMAT = "1"
 TAGS_BYTES_MAX = 512

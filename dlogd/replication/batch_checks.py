@@ -22,7 +22,7 @@ from dlog.errors import (
     RecordTooLargeError,
     TransactionalIdAuthorizationFailedError,
 )
-from dlogd.metadata.throttled_replicas import NOBODY, ThrottledReplicas
+from dlogd.metadata.state.throttled_replicas import NOBODY, ThrottledReplicas
 from dlogd.replication.record_checks import UnopenedError
 
 _CODEC_MASK = 0x07

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from dlog.errors import WireError
-from dlogd.metadata.image import TopicImage
+from dlogd.metadata.state.image import TopicImage
 from dlogd.replication.reconcile import Key
 from dlogd.runtime.tasks import Tasks
 

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from dlog.types import NodeId
-from dlogd.metadata.commands import AlterPartition
-from dlogd.metadata.image import (
+from dlogd.metadata.commands.codec import AlterPartition
+from dlogd.metadata.interface import Metadata
+from dlogd.metadata.state.image import (
     Applied,
     NodeRegistration,
     PartitionImage,
     Refused,
 )
-from dlogd.metadata.surface import Metadata
 from dlogd.replication.leader_state import (
     NEAR_MS,
     WAIT_MS_MAX,

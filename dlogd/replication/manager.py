@@ -22,10 +22,10 @@ from dlog.errors import (
 )
 from dlog.types import NodeId, Offset, TopicId, TopicPartition
 from dlogd.config.schema import Config
-from dlogd.metadata.chunks import suspects
-from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.effective import EffectiveTopicConfig, Resolver
-from dlogd.metadata.image import ClusterImage, TopicImage
+from dlogd.metadata.state.delta import ImageDelta
+from dlogd.metadata.state.effective_configs import EffectiveTopicConfig, Resolver
+from dlogd.metadata.state.image import ClusterImage, TopicImage
+from dlogd.metadata.state.persistent_map import suspects
 from dlogd.replication.deletions import COUNT_MAX, Deletions
 from dlogd.replication.fetch_waiters import Wakes
 from dlogd.replication.lease import ENDLESS, Lease

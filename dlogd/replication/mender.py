@@ -14,7 +14,7 @@ from typing import Protocol
 
 from dlog.errors import DlogError
 from dlog.types import NO_NODE, NodeId, TopicId
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.state.image import ClusterImage
 from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
 from dlogd.storage.repair.segment_repair import Mending

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from dlog.errors import KafkaStorageError
 from dlog.types import NodeId, TopicId
-from dlogd.metadata.chunks import suspects
-from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
+from dlogd.metadata.state.image import ClusterImage, PartitionImage, TopicImage
+from dlogd.metadata.state.persistent_map import suspects
 
 Key = tuple[TopicId, int]
 

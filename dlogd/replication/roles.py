@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 from dlog.errors import NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from dlog.types import NodeId, TopicId
-from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.election import rules_of
-from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
+from dlogd.metadata.machine.election import rules_of
+from dlogd.metadata.state.delta import ImageDelta
+from dlogd.metadata.state.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.replication.leader_state import Leadership
 from dlogd.replication.lease import Lease
 from dlogd.replication.partition import Partition

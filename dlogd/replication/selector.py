@@ -6,7 +6,7 @@ is refused or has asked there for long.
 """
 
 from dlog.types import NO_NODE, NodeId
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.state.image import ClusterImage
 from dlogd.replication.leader_state import LeaderState
 
 

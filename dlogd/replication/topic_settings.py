@@ -1,7 +1,7 @@
 """What the configs of a topic mean for the log and the appends of its partitions here. Pure."""
 
 from dlogd.config.schema import Config
-from dlogd.metadata.effective import EffectiveTopicConfig, TimestampType
+from dlogd.metadata.state.effective_configs import EffectiveTopicConfig, TimestampType
 from dlogd.replication.batch_checks import PartitionSettings
 from dlogd.storage.log.log_config import LogConfig
 

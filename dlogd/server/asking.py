@@ -11,7 +11,7 @@ from dlog.errors import BrokerNotAvailableError
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import NodeId
 from dlog.wire import messages
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.state.image import ClusterImage
 from dlogd.server.entities import Entity
 from dlogd.server.handlers import topology
 from dlogd.server.handlers.quorum import FORWARDER

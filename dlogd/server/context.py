@@ -13,11 +13,11 @@ from uuid import UUID
 from dlog.errors import NotControllerError, RequestTimedOutError, WireError
 from dlog.types import NodeId, TopicId, TopicPartition
 from dlogd.config.schema import Config
-from dlogd.metadata import admission
-from dlogd.metadata.commands import Command
-from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused
-from dlogd.metadata.placement import Loads, LoadTracker
-from dlogd.metadata.surface import Quorum
+from dlogd.metadata.commands.codec import Command
+from dlogd.metadata.interface import Quorum
+from dlogd.metadata.machine import admission
+from dlogd.metadata.machine.placement import Loads, LoadTracker
+from dlogd.metadata.state.image import Applied, ClusterImage, Outcome, Refused
 from dlogd.replication.partition import Partition
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Entropy

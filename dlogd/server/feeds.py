@@ -22,7 +22,7 @@ from dlog.wire.frame import RequestHeader
 from dlogd.controller import heartbeats
 from dlogd.frame_memory import FrameMemory
 from dlogd.intake import RECEIVE_BYTES
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.state.image import ClusterImage
 from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition

@@ -11,7 +11,7 @@ from dlog.errors import FencedLeaderEpochError, NotLeaderOrFollowerError
 from dlog.types import NO_NODE, NodeId
 from dlog.wire.leaders import CurrentLeader, NodeEndpoint
 from dlog.wire.topics import TopicKey
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.state.image import ClusterImage
 from dlogd.server.handlers.topology import address_of, is_alive
 
 MOVED = frozenset((NotLeaderOrFollowerError.code, FencedLeaderEpochError.code))

@@ -6,7 +6,7 @@ later. So a node that is gone leads nothing at once, and is not named a little l
 """
 
 from dlog.types import NodeId
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.state.image import ClusterImage
 
 LINGER_MS = 3_000
 

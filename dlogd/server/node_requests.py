@@ -15,7 +15,7 @@ from dlog.wire.frame import RequestHeader
 from dlogd.controller import heartbeats
 from dlogd.frame_memory import FrameMemory
 from dlogd.intake import RECEIVE_BYTES
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.state.image import ClusterImage
 from dlogd.runtime.clock import Clock
 from dlogd.server.connection import Connection, Router
 from dlogd.server.limits import ConnectionLimits

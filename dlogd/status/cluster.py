@@ -14,9 +14,9 @@ from dlogd.controller.internal_server import InternalServer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.own_lease import OwnLease
 from dlogd.gossip import Gossip
-from dlogd.metadata.election import rules_of
-from dlogd.metadata.image import ClusterImage, Drain
+from dlogd.metadata.machine.election import rules_of
 from dlogd.metadata.raft.progress import RaftProgress
+from dlogd.metadata.state.image import ClusterImage, Drain
 from dlogd.runtime.clock import Clock
 from dlogd.telemetry import metrics
 from dlogd.telemetry.metrics import Sample

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 from dlog.types import NodeId
 from dlogd import version
 from dlogd.config.schema import Config
-from dlogd.metadata import snapshot
-from dlogd.metadata.image import EMPTY_IMAGE, ClusterImage
-from dlogd.metadata.surface import Metadata
+from dlogd.metadata.interface import Metadata
+from dlogd.metadata.state import snapshot
+from dlogd.metadata.state.image import EMPTY_IMAGE, ClusterImage
 from dlogd.replication.manager import ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.status.cluster import Clustered, ClusterReport

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.raft import handshake
 from dlogd.metadata.raft.handshake import NONCE_BYTES, RefusedPeerError
+from dlogd.metadata.state.encoding import MalformedError
 from tests.attacks.honest import timed
 from tests.attacks.scene import Scene
 from tests.attacks.strangers import hello

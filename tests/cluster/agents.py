@@ -18,7 +18,7 @@ from dlog.transport import Address
 from dlog.types import NodeId
 from dlogd.membership.members import Member, Membership, MemberState, encode_tags
 from dlogd.membership.serf import SerfMembership, SerfSettings
-from dlogd.metadata.image import NodeAddress
+from dlogd.metadata.state.image import NodeAddress
 
 SERF = shutil.which("serf")
 needs_serf = pytest.mark.skipif(SERF is None, reason="serf is not installed (Debian: serf)")

@@ -13,10 +13,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from dlogd.metadata import delta, machine
-from dlogd.metadata.election import rules_of
-from dlogd.metadata.image import EMPTY_IMAGE, ClusterImage, TopicImage
+from dlogd.metadata.machine import apply
+from dlogd.metadata.machine.election import rules_of
 from dlogd.metadata.raft import machine_state
+from dlogd.metadata.state import delta
+from dlogd.metadata.state.image import EMPTY_IMAGE, ClusterImage, TopicImage
 
 
 class PartitionSeen(NamedTuple):
@@ -107,7 +108,7 @@ def write_images(path: Path) -> None:
         apply_items(node, entry)
 
     def applied(image: ClusterImage, data: bytes) -> Any:
-        new, outcome = machine.apply(image, data)
+        new, outcome = apply.apply(image, data)
         journal.note(applying[0], image, new)
         return new, outcome
 

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from dlogd.metadata import journal
+from dlogd.metadata import journal_format
 from dlogd.metadata.raft.log import NAME
 from tests.cluster.nodes import cluster_of
 from tests.cluster.running import make_topics, run
 
 FORGOT = r"A node holds less of the metadata than it has confirmed.* node=(\d+)"
-EMPTY_FRAME_BYTES = len(journal.encode_frame(0, 1, ()))
+EMPTY_FRAME_BYTES = len(journal_format.encode_frame(0, 1, ()))
 
 
 def test_an_older_copy_of_a_raft_log_is_brought_up_to_date_and_told_of(tmp_path: Path) -> None:

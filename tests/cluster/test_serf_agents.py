@@ -12,7 +12,7 @@ import pytest
 
 from dlogd.membership.members import DisagreementKind, MemberState, disagreements
 from dlogd.membership.serf import SerfSettings
-from dlogd.metadata.image import NodeAddress, NodeRegistration
+from dlogd.metadata.state.image import NodeAddress, NodeRegistration
 from tests.cluster.agents import AUTH_KEY, SERF, Seat, SerfAgent, needs_serf
 from tests.cluster.hosts import Hosts, waits_for_hosts
 

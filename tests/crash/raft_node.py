@@ -11,11 +11,11 @@ import sys
 from uuid import UUID
 
 from dlog.types import NodeId
-from dlogd.metadata.commands import AllocateProducerIds, RegisterNode
-from dlogd.metadata.image import Applied, Refused
+from dlogd.metadata.commands.codec import AllocateProducerIds, RegisterNode
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.metadata.state.image import Applied, Refused
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.randomness import system_randomness
 from dlogd.storage.io.posix import PosixDirectory

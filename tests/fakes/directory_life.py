@@ -13,7 +13,7 @@ from functools import partial
 from uuid import UUID
 
 from dlog.errors import ConfigError, KafkaStorageError, WireError
-from dlogd.metadata.image import Applied, NodeRegistration, Refused
+from dlogd.metadata.state.image import Applied, NodeRegistration, Refused
 from dlogd.start_proof import epoch_of, start_proof
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog

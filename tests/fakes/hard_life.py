@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dlog.types import NodeId
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AlterAssignments,
     AlterConfigs,
     ConfigChange,
@@ -23,7 +23,7 @@ from dlogd.metadata.commands import (
     Reassignment,
     ShutDownNode,
 )
-from dlogd.metadata.image import PartitionImage
+from dlogd.metadata.state.image import PartitionImage
 from dlogd.replication.reconcile import has_place
 from tests.fakes.partition_life import Action, PartitionLife
 from tests.fakes.partition_rules import NODES

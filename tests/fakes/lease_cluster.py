@@ -18,7 +18,7 @@ from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
 from dlogd.controller.timings import LeaseTimings
-from dlogd.metadata.image import NodeAddress, NodeRegistration
+from dlogd.metadata.state.image import NodeAddress, NodeRegistration
 from dlogd.runtime.tasks import Tasks
 from tests.simulation.loop import SimClock, SimLoop, World
 from tests.simulation.network import Network

@@ -7,8 +7,7 @@ from uuid import UUID
 
 from dlog.errors import WireError
 from dlog.types import NodeId
-from dlogd.metadata import machine
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AlterPartition,
     CreateTopic,
     ElectionKind,
@@ -20,7 +19,8 @@ from dlogd.metadata.commands import (
     UnfenceNode,
     encode,
 )
-from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage, PartitionImage, Refused
+from dlogd.metadata.machine import apply
+from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, ClusterImage, PartitionImage, Refused
 
 
 class FakeCluster:
@@ -39,13 +39,13 @@ class FakeCluster:
 
     def apply(self, command: Any) -> int:
         """Apply a command that must succeed; return its value."""
-        self.image, outcome = machine.apply(self.image, encode(command))
+        self.image, outcome = apply.apply(self.image, encode(command))
         assert isinstance(outcome, Applied), (command, outcome)
         return outcome.value
 
     def refused(self, command: Any, error: type[WireError]) -> str:
         """Apply a command that must be refused; return the message."""
-        after, outcome = machine.apply(self.image, encode(command))
+        after, outcome = apply.apply(self.image, encode(command))
         assert isinstance(outcome, Refused), command
         assert outcome.code == error.code, outcome
         same = replace(after, version=self.image.version, outcomes=self.image.outcomes)

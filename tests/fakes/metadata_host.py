@@ -7,10 +7,10 @@ from typing import TypeVar
 from uuid import UUID
 
 from dlog.types import NodeId
-from dlogd.metadata.archive import LOCK_NAME
-from dlogd.metadata.commands import Command, CreateTopic, RegisterNode
-from dlogd.metadata.image import Applied, Outcome
-from dlogd.metadata.store import MetadataStore
+from dlogd.metadata.commands.codec import Command, CreateTopic, RegisterNode
+from dlogd.metadata.journal_files import LOCK_NAME
+from dlogd.metadata.local_store import MetadataStore
+from dlogd.metadata.state.image import Applied, Outcome
 from dlogd.runtime.clock import SystemClock
 from tests.fakes.disk import Machine
 

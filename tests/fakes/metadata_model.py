@@ -9,8 +9,8 @@ import re
 from typing import Any
 
 from dlog.errors import ERRORS
-from dlogd.metadata import commands as c
-from dlogd.metadata.image import Drain
+from dlogd.metadata.commands import codec as c
+from dlogd.metadata.state.image import Drain
 from tests.fakes.metadata_rules import Partition, RefusedError, Rules, refuse_if
 
 

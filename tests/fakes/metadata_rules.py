@@ -7,7 +7,7 @@ Written from KIP-497, 841, 858, 903 and 966, not from the machine.
 from collections.abc import Iterable
 from typing import Any
 
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.state.image import ClusterImage
 
 
 class RefusedError(Exception):

@@ -10,10 +10,10 @@ from uuid import UUID
 from hypothesis.stateful import RuleBasedStateMachine
 
 from dlog.types import NodeId
-from dlogd.metadata import commands as c
-from dlogd.metadata import machine
-from dlogd.metadata.delta import between
-from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage, PartitionImage
+from dlogd.metadata.commands import codec as c
+from dlogd.metadata.machine import apply
+from dlogd.metadata.state.delta import between
+from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, ClusterImage, PartitionImage
 from tests.fakes.metadata_model import Model, error_name
 
 
@@ -44,7 +44,7 @@ class ModelledCluster(RuleBasedStateMachine):
     def do(self, command: Any) -> int | None:
         """Apply a command to both, compare, and return the value if it was applied."""
         old = self.image
-        self.image, outcome = machine.apply(old, c.encode(command))
+        self.image, outcome = apply.apply(old, c.encode(command))
         expected = self.model.apply(command)
         if isinstance(outcome, Applied):
             assert outcome.value == expected, (command, outcome, expected)

@@ -15,9 +15,10 @@ import pytest
 from dlog.batch.records import Record, encode
 from dlog.errors import WireError
 from dlog.types import NodeId
-from dlogd.metadata import commands, machine
-from dlogd.metadata.commands import ElectionKind, ElectLeaders, FenceNodes, Proof, UnfenceNode
-from dlogd.metadata.image import Applied, Unknown
+from dlogd.metadata.commands import codec
+from dlogd.metadata.commands.codec import ElectionKind, ElectLeaders, FenceNodes, Proof, UnfenceNode
+from dlogd.metadata.machine import apply
+from dlogd.metadata.state.image import Applied, Unknown
 from dlogd.replication import cuts, following, isr, trimming
 from dlogd.runtime.tasks import Tasks
 from dlogd.server.handlers import delete_records
@@ -65,7 +66,7 @@ class PartitionLife(PartitionRules):
         node.set_lease(valid=True)
 
     def apply(self, command: Any) -> Any:
-        self.cluster.image, outcome = machine.apply(self.image, commands.encode(command))
+        self.cluster.image, outcome = apply.apply(self.image, codec.encode(command))
         return outcome
 
     # -- what happens

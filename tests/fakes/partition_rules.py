@@ -11,7 +11,7 @@ from typing import Any
 
 from dlog.errors import WireError
 from dlog.types import NodeId
-from dlogd.metadata.image import PartitionImage
+from dlogd.metadata.state.image import PartitionImage
 from tests.fakes.metadata_cluster import FakeCluster
 from tests.fakes.plain_log import PlainLog
 from tests.fakes.replica_lives import PlainNode

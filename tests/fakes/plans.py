@@ -3,7 +3,7 @@
 from typing import Any
 
 from dlogd.controller.planner import Plan
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AlterAssignments,
     ElectLeaders,
     FenceNodes,

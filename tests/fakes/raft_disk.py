@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from dlogd.metadata.image import EMPTY_IMAGE
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft import snapshots
 from dlogd.metadata.raft.boot import Disk, open_disk
@@ -17,6 +16,7 @@ from dlogd.metadata.raft.log import LogFailedError, RaftLog
 from dlogd.metadata.raft.machine_state import MachineState
 from dlogd.metadata.raft.snapshots import Snapshot
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.metadata.state.image import EMPTY_IMAGE
 from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault, ProcessDied
 from tests.fakes.randomness import SeededRandomness

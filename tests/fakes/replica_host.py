@@ -12,8 +12,7 @@ from dlog.batch.records import Record, encode
 from dlog.types import NodeId
 from dlogd.config.schema import Config, build
 from dlogd.config.units import DiskReserve
-from dlogd.metadata import machine
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AlterConfigs,
     Command,
     ConfigChange,
@@ -21,10 +20,11 @@ from dlogd.metadata.commands import (
     DeleteTopic,
     RegisterNode,
 )
-from dlogd.metadata.commands import encode as encode_command
-from dlogd.metadata.delta import between
-from dlogd.metadata.image import Applied, ClusterImage, NodeAddress
-from dlogd.metadata.partition_changes import with_topics
+from dlogd.metadata.commands.codec import encode as encode_command
+from dlogd.metadata.machine import apply
+from dlogd.metadata.machine.partition_changes import with_topics
+from dlogd.metadata.state.delta import between
+from dlogd.metadata.state.image import Applied, ClusterImage, NodeAddress
 from dlogd.replication.manager import Placement, ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.runtime.clock import SystemClock
@@ -66,7 +66,7 @@ class Host:
 
     def do(self, command: Command) -> None:
         """Change the image, without telling the manager."""
-        self.image, outcome = machine.apply(self.image, encode_command(command))
+        self.image, outcome = apply.apply(self.image, encode_command(command))
         assert isinstance(outcome, Applied), outcome
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> UUID:

@@ -20,8 +20,8 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import NodeId, Offset
-from dlogd.metadata.delta import between
-from dlogd.metadata.image import ClusterImage, Outcome
+from dlogd.metadata.state.delta import between
+from dlogd.metadata.state.image import ClusterImage, Outcome
 from dlogd.replicating import Replicating
 from dlogd.replication import stream
 from dlogd.replication.partition import Partition

@@ -11,8 +11,7 @@ from dlog.types import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicId, TopicPart
 from dlog.wire import frame, messages
 from dlog.wire.apis import ApiKey
 from dlogd.config.schema import Config
-from dlogd.metadata import admission, machine
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     Command,
     FenceNodes,
     Proof,
@@ -20,7 +19,9 @@ from dlogd.metadata.commands import (
     UnfenceNode,
     encode,
 )
-from dlogd.metadata.image import (
+from dlogd.metadata.machine import admission, apply
+from dlogd.metadata.raft.membership import Operation, QuorumState, ReplicaState
+from dlogd.metadata.state.image import (
     EMPTY_IMAGE,
     Applied,
     ClusterImage,
@@ -29,7 +30,6 @@ from dlogd.metadata.image import (
     Refused,
     TopicImage,
 )
-from dlogd.metadata.raft.membership import Operation, QuorumState, ReplicaState
 from dlogd.replication.partition import Partition
 from dlogd.replication.trims import Trims
 from dlogd.server import entities
@@ -288,7 +288,7 @@ class FakeNode:
 
     def apply(self, command: Command) -> int:
         """Change the image as somebody else does; return the outcome's value."""
-        self.image, outcome = machine.apply(self.image, encode(command))
+        self.image, outcome = apply.apply(self.image, encode(command))
         assert isinstance(outcome, Applied), outcome
         return outcome.value
 
@@ -312,7 +312,7 @@ class FakeNode:
         refusal: Refused | None = admission.admit(command)
         if refusal is not None:
             return refusal
-        self.image, outcome = machine.apply(self.image, encode(command))
+        self.image, outcome = apply.apply(self.image, encode(command))
         self._open()
         return outcome
 

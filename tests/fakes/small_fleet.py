@@ -29,7 +29,7 @@ from dlog.errors import DlogError, WireError
 from dlog.offset_specs import LATEST
 from dlog.transport import Address, ConnectionOptions
 from dlogd.broker import Broker
-from dlogd.metadata.image import ClusterImage, PartitionImage
+from dlogd.metadata.state.image import ClusterImage, PartitionImage
 from dlogd.replication.partition import Partition
 from dlogd.status.pages import ACTIVE
 from tests.fakes.logs import batch_of, values_in

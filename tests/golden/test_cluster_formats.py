@@ -7,8 +7,7 @@ from uuid import UUID
 import pytest
 
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.metadata import machine, snapshot
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AlterAssignments,
     AlterPartition,
     ClaimController,
@@ -33,7 +32,9 @@ from dlogd.metadata.commands import (
     decode,
     encode,
 )
-from dlogd.metadata.image import EMPTY_IMAGE, Applied, Controller, Drain, NodeAddress
+from dlogd.metadata.machine import apply
+from dlogd.metadata.state import snapshot
+from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, Controller, Drain, NodeAddress
 
 ONE, TWO = NodeId(1), NodeId(2)
 TOPIC_ID = UUID(int=0xAA)
@@ -200,7 +201,7 @@ def test_snapshot_of_level_2() -> None:
         FenceNodes(command_id=UUID(int=7), nodes=((ONE, 1), (TWO, 2))),
     ]
     for command in commands:
-        image, outcome = machine.apply(image, encode(command))
+        image, outcome = apply.apply(image, encode(command))
         assert isinstance(outcome, Applied), outcome
     assert image.controller == Controller(epoch=1, node_id=TWO, node_epoch=2)
 

@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 
 from dlog.types import NodeId
-from dlogd.metadata import journal, machine, snapshot
-from dlogd.metadata.commands import (
+from dlogd.metadata import journal_format
+from dlogd.metadata.commands.codec import (
     AllocateProducerIds,
     AlterConfigs,
     Command,
@@ -18,7 +18,9 @@ from dlogd.metadata.commands import (
     decode,
     encode,
 )
-from dlogd.metadata.image import EMPTY_IMAGE, NodeAddress
+from dlogd.metadata.machine import apply
+from dlogd.metadata.state import snapshot
+from dlogd.metadata.state.image import EMPTY_IMAGE, NodeAddress
 
 ONE = NodeId(7)
 TOPIC_ID = UUID(int=0xAA)
@@ -104,10 +106,10 @@ def test_journal() -> None:
         "d146524d 2f6568d7 0000000d 0000000000000001 00000002 00000003 616263 00000002 6465"
     )
     seal = bytes.fromhex("d146524d e9c7f85f 00000000 0000000000000003 00000000")
-    assert journal.encode_head(0) == head
-    assert journal.encode_frame(len(head), 1, [b"abc", b"de"]) == frame
-    assert journal.encode_frame(len(head) + len(frame), 3, []) == seal
-    read = journal.decode(head + frame + seal)
+    assert journal_format.encode_head(0) == head
+    assert journal_format.encode_frame(len(head), 1, [b"abc", b"de"]) == frame
+    assert journal_format.encode_frame(len(head) + len(frame), 3, []) == seal
+    read = journal_format.decode(head + frame + seal)
     assert [(each.first_version, each.commands) for each in read.frames] == [
         (1, (b"abc", b"de")),
         (3, ()),
@@ -117,7 +119,7 @@ def test_journal() -> None:
 def test_snapshot() -> None:
     image = EMPTY_IMAGE
     for command, _ in COMMANDS[:6]:
-        image, _ = machine.apply(image, encode(command))
+        image, _ = apply.apply(image, encode(command))
     partition = "01 00000007 01 00000007 00000007 00000000 00000000"
     outcomes = "".join(
         f"{number:032x} 00 {number:016x} {value:016x}"

@@ -7,9 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlog.types import NodeId
-from dlogd.metadata import machine
-from dlogd.metadata.chunks import ChunkedMap, suspects
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     CreateTopic,
     MalformedCommandError,
     Proof,
@@ -18,8 +16,10 @@ from dlogd.metadata.commands import (
     decode,
     encode,
 )
-from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage
-from dlogd.metadata.recent import Recent
+from dlogd.metadata.machine import apply
+from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, ClusterImage
+from dlogd.metadata.state.persistent_map import ChunkedMap, suspects
+from dlogd.metadata.state.recent_map import Recent
 from tests.golden.test_cluster_formats import COMMANDS
 
 
@@ -51,7 +51,7 @@ def cluster() -> ClusterImage:
         )
     )
     for command in commands:
-        image, outcome = machine.apply(image, encode(command))
+        image, outcome = apply.apply(image, encode(command))
         assert isinstance(outcome, Applied), outcome
     return image
 
@@ -62,7 +62,7 @@ GOLDEN = [bytes.fromhex(golden) for _, golden in COMMANDS]
 
 @given(st.integers(0, 25), st.integers(0, 3), st.binary(max_size=120))
 def test_the_machine_takes_any_bytes(kind: int, version: int, data: bytes) -> None:
-    after, _ = machine.apply(CLUSTER, bytes([kind, version]) + bytes(15) + b"\x99" + data)
+    after, _ = apply.apply(CLUSTER, bytes([kind, version]) + bytes(15) + b"\x99" + data)
     assert after.version == CLUSTER.version + 1
 
 
@@ -76,7 +76,7 @@ def test_the_machine_takes_damaged_commands(golden: bytes, draw: st.DataObject) 
         data[position] = draw.draw(st.sampled_from([0, 1, 2, 3, 127, 255]))
     cut = draw.draw(st.integers(0, 3))
     data = data[: len(data) - cut]
-    after, _ = machine.apply(CLUSTER, data)
+    after, _ = apply.apply(CLUSTER, data)
     assert after.version == CLUSTER.version + 1
     try:
         decoded = decode(data)

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from dlog.types import NO_NODE, NodeId
-from dlogd.metadata import machine
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AlterAssignments,
     ElectionKind,
     ElectLeaders,
@@ -25,7 +24,8 @@ from dlogd.metadata.commands import (
     UnfenceNode,
     encode,
 )
-from dlogd.metadata.image import Applied, PartitionImage
+from dlogd.metadata.machine import apply
+from dlogd.metadata.state.image import Applied, PartitionImage
 from tests.fakes.metadata_cluster import FakeCluster
 from tests.property.test_planner_model import QUICK
 from tests.unit.test_controller_planner import Controlled
@@ -59,7 +59,7 @@ class Life:
 
     def apply(self, command: Any, *, lost: int = 0, caught_up: tuple[int, ...] = ()) -> None:
         before, unclean = self.partition, self.cluster.image.unclean_elections
-        image, outcome = machine.apply(self.cluster.image, encode(command))
+        image, outcome = apply.apply(self.cluster.image, encode(command))
         if not isinstance(outcome, Applied):
             return
         self.cluster.image = image

@@ -26,7 +26,7 @@ from dlogd.controller.leases import (
 )
 from dlogd.controller.own_lease import Grant, OwnLease
 from dlogd.controller.timings import LeaseTimings
-from dlogd.metadata.image import NodeRegistration
+from dlogd.metadata.state.image import NodeRegistration
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 Nodes = dict[NodeId, NodeRegistration]

@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 
 from dlog.errors import DlogError
-from dlogd.metadata.archive import JournalUncertainError, MetadataCorruptError
-from dlogd.metadata.image import Applied, Refused
+from dlogd.metadata.journal_files import JournalUncertainError, MetadataCorruptError
+from dlogd.metadata.state.image import Applied, Refused
 from tests.fakes.faults import DiskFault
 from tests.fakes.metadata_host import Host, create, propose, register, run
 

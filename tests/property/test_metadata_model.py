@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.metadata import commands as c
-from dlogd.metadata import machine, snapshot
-from dlogd.metadata.election import rules_of
-from dlogd.metadata.image import ClusterImage, Drain
+from dlogd.metadata.commands import codec as c
+from dlogd.metadata.machine import apply
+from dlogd.metadata.machine.election import rules_of
+from dlogd.metadata.state import snapshot
+from dlogd.metadata.state.image import ClusterImage, Drain
 from tests.fakes.modelled_cluster import ModelledCluster, check_partition
 
 NODES = 4
@@ -296,7 +297,7 @@ class MetadataMachine(ModelledCluster):
         )
         self.do(command)
         late = c.DrainNode(command_id=self.new_id(), node_id=node_id, drain=Drain.NONE)
-        self.do(machine.guarded(self.image, late, controller_epoch=epoch))
+        self.do(apply.guarded(self.image, late, controller_epoch=epoch))
         version_max = self.image.version - 1 + stale
         slow = c.DrainNode(command_id=self.new_id(), node_id=node_id, drain=Drain.NONE)
         self.do(c.Guarded(version_max=version_max + 1, controller_epoch=-1, command=slow))

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from dlog.types import NO_NODE
-from dlogd.metadata import cluster_steps, node_steps, partition_steps, topic_steps
-from dlogd.metadata.election import _Draft, candidates
+from dlogd.metadata.machine import cluster, node, partition, topic
+from dlogd.metadata.machine.election import _Draft, candidates
 from tests.property.test_metadata_model import MetadataMachine
 
 EXAMPLES_MAX = 300
@@ -63,22 +63,22 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
     ),
     "elect whoever is up (H3)": (_Draft, "elect", _elect_anybody),
     "forget the last leader (L2)": (_Draft, "note_last_leader", lambda draft: None),
-    "compare no epochs (H11)": (partition_steps, "_check_epochs", lambda *_: None),
-    "let who has no replica join an ISR (H9)": (partition_steps, "_check_members", lambda *_: None),
-    "let the fenced join an ISR (KIP-841)": (partition_steps, "_check_newcomer", lambda *_: None),
-    "believe old directories": (node_steps, "_is_proved", _believe_any_proof),
+    "compare no epochs (H11)": (partition, "_check_epochs", lambda *_: None),
+    "let who has no replica join an ISR (H9)": (partition, "_check_members", lambda *_: None),
+    "let the fenced join an ISR (KIP-841)": (partition, "_check_newcomer", lambda *_: None),
+    "believe old directories": (node, "_is_proved", _believe_any_proof),
     "believe flushes that never were": (
-        node_steps._Exceptions,
+        node._Exceptions,
         "_flushes_always",
         lambda *_: True,
     ),
-    "keep the ELR when the minimum falls": (topic_steps, "_resettled", lambda image, _: image),
+    "keep the ELR when the minimum falls": (topic, "_resettled", lambda image, _: image),
     "begin again at the first epoch": (
-        topic_steps,
+        topic,
         "_floor_above",
         lambda image, doomed: image.epoch_floor,
     ),
-    "obey former controllers": (cluster_steps, "check_guard", lambda *_: None),
+    "obey former controllers": (cluster, "check_guard", lambda *_: None),
 }
 
 

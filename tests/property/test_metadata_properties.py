@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlog.types import NO_NODE, NodeId
-from dlogd.metadata import journal, machine, snapshot
-from dlogd.metadata.commands import (
+from dlogd.metadata import journal_format
+from dlogd.metadata.commands.codec import (
     AllocateProducerIds,
     AlterConfigs,
     Command,
@@ -22,9 +22,11 @@ from dlogd.metadata.commands import (
     decode,
     encode,
 )
-from dlogd.metadata.delta import between
-from dlogd.metadata.encoding import MalformedError
-from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage, NodeAddress
+from dlogd.metadata.machine import apply
+from dlogd.metadata.state import snapshot
+from dlogd.metadata.state.delta import between
+from dlogd.metadata.state.encoding import MalformedError
+from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, ClusterImage, NodeAddress
 
 # Small domains, so that commands meet each other; each strategy mostly draws what makes sense.
 ids = st.integers(2, 3).map(lambda number: UUID(int=number))
@@ -144,7 +146,7 @@ def check(image: ClusterImage) -> None:
 def grown(history: list[Command]) -> ClusterImage:
     image = EMPTY_IMAGE
     for command in history:
-        image, _ = machine.apply(image, encode(command))
+        image, _ = apply.apply(image, encode(command))
     return image
 
 
@@ -180,7 +182,7 @@ def test_no_two_encodings_and_no_other_error(command: Command, draw: st.DataObje
 def test_the_machine_takes_any_bytes(data: bytes, history: list[Command]) -> None:
     image = grown(history)
     for prefix in (b"", *(bytes([kind, 1]) + bytes(16) for kind in range(1, 7))):
-        after, _ = machine.apply(image, prefix + data)
+        after, _ = apply.apply(image, prefix + data)
         assert after.version == image.version + 1
         check(after)
 
@@ -190,7 +192,7 @@ def test_the_machine_takes_any_bytes(data: bytes, history: list[Command]) -> Non
 def test_images_hold_together_and_epochs_only_rise(history: list[Command]) -> None:
     image = EMPTY_IMAGE
     for command in history:
-        after, outcome = machine.apply(image, encode(command))
+        after, outcome = apply.apply(image, encode(command))
         check(after)
         assert after.version == image.version + 1
         assert after.producer_id_next >= image.producer_id_next
@@ -202,7 +204,7 @@ def test_images_hold_together_and_epochs_only_rise(history: list[Command]) -> No
                 assert new.leader_epoch >= old.leader_epoch
                 assert new.partition_epoch >= old.partition_epoch
                 assert (new == old) == (new.partition_epoch == old.partition_epoch)
-        again, repeated = machine.apply(after, encode(command))
+        again, repeated = apply.apply(after, encode(command))
         assert repeated == outcome
         assert not between(after, again)
         image = after
@@ -241,20 +243,20 @@ def test_no_other_bytes_are_a_snapshot(history: list[Command], draw: st.DataObje
 def test_journals_read_back_up_to_a_torn_end(
     base: int, frames: list[list[bytes]], cut: int, tail: bytes
 ) -> None:
-    data = bytearray(journal.encode_head(base))
+    data = bytearray(journal_format.encode_head(base))
     ends = [len(data)]
     version = base + 1
     for frame in frames:
-        data += journal.encode_frame(len(data), version, frame)
+        data += journal_format.encode_frame(len(data), version, frame)
         version += len(frame)
         ends.append(len(data))
-    whole = journal.decode(bytes(data))
+    whole = journal_format.decode(bytes(data))
     assert [list(frame.commands) for frame in whole.frames] == frames
     assert (whole.end_version, whole.torn_bytes) == (version - 1, 0)
-    kept = max(journal.HEAD_BYTES, len(data) - cut)
-    torn = journal.decode(bytes(data[:kept]))
+    kept = max(journal_format.HEAD_BYTES, len(data) - cut)
+    torn = journal_format.decode(bytes(data[:kept]))
     assert torn.end_position == max(end for end in ends if end <= kept)
-    trailing = journal.decode(bytes(data) + tail)
+    trailing = journal_format.decode(bytes(data) + tail)
     assert trailing.end_position == len(data)
     assert trailing.torn_bytes == len(tail)
 

@@ -15,8 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from dlog.types import NodeId
 from dlogd.controller.planner import Liveness, Plan, Planner
-from dlogd.metadata import machine
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AlterAssignments,
     DrainNode,
     ElectionKind,
@@ -25,8 +24,15 @@ from dlogd.metadata.commands import (
     ReportReplicas,
     encode,
 )
-from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration, PartitionImage, TopicImage
-from dlogd.metadata.placement import place
+from dlogd.metadata.machine import apply
+from dlogd.metadata.machine.placement import place
+from dlogd.metadata.state.image import (
+    ClusterImage,
+    Drain,
+    NodeRegistration,
+    PartitionImage,
+    TopicImage,
+)
 from tests.fakes.plans import plain
 from tests.unit.test_controller_planner import SETTINGS, Controlled
 
@@ -354,7 +360,7 @@ class PlannerMachine(RuleBasedStateMachine):
         topic, number, _ = of_them[pick % len(of_them)]
         move = Reassignment(topic_id=topic.topic_id, partition=number, replicas=tuple(wanted))
         data = encode(AlterAssignments(command_id=self.cluster.new_id(), reassignments=(move,)))
-        self.cluster.image, _ = machine.apply(self.cluster.image, data)
+        self.cluster.image, _ = apply.apply(self.cluster.image, data)
         self.go_on(passed_ms)
 
     @rule(passed_ms=times)

@@ -16,12 +16,12 @@ from uuid import UUID
 import pytest
 
 from dlog.types import NodeId
-from dlogd.metadata import machine
-from dlogd.metadata.commands import AllocateProducerIds, encode
-from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused, Unknown
+from dlogd.metadata.commands.codec import AllocateProducerIds, encode
+from dlogd.metadata.machine import apply
 from dlogd.metadata.raft import proposals
 from dlogd.metadata.raft.entries import Item, What
 from dlogd.metadata.raft.proposals import Intake, Outbox
+from dlogd.metadata.state.image import Applied, ClusterImage, Outcome, Refused, Unknown
 from tests.fakes.metadata_cluster import FakeCluster
 
 NODES, SERVERS = 3, 3
@@ -260,7 +260,7 @@ class Life:
             self.check_logged(self.by_key[item.key])
             outcome: Outcome = Applied(version=image.version)
             if item.what is What.COMMAND:
-                image, outcome = machine.apply(image, item.data)
+                image, outcome = apply.apply(image, item.data)
             outcomes.append((item.key, outcome))
         self.images.append(image)
         self.committed.append((term, outcomes))

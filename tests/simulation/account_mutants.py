@@ -11,7 +11,7 @@ from dlogd import admission, frame_memory
 from dlogd.admission import Admission, Place, RefusalLines
 from dlogd.frame_memory import FrameMemory, Share
 from dlogd.intake import Intake
-from dlogd.metadata.raft.peer_lines import PeerLines
+from dlogd.metadata.raft.peer_log import PeerLines
 from dlogd.replication.fetch_waiters import FetchWaiters
 from dlogd.server.answering import Answering
 from dlogd.server.entry_budget import EntryBudget, Lane, Room

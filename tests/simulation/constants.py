@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from dlogd.metadata.store import MetadataStore
+from dlogd.metadata.local_store import MetadataStore
 from dlogd.storage.log.open_file_cache import OpenSegments
 
 Value = int | float
@@ -38,7 +38,7 @@ _CHOICES: dict[str, tuple[str, tuple[Value, ...]]] = {
     "SMALL_FRAME_BYTES": ("dlogd.intake", (300, 64 << 10)),
     "LENT_BYTES": ("dlogd.frame_memory", (300_000, 2 << 20)),
     "HELD_READ_COUNT_MAX": ("dlogd.server.listener", (1, 8)),
-    "OUTCOMES_REMEMBERED": ("dlogd.metadata.limits", (5, 1000)),
+    "OUTCOMES_REMEMBERED": ("dlogd.metadata.state.limits", (5, 1000)),
 }
 _JOURNAL_BYTES = (1000, 20_000, 4 << 20)
 _OPEN_SEGMENTS = (1, 3, 512)

@@ -10,8 +10,8 @@ from typing import Any
 
 from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import CorruptMessageError
-from dlogd.metadata import journal
-from dlogd.metadata.archive import Archive
+from dlogd.metadata import journal_format
+from dlogd.metadata.journal_files import Archive
 from dlogd.replication import batch_checks
 from dlogd.replication import manager as replica_manager
 from dlogd.replication.partition import Partition
@@ -89,7 +89,7 @@ def _rebuild_no_producers(_: Any) -> Any:
 def _journal_without_flush(_: Any) -> Any:
     def append(self: Any, first_version: int, commands: list[bytes]) -> None:
         live = self._live
-        data = journal.encode_frame(live.end_position, first_version, commands)
+        data = journal_format.encode_frame(live.end_position, first_version, commands)
         live.file.pwrite(data, live.end_position)
         live.end_position += len(data)
 

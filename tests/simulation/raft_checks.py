@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from dlogd.metadata import snapshot
-from dlogd.metadata.image import Applied, Outcome, Refused, Unknown
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.entries import What
+from dlogd.metadata.state import snapshot
+from dlogd.metadata.state.image import Applied, Outcome, Refused, Unknown
 
 DIGEST_EVERY = 8
 GRACE_S = 0.5

@@ -5,8 +5,8 @@ import errno
 import random
 from collections.abc import Mapping, Sequence
 
-from dlogd.metadata.image import Applied, Refused
 from dlogd.metadata.raft.membership import Operation
+from dlogd.metadata.state.image import Applied, Refused
 from tests.fakes.faults import DiskFault
 from tests.simulation.loop import NS
 from tests.simulation.raft_checks import Registry

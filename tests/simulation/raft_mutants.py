@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dlogd.metadata import journal
-from dlogd.metadata.raft import appends, boot, consensus, elections, pinned, voters
+from dlogd.metadata import journal_format
+from dlogd.metadata.raft import appends, boot, consensus, elections, pysyncobj_adapter, voters
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.appends import Append
 from dlogd.metadata.raft.entries import Record
@@ -41,7 +41,7 @@ def _vote_later(original: Any) -> Any:
 
 def _log_without_sync(_: Any) -> Any:
     def write(self: Any, records: Any) -> None:
-        frame = journal.encode_frame(self._end_position, self._record_next, records)
+        frame = journal_format.encode_frame(self._end_position, self._record_next, records)
         self._file.pwrite(frame, self._end_position)
         self._end_position += len(frame)
         self._record_next += len(records)
@@ -165,9 +165,9 @@ def rewrite_in_place(_: Any) -> Any:
         if self._file is None:
             self._file = self._directory.open("raft.log", create=True)
         self._file.truncate(0)
-        data, number, written = journal.encode_head(0), 1, 0
+        data, number, written = journal_format.encode_head(0), 1, 0
         for part in (records[:2], *([each] for each in records[2:])):
-            frame = journal.encode_frame(len(data), number, part)
+            frame = journal_format.encode_frame(len(data), number, part)
             data, number = data + frame, number + len(part)
             self._file.pwrite(data[written:], written)
             written = len(data)
@@ -183,13 +183,13 @@ def accept_torn_frames(original: Any) -> Any:
     """Check no sums: what stands in the page cache of an earlier life reads as entries."""
 
     def frame_at(data: bytes, position: int) -> Any:
-        if len(data) - position >= journal._FRAME.size:
-            magic, _, length, _, _ = journal._FRAME.unpack_from(data, position)
-            end = position + journal._FRAME.size + length
-            if magic == journal.FRAME_MAGIC and end <= len(data):
-                crc = journal._frame_crc(position, memoryview(data)[position:end])
+        if len(data) - position >= journal_format._FRAME.size:
+            magic, _, length, _, _ = journal_format._FRAME.unpack_from(data, position)
+            end = position + journal_format._FRAME.size + length
+            if magic == journal_format.FRAME_MAGIC and end <= len(data):
+                crc = journal_format._frame_crc(position, memoryview(data)[position:end])
                 fixed = bytearray(data)
-                fixed[position + 4 : position + 8] = journal._LENGTH.pack(crc)
+                fixed[position + 4 : position + 8] = journal_format._LENGTH.pack(crc)
                 return original(bytes(fixed), position)
         return original(data, position)
 
@@ -311,7 +311,9 @@ MUTANTS: dict[str, tuple[Patch, ...]] = {
         (SnapshotFiles, "load", _load_what_reads),
     ),
     "1.5.4 a snapshot clears what follows it": ((RaftLog, "rebase", _clear_behind_a_snapshot),),
-    "1.5.6 a leader leads without a quorum": ((pinned, "SyncObjConf", _lead_without_a_quorum),),
+    "1.5.6 a leader leads without a quorum": (
+        (pysyncobj_adapter, "SyncObjConf", _lead_without_a_quorum),
+    ),
     "1.5.6 a leader believes in itself without an answer": (
         (Replication, "contact_s", _count_what_was_sent),
     ),

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from dlogd.metadata.commands import AllocateProducerIds, RegisterNode
-from dlogd.metadata.image import Applied, Unknown
+from dlogd.metadata.commands.codec import AllocateProducerIds, RegisterNode
+from dlogd.metadata.state.image import Applied, Unknown
 from tests.simulation.loop import NS, SimLoop, StalledError, World
 from tests.simulation.network import Network
 from tests.simulation.raft_checks import Call, Registry

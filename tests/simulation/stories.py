@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from dlog.batch.header import BATCH_STRUCT
-from dlogd.metadata import node_steps, topic_steps
+from dlogd.metadata.machine import node as node_steps
+from dlogd.metadata.machine import topic
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.replication.leader_state import FollowerProgress, LeaderState
 from dlogd.server.fed import Fed
@@ -130,7 +131,7 @@ OPENED: dict[str, Patch] = {
     "test_h18_offset_equal_to_the_end_is_empty_and_beyond_is_out_of_range": (
         *(LogReader, "read", _end_is_inclusive),
     ),
-    "test_h19_a_recreated_topic_is_another_topic": (topic_steps, "topic_of", _take_any_topic),
+    "test_h19_a_recreated_topic_is_another_topic": (topic, "topic_of", _take_any_topic),
 }
 """What opens the hole in the part that a story is about, where no mutant of it does."""
 

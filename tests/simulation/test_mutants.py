@@ -16,8 +16,8 @@ from dlog.client.queues import PartitionQueue
 from dlogd import start_proof
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.own_lease import OwnLease
-from dlogd.metadata import journal
-from dlogd.metadata.raft import appends, machine_state, pinned
+from dlogd.metadata import journal_format
+from dlogd.metadata.raft import appends, machine_state, pysyncobj_adapter
 from dlogd.metadata.raft.appends import Append
 from dlogd.metadata.raft.consensus import RaftCore
 from dlogd.metadata.raft.log import RaftLog
@@ -91,7 +91,7 @@ def _believe(_: Any) -> Any:
 
 
 def _as_pysyncobj_has_it(original: Any) -> Any:
-    return getattr(pinned.SyncObj, original.__name__)
+    return getattr(pysyncobj_adapter.SyncObj, original.__name__)
 
 
 def _do_nothing(_: Any) -> Any:
@@ -166,7 +166,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{HOLES}::test_snapshots_of_pysyncobj_are_out_of_reach",),
     ),
     "1.3 sums are not checked": (
-        ((journal, "_frame_at", raft_mutants.accept_torn_frames),),
+        ((journal_format, "_frame_at", raft_mutants.accept_torn_frames),),
         (f"{HOLES}::test_no_crash_in_an_append_makes_entries_up",),
     ),
     "1.5.2 chunks of a snapshot commit what stands here": (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dlog.errors import ERRORS
 from dlogd.config.sample import sample
-from dlogd.metadata.topic_configs import TOPIC_CONFIGS
+from dlogd.metadata.state.topic_configs import TOPIC_CONFIGS
 from tests.tidy import sources
 
 DOCS = sources.ROOT / "docs"

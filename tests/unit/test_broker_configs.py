@@ -9,8 +9,8 @@ import pytest
 from dlogd.config.kafka_names import KAFKA_NAMES
 from dlogd.config.load import load_config
 from dlogd.config.schema import KEYS, Config
-from dlogd.metadata import broker_configs
-from dlogd.metadata.config_values import ConfigType
+from dlogd.metadata.state import broker_configs
+from dlogd.metadata.state.config_values import ConfigType
 from tests.fakes.server import FakeNode
 from tests.unit.test_handlers_configs import (
     BROKER,

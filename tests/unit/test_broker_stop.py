@@ -15,7 +15,7 @@ from dlog.errors import KafkaStorageError
 from dlog.types import NodeId
 from dlogd.broker import Broker
 from dlogd.config.load import load_config
-from dlogd.metadata.commands import CreateTopic
+from dlogd.metadata.commands.codec import CreateTopic
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import SNAPSHOT
 from tests.fakes.disk import Machine, Process

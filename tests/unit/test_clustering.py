@@ -14,8 +14,8 @@ from dlogd.controller import leases
 from dlogd.controller.driver import node_liveness
 from dlogd.controller.leases import Condemned
 from dlogd.controller.planner import PlannerSettings
-from dlogd.metadata.commands import Proof, RegisterNode, encode
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.commands.codec import Proof, RegisterNode, encode
+from dlogd.metadata.state.image import ClusterImage
 from dlogd.registration import NodeFacts, registration
 from dlogd.start_proof import StartProof
 from dlogd.storage.io.posix import open_directory

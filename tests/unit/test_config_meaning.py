@@ -13,7 +13,7 @@ from dlogctl.config_meaning import (
 )
 from dlogctl.man_page import escape
 from dlogd.config.schema import KEYS
-from dlogd.metadata.topic_configs import CLUSTER_CONFIGS, TOPIC_CONFIGS
+from dlogd.metadata.state.topic_configs import CLUSTER_CONFIGS, TOPIC_CONFIGS
 
 
 def test_a_config_is_found_by_each_of_its_names() -> None:

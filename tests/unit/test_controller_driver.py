@@ -13,15 +13,15 @@ from dlogd.controller.driver import ControllerDriver
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.planner import PlannerSettings
 from dlogd.controller.timings import LeaseTimings
-from dlogd.metadata import machine
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     ClaimController,
     ElectionKind,
     ElectLeaders,
     encode,
 )
-from dlogd.metadata.delta import between
-from dlogd.metadata.image import ClusterImage, Outcome, Unknown
+from dlogd.metadata.machine import apply
+from dlogd.metadata.state.delta import between
+from dlogd.metadata.state.image import ClusterImage, Outcome, Unknown
 from dlogd.runtime.tasks import Tasks
 from tests.fakes.metadata_cluster import FakeCluster
 from tests.simulation.loop import SimClock, SimLoop
@@ -57,7 +57,7 @@ class Store:
 
     def apply(self, command: Any) -> Outcome:
         old = self.cluster.image
-        self.cluster.image, outcome = machine.apply(old, encode(command))
+        self.cluster.image, outcome = apply.apply(old, encode(command))
         delta = between(old, self.cluster.image)
         for callback in self._subscribers:
             callback(old, self.cluster.image, delta)

@@ -12,15 +12,15 @@ from dlogd.controller.planner import (
     Planner,
     PlannerSettings,
 )
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AlterAssignments,
     ClaimController,
     DrainNode,
     Proof,
     Reassignment,
 )
-from dlogd.metadata.image import ClusterImage, Drain
-from dlogd.metadata.placement import Loads, LoadTracker, place
+from dlogd.metadata.machine.placement import Loads, LoadTracker, place
+from dlogd.metadata.state.image import ClusterImage, Drain
 from tests.fakes.metadata_cluster import FakeCluster, leader_isr_elr
 
 LEASE_MS = 1_000

@@ -6,7 +6,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from dlog.errors import KafkaStorageError
-from dlogd.metadata.image import TopicImage
+from dlogd.metadata.state.image import TopicImage
 from dlogd.replication.deletions import COUNT_MAX, MOMENT_S, Deletions
 from dlogd.replication.reconcile import Key
 from dlogd.runtime.tasks import Tasks

@@ -12,8 +12,8 @@ from dlog.errors import InvalidRequestError
 from dlog.types import PartitionId, TopicPartition
 from dlog.wire.apis import ApiKey
 from dlogctl.commands import partition_change, partition_repair
-from dlogd.metadata.image import Refused
 from dlogd.metadata.raft.membership import Operation
+from dlogd.metadata.state.image import Refused
 from dlogd.server.context import LogDir
 from tests.fakes.commanded_node import Ctl, World, ctl, world
 from tests.fakes.server import replica_state

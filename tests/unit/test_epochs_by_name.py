@@ -10,8 +10,7 @@ from uuid import UUID
 import pytest
 
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.metadata import machine, snapshot
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     CreatePartitions,
     DeleteTopic,
     DeleteTopics,
@@ -19,9 +18,11 @@ from dlogd.metadata.commands import (
     SetFeatureLevel,
     encode,
 )
-from dlogd.metadata.image import EMPTY_IMAGE, ClusterImage, PartitionImage, TopicImage
-from dlogd.metadata.limits import EPOCH_FLOOR_MAX, LEVEL_EPOCH_FLOOR, LEVEL_NEWEST
-from dlogd.metadata.partition_changes import with_topics
+from dlogd.metadata.machine import apply
+from dlogd.metadata.machine.partition_changes import with_topics
+from dlogd.metadata.state import snapshot
+from dlogd.metadata.state.image import EMPTY_IMAGE, ClusterImage, PartitionImage, TopicImage
+from dlogd.metadata.state.limits import EPOCH_FLOOR_MAX, LEVEL_EPOCH_FLOOR, LEVEL_NEWEST
 from dlogd.server.handlers.fetch_answers import LogDivergedError, check_history
 from dlogd.server.handlers.leader_epochs import end_of_epoch
 from tests.fakes.front import Front, run_on
@@ -145,9 +146,7 @@ def test_the_floor_is_in_the_snapshot() -> None:
     assert data[8:10] == b"\0\3" and data.count(bytes.fromhex("0000000000000000 01020304")) == 1
     read = snapshot.decode(data)
     assert read == cluster.image and read.epoch_floor == 0x01020304
-    after, _ = machine.apply(
-        read, encode(DeleteTopic(command_id=UUID(int=1), topic_id=UUID(int=9)))
-    )
+    after, _ = apply.apply(read, encode(DeleteTopic(command_id=UUID(int=1), topic_id=UUID(int=9))))
     assert after.epoch_floor == 0x01020304
 
 

@@ -30,7 +30,7 @@ from dlog.errors import (
 from dlog.types import NodeId
 from dlog.wire import fetch_client
 from dlog.wire.apis import ApiKey
-from dlogd.metadata.image import Refused, Unknown
+from dlogd.metadata.state.image import Refused, Unknown
 from dlogd.replication.partition import Partition
 from tests.fakes.front import FETCH_VERSION, SETTINGS, Front, fetch_request, produce_frame, run_on
 from tests.fakes.logs import batch_of

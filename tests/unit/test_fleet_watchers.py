@@ -13,14 +13,14 @@ import pytest
 
 from dlog.errors import OffsetNotAvailableError
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch, PartitionId, TopicPartition
-from dlogd.metadata.image import (
+from dlogd.metadata.machine.partition_changes import with_topics
+from dlogd.metadata.state.image import (
     EMPTY_IMAGE,
     ClusterImage,
     NodeRegistration,
     PartitionImage,
     TopicImage,
 )
-from dlogd.metadata.partition_changes import with_topics
 from tests.histories.history import LogFacts, LogKey
 from tests.simulation.fleet.checks import FleetRegistry
 

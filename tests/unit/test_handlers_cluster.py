@@ -10,11 +10,11 @@ import pytest
 from dlog.errors import BrokerIdNotRegisteredError, InvalidConfigError, InvalidRequestError
 from dlog.types import NodeId
 from dlog.wire.apis import ApiKey
-from dlogd.metadata.commands import ClaimController
-from dlogd.metadata.config_values import INT64_MAX
-from dlogd.metadata.effective import ThrottledRates, throttled_rates
-from dlogd.metadata.image import Drain, Refused
+from dlogd.metadata.commands.codec import ClaimController
 from dlogd.metadata.raft.membership import Operation
+from dlogd.metadata.state.config_values import INT64_MAX
+from dlogd.metadata.state.effective_configs import ThrottledRates, throttled_rates
+from dlogd.metadata.state.image import Drain, Refused
 from tests.fakes.cluster_requests import BROKER, cluster, configure, create
 from tests.fakes.server import FakeNode, new_topic, replica_state
 

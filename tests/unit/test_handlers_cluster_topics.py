@@ -17,8 +17,8 @@ from dlog.errors import (
 )
 from dlog.types import NodeId
 from dlog.wire.apis import ApiKey
-from dlogd.metadata.commands import CreateTopics
-from dlogd.metadata.image import Refused, Unknown
+from dlogd.metadata.commands.codec import CreateTopics
+from dlogd.metadata.state.image import Refused, Unknown
 from dlogd.server.handlers import topic_creation
 from tests.fakes.cluster_requests import cluster, configure, create
 from tests.fakes.server import new_topic

@@ -10,8 +10,8 @@ import pytest
 
 from dlog.wire.apis import ApiKey
 from dlogd.config.schema import build
-from dlogd.metadata.commands import Command
-from dlogd.metadata.image import Outcome, Refused, Unknown
+from dlogd.metadata.commands.codec import Command
+from dlogd.metadata.state.image import Outcome, Refused, Unknown
 from dlogd.server.handlers import alter_configs, describe_configs
 from tests.fakes.server import FakeClock, FakeNode
 from tests.fakes.turns import turns_beside

@@ -8,9 +8,9 @@ import pytest
 
 from dlog.errors import RequestTimedOutError, UnknownTopicIdError
 from dlog.wire.apis import ApiKey
-from dlogd.metadata.commands import DeleteTopic, DeleteTopics
-from dlogd.metadata.image import Refused, Unknown
-from dlogd.metadata.limits import LEVEL_NEWEST
+from dlogd.metadata.commands.codec import DeleteTopic, DeleteTopics
+from dlogd.metadata.state.image import Refused, Unknown
+from dlogd.metadata.state.limits import LEVEL_NEWEST
 from dlogd.server.handlers import delete_topics
 from tests.fakes.server import FakeNode, FakeQuorum, new_topic
 

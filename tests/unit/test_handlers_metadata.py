@@ -13,8 +13,8 @@ from dlog.types import NO_NODE, NodeId, TopicId
 from dlog.wire import messages
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlogd.config.schema import build
-from dlogd.metadata.commands import CreateTopic
-from dlogd.metadata.image import Refused, TopicImage, Unknown
+from dlogd.metadata.commands.codec import CreateTopic
+from dlogd.metadata.state.image import Refused, TopicImage, Unknown
 from dlogd.server import entities
 from dlogd.server.exchange import EncodedBody, Pieces, Request
 from dlogd.server.handlers import metadata, topology

@@ -10,8 +10,8 @@ import pytest
 
 from dlog.types import PartitionId, TopicPartition
 from dlog.wire.apis import ApiKey, advertised
-from dlogd.metadata.commands import Command
-from dlogd.metadata.image import Outcome, Refused, Unknown
+from dlogd.metadata.commands.codec import Command
+from dlogd.metadata.state.image import Outcome, Refused, Unknown
 from dlogd.server import entities
 from dlogd.server.context import LogDir
 from dlogd.server.handlers import producer_ids

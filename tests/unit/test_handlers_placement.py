@@ -17,8 +17,8 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from dlog.wire.apis import ApiKey
-from dlogd.metadata.commands import AlterAssignments
-from dlogd.metadata.image import Applied, Unknown
+from dlogd.metadata.commands.codec import AlterAssignments
+from dlogd.metadata.state.image import Applied, Unknown
 from dlogd.server.handlers import reassignments
 from tests.fakes.cluster_requests import cluster, configure, create
 from tests.fakes.server import FakeNode, new_topic

@@ -16,8 +16,8 @@ from dlog.errors import (
     VoterNotFoundError,
 )
 from dlog.wire.apis import ApiKey
-from dlogd.metadata.image import Refused, Unknown
 from dlogd.metadata.raft.membership import Operation
+from dlogd.metadata.state.image import Refused, Unknown
 from tests.fakes.cluster_requests import cluster
 from tests.fakes.server import CLUSTER_ID, FakeNode
 

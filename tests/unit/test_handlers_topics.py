@@ -10,7 +10,7 @@ import pytest
 from dlog.types import ZERO_TOPIC_ID
 from dlog.wire.apis import ApiKey
 from dlogd.config.schema import build
-from dlogd.metadata.image import Refused, Unknown
+from dlogd.metadata.state.image import Refused, Unknown
 from dlogd.server.handlers import topic_creation
 from tests.fakes.server import FakeNode, new_topic
 from tests.fakes.turns import turns_beside

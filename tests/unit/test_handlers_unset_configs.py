@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlogd.metadata.commands import AlterConfigs, ConfigChange
+from dlogd.metadata.commands.codec import AlterConfigs, ConfigChange
 from tests.fakes.server import FakeNode
 from tests.unit.test_handlers_configs import BROKER, DELETE, SET, TOPIC, alter, run
 

@@ -10,7 +10,7 @@ import pytest
 
 from dlog.errors import InvalidUpdateVersionError, NotControllerError, NotLeaderOrFollowerError
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.metadata.image import (
+from dlogd.metadata.state.image import (
     Applied,
     ClusterImage,
     NodeRegistration,

@@ -10,7 +10,7 @@ import pytest
 from dlog.errors import FencedLeaderEpochError, NotLeaderOrFollowerError, RequestTimedOutError
 from dlog.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
 from dlog.wire import fetch_client, produce_client
-from dlogd.metadata.image import (
+from dlogd.metadata.state.image import (
     ClusterImage,
     NodeAddress,
     NodeRegistration,

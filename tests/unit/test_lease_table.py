@@ -14,7 +14,7 @@ from dlogd.controller.leases import (
 )
 from dlogd.controller.own_lease import UNANSWERED_MAX, Grant, OwnLease
 from dlogd.controller.timings import LeaseTimings
-from dlogd.metadata.image import NodeRegistration
+from dlogd.metadata.state.image import NodeRegistration
 from tests.fakes.lease_cluster import registration
 
 TIMINGS = LeaseTimings()

@@ -29,7 +29,7 @@ from dlogd.membership.members import (
 from dlogd.membership.serf import SerfMembership, SerfSettings, agent_of, view_of
 from dlogd.membership.serf_rpc import SerfError, SerfRefusedError, SerfRpc
 from dlogd.membership.static import StaticMembership
-from dlogd.metadata.image import NodeAddress, NodeRegistration
+from dlogd.metadata.state.image import NodeAddress, NodeRegistration
 
 ALIVE, FAILED, LEFT = MemberState.ALIVE, MemberState.FAILED, MemberState.LEFT
 UNCERTAIN = MemberState.UNCERTAIN

@@ -9,7 +9,7 @@ import pytest
 
 from dlog.errors import BrokerNotAvailableError
 from dlog.types import NodeId, PartitionId, TopicId
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.state.image import ClusterImage
 from dlogd.replication import mender as mender_module
 from dlogd.replication.mender import REST_S_MAX, Mender
 from dlogd.replication.partition import Partition

@@ -12,8 +12,7 @@ from dlog.errors import (
     UnsupportedVersionError,
 )
 from dlog.types import NO_NODE, NodeId, TopicId
-from dlogd.metadata import machine, snapshot
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     ClaimController,
     CreateTopics,
     DeleteTopic,
@@ -26,8 +25,10 @@ from dlogd.metadata.commands import (
     SetFeatureLevel,
     encode,
 )
-from dlogd.metadata.delta import between
-from dlogd.metadata.image import EMPTY_IMAGE, Applied, Drain, Refused
+from dlogd.metadata.machine import apply
+from dlogd.metadata.state import snapshot
+from dlogd.metadata.state.delta import between
+from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, Drain, Refused
 from tests.fakes.metadata_cluster import FakeCluster, leader_isr_elr
 
 # -- levels
@@ -59,8 +60,8 @@ def test_commands_of_a_higher_level_leave_no_trace_on_level_1() -> None:
     assert cluster.image.feature_level == 1
     assert not cluster.image.nodes[NodeId(1)].fenced
     drain = DrainNode(command_id=cluster.new_id(), node_id=NodeId(1), drain=Drain.LEADERS)
-    for command in (drain, machine.guarded(cluster.image, drain)):
-        after, outcome = machine.apply(cluster.image, encode(command))
+    for command in (drain, apply.guarded(cluster.image, drain)):
+        after, outcome = apply.apply(cluster.image, encode(command))
         assert isinstance(outcome, Refused)
         assert outcome.code == UnsupportedVersionError.code
         # Software that does not know the command remembers nothing of it either.
@@ -131,7 +132,7 @@ def test_software_of_level_2_never_sees_many_topics_go_at_once() -> None:
     cluster.create("a", (1,))
     topic_ids = (cluster.image.topics["a"].topic_id,)
     command = DeleteTopics(command_id=cluster.new_id(), topic_ids=topic_ids)
-    after, outcome = machine.apply(cluster.image, encode(command))
+    after, outcome = apply.apply(cluster.image, encode(command))
     assert isinstance(outcome, Refused)
     assert outcome.code == UnsupportedVersionError.code
     assert after.outcomes == cluster.image.outcomes
@@ -154,7 +155,7 @@ def test_a_controller_that_is_one_no_longer_changes_nothing() -> None:
 
     def drain(epoch: int) -> Guarded:
         plain = DrainNode(command_id=cluster.new_id(), node_id=NodeId(1), drain=Drain.LEADERS)
-        return machine.guarded(cluster.image, plain, controller_epoch=epoch)
+        return apply.guarded(cluster.image, plain, controller_epoch=epoch)
 
     cluster.refused(drain(1), NotControllerError)
     cluster.apply(drain(2))
@@ -168,10 +169,10 @@ def test_a_guarded_command_is_never_applied_twice() -> None:
     plain = DrainNode(command_id=cluster.new_id(), node_id=NodeId(1), drain=Drain.LEADERS)
     late = Guarded(version_max=cluster.image.version, controller_epoch=-1, command=plain)
     cluster.refused(late, RequestTimedOutError)
-    once = machine.guarded(cluster.image, plain)
+    once = apply.guarded(cluster.image, plain)
     cluster.apply(once)
     version = cluster.image.version
-    again, outcome = machine.apply(cluster.image, encode(once))
+    again, outcome = apply.apply(cluster.image, encode(once))
     assert outcome == Applied(version=version, value=0)
     assert not between(cluster.image, again)
 

@@ -9,18 +9,18 @@ from dlog.errors import InvalidConfigError, InvalidRequestError
 from dlogd.config.choices import AckMode, FlushPolicy
 from dlogd.config.load import load_config
 from dlogd.config.schema import KEYS, Config
-from dlogd.metadata import topic_configs
-from dlogd.metadata.admission import admit, evaluate
-from dlogd.metadata.commands import AlterConfigs, ConfigChange, CreateTopic, DeleteTopic
-from dlogd.metadata.config_changes import (
+from dlogd.metadata.commands.codec import AlterConfigs, ConfigChange, CreateTopic, DeleteTopic
+from dlogd.metadata.machine.admission import admit, evaluate
+from dlogd.metadata.machine.config_changes import (
     AlterOperation,
     ConfigOperation,
     ConfigScope,
     plan_incremental,
     plan_replacement,
 )
-from dlogd.metadata.config_values import ConfigSource, ConfigType
-from dlogd.metadata.effective import (
+from dlogd.metadata.state import topic_configs
+from dlogd.metadata.state.config_values import ConfigSource, ConfigType
+from dlogd.metadata.state.effective_configs import (
     ConfigEntry,
     TimestampType,
     describe_cluster,
@@ -28,8 +28,8 @@ from dlogd.metadata.effective import (
     describe_topic,
     resolve,
 )
-from dlogd.metadata.image import EMPTY_IMAGE, Refused
-from dlogd.metadata.topic_configs import CLUSTER_CONFIGS, NODE_CONFIGS, TOPIC_CONFIGS
+from dlogd.metadata.state.image import EMPTY_IMAGE, Refused
+from dlogd.metadata.state.topic_configs import CLUSTER_CONFIGS, NODE_CONFIGS, TOPIC_CONFIGS
 
 NODE = Config()
 

@@ -12,15 +12,15 @@ from dlog.errors import (
     InvalidReplicationFactorError,
 )
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.metadata.delta import between
-from dlogd.metadata.image import (
+from dlogd.metadata.machine.placement import place
+from dlogd.metadata.state.delta import between
+from dlogd.metadata.state.image import (
     EMPTY_IMAGE,
     ClusterImage,
     NodeRegistration,
     PartitionImage,
     TopicImage,
 )
-from dlogd.metadata.placement import place
 
 
 def node(node_id: int, rack: str | None = None, *, fenced: bool = False) -> NodeRegistration:

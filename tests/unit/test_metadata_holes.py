@@ -10,8 +10,7 @@ from uuid import UUID
 import pytest
 
 from dlog.types import NodeId
-from dlogd.metadata import machine, snapshot
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AllocateProducerIds,
     AlterConfigs,
     Command,
@@ -22,10 +21,12 @@ from dlogd.metadata.commands import (
     RegisterNode,
     encode,
 )
-from dlogd.metadata.delta import between
-from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage
-from dlogd.metadata.placement import place
-from dlogd.metadata.store import MetadataStore
+from dlogd.metadata.local_store import MetadataStore
+from dlogd.metadata.machine import apply
+from dlogd.metadata.machine.placement import place
+from dlogd.metadata.state import snapshot
+from dlogd.metadata.state.delta import between
+from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, ClusterImage
 from dlogd.runtime.clock import SystemClock
 from dlogd.storage.io.posix import PosixDirectory
 from dlogd.storage.io.thread_engine import ThreadEngine
@@ -55,7 +56,7 @@ def create(number: int, name: str, replicas: tuple[int, ...]) -> CreateTopic:
 
 def applied(image: ClusterImage, *commands: Command) -> ClusterImage:
     for command in commands:
-        image, outcome = machine.apply(image, encode(command))
+        image, outcome = apply.apply(image, encode(command))
         assert isinstance(outcome, Applied)
     return image
 
@@ -81,7 +82,7 @@ class Twins(FakeCluster):
 
     def apply(self, command: Any) -> int:
         value = super().apply(command)
-        self.other, outcome = machine.apply(self.other, encode(command))
+        self.other, outcome = apply.apply(self.other, encode(command))
         assert isinstance(outcome, Applied) and outcome.value == value
         assert snapshot.encode(self.other) == snapshot.encode(self.image), command
         return value
@@ -158,9 +159,9 @@ def test_nodes_that_apply_the_same_commands_are_equal_to_the_byte(seed: int) -> 
     for number, command in enumerate(commands):
         if number == joined_at:
             other = snapshot.decode(snapshot.encode(one))
-        one, outcome = machine.apply(one, command)
+        one, outcome = apply.apply(one, command)
         if number >= joined_at:
-            other, other_outcome = machine.apply(other, command)
+            other, other_outcome = apply.apply(other, command)
             assert other_outcome == outcome
     assert snapshot.encode(other) == snapshot.encode(one)
     assert list(other.topics) == list(one.topics)
@@ -181,7 +182,7 @@ def test_h19_a_recreated_topic_is_another_topic() -> None:
     assert [topic.topic_id for topic in delta.topics_created] == [after.topics["t"].topic_id]
     assert not delta.topics_changed
     # What somebody decided about the first life does not touch the second.
-    assert not between(after, machine.apply(after, encode(late))[0])
+    assert not between(after, apply.apply(after, encode(late))[0])
 
 
 def test_the_store_keeps_its_promise_on_a_real_file_system(tmp_path: Path) -> None:

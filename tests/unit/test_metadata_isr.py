@@ -16,7 +16,7 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from dlog.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AlterAssignments,
     AlterConfigs,
     ConfigChange,
@@ -26,9 +26,9 @@ from dlogd.metadata.commands import (
     Reassignment,
     ReportReplicas,
 )
-from dlogd.metadata.delta import between
-from dlogd.metadata.image import Drain
-from dlogd.metadata.partition_steps import why_no_election
+from dlogd.metadata.machine.partition import why_no_election
+from dlogd.metadata.state.delta import between
+from dlogd.metadata.state.image import Drain
 from tests.fakes.metadata_cluster import FakeCluster, elect, leader_isr_elr
 
 

@@ -20,8 +20,7 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import NO_NODE, NodeId
-from dlogd.metadata import machine
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AllocateProducerIds,
     AlterConfigs,
     Command,
@@ -32,7 +31,8 @@ from dlogd.metadata.commands import (
     RegisterNode,
     encode,
 )
-from dlogd.metadata.image import (
+from dlogd.metadata.machine import apply
+from dlogd.metadata.state.image import (
     EMPTY_IMAGE,
     OUTCOMES_REMEMBERED,
     Applied,
@@ -78,14 +78,14 @@ def create(
 
 def applied(image: ClusterImage, *commands: Command) -> ClusterImage:
     for command in commands:
-        image, outcome = machine.apply(image, encode(command))
+        image, outcome = apply.apply(image, encode(command))
         assert isinstance(outcome, Applied), outcome
         assert outcome.version == image.version
     return image
 
 
 def refused(image: ClusterImage, command: Command, error: type[WireError]) -> str:
-    after, outcome = machine.apply(image, encode(command))
+    after, outcome = apply.apply(image, encode(command))
     assert isinstance(outcome, Refused)
     assert outcome.code == error.code, outcome
     assert isinstance(outcome.error, error)
@@ -175,7 +175,7 @@ def test_names_that_collide() -> None:
         (((7,),), InvalidReplicaAssignmentError),
         (((1,), (1, 2)), InvalidReplicaAssignmentError),
         ((tuple(range(100, 133)),), InvalidReplicaAssignmentError),
-        (((1,),) * (machine.TOPIC_PARTITIONS_MAX + 1), PolicyViolationError),
+        (((1,),) * (apply.TOPIC_PARTITIONS_MAX + 1), PolicyViolationError),
     ],
 )
 def test_wrong_assignments(
@@ -237,7 +237,7 @@ def test_alter_configs() -> None:
     )
     refused(altered, alter(change(key="c", value="x" * 10_000)), InvalidConfigError)
     refused(altered, alter(change(key="", value="x")), InvalidConfigError)
-    many = [change(key=f"k{number}", value="") for number in range(machine.CONFIGS_MAX)]
+    many = [change(key=f"k{number}", value="") for number in range(apply.CONFIGS_MAX)]
     refused(altered, alter(*many), InvalidConfigError)
     twice = change(key="c", value="4")
     refused(altered, alter(twice, twice), InvalidRequestError)
@@ -253,12 +253,12 @@ def test_producer_ids_are_given_once_and_to_the_living() -> None:
             command_id=an_id(), node_id=NodeId(node_id), node_epoch=node_epoch, count=count
         )
 
-    image, first = machine.apply(ONE, encode(ask(1000)))
-    image, second = machine.apply(image, encode(ask(5)))
+    image, first = apply.apply(ONE, encode(ask(1000)))
+    image, second = apply.apply(image, encode(ask(5)))
     assert isinstance(first, Applied)
     assert isinstance(second, Applied)
     assert (first.value, second.value) == (0, 1000)
-    for count in (0, machine.PRODUCER_IDS_MAX + 1):
+    for count in (0, apply.PRODUCER_IDS_MAX + 1):
         refused(image, ask(count), InvalidRequestError)
     refused(image, ask(1, node_epoch=7), StaleBrokerEpochError)
     refused(image, ask(1, node_id=7), StaleBrokerEpochError)
@@ -269,13 +269,13 @@ def test_producer_ids_are_given_once_and_to_the_living() -> None:
 def test_a_repeated_command_has_its_first_outcome() -> None:
     command = create()
     image = applied(ONE, command)
-    again, outcome = machine.apply(image, encode(command))
+    again, outcome = apply.apply(image, encode(command))
     assert outcome == Applied(version=2, value=1)
     assert again == replace(image, version=3)
     missing = DeleteTopic(command_id=an_id(), topic_id=T2)
-    image, first = machine.apply(image, encode(missing))
+    image, first = apply.apply(image, encode(missing))
     image = applied(image, create("u", T2))
-    _, second = machine.apply(image, encode(missing))
+    _, second = apply.apply(image, encode(missing))
     assert second == first
 
 
@@ -293,7 +293,7 @@ def test_the_memory_of_outcomes_is_bounded() -> None:
 
 def test_what_is_no_command_changes_nothing() -> None:
     for data in (b"", b"\x07\x01" + bytes(16), b"\x01\x02" + bytes(16), bytes(5 << 20)):
-        image, outcome = machine.apply(ONE, data)
+        image, outcome = apply.apply(ONE, data)
         assert image == replace(ONE, version=ONE.version + 1)
         assert isinstance(outcome, Refused)
         assert outcome.code == InvalidRequestError.code

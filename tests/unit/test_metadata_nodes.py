@@ -12,7 +12,7 @@ from dlog.errors import (
     StaleBrokerEpochError,
 )
 from dlog.types import NO_NODE, NodeId
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     DrainNode,
     ElectionKind,
     FenceNodes,
@@ -21,8 +21,8 @@ from dlogd.metadata.commands import (
     ReportReplicas,
     UnfenceNode,
 )
-from dlogd.metadata.delta import between
-from dlogd.metadata.image import Drain
+from dlogd.metadata.state.delta import between
+from dlogd.metadata.state.image import Drain
 from tests.fakes.metadata_cluster import FakeCluster, elect, leader_isr_elr
 
 

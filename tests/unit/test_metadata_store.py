@@ -14,11 +14,11 @@ from dlog.errors import (
     TopicAlreadyExistsError,
 )
 from dlog.types import NodeId
-from dlogd.metadata.archive import MetadataCorruptError
-from dlogd.metadata.commands import AlterConfigs, ConfigChange, CreateTopic
-from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.image import Applied, ClusterImage, Refused, Unknown
-from dlogd.metadata.store import WAITING_MAX
+from dlogd.metadata.commands.codec import AlterConfigs, ConfigChange, CreateTopic
+from dlogd.metadata.journal_files import MetadataCorruptError
+from dlogd.metadata.local_store import WAITING_MAX
+from dlogd.metadata.state.delta import ImageDelta
+from dlogd.metadata.state.image import Applied, ClusterImage, Refused, Unknown
 from dlogd.service import exit_code_of
 from tests.fakes.faults import DiskFault, Latency, ProcessDied
 from tests.fakes.metadata_host import JOURNAL_0, Host, create, filled, propose, register, run

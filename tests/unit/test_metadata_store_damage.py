@@ -5,10 +5,11 @@ import errno
 
 import pytest
 
-from dlogd.metadata import journal, machine
-from dlogd.metadata.archive import Archive, MetadataCorruptError
-from dlogd.metadata.commands import Command, encode
-from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage
+from dlogd.metadata import journal_format
+from dlogd.metadata.commands.codec import Command, encode
+from dlogd.metadata.journal_files import Archive, MetadataCorruptError
+from dlogd.metadata.machine import apply
+from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, ClusterImage
 from dlogd.storage.segment.checkpoint_files import METADATA_VERSION
 from tests.fakes.faults import DiskFault, ProcessDied
 from tests.fakes.metadata_host import (
@@ -74,7 +75,7 @@ def test_damage_in_the_middle_is_refused_wherever_it_is() -> None:
         host = Host()
         await (await filled(host, 2)).close()
         whole = host.data()
-        last = len(whole) - len(journal.encode_frame(0, 1, ()))
+        last = len(whole) - len(journal_format.encode_frame(0, 1, ()))
         for position in range(last):
             damaged = bytearray(whole)
             damaged[position] ^= 0x20
@@ -93,7 +94,7 @@ def test_a_journal_that_was_cut_is_no_torn_end(
     orderly: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All frames before the cut are whole: only the version noted elsewhere tells."""
-    monkeypatch.setattr("dlogd.metadata.store.NOTE_INTERVAL_S", 0.001)
+    monkeypatch.setattr("dlogd.metadata.local_store.NOTE_INTERVAL_S", 0.001)
 
     async def scenario() -> None:
         host = Host()
@@ -105,11 +106,14 @@ def test_a_journal_that_was_cut_is_no_torn_end(
             await asyncio.sleep(0.05)
         host.machine.crash()
         whole = host.data()
-        frames = journal.decode(whole).frames
-        end = whole.rindex(journal.FRAME_MAGIC)
+        frames = journal_format.decode(whole).frames
+        end = whole.rindex(journal_format.FRAME_MAGIC)
         while frames and frames[-1].next_version > version:
             shorter = whole[:end]
-            frames, end = journal.decode(shorter).frames, shorter.rindex(journal.FRAME_MAGIC)
+            frames, end = (
+                journal_format.decode(shorter).frames,
+                shorter.rindex(journal_format.FRAME_MAGIC),
+            )
         for data in (shorter, shorter + whole[len(shorter) : len(shorter) + 9]):
             host.replace(data)
             with pytest.raises(MetadataCorruptError, match=f"version {version} was reached"):
@@ -190,7 +194,7 @@ def test_a_journal_of_another_place_is_refused() -> None:
 def _step(archive: Archive, image: ClusterImage, command: Command) -> ClusterImage:
     """Apply one more command, durably."""
     data = encode(command)
-    changed, outcome = machine.apply(image, data)
+    changed, outcome = apply.apply(image, data)
     assert isinstance(outcome, Applied)
     archive.append(changed.version, [data])
     return changed

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from dlogd.metadata.raft import appends, pinned
+from dlogd.metadata.raft import appends, pysyncobj_adapter
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.appends import RaftHaltedError
 from dlogd.metadata.raft.consensus import RaftCore
@@ -146,22 +146,22 @@ def test_voters_of_a_snapshot_replace_others_at_the_same_index() -> None:
 
 
 def test_the_installed_pysyncobj_is_the_one_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    pinned.check()
+    pysyncobj_adapter.check()
     monkeypatch.setattr("pysyncobj.version.VERSION", "0.3.18")
-    with pytest.raises(pinned.PinnedError, match=r"0\.3\.18 is installed"):
-        pinned.check()
+    with pytest.raises(pysyncobj_adapter.PinnedError, match=r"0\.3\.18 is installed"):
+        pysyncobj_adapter.check()
 
 
 def test_a_missing_private_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("pysyncobj.syncobj.SyncObj._SyncObj__connectedToAnyone")
-    with pytest.raises(pinned.PinnedError, match="connectedToAnyone"):
-        pinned.check()
+    with pytest.raises(pysyncobj_adapter.PinnedError, match="connectedToAnyone"):
+        pysyncobj_adapter.check()
 
 
 def test_pickle_is_switched_off() -> None:
     for name in ("loads", "load", "dumps", "dump"):
         with pytest.raises(RuntimeError, match="pickle"):
-            getattr(pinned.pysyncobj.pickle, name)(b"")  # type: ignore[attr-defined]
+            getattr(pysyncobj_adapter.pysyncobj.pickle, name)(b"")  # type: ignore[attr-defined]
 
 
 def test_one_module_knows_pysyncobj() -> None:
@@ -170,4 +170,4 @@ def test_one_module_knows_pysyncobj() -> None:
         for source in sources.production()
         if re.search(r"^\s*(import|from) pysyncobj", source.text, re.M)
     ]
-    assert knowing == ["dlogd.metadata.raft.pinned"]
+    assert knowing == ["dlogd.metadata.raft.pysyncobj_adapter"]

@@ -12,16 +12,16 @@ import pytest
 
 from dlog.errors import DlogError
 from dlog.types import NodeId
-from dlogd.metadata.commands import CreateTopic, encode
-from dlogd.metadata.image import Applied
+from dlogd.metadata.commands.codec import CreateTopic, encode
 from dlogd.metadata.raft import entries as wire
-from dlogd.metadata.raft import pinned, snapshots
+from dlogd.metadata.raft import pysyncobj_adapter, snapshots
 from dlogd.metadata.raft.boot import Disk, open_disk
 from dlogd.metadata.raft.consensus import RaftCore
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.snapshots import Snapshot
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.metadata.state.image import Applied
 from dlogd.storage_facts import metadata_home
 from tests.fakes.damaged_logs import flip
 from tests.fakes.disk import Machine
@@ -341,7 +341,7 @@ def test_a_follower_outlives_a_snapshot_that_cannot_be_used(
 def test_snapshots_of_pysyncobj_are_out_of_reach(name: str) -> None:
     """1.2.3: its snapshots fork a child that holds the sockets and may outlive its parent."""
     assert name in vars(RaftCore)
-    assert getattr(RaftCore, name) is not getattr(pinned.SyncObj, name)
+    assert getattr(RaftCore, name) is not getattr(pysyncobj_adapter.SyncObj, name)
     assert not any(base is RaftLog for base in RaftCore.__mro__)
     with pytest.raises((RuntimeError, AttributeError, TypeError, DlogError)):
         core = object.__new__(RaftCore)

@@ -9,18 +9,18 @@ from uuid import UUID
 import pytest
 
 from dlog.types import NodeId
-from dlogd.metadata import snapshot
-from dlogd.metadata.commands import Proof, RegisterNode
-from dlogd.metadata.image import EMPTY_IMAGE, ClusterImage
-from dlogd.metadata.limits import LEVEL_NEWEST
-from dlogd.metadata.raft import levels, snapshots
+from dlogd.metadata.commands.codec import Proof, RegisterNode
+from dlogd.metadata.raft import feature_level, snapshots
 from dlogd.metadata.raft.boot import Disk, open_disk
-from dlogd.metadata.raft.levels import UnknownLevelError
+from dlogd.metadata.raft.feature_level import UnknownLevelError
 from dlogd.metadata.raft.machine_state import MachineState
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.snapshots import Snapshot
 from dlogd.metadata.raft.store import RaftStore
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.metadata.state import snapshot
+from dlogd.metadata.state.image import EMPTY_IMAGE, ClusterImage
+from dlogd.metadata.state.limits import LEVEL_NEWEST
 from dlogd.runtime.clock import SystemClock
 from dlogd.storage.io.posix import PosixDirectory
 from tests.fakes.disk import Machine
@@ -113,7 +113,7 @@ def test_a_start_refuses_a_snapshot_of_the_level() -> None:
     disk.close()
     with pytest.raises(UnknownLevelError, match=NEWER):
         opened(machine)
-    levels.expect_known(snapshot.decode(snapshot.encode(image_of(LEVEL_NEWEST))))
+    feature_level.expect_known(snapshot.decode(snapshot.encode(image_of(LEVEL_NEWEST))))
 
 
 def test_a_snapshot_of_the_level_is_not_installed() -> None:

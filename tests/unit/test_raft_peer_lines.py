@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from dlogd.metadata.raft.peer_lines import AGAIN_S, BRIEF_S, LOST, PEERS_MAX, SENT_AWAY, PeerLines
+from dlogd.metadata.raft.peer_log import AGAIN_S, BRIEF_S, LOST, PEERS_MAX, SENT_AWAY, PeerLines
 
-LOGGER = "dlogd.metadata.raft.peer_lines"
+LOGGER = "dlogd.metadata.raft.peer_log"
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -1,9 +1,9 @@
 """When a proposal may be sent again, and what a leader takes."""
 
-from dlogd.metadata.image import Applied, Outcome, Refused, Unknown
 from dlogd.metadata.raft import proposals
 from dlogd.metadata.raft.entries import ITEMS_BYTES_MAX, Item, What
 from dlogd.metadata.raft.proposals import Intake, Outbox
+from dlogd.metadata.state.image import Applied, Outcome, Refused, Unknown
 
 
 def _item(number: int, size: int = 16) -> Item:

@@ -6,13 +6,13 @@ from uuid import UUID
 
 import pytest
 
-from dlogd.metadata.image import EMPTY_IMAGE
 from dlogd.metadata.raft import snapshots
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.peers import Peer
 from dlogd.metadata.raft.replication import MESSAGES_IN_FLIGHT_MAX, Replication
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
 from dlogd.metadata.raft.voters import Voters
+from dlogd.metadata.state.image import EMPTY_IMAGE
 from tests.fakes.disk import Machine
 
 ENTRY = b"\0\0\0\0\0"

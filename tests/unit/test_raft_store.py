@@ -14,15 +14,14 @@ import pytest
 
 from dlog.errors import BrokerNotAvailableError, NotControllerError
 from dlog.types import NodeId
-from dlogd.metadata import machine
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AllocateProducerIds,
     ClaimController,
     FenceNodes,
     Guarded,
     RegisterNode,
 )
-from dlogd.metadata.image import Applied, ClusterImage, Outcome, Refused
+from dlogd.metadata.machine import apply
 from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.raft.proposals import WAITING_MAX
 from dlogd.metadata.raft.settings import RaftConfig
@@ -30,6 +29,7 @@ from dlogd.metadata.raft.store import RaftStore
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.metadata.state.image import Applied, ClusterImage, Outcome, Refused
 from dlogd.runtime.clock import SystemClock
 from dlogd.storage.io.posix import PosixDirectory
 from tests.fakes.randomness import SeededRandomness
@@ -102,7 +102,7 @@ def _register(number: int) -> RegisterNode:
 
 def _fence(number: int) -> Guarded:
     plain = FenceNodes(command_id=UUID(int=10_000 + number), nodes=((NodeId(7), 1),))
-    return machine.guarded(ClusterImage(), plain, controller_epoch=1)
+    return apply.guarded(ClusterImage(), plain, controller_epoch=1)
 
 
 def _claim(number: int) -> ClaimController:

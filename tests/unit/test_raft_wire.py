@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft import handshake, messages
 from dlogd.metadata.raft.entries import Item, What
 from dlogd.metadata.raft.handshake import Hello, Proofs, RefusedPeerError, Seal
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.metadata.state.encoding import MalformedError
 
 SECRET = b"sixteen bytes or more"
 VOTERS = Voters.of([Voter(node_id=1, host="a", port=1)])

@@ -2,8 +2,8 @@
 
 from dlog.types import NodeId
 from dlogd.controller.refill import plan_refill
-from dlogd.metadata.commands import AlterAssignments
-from dlogd.metadata.placement import Loads
+from dlogd.metadata.commands.codec import AlterAssignments
+from dlogd.metadata.machine.placement import Loads
 from tests.fakes.metadata_cluster import FakeCluster, leader_isr_elr
 from tests.unit.test_controller_planner import reassign
 

@@ -18,7 +18,7 @@ from dlog.errors import (
 )
 from dlog.types import PartitionEpoch, TopicPartition
 from dlogd.config.schema import build
-from dlogd.metadata.partition_changes import with_topics
+from dlogd.metadata.machine.partition_changes import with_topics
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.producer_snapshots import SNAPSHOT

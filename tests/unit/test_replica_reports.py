@@ -9,8 +9,8 @@ import pytest
 
 from dlog.types import NodeId
 from dlogd import replica_reports
-from dlogd.metadata.commands import ReportReplicas
-from dlogd.metadata.image import Applied, ClusterImage, Outcome, Unknown
+from dlogd.metadata.commands.codec import ReportReplicas
+from dlogd.metadata.state.image import Applied, ClusterImage, Outcome, Unknown
 from dlogd.replica_reports import Findings, Key, ReplicaReports, report
 from dlogd.runtime.tasks import Tasks
 from tests.fakes.logs import run_virtual

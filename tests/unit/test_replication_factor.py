@@ -8,9 +8,15 @@ import pytest
 from dlog.client.admin import Resource
 from dlog.errors import InvalidConfigError, InvalidReplicationFactorError
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.metadata.factor import factor_of, plan_factor
-from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration, PartitionImage, TopicImage
-from dlogd.metadata.placement import Loads
+from dlogd.metadata.machine.placement import Loads
+from dlogd.metadata.machine.replication_factor import factor_of, plan_factor
+from dlogd.metadata.state.image import (
+    ClusterImage,
+    Drain,
+    NodeRegistration,
+    PartitionImage,
+    TopicImage,
+)
 from tests.fakes.small_fleet import SmallFleet, tell
 
 TOPIC = UUID(int=7)

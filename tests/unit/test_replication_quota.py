@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlog.errors import InvalidConfigError
-from dlogd.metadata import topic_configs
-from dlogd.metadata.throttled_replicas import NOBODY, throttled
+from dlogd.metadata.state import topic_configs
+from dlogd.metadata.state.throttled_replicas import NOBODY, throttled
 from dlogd.replication.quota import BURST_US, DEBT_US_MAX, UNLIMITED, WAIT_US_MAX, RateLimiter
 
 SECOND = 1_000_000

@@ -15,7 +15,7 @@ import pytest
 from dlog.errors import NotLeaderOrFollowerError
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
 from dlog.wire import fetch_client
-from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
+from dlogd.metadata.state.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.replication.partition import Partition
 from dlogd.replication.roles import Roles
 from tests.fakes.front import FETCH_VERSION, Client, Front, fetch_request, run_on, until

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dlog.types import NO_NODE, LeaderEpoch, NodeId, Offset
-from dlogd.metadata.image import ClusterImage, NodeAddress, NodeRegistration
+from dlogd.metadata.state.image import ClusterImage, NodeAddress, NodeRegistration
 from dlogd.replication.leader_state import Leadership, LeaderState
 from dlogd.replication.selector import read_replica
 from tests.fakes.small_fleet import SmallFleet, tell

@@ -10,7 +10,7 @@ from dlog.errors import BrokerNotAvailableError, DlogError
 from dlog.types import NodeId
 from dlog.wire import messages
 from dlog.wire.apis import ApiKey
-from dlogd.metadata.image import NodeAddress
+from dlogd.metadata.state.image import NodeAddress
 from dlogd.server import asking
 from dlogd.server.asking import ASKED_MAX, NodeAsker
 from tests.fakes.peer import Peer

@@ -15,8 +15,8 @@ from dlog.errors import ConfigError
 from dlogd.__main__ import load_checked
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
-from dlogd.metadata.archive import MetadataCorruptError
-from dlogd.metadata.raft.levels import UnknownLevelError
+from dlogd.metadata.journal_files import MetadataCorruptError
+from dlogd.metadata.raft.feature_level import UnknownLevelError
 from dlogd.metadata.raft.log import LogCorruptError, LogFailedError
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.config_reload import plan_reload

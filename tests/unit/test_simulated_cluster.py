@@ -14,9 +14,9 @@ from dlog.errors import FencedLeaderEpochError, NotLeaderOrFollowerError, WireEr
 from dlog.types import NodeId
 from dlogd.broker import Broker
 from dlogd.config.load import load_config
-from dlogd.metadata.commands import CreateTopic, DrainNode
-from dlogd.metadata.image import Applied, ClusterImage, Drain, PartitionImage
+from dlogd.metadata.commands.codec import CreateTopic, DrainNode
 from dlogd.metadata.raft.store import RaftStore
+from dlogd.metadata.state.image import Applied, ClusterImage, Drain, PartitionImage
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import DiskFault
 from tests.fakes.randomness import SeededRandomness

@@ -11,8 +11,8 @@ import pytest
 
 from dlog.types import NodeId
 from dlogd.config.choices import FlushPolicy
-from dlogd.metadata.commands import Proof
-from dlogd.metadata.image import Applied, NodeRegistration, Outcome
+from dlogd.metadata.commands.codec import Proof
+from dlogd.metadata.state.image import Applied, NodeRegistration, Outcome
 from dlogd.start_proof import StartProof, epoch_of, start_proof
 from tests.fakes.faults import DiskFault
 from tests.fakes.files import MemoryDirectory

@@ -17,10 +17,11 @@ from dlog.errors import CoordinatorNotAvailableError
 from dlog.offset_specs import LATEST
 from dlog.types import NodeId
 from dlog.wire.apis import VERSIONS, ApiKey
-from dlogd.metadata import machine, snapshot
-from dlogd.metadata.commands import DrainNode
-from dlogd.metadata.image import Applied, ClusterImage, Drain
+from dlogd.metadata.commands.codec import DrainNode
+from dlogd.metadata.machine import apply
 from dlogd.metadata.raft import entries as wire
+from dlogd.metadata.state import snapshot
+from dlogd.metadata.state.image import Applied, ClusterImage, Drain
 from tests.fakes.logs import batch_of, values_in, values_of
 from tests.fakes.small_fleet import SmallFleet, tell
 from tests.simulation.fleet.plan import address_of
@@ -96,7 +97,7 @@ def replayed(store: Any) -> ClusterImage:
         if index <= store.core.applied_index and entry[0] == wire.COMMANDS:
             for item in wire.decode_items(entry):
                 if item.what is wire.What.COMMAND:
-                    image, _ = machine.apply(image, item.data)
+                    image, _ = apply.apply(image, item.data)
     return image
 
 
@@ -194,7 +195,7 @@ def test_h15_what_only_a_deposed_leader_had_in_its_log_goes() -> None:
         for each in others:
             fleet.network.block(address_of(alone), address_of(each))
             fleet.network.block(address_of(each), address_of(alone))
-        command = machine.guarded(
+        command = apply.guarded(
             store.image,
             DrainNode(
                 command_id=fleet.broker(alone).clustering.new_id(),  # type: ignore[union-attr]

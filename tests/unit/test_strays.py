@@ -11,7 +11,7 @@ import pytest
 from dlog.types import NO_NODE, NodeId
 from dlogd.broker import Broker
 from dlogd.config.load import load_config
-from dlogd.metadata.commands import CreateTopic, DeleteTopic
+from dlogd.metadata.commands.codec import CreateTopic, DeleteTopic
 from dlogd.storage.directory.data_directory import parse_stray_name
 from dlogd.strays import why_not_needed
 from tests.fakes.disk import Machine

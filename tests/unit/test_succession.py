@@ -11,8 +11,8 @@ from dlog.errors import InvalidRequestError
 from dlog.types import NodeId
 from dlogd import farewell
 from dlogd.controller.succession import REST_MS, Succession, successors
-from dlogd.metadata.image import Applied, Outcome, Refused
 from dlogd.metadata.raft.membership import Operation, QuorumState
+from dlogd.metadata.state.image import Applied, Outcome, Refused
 from dlogd.replication.manager import ReplicaManager
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.log_manager import LogManager

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dlog.types import NodeId
-from dlogd.metadata.throttled_replicas import NOBODY, ThrottledReplicas
+from dlogd.metadata.state.throttled_replicas import NOBODY, ThrottledReplicas
 from dlogd.replication.quota import UNLIMITED, RateLimiter
 from dlogd.replication.stream import FRAME_BYTES
 from dlogd.replication.throttling import LOOK_S, PATIENCE_S, Throttle

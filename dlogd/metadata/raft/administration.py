@@ -5,11 +5,11 @@ from typing import Any
 from uuid import UUID
 
 from dlog.errors import NotControllerError, WireError
-from dlogd.metadata.image import Applied, Refused
 from dlogd.metadata.raft.membership import AdminRequest, Membership, Operation
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peers import Send
 from dlogd.metadata.raft.proposals import Outbox
+from dlogd.metadata.state.image import Applied, Refused
 
 _TEXT_LENGTH_MAX = 500
 

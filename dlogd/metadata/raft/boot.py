@@ -4,7 +4,7 @@ Snapshot and log are each whole or absent; a crash may come between the two, and
 is the newer one. What no crash can make (a gap, a missing file, damage) is refused.
 """
 
-from dlogd.metadata.raft.levels import expect_known
+from dlogd.metadata.raft.feature_level import expect_known
 from dlogd.metadata.raft.log import LogCorruptError, RaftLog
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
 from dlogd.metadata.raft.voters import Voters

@@ -13,7 +13,6 @@ from uuid import UUID
 from dlogd import foreign
 from dlogd.admission import Place
 from dlogd.entrance import Admitted
-from dlogd.metadata.encoding import MalformedError
 from dlogd.metadata.raft import handshake, messages
 from dlogd.metadata.raft.handshake import (
     MAC_BYTES,
@@ -24,6 +23,7 @@ from dlogd.metadata.raft.handshake import (
     Seal,
 )
 from dlogd.metadata.raft.messages import MESSAGE_BYTES_MAX, Message
+from dlogd.metadata.state.encoding import MalformedError
 
 UNSENT_BYTES_MAX = 64 << 20
 _HEAD_BYTES = 4

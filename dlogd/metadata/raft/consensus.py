@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from dlogd.metadata.raft import appends, pinned
+from dlogd.metadata.raft import appends, pysyncobj_adapter
 from dlogd.metadata.raft.appends import RaftHaltedError
 from dlogd.metadata.raft.elections import Elections
 from dlogd.metadata.raft.log import RaftLog
@@ -46,7 +46,7 @@ class RaftCore(Elections):
         apply: Apply,
         last_applied: int,
     ) -> None:
-        pinned.enter(clock)
+        pysyncobj_adapter.enter(clock)
         self._clock = clock
         self._rng = rng
         self._timings = timings
@@ -68,7 +68,7 @@ class RaftCore(Elections):
         super().__init__(
             Peer(raft_log.node_id),
             [],
-            pinned.SyncObjConf(
+            pysyncobj_adapter.SyncObjConf(
                 autoTick=False,
                 journalFile=raft_log,
                 pollerType="poll",
@@ -81,7 +81,7 @@ class RaftCore(Elections):
             ),
             transport=Wire(self._send_as_is),
         )
-        pinned.check(self)
+        pysyncobj_adapter.check(self)
         self._poller = NoPoller()
         self._SyncObj__raftLastApplied = last_applied
         self._SyncObj__raftCommitIndex = max(raft_log.commit_index, last_applied)
@@ -132,7 +132,7 @@ class RaftCore(Elections):
 
     def tick(self) -> None:
         """Let time pass: elect, commit, apply."""
-        pinned.enter(self._clock)
+        pysyncobj_adapter.enter(self._clock)
         self._onTick(0.0)
 
     def due_s(self) -> float:
@@ -143,7 +143,7 @@ class RaftCore(Elections):
 
     def push(self) -> None:
         """Send what is new, and flush meanwhile: the copy here counts only when it is durable."""
-        pinned.enter(self._clock)
+        pysyncobj_adapter.enter(self._clock)
         if self.is_leader:
             self._replication.send_all(heartbeat=False)
         self._log.flush()
@@ -153,21 +153,21 @@ class RaftCore(Elections):
         peer = self._seats.get(node_id)
         if peer is None:
             return
-        pinned.enter(self._clock)
+        pysyncobj_adapter.enter(self._clock)
         handler = _HANDLERS.get(message["type"])
         if handler is not None:
             handler(self, peer, message)
 
     def peer_up(self, node_id: int, directory_id: UUID) -> None:
         """Take note of a new connection."""
-        pinned.enter(self._clock)
+        pysyncobj_adapter.enter(self._clock)
         self.peer_down(node_id)
         self._directories[node_id] = directory_id
         self._take_seat(node_id)
 
     def peer_down(self, node_id: int) -> None:
         """Take note of the end of a connection."""
-        pinned.enter(self._clock)
+        pysyncobj_adapter.enter(self._clock)
         if node_id in self._seats and node_id == self.leader_id:
             self.lose_leader()
         self._directories.pop(node_id, None)

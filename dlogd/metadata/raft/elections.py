@@ -5,7 +5,7 @@ majority is asked first whether it would agree (pre-vote): a node that was cut o
 cannot depose a leader that others hear. Owner: the Raft loop.
 """
 
-from dlogd.metadata.raft import pinned
+from dlogd.metadata.raft import pysyncobj_adapter
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peers import Peer, Send
@@ -16,7 +16,7 @@ from dlogd.runtime.randomness import Rng
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
 
 
-class Elections(pinned.SyncObj):  # type: ignore[misc]
+class Elections(pysyncobj_adapter.SyncObj):  # type: ignore[misc]
     """Base of `RaftCore`, which makes what is declared here."""
 
     _clock: Clock

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
 
-from dlogd.metadata.encoding import MalformedError, Reader, Writer
 from dlogd.metadata.raft import voters as voter_sets
 from dlogd.metadata.raft.voters import Voters
+from dlogd.metadata.state.encoding import MalformedError, Reader, Writer
 
 COMMANDS, NO_OP, VOTERS = 0, 1, 2
 NO_OP_ENTRY = bytes([NO_OP])

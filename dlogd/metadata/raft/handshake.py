@@ -15,7 +15,7 @@ import hmac
 from dataclasses import dataclass
 from uuid import UUID
 
-from dlogd.metadata.encoding import MalformedError, Reader, Writer
+from dlogd.metadata.state.encoding import MalformedError, Reader, Writer
 from dlogd.peer_refusals import Reason
 
 MAGIC = b"dlograft"

@@ -1,10 +1,10 @@
 """The durable Raft log of one node: entries, term, vote and the commit index (hole H15).
 
-One file, `raft.log`, in the frames of `dlogd.metadata.journal`: what was recorded since the last
-flush is written as one frame and flushed, so that at most the last frame of a file can be torn, and
-what does not read before a later frame is damage, not a torn end. Nothing that was not flushed was
-ever promised: `flush` comes before every message that depends on the log. An error of the disk
-ends the log (`LogFailedError`): what the disk holds then is only known after a restart.
+One file, `raft.log`, in the frames of `dlogd.metadata.journal_format`: what was recorded since the
+last flush is written as one frame and flushed, so that at most the last frame of a file can be
+torn, and what does not read before a later frame is damage, not a torn end. Nothing that was not
+flushed was ever promised: `flush` comes before every message that depends on the log. An error of
+the disk ends the log (`LogFailedError`): what the disk holds then is only known after a restart.
 
 Implements the journal of pysyncobj. Blocking; owner: the thread of the Raft loop.
 """
@@ -14,13 +14,13 @@ from contextlib import suppress
 from uuid import UUID
 
 from dlog.errors import DlogError, StartRefusedError
-from dlogd.metadata import journal
-from dlogd.metadata.encoding import MalformedError
-from dlogd.metadata.journal import Journal
+from dlogd.metadata import journal_format
+from dlogd.metadata.journal_format import Journal
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.entries import Entry, Record
 from dlogd.metadata.raft.replay import LogContent, replay
 from dlogd.metadata.raft.voters import Voters
+from dlogd.metadata.state.encoding import MalformedError
 from dlogd.storage.io.files import Directory, File
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class RaftLog:
         file = directory.open(NAME)
         try:
             data = file.pread(file.size(), 0)
-            found = journal.decode(data)
+            found = journal_format.decode(data)
             content = replay(found)
         except MalformedError as error:
             file.close()
@@ -237,7 +237,7 @@ class RaftLog:
     def _write(self, records: list[bytes] | tuple[()]) -> None:
         self._expect_usable()
         assert self._file is not None
-        frame = journal.encode_frame(self._end_position, self._record_next, records)
+        frame = journal_format.encode_frame(self._end_position, self._record_next, records)
         try:
             self._file.pwrite(frame, self._end_position)
             self._file.sync()
@@ -279,8 +279,8 @@ class RaftLog:
             wire.vote_record(self.term, self.vote),
             wire.index_record(Record.COMMIT, min(self.commit_index, self.last_index)),
         ]
-        head = journal.encode_head(0)
-        data = head + journal.encode_frame(len(head), 1, records)
+        head = journal_format.encode_head(0)
+        data = head + journal_format.encode_frame(len(head), 1, records)
         if self._directory.exists(TEMPORARY):
             self._directory.unlink(TEMPORARY)
         file = self._directory.open(TEMPORARY, create=True)

@@ -8,16 +8,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from dlogd.metadata import machine
-from dlogd.metadata.delta import ImageDelta, between
-from dlogd.metadata.encoding import MalformedError
-from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage, Outcome
+from dlogd.metadata.machine import apply
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft import snapshots
 from dlogd.metadata.raft.entries import What
-from dlogd.metadata.raft.levels import expect_known
+from dlogd.metadata.raft.feature_level import expect_known
 from dlogd.metadata.raft.log import LogFailedError, RaftLog
 from dlogd.metadata.raft.snapshots import Snapshot, SnapshotFiles
+from dlogd.metadata.state.delta import ImageDelta, between
+from dlogd.metadata.state.encoding import MalformedError
+from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, ClusterImage, Outcome
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class MachineState:
     def _apply_items(self, entry: bytes) -> None:
         for item in wire.decode_items(entry):
             if item.what is What.COMMAND:
-                image, outcome = machine.apply(self.image, item.data)
+                image, outcome = apply.apply(self.image, item.data)
                 expect_known(image)
                 self.image = image
                 self._outcomes.append((item.key, outcome))

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dlogd.metadata.encoding import MalformedError, Reader, Writer
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft import voters as voter_sets
+from dlogd.metadata.state.encoding import MalformedError, Reader, Writer
 
 Message = dict[str, Any]
 

@@ -11,14 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from uuid import UUID
 
-from dlogd.metadata.encoding import MalformedError
-from dlogd.metadata.image import Applied, ClusterImage, Unknown
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.administration import Administration
 from dlogd.metadata.raft.boot import Disk
 from dlogd.metadata.raft.consensus import RaftCore
+from dlogd.metadata.raft.feature_level import UnknownLevelError
 from dlogd.metadata.raft.handshake import NONCE_BYTES, Hello
-from dlogd.metadata.raft.levels import UnknownLevelError
 from dlogd.metadata.raft.log import LogFailedError
 from dlogd.metadata.raft.machine_state import MachineState
 from dlogd.metadata.raft.membership import Membership
@@ -30,6 +28,8 @@ from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.timings import NEVER_S
 from dlogd.metadata.raft.transport import RaftTransport
 from dlogd.metadata.raft.voters import Voters
+from dlogd.metadata.state.encoding import MalformedError
+from dlogd.metadata.state.image import Applied, ClusterImage, Unknown
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Randomness
 from dlogd.runtime.tasks import Tasks

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from dlogd.metadata.raft import pinned
+from dlogd.metadata.raft import pysyncobj_adapter
 from dlogd.metadata.raft.messages import Message
 
 Send = Callable[[int, Message], None]
 
 
-class Peer(pinned.Node):  # type: ignore[misc]
+class Peer(pysyncobj_adapter.Node):  # type: ignore[misc]
     """A connected node. The number is its node id, or -1 - node id while it is an observer.
 
     Numbers hash alike in all processes, so pysyncobj's sets of peers have one order.
@@ -24,7 +24,7 @@ class Peer(pinned.Node):  # type: ignore[misc]
         return number if number >= 0 else -1 - number
 
 
-class Wire(pinned.Transport):  # type: ignore[misc]
+class Wire(pysyncobj_adapter.Transport):  # type: ignore[misc]
     """What pysyncobj sends by."""
 
     def __init__(self, send: Send) -> None:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dlog.errors import NotControllerError
-from dlogd.metadata.image import Outcome, Refused, Unknown
 from dlogd.metadata.raft.entries import ITEMS_BYTES_MAX, Item, What
+from dlogd.metadata.state.image import Outcome, Refused, Unknown
 
 WAITING_MAX = 1_000
 INTAKE_ITEMS_MAX = 10_000

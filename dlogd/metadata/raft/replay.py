@@ -7,11 +7,11 @@ never repaired.
 from collections.abc import Callable
 from uuid import UUID
 
-from dlogd.metadata.encoding import MalformedError, Reader
-from dlogd.metadata.journal import Journal
+from dlogd.metadata.journal_format import Journal
 from dlogd.metadata.raft import voters as voter_sets
 from dlogd.metadata.raft.entries import NO_OP_ENTRY, VOTERS, Entry, Record, decode_voters
 from dlogd.metadata.raft.voters import UNBOUND, Voters
+from dlogd.metadata.state.encoding import MalformedError, Reader
 
 
 class LogContent:

@@ -15,12 +15,12 @@ import struct
 from dataclasses import dataclass
 
 from dlog.checksum import crc32c
-from dlogd.metadata import snapshot
-from dlogd.metadata.encoding import MalformedError, Reader, Writer
-from dlogd.metadata.image import ClusterImage
 from dlogd.metadata.raft import voters as voter_sets
 from dlogd.metadata.raft.log import LogCorruptError, LogFailedError
 from dlogd.metadata.raft.voters import Voters
+from dlogd.metadata.state import snapshot
+from dlogd.metadata.state.encoding import MalformedError, Reader, Writer
+from dlogd.metadata.state.image import ClusterImage
 from dlogd.storage.io.files import Directory
 
 MAGIC = b"dlogrsnp"

@@ -1,4 +1,4 @@
-"""The cluster's metadata on Raft, with the surface of `dlogd.metadata.store.MetadataStore`.
+"""The cluster's metadata on Raft, with the surface of `dlogd.metadata.local_store.MetadataStore`.
 
 Any node may propose; the command goes to the leader and its outcome is read from this node's own
 copy of the log, so that when a proposal is settled this node's image shows it.
@@ -17,16 +17,15 @@ from dlog.errors import (
     InvalidRequestError,
     KafkaStorageError,
 )
-from dlogd.metadata.admission import admit
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     ClaimController,
     Command,
     Guarded,
     MalformedCommandError,
     encode,
 )
-from dlogd.metadata.image import Outcome, Refused, Unknown
-from dlogd.metadata.raft import pinned, proposals
+from dlogd.metadata.machine.admission import admit
+from dlogd.metadata.raft import proposals, pysyncobj_adapter
 from dlogd.metadata.raft.boot import open_disk
 from dlogd.metadata.raft.entries import Item, What
 from dlogd.metadata.raft.machine_state import Subscriber
@@ -36,6 +35,7 @@ from dlogd.metadata.raft.progress import RaftProgress
 from dlogd.metadata.raft.proposals import OnSettled
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.voters import Voters, expect_place
+from dlogd.metadata.state.image import Outcome, Refused, Unknown
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Randomness
 from dlogd.storage.io.files import Directory
@@ -90,7 +90,7 @@ class RaftStore(Participant):
         Raises PinnedError, LogCorruptError, LogFailedError, UnknownLevelError and OSError.
         `on_failed` is called once.
         """
-        pinned.check()
+        pysyncobj_adapter.check()
         disk = open_disk(directory, config.node_id, config.controllers, randomness.entropy)
         store = cls(config, disk, clock=clock, randomness=randomness, on_failed=on_failed)
         started = False

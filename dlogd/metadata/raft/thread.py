@@ -13,15 +13,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from dlog.errors import BrokerNotAvailableError
-from dlogd.metadata.commands import Command
-from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.image import ClusterImage, Outcome, Refused, Unknown
+from dlogd.metadata.commands.codec import Command
 from dlogd.metadata.raft.machine_state import Subscriber
 from dlogd.metadata.raft.membership import Operation, QuorumState
 from dlogd.metadata.raft.participant import OnLeadership
 from dlogd.metadata.raft.progress import RaftProgress
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.store import RaftStore, Withdraw, nothing
+from dlogd.metadata.state.delta import ImageDelta
+from dlogd.metadata.state.image import ClusterImage, Outcome, Refused, Unknown
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.name_resolver import share_lookups
 from dlogd.runtime.randomness import Randomness

@@ -26,7 +26,7 @@ from dlogd.metadata.raft.handshake import (
     RefusedPeerError,
 )
 from dlogd.metadata.raft.messages import Message
-from dlogd.metadata.raft.peer_lines import NEVER_REACHED, UNPROVEN, PeerLines
+from dlogd.metadata.raft.peer_log import NEVER_REACHED, UNPROVEN, PeerLines
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.peer_entrance import PeerEntrance
 from dlogd.peer_refusals import PeerRefusals, Reason

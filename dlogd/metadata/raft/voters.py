@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from dlog.errors import InvalidRequestError
-from dlogd.metadata.encoding import MalformedError, Reader, Writer
+from dlogd.metadata.state.encoding import MalformedError, Reader, Writer
 
 UNBOUND = UUID(int=0)
 VOTERS_MAX = 9

@@ -18,11 +18,12 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import NodeId
-from dlogd.metadata import config_changes, topic_names
-from dlogd.metadata.commands import AlterConfigs, ConfigChange
-from dlogd.metadata.config_changes import ConfigOperation, ConfigScope
-from dlogd.metadata.image import TopicImage
-from dlogd.metadata.topic_configs import NODE_CONFIGS, is_of_a_node, name_for_node
+from dlogd.metadata.commands.codec import AlterConfigs, ConfigChange
+from dlogd.metadata.machine import config_changes
+from dlogd.metadata.machine.config_changes import ConfigOperation, ConfigScope
+from dlogd.metadata.state import topic_names
+from dlogd.metadata.state.image import TopicImage
+from dlogd.metadata.state.topic_configs import NODE_CONFIGS, is_of_a_node, name_for_node
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import Handler, Request, error_fields

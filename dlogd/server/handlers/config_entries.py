@@ -7,7 +7,7 @@ in nothing but their name. One `ConfigEntries` serves one response, so that it n
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from dlog.wire.apis import ApiKey, is_flexible
-from dlogd.metadata.effective import ConfigEntry
+from dlogd.metadata.state.effective_configs import ConfigEntry
 from dlogd.server import entities
 from dlogd.server.entities import Fields
 

@@ -8,7 +8,7 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
     WireError,
 )
-from dlogd.metadata.commands import CreatePartitions
+from dlogd.metadata.commands.codec import CreatePartitions
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields, milliseconds
 from dlogd.server.exchange import Handler, Request, error_fields

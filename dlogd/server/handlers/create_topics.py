@@ -15,9 +15,9 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import ZERO_TOPIC_ID
-from dlogd.metadata import effective
-from dlogd.metadata.commands import NewTopic
-from dlogd.metadata.effective import ConfigEntry
+from dlogd.metadata.commands.codec import NewTopic
+from dlogd.metadata.state import effective_configs
+from dlogd.metadata.state.effective_configs import ConfigEntry
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields, milliseconds
 from dlogd.server.exchange import Answer, EncodedBody, Handler, Pieces, Request, error_fields
@@ -97,7 +97,9 @@ def _described(
         if isinstance(result, WireError):
             entries.add_failed(_failed(name, result))
         else:
-            describe = partial(effective.describe_topic, result.configs, cluster, context.config)
+            describe = partial(
+                effective_configs.describe_topic, result.configs, cluster, context.config
+            )
             entries.add(_created(request, result), key_of(result.configs), describe)
         yield
     return EncodedBody(entries.body())

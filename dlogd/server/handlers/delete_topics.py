@@ -14,8 +14,8 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import ZERO_TOPIC_ID, TopicId
-from dlogd.metadata.commands import DeleteTopic, DeleteTopics
-from dlogd.metadata.image import ClusterImage, TopicImage
+from dlogd.metadata.commands.codec import DeleteTopic, DeleteTopics
+from dlogd.metadata.state.image import ClusterImage, TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields, milliseconds
 from dlogd.server.exchange import Handler, Request, error_fields

@@ -5,10 +5,10 @@ from functools import partial
 from typing import Any
 
 from dlog.errors import InvalidRequestError, UnknownTopicOrPartitionError, WireError
-from dlogd.metadata import broker_configs, effective, topic_names
-from dlogd.metadata.effective import ConfigEntry
-from dlogd.metadata.factor import factor_of
-from dlogd.metadata.image import NodeRegistration, TopicImage
+from dlogd.metadata.machine.replication_factor import factor_of
+from dlogd.metadata.state import broker_configs, effective_configs, topic_names
+from dlogd.metadata.state.effective_configs import ConfigEntry
+from dlogd.metadata.state.image import NodeRegistration, TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import EncodedBody, Handler, Request, error_fields
@@ -70,7 +70,9 @@ def _add(context: ServerContext, entries: ConfigEntries, resource: Any) -> None:
 
 
 def _describe_topic(context: ServerContext, topic: TopicImage) -> list[ConfigEntry]:
-    entries = effective.describe_topic(topic.configs, context.image().configs, context.config)
+    entries = effective_configs.describe_topic(
+        topic.configs, context.image().configs, context.config
+    )
     entries.append(replication_factor.describe(topic))
     return sorted(entries, key=lambda entry: entry.name)
 
@@ -88,7 +90,7 @@ def _of_node(
         entries = [] if node is None else node_settings.describe_node(node)
         is_own = node is None or node.node_id == context.node_id
         node_id = context.node_id if node is None else node.node_id
-        entries += effective.describe_throttles(image.configs, node_id, set_only=not is_own)
+        entries += effective_configs.describe_throttles(image.configs, node_id, set_only=not is_own)
         if is_own:
             entries += broker_configs.describe_node(
                 image.configs, context.config, _advertised(node)
@@ -105,7 +107,7 @@ def _advertised(node: NodeRegistration | None) -> tuple[str, int] | None:
 
 
 def _describe_cluster(context: ServerContext) -> list[ConfigEntry]:
-    entries = effective.describe_cluster(context.image().configs)
+    entries = effective_configs.describe_cluster(context.image().configs)
     entries += node_settings.describe_cluster(context)
     return sorted(entries, key=lambda entry: entry.name)
 

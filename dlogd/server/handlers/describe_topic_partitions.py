@@ -2,7 +2,7 @@
 
 from dlog.errors import InvalidRequestError, WireError
 from dlog.types import NO_NODE, ZERO_TOPIC_ID, NodeId
-from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
+from dlogd.metadata.state.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import Handler, Pieces, Request

@@ -10,9 +10,9 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import TopicId
-from dlogd.metadata.commands import ElectionKind, ElectLeaders
-from dlogd.metadata.image import ClusterImage, TopicImage
-from dlogd.metadata.partition_steps import why_no_election
+from dlogd.metadata.commands.codec import ElectionKind, ElectLeaders
+from dlogd.metadata.machine.partition import why_no_election
+from dlogd.metadata.state.image import ClusterImage, TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields, milliseconds
 from dlogd.server.exchange import Handler, Request, error_fields

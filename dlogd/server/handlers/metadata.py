@@ -17,8 +17,8 @@ from dlog.errors import (
 )
 from dlog.types import ZERO_TOPIC_ID, NodeId, TopicId
 from dlog.wire.apis import ApiKey, is_flexible
-from dlogd.metadata.commands import NewTopic
-from dlogd.metadata.image import ClusterImage, NodeRegistration, TopicImage
+from dlogd.metadata.commands.codec import NewTopic
+from dlogd.metadata.state.image import ClusterImage, NodeRegistration, TopicImage
 from dlogd.server import entities
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields

@@ -26,13 +26,13 @@ from dlog.errors import (
 )
 from dlog.types import NO_NODE, NodeId
 from dlogd.config.schema import KEYS
-from dlogd.metadata.commands import DrainNode, SetFeatureLevel
-from dlogd.metadata.config_changes import AlterOperation
-from dlogd.metadata.config_values import ConfigSource, ConfigType
-from dlogd.metadata.effective import ConfigEntry, ConfigSynonym
-from dlogd.metadata.image import ClusterImage, Drain, NodeRegistration
+from dlogd.metadata.commands.codec import DrainNode, SetFeatureLevel
+from dlogd.metadata.machine.config_changes import AlterOperation
 from dlogd.metadata.raft.membership import Operation
-from dlogd.metadata.topic_configs import CLUSTER_CONFIGS, TOPIC_CONFIGS
+from dlogd.metadata.state.config_values import ConfigSource, ConfigType
+from dlogd.metadata.state.effective_configs import ConfigEntry, ConfigSynonym
+from dlogd.metadata.state.image import ClusterImage, Drain, NodeRegistration
+from dlogd.metadata.state.topic_configs import CLUSTER_CONFIGS, TOPIC_CONFIGS
 from dlogd.server.context import WAITED_IN_VAIN, ServerContext, settled
 from dlogd.server.handlers import quorum
 

@@ -18,7 +18,7 @@ from dlog.errors import (
     TransactionalIdAuthorizationFailedError,
     WireError,
 )
-from dlogd.metadata.commands import AllocateProducerIds
+from dlogd.metadata.commands.codec import AllocateProducerIds
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import Handler, Request

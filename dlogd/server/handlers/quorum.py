@@ -15,9 +15,9 @@ from dlog.errors import (
 )
 from dlog.types import NO_NODE, NodeId
 from dlog.wire.apis import ApiKey
+from dlogd.metadata.interface import Quorum
 from dlogd.metadata.raft.membership import QuorumState, ReplicaState
 from dlogd.metadata.raft.voters import UNBOUND
-from dlogd.metadata.surface import Quorum
 from dlogd.server import entities
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields

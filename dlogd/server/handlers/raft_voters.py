@@ -13,9 +13,9 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import ZERO_TOPIC_ID
-from dlogd.metadata.commands import RemoveNode
+from dlogd.metadata.commands.codec import RemoveNode
+from dlogd.metadata.interface import Quorum
 from dlogd.metadata.raft.membership import Operation
-from dlogd.metadata.surface import Quorum
 from dlogd.server.context import ServerContext, settled
 from dlogd.server.entities import Fields, milliseconds
 from dlogd.server.exchange import Handler, Request, error_fields

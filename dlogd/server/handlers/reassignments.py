@@ -11,8 +11,8 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
     WireError,
 )
-from dlogd.metadata.commands import AlterAssignments, Reassignment
-from dlogd.metadata.image import ClusterImage, PartitionImage, TopicImage
+from dlogd.metadata.commands.codec import AlterAssignments, Reassignment
+from dlogd.metadata.state.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields, milliseconds
 from dlogd.server.exchange import Handler, Pieces, Request, error_fields

@@ -7,13 +7,13 @@ replicas chosen by the same rules as those of a new topic, and returns when they
 from typing import Any
 
 from dlog.errors import InvalidConfigError, InvalidRequestError, UnknownTopicOrPartitionError
-from dlogd.metadata.commands import AlterAssignments
-from dlogd.metadata.config_changes import AlterOperation
-from dlogd.metadata.config_values import ConfigSource, ConfigType
-from dlogd.metadata.effective import ConfigEntry, ConfigSynonym
-from dlogd.metadata.factor import factor_of, plan_factor
-from dlogd.metadata.image import TopicImage
-from dlogd.metadata.limits import REPLICAS_MAX
+from dlogd.metadata.commands.codec import AlterAssignments
+from dlogd.metadata.machine.config_changes import AlterOperation
+from dlogd.metadata.machine.replication_factor import factor_of, plan_factor
+from dlogd.metadata.state.config_values import ConfigSource, ConfigType
+from dlogd.metadata.state.effective_configs import ConfigEntry, ConfigSynonym
+from dlogd.metadata.state.image import TopicImage
+from dlogd.metadata.state.limits import REPLICAS_MAX
 from dlogd.server.context import ServerContext
 from dlogd.server.handlers.config_resources import ResourceType
 

@@ -23,17 +23,18 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import NodeId
-from dlogd.metadata import placement, topic_configs, topic_names
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     Assignment,
     CreatePartitions,
     CreateTopic,
     CreateTopics,
     NewTopic,
 )
-from dlogd.metadata.image import ClusterImage, NodeRegistration, TopicImage
-from dlogd.metadata.machine import TOPIC_PARTITIONS_MAX
-from dlogd.metadata.placement import Loads
+from dlogd.metadata.machine import placement
+from dlogd.metadata.machine.apply import TOPIC_PARTITIONS_MAX
+from dlogd.metadata.machine.placement import Loads
+from dlogd.metadata.state import topic_configs, topic_names
+from dlogd.metadata.state.image import ClusterImage, NodeRegistration, TopicImage
 from dlogd.server.context import ServerContext
 from dlogd.server.handlers import quorum
 

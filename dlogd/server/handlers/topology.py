@@ -14,8 +14,8 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import NO_NODE, NodeId
-from dlogd.metadata import topic_names
-from dlogd.metadata.image import (
+from dlogd.metadata.state import topic_names
+from dlogd.metadata.state.image import (
     ClusterImage,
     NodeAddress,
     NodeRegistration,

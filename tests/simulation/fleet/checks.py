@@ -13,14 +13,15 @@ from unittest import mock
 from dlog.types import NO_NODE
 from dlogd.controller.leases import LeaseTable, NoLease
 from dlogd.controller.own_lease import OwnLease
-from dlogd.metadata import commands, delta
-from dlogd.metadata.commands import FenceNodes, Guarded, UnfenceNode
-from dlogd.metadata.image import EMPTY_IMAGE, Applied, ClusterImage, Outcome, PartitionImage
-from dlogd.metadata.limits import LEVEL_EPOCH_FLOOR
+from dlogd.metadata.commands import codec
+from dlogd.metadata.commands.codec import FenceNodes, Guarded, UnfenceNode
 from dlogd.metadata.raft import entries as wire
 from dlogd.metadata.raft.entries import What
 from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.raft.store import RaftStore
+from dlogd.metadata.state import delta
+from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, ClusterImage, Outcome, PartitionImage
+from dlogd.metadata.state.limits import LEVEL_EPOCH_FLOOR
 from tests.simulation.fleet import data_throttles, read_watch
 from tests.simulation.fleet.ack_watch import AckWatch
 from tests.simulation.fleet.data_history import FleetHistory
@@ -244,7 +245,7 @@ class FleetRegistry(Registry):
         for item in wire.decode_items(entry):
             if item.what is not What.COMMAND:
                 continue
-            command = commands.decode(item.data)
+            command = codec.decode(item.data)
             outcome = image.outcomes.get(command.command_id)
             kind = type(command.command if isinstance(command, Guarded) else command).__name__
             done = isinstance(outcome, Applied)

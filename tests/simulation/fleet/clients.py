@@ -15,7 +15,7 @@ from dlog.client.cluster import Cluster
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
 from dlog.transport import Address, ConnectionOptions
-from dlogd.metadata.image import ClusterImage, TopicImage
+from dlogd.metadata.state.image import ClusterImage, TopicImage
 from tests.simulation.fleet.plan import CLIENT_PORT, FleetPlan, address_of
 from tests.simulation.loop import SimLoop
 

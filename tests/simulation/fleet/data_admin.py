@@ -15,7 +15,7 @@ from dlog.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from dlogd.metadata.topic_configs import TOPIC_CONFIGS
+from dlogd.metadata.state.topic_configs import TOPIC_CONFIGS
 from tests.histories.history import LogFacts, LogKey, Trim
 from tests.simulation.fleet.data_clients import ALWAYS_NS, DataClients, Life
 from tests.simulation.fleet.data_plan import REPLICAS_MAX, DataTopicPlan

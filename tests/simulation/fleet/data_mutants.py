@@ -9,8 +9,8 @@ from typing import Any
 from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import NONE
 from dlog.types import NO_EPOCH, ZERO_TOPIC_ID
-from dlogd.metadata import partition_steps
-from dlogd.metadata.election import _Draft
+from dlogd.metadata.machine import partition as partition_steps
+from dlogd.metadata.machine.election import _Draft
 from dlogd.replicating import Replicating
 from dlogd.replication import batch_checks, follower_append, roles
 from dlogd.replication import manager as replica_manager

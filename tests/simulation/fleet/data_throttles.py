@@ -11,7 +11,7 @@ from unittest import mock
 
 from dlog.client.admin import Admin, Resource
 from dlog.errors import DlogError
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.state.image import ClusterImage
 from dlogd.server.feeds import Feeds
 from tests.histories.history import LogKey
 from tests.simulation.fleet.data_clients import DataClients

@@ -15,9 +15,9 @@ from typing import Any
 from unittest import mock
 
 from dlog.errors import OffsetNotAvailableError
-from dlogd.metadata import delta
-from dlogd.metadata.election import rules_of
-from dlogd.metadata.image import ClusterImage, PartitionImage
+from dlogd.metadata.machine.election import rules_of
+from dlogd.metadata.state import delta
+from dlogd.metadata.state.image import ClusterImage, PartitionImage
 from dlogd.replication.partition import Partition
 from dlogd.storage.log.partition_log import PartitionLog
 from tests.simulation.fleet.chain_watch import ChainWatch

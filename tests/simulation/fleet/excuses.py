@@ -8,9 +8,9 @@ something since they were in sync: fewer have to be survived whatever the policy
 from typing import Any
 
 from dlog.types import NO_NODE
-from dlogd.metadata.delta import ImageDelta
-from dlogd.metadata.election import rules_of
-from dlogd.metadata.image import PartitionImage
+from dlogd.metadata.machine.election import rules_of
+from dlogd.metadata.state.delta import ImageDelta
+from dlogd.metadata.state.image import PartitionImage
 from tests.simulation.fleet.data_history import FleetHistory
 from tests.simulation.fleet.shadows import LogId
 

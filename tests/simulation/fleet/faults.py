@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from dlogd.metadata.image import Applied, Refused
 from dlogd.metadata.raft.membership import Operation
+from dlogd.metadata.state.image import Applied, Refused
 from tests.fakes.device import Disk
 from tests.fakes.faults import DiskFault
 from tests.simulation.fleet.host import FleetHost

@@ -16,11 +16,12 @@ from dlogd.controller.driver import ControllerDriver
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.timings import LeaseTimings
-from dlogd.metadata import cluster_steps, election, machine, node_steps, topic_steps
-from dlogd.metadata.commands import FenceNodes, Guarded, UnfenceNode
-from dlogd.metadata.image import Applied
+from dlogd.metadata.commands.codec import FenceNodes, Guarded, UnfenceNode
+from dlogd.metadata.machine import apply, cluster, election, topic
+from dlogd.metadata.machine import node as node_steps
 from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.raft.participant import Participant
+from dlogd.metadata.state.image import Applied
 from dlogd.replication import manager as replica_manager
 from dlogd.replication.manager import ReplicaManager
 from tests.simulation.fleet.data_mutants import DATA_MUTANTS, _open_everything
@@ -126,11 +127,11 @@ class _Steps:
     """The machine's steps by the name of their command, as attributes."""
 
     def __getattr__(self, name: str) -> Any:
-        return next(step for kind, step in machine._STEPS.items() if kind.__name__ == name)
+        return next(step for kind, step in apply._STEPS.items() if kind.__name__ == name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        kind = next(kind for kind in machine._STEPS if kind.__name__ == name)
-        machine._STEPS[kind] = value
+        kind = next(kind for kind in apply._STEPS if kind.__name__ == name)
+        apply._STEPS[kind] = value
 
 
 MUTANTS: dict[str, tuple[Patch, ...]] = {
@@ -138,7 +139,7 @@ MUTANTS: dict[str, tuple[Patch, ...]] = {
     "H10 a node opens replicas that are not its own": (
         (replica_manager, "mine", _open_everything),
     ),
-    "H11 commands of former controllers count": ((cluster_steps, "check_guard", _do_nothing),),
+    "H11 commands of former controllers count": ((cluster, "check_guard", _do_nothing),),
     "H12 leaders are chosen in the order of a map": (
         (election, "candidates", _by_order_of_the_day),
     ),
@@ -147,7 +148,7 @@ MUTANTS: dict[str, tuple[Patch, ...]] = {
         (node_steps, "next_leader_epoch", _epoch_of_the_node),
     ),
     "a topic made again looks older than the one before it": (
-        (topic_steps, "_floor_above", lambda _: lambda image, doomed: image.epoch_floor),
+        (topic, "_floor_above", lambda _: lambda image, doomed: image.epoch_floor),
     ),
     "H13 a node changes its image beside the log": (
         (Participant, "_note_leadership", _fence_oneself),

@@ -7,8 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from dlog.types import NodeId
-from dlogd.metadata import machine
-from dlogd.metadata.commands import (
+from dlogd.metadata.commands.codec import (
     AllocateProducerIds,
     AlterAssignments,
     DrainNode,
@@ -16,7 +15,8 @@ from dlogd.metadata.commands import (
     ElectLeaders,
     Reassignment,
 )
-from dlogd.metadata.image import Applied, ClusterImage, Drain, Refused, TopicImage, Unknown
+from dlogd.metadata.machine import apply
+from dlogd.metadata.state.image import Applied, ClusterImage, Drain, Refused, TopicImage, Unknown
 from tests.simulation.fleet.host import FleetHost
 from tests.simulation.raft_checks import Call
 
@@ -52,7 +52,7 @@ class Hands:
         assert store is not None
         wait_ms = int(self.rng.choice((50, 500, 3_000)) * self.around.plan.pace)
         outcome = await store.propose(
-            machine.guarded(store.image, command), host.clock.now_ms() + wait_ms
+            apply.guarded(store.image, command), host.clock.now_ms() + wait_ms
         )
         self.around.trace("outcome", type(command).__name__, host.name, outcome)
         kind = {Applied: "applied", Refused: "refused", Unknown: "unknown"}[type(outcome)]

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlogd.metadata import snapshot
-from dlogd.metadata.raft import pinned
+from dlogd.metadata.raft import pysyncobj_adapter
+from dlogd.metadata.state import snapshot
 from tests.simulation.cluster import LogWatch, _place_of
 from tests.simulation.fleet.checks import FleetRegistry
 from tests.simulation.fleet.clients import FleetClient
@@ -87,7 +87,7 @@ def simulate(plan: FleetPlan, print_line: Callable[[str], None] | None = None) -
         with bounds_of(plan), virtual_threads():
             return _FleetRun(plan, print_line).carry_out_and_bury()
     finally:
-        pinned._time.clock = None  # the only thing that outlives a node
+        pysyncobj_adapter._time.clock = None  # the only thing that outlives a node
         sys.unraisablehook = _ignore
         with warnings.catch_warnings():
             # A killed process leaves coroutines that nobody will await.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dlogd.metadata.image import ClusterImage
+from dlogd.metadata.state.image import ClusterImage
 from dlogd.status.pages import ACTIVE
 from tests.simulation.fleet.host import FleetHost
 

@@ -1,0 +1,1 @@
+"""Commands that change the metadata, and their encoding."""

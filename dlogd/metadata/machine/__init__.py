@@ -1,0 +1,1 @@
+"""The state machine: how commands change the image."""

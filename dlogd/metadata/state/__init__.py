@@ -1,0 +1,1 @@
+"""The image of the metadata: its values, configs and encoding."""
