@@ -17,12 +17,7 @@ from dlog.types import NodeId
 from dlogd.cluster_settings import raft_config
 from dlogd.cluster_timings import lease_timings, planner_settings
 from dlogd.config.schema import Config
-from dlogd.controller import heartbeats
-from dlogd.controller.beat import Beat
-from dlogd.controller.channel import Dialler, StreamIntroduction
 from dlogd.controller.driver import ControllerDriver
-from dlogd.controller.heartbeats import NONCE_BYTES, Heartbeat, Probe, Replicate
-from dlogd.controller.internal_server import Door, InternalServer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import LeaseTable
@@ -32,6 +27,11 @@ from dlogd.controller.prober import Prober
 from dlogd.controller.succession import Succession
 from dlogd.farewell import take_leave
 from dlogd.gossip import INTERNAL, Gossip, make_gossip, read_serf_key
+from dlogd.internal import messages
+from dlogd.internal.beat import Beat
+from dlogd.internal.messages import NONCE_BYTES, Heartbeat, Probe, Replicate
+from dlogd.internal.node_channel import Dialler, StreamIntroduction
+from dlogd.internal.node_listener import Door, InternalServer
 from dlogd.metadata.interface import Quorum
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore
@@ -170,7 +170,7 @@ class Clustering:
         self._wants_shutdown = False
         self._stopping = False
         self._leads_since_ms: int | None = None
-        self._options = ConnectionOptions(client_id=heartbeats.CLIENT_ID)
+        self._options = ConnectionOptions(client_id=messages.CLIENT_ID)
         self._secret = secret
         self.node_epoch = -1
         """Of this life, from its registration on."""

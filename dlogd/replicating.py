@@ -9,7 +9,7 @@ from functools import partial
 
 from dlog.types import NO_NODE, NodeId
 from dlogd.clustering import Clustering
-from dlogd.controller import heartbeats
+from dlogd.internal import messages
 from dlogd.metadata.state.delta import ImageDelta
 from dlogd.metadata.state.effective_configs import throttled_rates
 from dlogd.metadata.state.image import ClusterImage, PartitionImage
@@ -101,7 +101,7 @@ class Replicating:
         self.mender = Mender(node_id, replicas.by_id, self._image, reader.read, loop)
         replicas.roles.on_role = self._on_role
         replicas.on_closed = self.fetching.leave
-        clustering.server.adopters[heartbeats.REPLICATE] = self.feeds
+        clustering.server.adopters[messages.REPLICATE] = self.feeds
 
     def _image(self) -> ClusterImage:
         return self._clustering.store.image
@@ -132,7 +132,7 @@ class Replicating:
         """Let clients read from followers, and other nodes send requests."""
         fetch.read_replica = self.read_replica
         context.until_settled = self.fetching.until_settled
-        self._clustering.server.adopters[heartbeats.NODE_REQUESTS] = NodeRequests(
+        self._clustering.server.adopters[messages.NODE_REQUESTS] = NodeRequests(
             self._loop,
             self._engine,
             router,

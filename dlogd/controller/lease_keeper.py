@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from dlog.errors import ProtocolError, TransportError, error_for
 from dlog.transport import Address, ConnectionOptions
-from dlogd.controller import heartbeats
-from dlogd.controller.channel import Channel, Dialler
-from dlogd.controller.heartbeats import Heartbeat, HeartbeatAnswer
 from dlogd.controller.own_lease import Grant, OwnLease
 from dlogd.controller.timings import LeaseTimings
+from dlogd.internal import messages
+from dlogd.internal.messages import Heartbeat, HeartbeatAnswer
+from dlogd.internal.node_channel import Channel, Dialler
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Rng
 from dlogd.runtime.tasks import Tasks
@@ -66,7 +66,7 @@ class LeaseKeeper:
         # A controller that hangs must not cost the lease: after a third of it, connect anew.
         answer_s = timings.lease_ms / 3000
         self._options = replace(
-            options or ConnectionOptions(client_id=heartbeats.CLIENT_ID),
+            options or ConnectionOptions(client_id=messages.CLIENT_ID),
             connect_timeout_s=answer_s,
             request_timeout_s=answer_s,
             inflight_max=1,
@@ -145,14 +145,14 @@ class LeaseKeeper:
             connection = await self._connect()
             if connection is None:
                 return self._fail("no controller is known")
-            answer = heartbeats.decode_heartbeat_answer(await connection.call(self._encode))
+            answer = messages.decode_heartbeat_answer(await connection.call(self._encode))
         except (TransportError, ProtocolError) as error:
             self._disconnect()
             return self._fail(str(error))
         self._take(answer)
         if self.on_answer is not None:
             self.on_answer(answer)
-        return answer.error_code == heartbeats.NONE
+        return answer.error_code == messages.NONE
 
     def _fail(self, problem: str) -> bool:
         self.counters.failed_total += 1
@@ -183,11 +183,11 @@ class LeaseKeeper:
         # Called when the heartbeat leaves: the lease counts from here.
         sequence = self._lease.on_send(self._clock.now_ms())
         self.counters.sent_total += 1
-        return heartbeats.encode_heartbeat(self._heartbeat(sequence), correlation_id)
+        return messages.encode_heartbeat(self._heartbeat(sequence), correlation_id)
 
     def _take(self, answer: HeartbeatAnswer) -> None:
         lease = self._lease
-        if answer.error_code == heartbeats.NONE and answer.lease_ms > 0:
+        if answer.error_code == messages.NONE and answer.lease_ms > 0:
             self.counters.granted_total += 1
             self._problem = None
             lease.on_grant(
@@ -200,7 +200,7 @@ class LeaseKeeper:
             )
         else:
             code = answer.error_code
-            why = "yet" if code == heartbeats.NONE else f"({error_for(code).name})"
+            why = "yet" if code == messages.NONE else f"({error_for(code).name})"
             self._problem = f"the controller grants no lease {why}"
             lease.on_refusal(answer.sequence, answer.controller_epoch, fenced=answer.fenced)
         self._look()

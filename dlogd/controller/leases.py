@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from dlog.types import NodeId
-from dlogd.controller.beat import Beat
 from dlogd.controller.timings import LeaseTimings
+from dlogd.internal.beat import Beat
 from dlogd.metadata.state.image import NodeRegistration
 
 STALLS_FORGIVEN_MAX = 5

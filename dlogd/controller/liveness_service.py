@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from dlog.errors import ProtocolError
 from dlog.types import NodeId
 from dlog.wire.frame import RequestHeader
-from dlogd.controller import heartbeats
-from dlogd.controller.heartbeats import Heartbeat, HeartbeatAnswer, ProbeAnswer
 from dlogd.controller.leases import LeaseTable, NoLease
 from dlogd.controller.own_lease import OwnLease
+from dlogd.internal import messages
+from dlogd.internal.messages import Heartbeat, HeartbeatAnswer, ProbeAnswer
 from dlogd.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
 _CODES = {
-    NoLease.NOT_CONTROLLER: heartbeats.NOT_CONTROLLER,
-    NoLease.UNKNOWN: heartbeats.STALE_BROKER_EPOCH,
-    NoLease.REPLACED: heartbeats.STALE_BROKER_EPOCH,
+    NoLease.NOT_CONTROLLER: messages.NOT_CONTROLLER,
+    NoLease.UNKNOWN: messages.STALE_BROKER_EPOCH,
+    NoLease.REPLACED: messages.STALE_BROKER_EPOCH,
 }
 # The answer ends a lease that the node may still have.
 _ENDS_LEASE = frozenset({NoLease.REPLACED, NoLease.FENCED, NoLease.CONDEMNED})
@@ -83,20 +83,20 @@ class LivenessService:
         self, connection: object, header: RequestHeader, buffer: memoryview, end: int
     ) -> bytes:
         """Answer the request with a whole frame; raise ProtocolError to close the connection."""
-        if header.api_version != heartbeats.VERSION:
+        if header.api_version != messages.VERSION:
             raise ProtocolError(f"request {header.api_key} of version {header.api_version}")
-        if header.api_key == heartbeats.HEARTBEAT:
-            request = heartbeats.decode_heartbeat(buffer, header.body_position, end)
+        if header.api_key == messages.HEARTBEAT:
+            request = messages.decode_heartbeat(buffer, header.body_position, end)
             answer = self._on_heartbeat(connection, request)
-            return heartbeats.encode_heartbeat_answer(answer, header.correlation_id)
-        if header.api_key == heartbeats.PROBE:
-            probe = heartbeats.decode_probe(buffer, header.body_position, end)
+            return messages.encode_heartbeat_answer(answer, header.correlation_id)
+        if header.api_key == messages.PROBE:
+            probe = messages.decode_probe(buffer, header.body_position, end)
             code = self._check_cluster(probe.cluster_id)
             self.counters.probes_total += 1
             found = ProbeAnswer(
                 error_code=code, node_id=self._node_id, node_epoch=self._lease.node_epoch
             )
-            return heartbeats.encode_probe_answer(found, header.correlation_id)
+            return messages.encode_probe_answer(found, header.correlation_id)
         raise ProtocolError(f"request type {header.api_key} on the internal listener")
 
     def on_closed(self, connection: object) -> None:
@@ -114,17 +114,17 @@ class LivenessService:
     def _check_cluster(self, cluster_id: str) -> int:
         own = self._cluster_id()
         if own and cluster_id == own:
-            return heartbeats.NONE
+            return messages.NONE
         self.counters.foreign_total += 1
-        return heartbeats.INCONSISTENT_CLUSTER_ID
+        return messages.INCONSISTENT_CLUSTER_ID
 
     def _on_heartbeat(self, connection: object, request: Heartbeat) -> HeartbeatAnswer:
         beat, table = request.beat, self._table
         self.counters.heartbeats_total += 1
         code = self._check_cluster(request.cluster_id)
-        if code == heartbeats.NONE and table is None:
-            code = heartbeats.NOT_CONTROLLER
-        if code != heartbeats.NONE or table is None:
+        if code == messages.NONE and table is None:
+            code = messages.NOT_CONTROLLER
+        if code != messages.NONE or table is None:
             self.counters.refusals_total += 1
             return HeartbeatAnswer(
                 error_code=code, node_epoch=beat.node_epoch, sequence=request.sequence
@@ -144,7 +144,7 @@ class LivenessService:
             if refusal is not None or beat.wants_shutdown:
                 self._tell()
         return HeartbeatAnswer(
-            error_code=heartbeats.NONE if refusal is None else _CODES.get(refusal, 0),
+            error_code=messages.NONE if refusal is None else _CODES.get(refusal, 0),
             controller_epoch=table.controller_epoch,
             node_epoch=beat.node_epoch,
             sequence=request.sequence,

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from dlog.errors import ConnectFailedError, ProtocolError, TransportError
 from dlog.transport import Address, ConnectionOptions
-from dlogd.controller import heartbeats
-from dlogd.controller.channel import Dialler
-from dlogd.controller.heartbeats import Probe
 from dlogd.controller.leases import Probed, ProbeOrder
+from dlogd.internal import messages
+from dlogd.internal.messages import Probe
+from dlogd.internal.node_channel import Dialler
 
 
 class Prober:
@@ -40,18 +40,16 @@ class Prober:
                 connection = await self._dialler.connect(address, self._options)
                 try:
                     payload = await connection.call(
-                        lambda correlation_id: heartbeats.encode_probe(
-                            self._probe(), correlation_id
-                        )
+                        lambda correlation_id: messages.encode_probe(self._probe(), correlation_id)
                     )
                 finally:
                     connection.close()
-            answer = heartbeats.decode_probe_answer(payload)
+            answer = messages.decode_probe_answer(payload)
         except ConnectFailedError as error:
             refused = isinstance(error.__cause__, ConnectionRefusedError)
             return (Probed.REFUSED if refused else Probed.SILENT), None
         except (TimeoutError, TransportError, ProtocolError):
             return Probed.SILENT, None
-        if answer.error_code != heartbeats.NONE or answer.node_id != order.node_id:
+        if answer.error_code != messages.NONE or answer.node_id != order.node_id:
             return Probed.SILENT, None  # somebody else is there; that is no proof
         return Probed.ANSWERED, answer.node_epoch

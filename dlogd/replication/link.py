@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from dlog.errors import DlogError, ProtocolError, TransportError
-from dlogd.frame_memory import FrameMemory
-from dlogd.intake import RECEIVE_BYTES, Intake
+from dlogd.net.frame_memory import FrameMemory
+from dlogd.net.frame_reader import RECEIVE_BYTES, Intake
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ takes one request of a connection at a time. Here it is more than one, so that a
 metadata that waits for other nodes holds nobody up.
 """
 
-from dlogd.frame_memory import FrameMemory
+from dlogd.net.frame_memory import FrameMemory
 from dlogd.telemetry.metrics import ServerMetrics
 
 ANSWERS_MAX = 4

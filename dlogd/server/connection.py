@@ -12,17 +12,17 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from dlog.errors import ProtocolError
-from dlogd.admission import Place, address_of
-from dlogd.intake import Intake
+from dlogd.net.connection_admission import Place, address_of
+from dlogd.net.frame_reader import Intake
+from dlogd.net.reply_queue import Replies
+from dlogd.net.reply_slot import Slot
+from dlogd.net.socket_writer import Outlet, has_left, outlet_of
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.log_events import Event
 from dlogd.server.answering import Answering
 from dlogd.server.entry_budget import Room
 from dlogd.server.limits import ConnectionLimits, Seen
-from dlogd.server.outlet import Outlet, has_left, outlet_of
 from dlogd.server.refusals import RefusedBatches
-from dlogd.server.replies import Replies
-from dlogd.server.slots import Slot
 from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 

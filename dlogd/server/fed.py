@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 
 from dlog.errors import KafkaStorageError, ProtocolError, WireError
 from dlog.types import Offset
+from dlogd.net.reply_slot import Piece, RangePiece
 from dlogd.replication.leader_state import FollowerProgress
 from dlogd.replication.partition import Partition
 from dlogd.replication.reconcile import Key
 from dlogd.replication.stream import MORE, DataRow
-from dlogd.server.slots import Piece, RangePiece
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.segment import Segment, SegmentRange
 

@@ -13,18 +13,18 @@ from typing import Protocol, cast
 
 from dlog.errors import OffsetOutOfRangeError, ProtocolError, WireError
 from dlog.types import NodeId
-from dlogd.frame_memory import FrameMemory
-from dlogd.intake import Intake
+from dlogd.net.disk_reader import HeldReads
+from dlogd.net.frame_memory import FrameMemory
+from dlogd.net.frame_reader import Intake
+from dlogd.net.reply_queue import Replies
+from dlogd.net.reply_slot import Piece, release_pieces
+from dlogd.net.socket_writer import Outlet, outlet_of
 from dlogd.replication import stream
 from dlogd.replication.stream import Refusal, Subscription
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
 from dlogd.server.disk_turns import DiskTurns
 from dlogd.server.fed import Fed, Taken
-from dlogd.server.loading import HeldReads
-from dlogd.server.outlet import Outlet, outlet_of
-from dlogd.server.replies import Replies
-from dlogd.server.slots import Piece, release_pieces
 from dlogd.server.window import Window
 from dlogd.storage.io.io_engine import Engine
 

@@ -19,10 +19,11 @@ from dlog.errors import (
 )
 from dlog.types import LeaderEpoch, NodeId
 from dlog.wire.frame import RequestHeader
-from dlogd.controller import heartbeats
-from dlogd.frame_memory import FrameMemory
-from dlogd.intake import RECEIVE_BYTES
+from dlogd.internal import messages
 from dlogd.metadata.state.image import ClusterImage
+from dlogd.net.disk_reader import HeldReads
+from dlogd.net.frame_memory import FrameMemory
+from dlogd.net.frame_reader import RECEIVE_BYTES
 from dlogd.replication.isr import IsrKeeper
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
@@ -33,7 +34,6 @@ from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
 from dlogd.server.fed import Fed
 from dlogd.server.feed import Feed
-from dlogd.server.loading import HeldReads
 from dlogd.storage.io.io_engine import Engine
 
 log = logging.getLogger(__name__)
@@ -115,18 +115,18 @@ class Feeds:
         self, header: RequestHeader, payload: memoryview, peer: str
     ) -> tuple[bytes, asyncio.BufferedProtocol | None]:
         """Turn a connection into a stream. Raises ProtocolError."""
-        request = heartbeats.decode_replicate(payload, header.body_position, len(payload))
+        request = messages.decode_replicate(payload, header.body_position, len(payload))
         node = self.image.nodes.get(request.node_id)
         earlier = [each for each in self.feeds if each.node_id == request.node_id]
         # What the image says, and what a later life of the node has said already.
         epochs = [each.node_epoch for each in earlier] + ([node.node_epoch] if node else [])
-        code = heartbeats.NONE
+        code = messages.NONE
         if request.leader_id != self._node_id:
-            code = heartbeats.NOT_LEADER_OR_FOLLOWER
+            code = messages.NOT_LEADER_OR_FOLLOWER
         elif any(request.node_epoch < each for each in epochs):
-            code = heartbeats.STALE_BROKER_EPOCH
-        answer = heartbeats.encode_replicate_answer(code, header.correlation_id)
-        if code != heartbeats.NONE:
+            code = messages.STALE_BROKER_EPOCH
+        answer = messages.encode_replicate_answer(code, header.correlation_id)
+        if code != messages.NONE:
             return answer, None
         for each in earlier:
             each.abort("")

@@ -8,10 +8,10 @@ import contextlib
 from collections.abc import Callable
 
 from dlog.errors import ProtocolError
-from dlogd.admission import RefusalLines
-from dlogd.foreign import HTTP, HTTP2, TLS, ForeignProtocolError
+from dlogd.net.connection_admission import RefusalLines
+from dlogd.net.foreign_protocols import HTTP, HTTP2, TLS, ForeignProtocolError
+from dlogd.net.socket_writer import Outlet
 from dlogd.runtime.log_events import Event
-from dlogd.server.outlet import Outlet
 
 _HTTP_HINT = "ask http.address for pages; clients of Kafka use this port"
 _HINTS = {

@@ -12,8 +12,8 @@ import asyncio
 import logging
 from collections.abc import Collection
 
-from dlogd.admission import RefusalLines
-from dlogd.frame_memory import BEGIN_BYTES, FrameMemory
+from dlogd.net.connection_admission import RefusalLines
+from dlogd.net.frame_memory import BEGIN_BYTES, FrameMemory
 from dlogd.runtime.clock import Clock
 from dlogd.server.connection import Connection
 from dlogd.telemetry.metrics import ServerMetrics

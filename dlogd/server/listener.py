@@ -4,21 +4,21 @@ import asyncio
 import logging
 from functools import partial
 
-from dlogd import binding
-from dlogd.admission import Bounds, Place, Rate, Refusal, RefusalLines
 from dlogd.config.service_sections import ConnectionsConfig
-from dlogd.entrance import Entrance
-from dlogd.frame_memory import Fall, FrameMemory
-from dlogd.intake import RECEIVE_BYTES
+from dlogd.net import listen_sockets
+from dlogd.net.acceptor import Entrance
+from dlogd.net.connection_admission import Bounds, Place, Rate, Refusal, RefusalLines
+from dlogd.net.disk_reader import HeldReads
+from dlogd.net.frame_memory import Fall, FrameMemory
+from dlogd.net.frame_reader import RECEIVE_BYTES
+from dlogd.net.send_turns import Pacer
+from dlogd.net.unread_answers import Unread
 from dlogd.runtime import allocator, cycle_collector
 from dlogd.runtime.clock import Clock
 from dlogd.server.connection import Connection, Router
 from dlogd.server.foreign_clients import ForeignClients
 from dlogd.server.lateness import FRAME_GRACE_S, Lateness
 from dlogd.server.limits import ConnectionLimits
-from dlogd.server.loading import HeldReads
-from dlogd.server.pacing import Pacer
-from dlogd.server.unread import Unread
 from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.admission_metrics import AdmissionMetrics
 from dlogd.telemetry.metrics import ServerMetrics
@@ -112,7 +112,7 @@ class Listener:
 
     async def bind(self, host: str, port: int) -> int:
         """Bind the address; return the port, which the system chose when `port` is 0."""
-        self._server, bound = await binding.bind(
+        self._server, bound = await listen_sockets.bind(
             self._loop,
             lambda: self._entrance,
             host,

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from dlog.errors import ProtocolError
 from dlog.types import NodeId
 from dlog.wire.frame import RequestHeader
-from dlogd.controller import heartbeats
-from dlogd.frame_memory import FrameMemory
-from dlogd.intake import RECEIVE_BYTES
+from dlogd.internal import messages
 from dlogd.metadata.state.image import ClusterImage
+from dlogd.net.disk_reader import HeldReads
+from dlogd.net.frame_memory import FrameMemory
+from dlogd.net.frame_reader import RECEIVE_BYTES
+from dlogd.net.send_turns import Pacer
 from dlogd.runtime.clock import Clock
 from dlogd.server.connection import Connection, Router
 from dlogd.server.limits import ConnectionLimits
-from dlogd.server.loading import HeldReads
-from dlogd.server.pacing import Pacer
 from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 
@@ -67,19 +67,19 @@ class NodeRequests:
         self, header: RequestHeader, payload: memoryview, peer: str
     ) -> tuple[bytes, asyncio.BufferedProtocol | None]:
         """Serve the requests of a node that has proved the secret. Raises ProtocolError."""
-        request = heartbeats.decode_replicate(payload, header.body_position, len(payload))
+        request = messages.decode_replicate(payload, header.body_position, len(payload))
         if len(self._connections) >= CONNECTIONS_MAX:
             raise ProtocolError(f"nodes have {CONNECTIONS_MAX} connections for requests already")
         node = self._image().nodes.get(request.node_id)
-        code = heartbeats.NONE
+        code = messages.NONE
         if request.leader_id != self._node_id:
-            code = heartbeats.NOT_LEADER_OR_FOLLOWER
+            code = messages.NOT_LEADER_OR_FOLLOWER
         elif node is None or request.node_epoch < node.node_epoch:
-            code = heartbeats.STALE_BROKER_EPOCH
-        answer = heartbeats.encode_replicate_answer(
-            code, header.correlation_id, heartbeats.NODE_REQUESTS
+            code = messages.STALE_BROKER_EPOCH
+        answer = messages.encode_replicate_answer(
+            code, header.correlation_id, messages.NODE_REQUESTS
         )
-        if code != heartbeats.NONE:
+        if code != messages.NONE:
             return answer, None
         connection = Connection(self, self._loop)
         connection.is_node = True

@@ -7,6 +7,7 @@ from dlog.errors import ProtocolError
 from dlog.wire import fetch
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlog.wire.frame import RequestHeader, parse_request_header
+from dlogd.net.reply_slot import Slot
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
 from dlogd.server.connection import CLIENT_ID_CHARACTERS_MAX, Connection
@@ -16,7 +17,6 @@ from dlogd.server.exchange import Peer
 from dlogd.server.handlers import fetch_answers
 from dlogd.server.handlers.fetch import FetchHandler, FetchWork
 from dlogd.server.handlers.produce import ProduceHandler
-from dlogd.server.slots import Slot
 from dlogd.server.turns import REQUEST_ENTRIES
 from dlogd.telemetry.metrics import ApiMetrics, Telemetry
 

@@ -25,7 +25,7 @@ class Held(Protocol):
 
     @property
     def peer(self) -> str:
-        """The address that the client counts for (`dlogd.admission.address_of`)."""
+        """The address that the client counts for (`dlogd.net.connection_admission.address_of`)."""
 
     @property
     def state(self) -> State:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from dlogd import binding
-from dlogd.admission import address_of
+from dlogd.net import listen_sockets
+from dlogd.net.connection_admission import address_of
 from dlogd.runtime.tasks import Tasks
 from dlogd.status.http_heads import (
     END_OF_HEAD,
@@ -209,7 +209,9 @@ class HttpServer:
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port, which the system chose when `port` is 0. Raises OSError."""
-        self._server, bound = await binding.bind(self.loop, lambda: _Connection(self), host, port)
+        self._server, bound = await listen_sockets.bind(
+            self.loop, lambda: _Connection(self), host, port
+        )
         return bound
 
     async def close(self) -> None:

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from dlog.errors import ProtocolError
 from dlog.types import NodeId
 from dlogctl.sandbox.layout import HOST
-from dlogd.controller.channel import StreamIntroduction
-from dlogd.controller.heartbeats import Replicate
+from dlogd.internal.messages import Replicate
+from dlogd.internal.node_channel import StreamIntroduction
 from dlogd.replication import stream
 from dlogd.replication.stream import Refusal, Subscription
 from dlogd.runtime.randomness import SystemEntropy

@@ -6,13 +6,13 @@ import sys
 
 from dlog.transport import Address
 from dlog.types import NodeId
-from dlogd.controller.beat import Beat
-from dlogd.controller.heartbeats import Heartbeat
-from dlogd.controller.internal_server import InternalServer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.timings import LeaseTimings
+from dlogd.internal.beat import Beat
+from dlogd.internal.messages import Heartbeat
+from dlogd.internal.node_listener import InternalServer
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.tasks import Tasks
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from dlog.client.admin import Admin
 from dlogctl.sandbox.layout import HOST
-from dlogd.controller import heartbeats
-from dlogd.controller.heartbeats import NONCE_BYTES
+from dlogd.internal import messages
+from dlogd.internal.messages import NONCE_BYTES
 from dlogd.metadata.raft import handshake
 from dlogd.metadata.raft.handshake import Hello
 from tests.cluster.nodes import Node, cluster_of
@@ -46,7 +46,7 @@ async def _answer(port: int, frame: bytes) -> bytes:
 
 async def _nonces(node: Node, cluster_id: str, count: int) -> list[bytes]:
     """Collect nonces of the internal listener."""
-    hello = heartbeats.encode_hello(cluster_id, bytes(NONCE_BYTES), 1)
+    hello = messages.encode_hello(cluster_id, bytes(NONCE_BYTES), 1)
     answers = [await _answer(node.internal_port, hello) for _ in range(count)]
     return [answer[-NONCE_BYTES:] for answer in answers]
 

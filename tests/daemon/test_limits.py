@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dlogd.server.replies import WAITING_BYTES_MAX
+from dlogd.net.reply_queue import WAITING_BYTES_MAX
 from tests.daemon.process import DaemonProcess, daemon
 from tests.daemon.raw import Raw, client_of, comes_to_be, metric, rss_bytes
 from tests.fakes.front import fetch_frame, produce_frame, request_frame

@@ -20,8 +20,8 @@ from dlog.types import LeaderEpoch, NodeId, PartitionId, TopicPartition
 from dlog.wire import fetch, fetch_client, produce_client
 from dlog.wire.frame import RequestHeader
 from dlog.wire.topics import TopicKey
-from dlogd.admission import Bounds, Rate
 from dlogd.metadata.state.image import ClusterImage
+from dlogd.net.connection_admission import Bounds, Rate
 from dlogd.replication.batch_checks import PartitionSettings
 from dlogd.replication.fetch_waiters import Wakes
 from dlogd.replication.lease import ENDLESS

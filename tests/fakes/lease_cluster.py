@@ -8,9 +8,6 @@ from typing import Any
 
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import NodeId
-from dlogd.controller.beat import Beat
-from dlogd.controller.heartbeats import Heartbeat, Probe
-from dlogd.controller.internal_server import InternalServer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import Condemned, LeaseTable
@@ -18,6 +15,9 @@ from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
 from dlogd.controller.timings import LeaseTimings
+from dlogd.internal.beat import Beat
+from dlogd.internal.messages import Heartbeat, Probe
+from dlogd.internal.node_listener import InternalServer
 from dlogd.metadata.state.image import NodeAddress, NodeRegistration
 from dlogd.runtime.tasks import Tasks
 from tests.simulation.loop import SimClock, SimLoop, World

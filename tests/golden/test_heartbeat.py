@@ -11,10 +11,10 @@ from dlog.errors import ProtocolError
 from dlog.types import NodeId
 from dlog.wire.apis import ApiKey, advertised, is_supported
 from dlog.wire.frame import RequestHeader, parse_request_header
-from dlogd.controller import heartbeats
-from dlogd.controller.beat import Beat
-from dlogd.controller.channel import Seals
-from dlogd.controller.heartbeats import Heartbeat, HeartbeatAnswer, Probe, ProbeAnswer
+from dlogd.internal import messages
+from dlogd.internal.beat import Beat
+from dlogd.internal.messages import Heartbeat, HeartbeatAnswer, Probe, ProbeAnswer
+from dlogd.internal.node_channel import Seals
 from tests.golden.documents import examples
 
 HEARTBEAT, HEARTBEAT_ANSWER, PROBE, PROBE_ANSWER, *_HELLOS = examples("heartbeat.md")
@@ -44,41 +44,41 @@ def header_of(frame: bytes) -> RequestHeader:
 
 
 def test_heartbeat() -> None:
-    assert heartbeats.encode_heartbeat(BEAT, 9) == HEARTBEAT
-    assert heartbeats.encode_heartbeat_answer(ANSWER, 9) == HEARTBEAT_ANSWER
-    assert heartbeats.decode_heartbeat_answer(memoryview(HEARTBEAT_ANSWER)[4:]) == ANSWER
+    assert messages.encode_heartbeat(BEAT, 9) == HEARTBEAT
+    assert messages.encode_heartbeat_answer(ANSWER, 9) == HEARTBEAT_ANSWER
+    assert messages.decode_heartbeat_answer(memoryview(HEARTBEAT_ANSWER)[4:]) == ANSWER
     header = header_of(HEARTBEAT)
     assert (header.api_key, header.api_version, header.client_id) == (20_001, 0, "dlogd")
     # A later version's fields behind ours are passed over.
     longer = memoryview(HEARTBEAT + b"more")
     for view in (memoryview(HEARTBEAT), longer):
-        assert heartbeats.decode_heartbeat(view, header.body_position, len(view)) == BEAT
+        assert messages.decode_heartbeat(view, header.body_position, len(view)) == BEAT
 
 
 def test_probe() -> None:
-    assert heartbeats.encode_probe(ASKED, 9) == PROBE
-    assert heartbeats.encode_probe_answer(ANSWERED, 9) == PROBE_ANSWER
-    assert heartbeats.decode_probe_answer(memoryview(PROBE_ANSWER)[4:]) == ANSWERED
+    assert messages.encode_probe(ASKED, 9) == PROBE
+    assert messages.encode_probe_answer(ANSWERED, 9) == PROBE_ANSWER
+    assert messages.decode_probe_answer(memoryview(PROBE_ANSWER)[4:]) == ANSWERED
     header = header_of(PROBE)
     assert header.api_key == 20_002
     view = memoryview(PROBE)
-    assert heartbeats.decode_probe(view, header.body_position, len(view)) == ASKED
+    assert messages.decode_probe(view, header.body_position, len(view)) == ASKED
 
 
 def test_hello() -> None:
     nonce = bytes(range(32))
-    assert heartbeats.encode_hello("c", nonce, 9) == HELLO
-    assert heartbeats.encode_hello_answer(nonce, 9) == HELLO_ANSWER
+    assert messages.encode_hello("c", nonce, 9) == HELLO
+    assert messages.encode_hello_answer(nonce, 9) == HELLO_ANSWER
     view = memoryview(HELLO)
-    assert heartbeats.decode_hello(view, header_of(HELLO).body_position, len(view)) == "c"
-    assert heartbeats.decode_hello_answer(memoryview(HELLO_ANSWER)[4:]) == 0
+    assert messages.decode_hello(view, header_of(HELLO).body_position, len(view)) == "c"
+    assert messages.decode_hello_answer(memoryview(HELLO_ANSWER)[4:]) == 0
     with pytest.raises(ProtocolError):
-        heartbeats.decode_hello_answer(memoryview(HELLO_ANSWER)[4:-1])
-    assert heartbeats.encode_hello_refusal(104, 9) == HELLO_REFUSAL
-    assert heartbeats.decode_hello_answer(memoryview(HELLO_REFUSAL)[4:]) == 104
+        messages.decode_hello_answer(memoryview(HELLO_ANSWER)[4:-1])
+    assert messages.encode_hello_refusal(104, 9) == HELLO_REFUSAL
+    assert messages.decode_hello_answer(memoryview(HELLO_REFUSAL)[4:]) == 104
     for size in range(len(HELLO)):
         with pytest.raises(ProtocolError):
-            heartbeats.decode_hello(view, header_of(HELLO).body_position, size)
+            messages.decode_hello(view, header_of(HELLO).body_position, size)
 
 
 def test_sealed_frames() -> None:
@@ -95,16 +95,16 @@ def test_sealed_frames() -> None:
 
 def test_no_client_is_told_of_them_or_served() -> None:
     keys = {int(key) for key in ApiKey} | {key for key, _, _ in advertised()}
-    for key in (heartbeats.HELLO, heartbeats.HEARTBEAT, heartbeats.PROBE):
+    for key in (messages.HELLO, messages.HEARTBEAT, messages.PROBE):
         assert key not in keys
-        assert not is_supported(key, heartbeats.VERSION)
+        assert not is_supported(key, messages.VERSION)
 
 
 DECODERS: list[Callable[[memoryview], object]] = [
-    lambda view: heartbeats.decode_heartbeat(view, 0, len(view)),
-    lambda view: heartbeats.decode_probe(view, 0, len(view)),
-    heartbeats.decode_heartbeat_answer,
-    heartbeats.decode_probe_answer,
+    lambda view: messages.decode_heartbeat(view, 0, len(view)),
+    lambda view: messages.decode_probe(view, 0, len(view)),
+    messages.decode_heartbeat_answer,
+    messages.decode_probe_answer,
 ]
 
 
@@ -132,6 +132,6 @@ def test_every_shortened_message_is_refused() -> None:
 
 
 def test_a_lease_of_less_than_nothing_is_refused() -> None:
-    wrong = heartbeats.encode_heartbeat_answer(HeartbeatAnswer(error_code=0, lease_ms=-1), 1)
+    wrong = messages.encode_heartbeat_answer(HeartbeatAnswer(error_code=0, lease_ms=-1), 1)
     with pytest.raises(ProtocolError):
-        heartbeats.decode_heartbeat_answer(memoryview(wrong)[4:])
+        messages.decode_heartbeat_answer(memoryview(wrong)[4:])

@@ -7,11 +7,11 @@ it. A constant is not replaced where its test takes the constant as its measure.
 from collections.abc import Sequence
 from typing import Any
 
-from dlogd import admission, frame_memory
-from dlogd.admission import Admission, Place, RefusalLines
-from dlogd.frame_memory import FrameMemory, Share
-from dlogd.intake import Intake
 from dlogd.metadata.raft.peer_log import PeerLines
+from dlogd.net import connection_admission, frame_memory
+from dlogd.net.connection_admission import Admission, Place, RefusalLines
+from dlogd.net.frame_memory import FrameMemory, Share
+from dlogd.net.frame_reader import Intake
 from dlogd.replication.fetch_waiters import FetchWaiters
 from dlogd.server.answering import Answering
 from dlogd.server.entry_budget import EntryBudget, Lane, Room
@@ -249,13 +249,13 @@ def _note_each_client(original: Any) -> Any:
 # Patches, and the tests of which one at least must fail.
 TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "accounts: the oldest of a crowd gives way": (
-        ((admission._Room, "enter", _enter(newest=False)),),
+        ((connection_admission._Room, "enter", _enter(newest=False)),),
         (
             f"{ADMISSION}::test_the_newest_of_the_most_crowded_address_is_ended_and_the_oldest_stays",
         ),
     ),
     "accounts: addresses end each other for ever": (
-        ((admission._Room, "enter", _enter(ahead=1)),),
+        ((connection_admission._Room, "enter", _enter(ahead=1)),),
         (f"{ADMISSION}::test_it_decides_as_the_plain_model_does",),
     ),
     "accounts: a flood uses up the rate of all": (
@@ -274,7 +274,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{ADMISSION}::test_learned_addresses_are_bounded_and_the_configured_ones_stay",),
     ),
     "accounts: a flood is forgotten for others that come once": (
-        ((admission._Rates, "take_own", _forget_the_first_to_come),),
+        ((connection_admission._Rates, "take_own", _forget_the_first_to_come),),
         (f"{ADMISSION}::test_who_floods_is_not_forgotten_for_others_that_come_once",),
     ),
     "accounts: each refusal is a line": (

@@ -10,18 +10,19 @@ from typing import Any
 
 from dlog import compression
 from dlogctl import saying
-from dlogd import admission, secret_files
-from dlogd.admission import Admission, Place
-from dlogd.frame_memory import FrameMemory, Holder
+from dlogd import secret_files
 from dlogd.metadata.raft.connection import Connection as RaftConnection
 from dlogd.metadata.raft.handshake import Proofs
+from dlogd.net import connection_admission
+from dlogd.net.connection_admission import Admission, Place
+from dlogd.net.frame_memory import FrameMemory, Holder
+from dlogd.net.unread_answers import Unread
 from dlogd.replication.fetch_waiters import FetchWaiters, Wakes
 from dlogd.server import router, unpacking
 from dlogd.server.connection import Connection
 from dlogd.server.entry_budget import EntryBudget, Lane
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.server.handlers.produce import ProduceWork
-from dlogd.server.unread import Unread
 from dlogd.status import scrapes
 from dlogd.status.http_hosts import HostCheck
 from dlogd.status.http_room import Room
@@ -58,7 +59,9 @@ def _greet_before_looking(original: Any) -> Any:
 
 def _take_reserved(original: Any) -> Any:
     def admit(self: Any, host: str, now_us: int) -> Any:
-        place = self._reserved.enter(admission.address_of(host), self._bounds.reserved_count)
+        place = self._reserved.enter(
+            connection_admission.address_of(host), self._bounds.reserved_count
+        )
         return original(self, host, now_us) if place is None else place
 
     return admit
@@ -240,7 +243,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{UNIT}/test_admission.py::test_strangers_never_take_reserved_places",),
     ),
     "strangers: a crowd keeps all others out": (
-        ((admission._Room, "enter", _refuse_when_full),),
+        ((connection_admission._Room, "enter", _refuse_when_full),),
         (
             f"{UNIT}/test_admission.py"
             "::test_an_address_within_its_share_is_never_refused_because_of_another",
@@ -249,7 +252,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         ),
     ),
     "strangers: addresses are never forgotten": (
-        ((admission._Rates, "_forget", _do_nothing),),
+        ((connection_admission._Rates, "_forget", _do_nothing),),
         (f"{UNIT}/test_admission.py::test_many_addresses_take_bounded_memory_and_give_it_back",),
     ),
     "strangers: a secret that can be guessed will do": (
@@ -341,17 +344,17 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{UNIT}/test_raft_strangers.py::test_a_place_is_given_back_by_a_proof_and_by_the_end",),
     ),
     "strangers: a network of IPv6 has addresses without end": (
-        ((admission, "address_of", _as_it_is),),
+        ((connection_admission, "address_of", _as_it_is),),
         (f"{UNIT}/test_admission.py::test_a_network_of_ipv6_is_one_address",),
     ),
     "strangers: an address has as many places as it wants": (
-        ((admission._Room, "count_of", _take_any_number),),
+        ((connection_admission._Room, "count_of", _take_any_number),),
         (
             f"{UNIT}/test_raft_strangers.py::test_the_newest_of_an_address_gives_way_and_the_first_can_still_prove",
         ),
     ),
     "strangers: an address comes as fast as it likes": (
-        ((admission._Bucket, "wait_us", _take_any_number),),
+        ((connection_admission._Bucket, "wait_us", _take_any_number),),
         (f"{UNIT}/test_admission.py::test_a_burst_of_one_address_gets_in_and_then_its_rate_holds",),
     ),
     "strangers: each host of a network waits and reads for itself": (

@@ -11,9 +11,10 @@ from typing import Any
 from uuid import UUID
 
 from dlogd import secret_files
-from dlogd.controller import channel, heartbeats
-from dlogd.controller.channel import Dialler, Seals, StreamIntroduction
-from dlogd.controller.internal_server import Door
+from dlogd.internal import messages as heartbeats
+from dlogd.internal import node_channel
+from dlogd.internal.node_channel import Dialler, Seals, StreamIntroduction
+from dlogd.internal.node_listener import Door
 from dlogd.metadata.raft import boot, connection, handshake, messages
 from dlogd.metadata.raft.connection import Connection
 from dlogd.metadata.raft.handshake import NONCE_BYTES, PROOF_BYTES, PROTOCOL_VERSION, Proofs
@@ -125,7 +126,7 @@ def _greet_any_cluster(original: Any) -> Any:
 
 def _open_any_seal(_: Any) -> Any:
     def unseal(self: Seals, payload: memoryview) -> memoryview:
-        return payload[: -channel.MAC_BYTES]
+        return payload[: -node_channel.MAC_BYTES]
 
     return unseal
 

@@ -33,7 +33,7 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
                 # Writes lines to standard error.
                 "dlogd.runtime.logging_setup",
                 # Writes to the descriptor of a connection, where the transport has one.
-                "dlogd.server.outlet",
+                "dlogd.net.socket_writer",
                 "dlogd.storage.io.posix",
                 "dlogd.storage.io.linux_aio",
                 "dlogd.storage.io.buffer_pool",

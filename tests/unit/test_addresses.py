@@ -9,9 +9,9 @@ import pytest
 from dlog.address import Address, is_any_ipv6
 from dlog.client.bootstrap import parse_bootstrap
 from dlogctl.settings import parse_addresses
-from dlogd import binding
 from dlogd.config import units
 from dlogd.config.load import load_config
+from dlogd.net import listen_sockets
 from dlogd.status import http_hosts
 
 
@@ -101,14 +101,16 @@ async def greeting(host: str, port: int) -> str:
 def test_the_wildcard_of_ipv6_listens_to_both_families(start_serving: bool) -> None:
     async def test() -> None:
         loop = asyncio.get_running_loop()
-        server, port = await binding.bind(loop, Greeter, "::", 0, start_serving=start_serving)
+        server, port = await listen_sockets.bind(
+            loop, Greeter, "::", 0, start_serving=start_serving
+        )
         async with server:
             await server.start_serving()
             # Peers keep their own addresses: limits and log lines are by address.
             assert await greeting("127.0.0.1", port) == "127.0.0.1"
             assert await greeting("::1", port) == "::1"
             with pytest.raises(OSError) as caught:
-                await binding.bind(loop, Greeter, "::", port)
+                await listen_sockets.bind(loop, Greeter, "::", port)
             assert caught.value.errno == errno.EADDRINUSE
 
     asyncio.run(test())
@@ -117,7 +119,7 @@ def test_the_wildcard_of_ipv6_listens_to_both_families(start_serving: bool) -> N
 @pytest.mark.parametrize(("host", "other"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
 def test_other_addresses_have_one_family(host: str, other: str) -> None:
     async def test() -> None:
-        server, port = await binding.bind(asyncio.get_running_loop(), Greeter, host, 0)
+        server, port = await listen_sockets.bind(asyncio.get_running_loop(), Greeter, host, 0)
         async with server:
             assert await greeting(host, port) == host
             with pytest.raises(OSError):
@@ -140,7 +142,7 @@ def test_a_host_without_ipv6_listens_to_ipv4(
             return await create(factory, host, port, **options)
 
         monkeypatch.setattr(loop, "create_server", without_ipv6)
-        server, port = await binding.bind(loop, Greeter, "::", 0)
+        server, port = await listen_sockets.bind(loop, Greeter, "::", 0)
         async with server:
             assert await greeting("127.0.0.1", port) == "127.0.0.1"
 

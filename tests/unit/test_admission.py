@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlogd.admission import (
+from dlogd.net.connection_admission import (
     BUCKETS_MAX,
     LEARNED_MAX,
     LINE_ADDRESSES_MAX,

@@ -10,14 +10,14 @@ import pytest
 from dlog.errors import ProtocolError, TransportError
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import NodeId
-from dlogd.controller import heartbeats
-from dlogd.controller.channel import Channel, Dialler
-from dlogd.controller.heartbeats import Probe
-from dlogd.controller.internal_server import COMPLAINTS_MAX, Door, InternalServer
 from dlogd.controller.leases import Probed, ProbeOrder
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
+from dlogd.internal import messages
+from dlogd.internal.messages import Probe
+from dlogd.internal.node_channel import Channel, Dialler
+from dlogd.internal.node_listener import COMPLAINTS_MAX, Door, InternalServer
 from dlogd.runtime.clock import SystemClock
 from tests.fakes.randomness import SeededRandomness
 
@@ -45,7 +45,7 @@ class Listening:
         loop = asyncio.get_running_loop()
         entropy = SeededRandomness(5).entropy
         door = secret and Door(
-            secret=secret, cluster_id="c", new_nonce=lambda: entropy.token(heartbeats.NONCE_BYTES)
+            secret=secret, cluster_id="c", new_nonce=lambda: entropy.token(messages.NONCE_BYTES)
         )
         server = InternalServer(loop, self.service, idle_timeout_s=10, door=door or None)
         self.refusals = server.refusals.counts
@@ -57,8 +57,8 @@ class Listening:
 
 
 async def probe(channel: Channel) -> int:
-    answer = await channel.call(lambda number: heartbeats.encode_probe(PROBE, number))
-    return heartbeats.decode_probe_answer(answer).node_epoch
+    answer = await channel.call(lambda number: messages.encode_probe(PROBE, number))
+    return messages.decode_probe_answer(answer).node_epoch
 
 
 def dialler(secret: bytes | None = SECRET, cluster_id: str = "c") -> Dialler:
@@ -113,7 +113,7 @@ def test_another_cluster_gets_no_nonce_and_is_told_of_once(
         async with listening.open() as address:
             for _ in range(30):
                 reader, writer = await asyncio.open_connection(address.host, address.port)
-                writer.write(heartbeats.encode_hello("not your cluster", bytes(32), 9))
+                writer.write(messages.encode_hello("not your cluster", bytes(32), 9))
                 # The length, the correlation id, the error code, and the end of the connection.
                 assert await reader.read() == bytes.fromhex("00000006 00000009 0068")
                 writer.close()
@@ -153,7 +153,7 @@ def test_what_was_altered_or_repeated_ends_the_connection(place: int) -> None:
 
             def altered(number: int) -> bytes:
                 nonlocal sent
-                sent = heartbeats.encode_probe(PROBE, number)
+                sent = messages.encode_probe(PROBE, number)
                 frame = bytearray(seals.seal(sent))
                 frame[place] ^= 1
                 return bytes(frame)

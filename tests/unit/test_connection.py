@@ -18,9 +18,9 @@ import pytest
 import uvloop
 
 from dlog.wire.apis import ApiKey
+from dlogd.net.disk_reader import Loading
+from dlogd.net.reply_queue import WAITING_BYTES_MAX, Replies
 from dlogd.server import listener as listener_module
-from dlogd.server.loading import Loading
-from dlogd.server.replies import WAITING_BYTES_MAX, Replies
 from tests.fakes.front import (
     Front,
     fetch_frame,

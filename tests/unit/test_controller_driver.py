@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from dlog.types import NodeId
-from dlogd.controller.beat import Beat
 from dlogd.controller.driver import ControllerDriver
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.planner import PlannerSettings
 from dlogd.controller.timings import LeaseTimings
+from dlogd.internal.beat import Beat
 from dlogd.metadata.commands.codec import (
     ClaimController,
     ElectionKind,

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from dlogd.admission import Bounds, Place, Rate, Refusal
-from dlogd.entrance import Entrance
+from dlogd.net.acceptor import Entrance
+from dlogd.net.connection_admission import Bounds, Place, Rate, Refusal
 from tests.fakes.front import run_on, until
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]

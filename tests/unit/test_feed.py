@@ -14,14 +14,14 @@ from dlog.errors import (
     ProtocolError,
 )
 from dlog.types import NodeId
-from dlogd.frame_memory import FrameMemory
+from dlogd.net.disk_reader import HeldReads
+from dlogd.net.frame_memory import FrameMemory
+from dlogd.net.reply_queue import Replies
+from dlogd.net.reply_slot import Piece, RangePiece
 from dlogd.replication import stream
 from dlogd.replication.leader_state import FollowerProgress
 from dlogd.server.fed import Fed, Taken
 from dlogd.server.feed import FRAME_BYTES, Feed
-from dlogd.server.loading import HeldReads
-from dlogd.server.replies import Replies
-from dlogd.server.slots import Piece, RangePiece
 from dlogd.server.window import DISK_FRAMES_MAX, FRAMES_MAX, WINDOW_BYTES, Window
 from dlogd.storage.segment.segment import SegmentRange
 

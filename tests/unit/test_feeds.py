@@ -10,9 +10,9 @@ import pytest
 from dlog.errors import ProtocolError
 from dlog.types import LeaderEpoch, NodeId, Offset
 from dlog.wire.frame import parse_request_header
-from dlogd.controller import heartbeats
-from dlogd.controller.heartbeats import Replicate
-from dlogd.frame_memory import FrameMemory
+from dlogd.internal import messages
+from dlogd.internal.messages import Replicate
+from dlogd.net.frame_memory import FrameMemory
 from dlogd.replication.cuts import divergence
 from dlogd.replication.leader_state import FollowerProgress
 from dlogd.replication.stream import Refusal, Subscription
@@ -58,36 +58,36 @@ def ask(feeds: Feeds, node_id: int, node_epoch: int, leader_id: int = 1) -> tupl
         node_epoch=node_epoch,
         leader_id=NodeId(leader_id),
     )
-    payload = memoryview(heartbeats.encode_replicate(request, 5))[4:]
+    payload = memoryview(messages.encode_replicate(request, 5))[4:]
     header = parse_request_header(payload, 0, len(payload))
     answer, feed = feeds.adopt(header, payload, "peer")
     assert feed is None or isinstance(feed, Feed)
-    return heartbeats.decode_replicate_answer(memoryview(answer)[4:]), feed
+    return messages.decode_replicate_answer(memoryview(answer)[4:]), feed
 
 
 def test_a_follower_of_another_leader_is_turned_away() -> None:
-    assert ask(feeds_of(n2=7), 2, 7, leader_id=3) == (heartbeats.NOT_LEADER_OR_FOLLOWER, None)
+    assert ask(feeds_of(n2=7), 2, 7, leader_id=3) == (messages.NOT_LEADER_OR_FOLLOWER, None)
 
 
 def test_an_earlier_life_is_turned_away_as_the_image_says() -> None:
     feeds = feeds_of(n2=7)
-    assert ask(feeds, 2, 6) == (heartbeats.STALE_BROKER_EPOCH, None)
+    assert ask(feeds, 2, 6) == (messages.STALE_BROKER_EPOCH, None)
     for epoch in (7, 8):  # the image may be older than the node
         code, feed = ask(feeds, 2, epoch)
-        assert code == heartbeats.NONE and feed is not None
+        assert code == messages.NONE and feed is not None
 
 
 def test_an_earlier_life_does_not_end_the_stream_of_a_later_one() -> None:
     """The request of a node that was killed may arrive after those of its next life."""
     feeds = feeds_of(n2=7)
     _, later = ask(feeds, 2, 9)
-    assert ask(feeds, 2, 8) == (heartbeats.STALE_BROKER_EPOCH, None)
+    assert ask(feeds, 2, 8) == (messages.STALE_BROKER_EPOCH, None)
     assert list(feeds.feeds) == [later]
 
 
 def test_a_node_whose_image_is_not_here_yet_is_let_in() -> None:
     code, feed = ask(feeds_of(), 4, 1)
-    assert code == heartbeats.NONE and feed is not None
+    assert code == messages.NONE and feed is not None
 
 
 class Log:

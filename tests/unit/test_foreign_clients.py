@@ -13,10 +13,10 @@ import pytest
 import uvloop
 
 from dlog.errors import ProtocolError
-from dlogd import foreign
-from dlogd.foreign import HTTP, HTTP2, TLS, ForeignProtocolError
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.metadata.raft.transport import RaftTransport
+from dlogd.net import foreign_protocols
+from dlogd.net.foreign_protocols import HTTP, HTTP2, TLS, ForeignProtocolError
 from dlogd.server.foreign_clients import ForeignClients
 from dlogd.telemetry.admission_metrics import FOREIGN
 from tests.fakes.front import Front, request_frame, run_on, until
@@ -139,10 +139,10 @@ def test_an_answer_on_its_way_is_not_followed_by_http(run: Run, tmp_path: Path) 
         (b"\xff\xff\xff\xff", None),
     ],
 )
-def test_first_bytes(head: bytes, expected: foreign.Foreign | None) -> None:
-    assert foreign.recognise(head) is expected
-    assert foreign.recognise(bytearray(head)) is expected
-    why = foreign.explained(ProtocolError("too long"), head)
+def test_first_bytes(head: bytes, expected: foreign_protocols.Foreign | None) -> None:
+    assert foreign_protocols.recognise(head) is expected
+    assert foreign_protocols.recognise(bytearray(head)) is expected
+    why = foreign_protocols.explained(ProtocolError("too long"), head)
     assert why == ("too long" if expected is None else expected.meaning)
 
 
@@ -187,7 +187,7 @@ SPEAKERS = pytest.mark.parametrize(
 @SPEAKERS
 def test_the_internal_port_names_them(
     speak: Callable[[int], Awaitable[None]],
-    named: foreign.Foreign,
+    named: foreign_protocols.Foreign,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario() -> None:
@@ -201,7 +201,7 @@ def test_the_internal_port_names_them(
 @SPEAKERS
 def test_the_port_of_the_metadata_names_them(
     speak: Callable[[int], Awaitable[None]],
-    named: foreign.Foreign,
+    named: foreign_protocols.Foreign,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario() -> None:

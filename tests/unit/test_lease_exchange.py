@@ -8,11 +8,11 @@ import pytest
 from dlog.errors import DisconnectedError, TransportError
 from dlog.transport import Address, ConnectionOptions, connect
 from dlog.types import NodeId
-from dlogd.controller import heartbeats, internal_server
-from dlogd.controller.beat import Beat
-from dlogd.controller.heartbeats import Heartbeat, Probe
 from dlogd.controller.leases import Condemned
 from dlogd.controller.timings import LeaseTimings
+from dlogd.internal import messages, node_listener
+from dlogd.internal.beat import Beat
+from dlogd.internal.messages import Heartbeat, Probe
 from tests.fakes.lease_cluster import CLUSTER, PORT, TIMINGS, Cluster
 
 
@@ -221,11 +221,11 @@ def ask(cluster: Cluster, encode: Callable[[int], bytes]) -> memoryview | Transp
 
 
 def test_a_probe_is_answered_with_the_life_and_only_to_the_own_cluster(cluster: Cluster) -> None:
-    for cluster_id, code in ((CLUSTER, 0), ("other", heartbeats.INCONSISTENT_CLUSTER_ID)):
+    for cluster_id, code in ((CLUSTER, 0), ("other", messages.INCONSISTENT_CLUSTER_ID)):
         probe = Probe(cluster_id=cluster_id, node_id=NodeId(3), controller_epoch=1)
-        payload = ask(cluster, lambda cid, p=probe: heartbeats.encode_probe(p, cid))  # type: ignore[misc]
+        payload = ask(cluster, lambda cid, p=probe: messages.encode_probe(p, cid))  # type: ignore[misc]
         assert isinstance(payload, memoryview)
-        answer = heartbeats.decode_probe_answer(payload)
+        answer = messages.decode_probe_answer(payload)
         assert (answer.error_code, answer.node_id, answer.node_epoch) == (code, 1, 1)
     assert cluster.nodes[1].service.counters.foreign_total == 1
 
@@ -233,10 +233,10 @@ def test_a_probe_is_answered_with_the_life_and_only_to_the_own_cluster(cluster: 
 def test_a_foreign_heartbeat_gets_nothing(cluster: Cluster) -> None:
     beat = Beat(node_id=NodeId(2), node_epoch=1, image_version=99, surrenders=True)
     request = Heartbeat(cluster_id="other", sequence=1, beat=beat)
-    payload = ask(cluster, lambda cid: heartbeats.encode_heartbeat(request, cid))
+    payload = ask(cluster, lambda cid: messages.encode_heartbeat(request, cid))
     assert isinstance(payload, memoryview)
-    answer = heartbeats.decode_heartbeat_answer(payload)
-    assert answer.error_code == heartbeats.INCONSISTENT_CLUSTER_ID
+    answer = messages.decode_heartbeat_answer(payload)
+    assert answer.error_code == messages.INCONSISTENT_CLUSTER_ID
     assert answer.lease_ms == 0
     assert cluster.condemned(2) is None
 
@@ -248,8 +248,8 @@ def test_a_foreign_heartbeat_gets_nothing(cluster: Cluster) -> None:
         b"\x7f\xff\xff\xff",
         b"\x00\x00\x00\x02ab",
         b"\x00\x00\x00\x0a\x00\x03\x00\x00\x00\x00\x00\x01\xff\xff",
-        heartbeats._request(heartbeats.HEARTBEAT, 1, CLUSTER, b"short"),
-        heartbeats._request(heartbeats.PROBE, 1, "x" * 300, b"short"),
+        messages._request(messages.HEARTBEAT, 1, CLUSTER, b"short"),
+        messages._request(messages.PROBE, 1, "x" * 300, b"short"),
     ],
 )
 def test_nonsense_closes_the_connection_and_nothing_else(cluster: Cluster, frame: bytes) -> None:
@@ -268,7 +268,7 @@ def test_idle_and_superfluous_connections_are_closed(
         connection = await connect(node.loop, Address("10.0.0.1", PORT))
         if proves:  # a request; nothing more is asked for here
             probe = Probe(cluster_id=CLUSTER, node_id=NodeId(3), controller_epoch=1)
-            await connection.call(lambda each: heartbeats.encode_probe(probe, each))
+            await connection.call(lambda each: messages.encode_probe(probe, each))
         await connection.wait_closed()
         lost.append(number)
 
@@ -277,7 +277,7 @@ def test_idle_and_superfluous_connections_are_closed(
     assert 8_900 < taken_ms < 9_500
     node.call(lambda: node.loop.create_task(idle(4, proves=False)))
     assert 1_900 < cluster.until(lambda: lost == [1, 4]) < 2_200
-    monkeypatch.setattr(internal_server, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(node_listener, "CONNECTIONS_MAX", 3)
     node.call(lambda: node.loop.create_task(idle(2)))
     assert cluster.until(lambda: cluster.nodes[1].server.refused_total == 1) < 10
 

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import NodeId
-from dlogd.controller.heartbeats import Probe
-from dlogd.controller.internal_server import InternalServer
 from dlogd.controller.leases import Probed, ProbeOrder
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
+from dlogd.internal.messages import Probe
+from dlogd.internal.node_listener import InternalServer
 from dlogd.runtime.clock import SystemClock
 
 

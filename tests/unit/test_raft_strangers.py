@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from dlogd import peer_entrance
-from dlogd.admission import Bounds, Rate
 from dlogd.metadata.raft import handshake
 from dlogd.metadata.raft.handshake import Proofs
+from dlogd.net import peer_acceptor
+from dlogd.net.connection_admission import Bounds, Rate
 from tests.unit.test_raft_handshake import HOST, SECRET, Side, Stranger, hello_of, run
 
 SMALL = Bounds(
@@ -22,7 +22,7 @@ SMALL = Bounds(
 
 @pytest.fixture(autouse=True)
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_entrance, "BOUNDS_LOOPBACK", SMALL)
+    monkeypatch.setattr(peer_acceptor, "BOUNDS_LOOPBACK", SMALL)
 
 
 async def connect(side: Side, source: str) -> Stranger:

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from dlog.errors import ProtocolError
-from dlogd.frame_memory import LENT_COUNT_MAX, FrameMemory
-from dlogd.intake import RECEIVE_BYTES, SMALL_FRAME_BYTES, Intake
+from dlogd.net.frame_memory import LENT_COUNT_MAX, FrameMemory
+from dlogd.net.frame_reader import RECEIVE_BYTES, SMALL_FRAME_BYTES, Intake
 
 SHARED = bytearray(RECEIVE_BYTES)
 

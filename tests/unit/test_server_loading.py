@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dlogd.server.loading import AHEAD_IDLE_CALLS, HeldReads
-from dlogd.server.replies import Replies
+from dlogd.net.disk_reader import AHEAD_IDLE_CALLS, HeldReads
+from dlogd.net.reply_queue import Replies
 from tests.unit.test_server_replies import FakeSegment, LateEngine
 
 DATA = random.Random(7).randbytes(20_000)

@@ -3,7 +3,7 @@
 import asyncio
 from itertools import pairwise
 
-from dlogd.server.pacing import Pacer
+from dlogd.net.send_turns import Pacer
 
 
 class Reader:

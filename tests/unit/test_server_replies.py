@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from dlogd.server import replies as module
-from dlogd.server.loading import HeldReads
-from dlogd.server.outlet import Buffers
-from dlogd.server.pacing import Turn
-from dlogd.server.replies import Replies
-from dlogd.server.slots import Piece, RangePiece
+from dlogd.net import reply_queue as module
+from dlogd.net.disk_reader import HeldReads
+from dlogd.net.reply_queue import Replies
+from dlogd.net.reply_slot import Piece, RangePiece
+from dlogd.net.send_turns import Turn
+from dlogd.net.socket_writer import Buffers
 
 
 class Peer:

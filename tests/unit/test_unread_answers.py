@@ -10,7 +10,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlogd.server.unread import Unread
+from dlogd.net.unread_answers import Unread
 from dlogd.storage.log.log_config import LogConfig
 from tests.fakes.front import (
     Front,

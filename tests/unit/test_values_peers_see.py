@@ -6,9 +6,9 @@ from uuid import UUID
 
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import NodeId
-from dlogd.controller import heartbeats
-from dlogd.controller.channel import Dialler, StreamIntroduction
-from dlogd.controller.heartbeats import Replicate
+from dlogd.internal import messages
+from dlogd.internal.messages import Replicate
+from dlogd.internal.node_channel import Dialler, StreamIntroduction
 from dlogd.metadata.raft import handshake
 from dlogd.metadata.raft.boot import open_disk
 from dlogd.metadata.raft.transport import RaftTransport
@@ -85,7 +85,7 @@ def test_each_nonce_of_an_internal_connection_is_given_by_entropy() -> None:
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             hellos.append(await Stranger(reader, writer).frame())
-            answer = heartbeats.encode_hello_answer(bytes(heartbeats.NONCE_BYTES), 0)
+            answer = messages.encode_hello_answer(bytes(messages.NONCE_BYTES), 0)
             # The correlation id of a request begins at its fifth byte, that of an answer at once.
             writer.write(answer[:4] + hellos[-1][4:8] + answer[8:])
             await reader.read()
@@ -98,7 +98,7 @@ def test_each_nonce_of_an_internal_connection_is_given_by_entropy() -> None:
             dialler = Dialler(loop, secret=SECRET, cluster_id="c", entropy=entropy)
             for _ in range(3):
                 (await dialler.connect(address, OPTIONS)).close()
-        nonces = [each[-heartbeats.NONCE_BYTES :] for each in hellos]
+        nonces = [each[-messages.NONCE_BYTES :] for each in hellos]
         assert nonces == entropy.tokens and len(set(nonces)) == 3
 
     run(work)
@@ -108,7 +108,7 @@ def test_each_nonce_of_a_stream_is_given_by_entropy() -> None:
     entropy = Noted()
     request = Replicate(cluster_id="c", node_id=NodeId(1), node_epoch=1, leader_id=NodeId(2))
     hellos = [StreamIntroduction(SECRET, request, entropy).hello() for _ in range(3)]
-    assert [each[-heartbeats.NONCE_BYTES :] for each in hellos] == entropy.tokens
+    assert [each[-messages.NONCE_BYTES :] for each in hellos] == entropy.tokens
     assert len(set(entropy.tokens)) == 3
 
 

@@ -10,9 +10,6 @@ import asyncio
 from typing import Protocol
 from uuid import UUID
 
-from dlogd import foreign
-from dlogd.admission import Place
-from dlogd.entrance import Admitted
 from dlogd.metadata.raft import handshake, messages
 from dlogd.metadata.raft.handshake import (
     MAC_BYTES,
@@ -24,6 +21,9 @@ from dlogd.metadata.raft.handshake import (
 )
 from dlogd.metadata.raft.messages import MESSAGE_BYTES_MAX, Message
 from dlogd.metadata.state.encoding import MalformedError
+from dlogd.net import foreign_protocols
+from dlogd.net.acceptor import Admitted
+from dlogd.net.connection_admission import Place
 
 UNSENT_BYTES_MAX = 64 << 20
 _HEAD_BYTES = 4
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         length = int.from_bytes(self._received[:_HEAD_BYTES], "big")
         bound = MESSAGE_BYTES_MAX + MAC_BYTES if self.authenticated else _FIRST_FRAME_BYTES_MAX
         if length > bound:
-            other = None if self.answered else foreign.recognise(self._received)
+            other = None if self.answered else foreign_protocols.recognise(self._received)
             why = other.meaning if other else f"a frame of {length} bytes is too large"
             raise MalformedError(why)
         end = _HEAD_BYTES + length

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from dlogd.metadata.state.encoding import MalformedError, Reader, Writer
-from dlogd.peer_refusals import Reason
+from dlogd.net.peer_refusals import Reason
 
 MAGIC = b"dlograft"
 PROTOCOL_VERSION = 2

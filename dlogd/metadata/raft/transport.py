@@ -13,9 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from uuid import UUID
 
-from dlogd import binding
-from dlogd.admission import Place
-from dlogd.entrance import Admitted
 from dlogd.metadata.raft.connection import Connection
 from dlogd.metadata.raft.handshake import (
     NONCE_BYTES,
@@ -28,8 +25,11 @@ from dlogd.metadata.raft.handshake import (
 from dlogd.metadata.raft.messages import Message
 from dlogd.metadata.raft.peer_log import NEVER_REACHED, UNPROVEN, PeerLines
 from dlogd.metadata.raft.timings import RaftTimings
-from dlogd.peer_entrance import PeerEntrance
-from dlogd.peer_refusals import PeerRefusals, Reason
+from dlogd.net import listen_sockets
+from dlogd.net.acceptor import Admitted
+from dlogd.net.connection_admission import Place
+from dlogd.net.peer_acceptor import PeerEntrance
+from dlogd.net.peer_refusals import PeerRefusals, Reason
 from dlogd.runtime.randomness import Randomness
 from dlogd.runtime.tasks import Tasks
 
@@ -84,7 +84,7 @@ class RaftTransport:
         """Listen; raises OSError when the port is taken."""
         loop, tls = asyncio.get_running_loop(), self._server_tls
         self.entrance.listen_at(host)
-        self._server, self.port = await binding.bind(
+        self._server, self.port = await listen_sockets.bind(
             loop, lambda: self.entrance.first, host, port, backlog=BACKLOG, ssl=tls
         )
 

@@ -20,6 +20,7 @@ from dlog.types import NO_EPOCH, NO_NODE, NodeId, TopicId
 from dlog.wire import fetch
 from dlog.wire.leaders import CurrentLeader
 from dlog.wire.topics import TopicKey
+from dlogd.net.reply_slot import Piece, Slot
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.runtime.clock import Clock
@@ -37,7 +38,6 @@ from dlogd.server.handlers.fetch_answers import (
 )
 from dlogd.server.handlers.fetch_waiting import Waiting
 from dlogd.server.leader_hints import LeaderHints
-from dlogd.server.slots import Piece, Slot
 from dlogd.storage.log.log_reader import Read
 from dlogd.storage.segment.segment import SegmentRange
 from dlogd.telemetry.metrics import Telemetry

@@ -7,9 +7,9 @@ from dlog.errors import NotLeaderOrFollowerError, OffsetNotAvailableError
 from dlog.types import NO_EPOCH, LeaderEpoch, Offset
 from dlog.wire import fetch
 from dlog.wire.topics import TopicKey
+from dlogd.net.reply_slot import Piece, RangePiece
 from dlogd.replication.partition import Partition
 from dlogd.server.handlers.leader_epochs import end_of_epoch
-from dlogd.server.slots import Piece, RangePiece
 from dlogd.storage.log.log_reader import Read
 from dlogd.storage.segment.segment import SegmentRange
 

@@ -18,6 +18,7 @@ from dlog.types import TopicId
 from dlog.wire import produce
 from dlog.wire.leaders import CurrentLeader
 from dlog.wire.topics import TopicKey
+from dlogd.net.reply_slot import Slot
 from dlogd.replication.manager import ReplicaManager
 from dlogd.replication.partition import Partition
 from dlogd.replication.record_checks import UnopenedError
@@ -26,7 +27,6 @@ from dlogd.runtime.clock import Clock
 from dlogd.runtime.log_events import Event
 from dlogd.server.connection import Connection
 from dlogd.server.leader_hints import LeaderHints
-from dlogd.server.slots import Slot
 from dlogd.server.turns import PIECE_ENTRIES, Turns
 from dlogd.server.unpacking import (
     SMALL_BYTES,

@@ -35,9 +35,9 @@ _CHOICES: dict[str, tuple[Value, ...]] = {
     "dlogd.storage.log.batch_lookup._PEEK_BYTES": (100, 8192),
     "dlogd.storage.segment.batch_scan.WINDOW_BYTES": (512, 1 << 20),
     "dlogd.storage.log.flusher.SYNCHRONOUS_BYTES_MAX": (0, 64 << 10),
-    "dlogd.server.pacing.SLICE_BYTES": (500, 256 << 10),
-    "dlogd.server.outlet.TRANSPORT_CHUNK_BYTES": (700, 64 << 10),
-    "dlogd.server.replies.GATHER_COUNT_MAX": (1, 64),
+    "dlogd.net.send_turns.SLICE_BYTES": (500, 256 << 10),
+    "dlogd.net.socket_writer.TRANSPORT_CHUNK_BYTES": (700, 64 << 10),
+    "dlogd.net.reply_queue.GATHER_COUNT_MAX": (1, 64),
 }
 
 # The same, drawn behind those, so that what came later leaves them as they were drawn.

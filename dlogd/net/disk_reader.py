@@ -9,9 +9,9 @@ Owner: the event loop's thread.
 
 from collections.abc import Callable, Iterable
 
-from dlogd.server.pacing import Pacer
-from dlogd.server.slots import Piece, RangePiece, Source
-from dlogd.server.unread import Unread
+from dlogd.net.reply_slot import Piece, RangePiece, Source
+from dlogd.net.send_turns import Pacer
+from dlogd.net.unread_answers import Unread
 from dlogd.storage.io.io_engine import ALIGNMENT, Engine, ReadBuffer
 
 SIP_BYTES = 64 * 1024 - ALIGNMENT

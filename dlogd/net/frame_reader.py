@@ -3,17 +3,17 @@
 Pure buffer logic: no socket, no loop. The transport reads into `buffer()`; `received` and
 `next_frame` then yield (buffer, start, end) of each whole frame, without its length prefix. All
 connections share one receive buffer per process, because it only holds bytes between a read and the
-parse that follows at once. What is left of a cut frame is kept: small rests are put before
-the next read; of a large frame, once much of it is there, the socket reads straight into memory of
-its own. Each byte that is kept between two reads is charged to `dlogd.frame_memory`, which bounds
-the bytes over all connections and for each address.
+parse that follows at once. What is left of a cut frame is kept: small rests are put before the next
+read; of a large frame, once much of it is there, the socket reads straight into memory of its own.
+Each byte that is kept between two reads is charged to `dlogd.net.frame_memory`, which bounds the
+bytes over all connections and for each address.
 """
 
 from struct import Struct
 
 from dlog.errors import ProtocolError
-from dlogd import foreign
-from dlogd.frame_memory import FrameMemory, Holder
+from dlogd.net import foreign_protocols
+from dlogd.net.frame_memory import FrameMemory, Holder
 
 RECEIVE_BYTES = 256 * 1024
 SMALL_FRAME_BYTES = 64 * 1024
@@ -154,7 +154,7 @@ class Intake(Holder):
         if available >= 4:
             size = _length(source, start)[0]
             if not 8 <= size <= self._size_max:
-                foreign.check(source[start : start + foreign.HEAD_BYTES])
+                foreign_protocols.check(source[start : start + foreign_protocols.HEAD_BYTES])
                 raise ProtocolError(
                     f"A frame of {size} bytes is outside 8..{self._size_max} (frame.bytes.max)"
                 )

@@ -7,7 +7,7 @@ a minute for each address and reason. Takes the time, reads no clock. Owner: the
 import enum
 import logging
 
-from dlogd.admission import RefusalLines
+from dlogd.net.connection_admission import RefusalLines
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The place of one reply in its connection's order, and the pieces that a reply is made of.
 
-A reply is bytes and ranges of segments; who sends it is `dlogd.server.replies`, who fills it are
+A reply is bytes and ranges of segments; who sends it is `dlogd.net.reply_queue`, who fills it are
 the handlers.
 """
 

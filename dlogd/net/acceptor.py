@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar, cast
 
-from dlogd.admission import Admission, Bounds, Place, Refusal, RefusalLines
+from dlogd.net.connection_admission import Admission, Bounds, Place, Refusal, RefusalLines
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ enough that a flood of 900 connections a second leaves a place free at all times
 import ipaddress
 from collections.abc import Callable, Iterable
 
-from dlogd.admission import Admission, Bounds, Place, Rate, Refusal, address_of
-from dlogd.entrance import Admitted, Entrance
-from dlogd.peer_refusals import PeerRefusals
+from dlogd.net.acceptor import Admitted, Entrance
+from dlogd.net.connection_admission import Admission, Bounds, Place, Rate, Refusal, address_of
+from dlogd.net.peer_refusals import PeerRefusals
 
 UNPROVEN_S = 2.0
 """A connection that has proven nothing after this time is ended."""

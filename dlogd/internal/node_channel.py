@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dlog import transport
 from dlog.errors import ProtocolError, error_for
 from dlog.transport import Address, Connection, ConnectionOptions
-from dlogd.controller import heartbeats
-from dlogd.controller.heartbeats import Replicate
+from dlogd.internal import messages
+from dlogd.internal.messages import Replicate
 from dlogd.metadata.raft.handshake import MAC_BYTES, Proofs, Seal, same
 from dlogd.runtime.randomness import Entropy
 
@@ -76,12 +76,12 @@ class Channel:
     async def begin_requests(self, request: Replicate) -> Connection:
         """Return the connection for Kafka's requests, without seals; raise ProtocolError."""
         answer = await self.call(
-            lambda correlation_id: heartbeats.encode_replicate(
-                request, correlation_id, heartbeats.NODE_REQUESTS
+            lambda correlation_id: messages.encode_replicate(
+                request, correlation_id, messages.NODE_REQUESTS
             )
         )
-        code = heartbeats.decode_replicate_answer(answer)
-        if code != heartbeats.NONE:
+        code = messages.decode_replicate_answer(answer)
+        if code != messages.NONE:
             raise ProtocolError(f"it does not serve this node ({error_for(code).name})")
         return self._connection
 
@@ -125,13 +125,13 @@ class Dialler:
 
         def hello(correlation_id: int) -> bytes:
             nonlocal sent
-            nonce = entropy.token(heartbeats.NONCE_BYTES)
-            sent = heartbeats.encode_hello(self._cluster_id, nonce, correlation_id)
+            nonce = entropy.token(messages.NONCE_BYTES)
+            sent = messages.encode_hello(self._cluster_id, nonce, correlation_id)
             return sent
 
         answer = bytes(await connection.call(hello))
-        code = heartbeats.decode_hello_answer(memoryview(answer))
-        if code != heartbeats.NONE:
+        code = messages.decode_hello_answer(memoryview(answer))
+        if code != messages.NONE:
             raise ProtocolError(f"it is of another cluster ({error_for(code).name})")
         return Seals(secret, sent[_LENGTH_BYTES:], answer, dialled=True)
 
@@ -146,23 +146,23 @@ class StreamIntroduction:
     def __init__(self, secret: bytes, request: Replicate, entropy: Entropy) -> None:
         self._secret = secret
         self._request = request
-        self._nonce = entropy.token(heartbeats.NONCE_BYTES)
+        self._nonce = entropy.token(messages.NONCE_BYTES)
         self._seals: Seals | None = None
 
     def hello(self) -> bytes:
         """Return the first frame."""
-        return heartbeats.encode_hello(self._request.cluster_id, self._nonce, 0)
+        return messages.encode_hello(self._request.cluster_id, self._nonce, 0)
 
     def reply(self, payload: memoryview) -> bytes | None:
         """Take a frame of the leader; return the next one, None when that was the last."""
         if self._seals is None:
-            code = heartbeats.decode_hello_answer(payload)
-            if code != heartbeats.NONE:
+            code = messages.decode_hello_answer(payload)
+            if code != messages.NONE:
                 raise ProtocolError(f"it is of another cluster ({error_for(code).name})")
             sent = self.hello()[_LENGTH_BYTES:]
             self._seals = Seals(self._secret, sent, bytes(payload), dialled=True)
-            return self._seals.seal(heartbeats.encode_replicate(self._request, 1))
-        code = heartbeats.decode_replicate_answer(self._seals.unseal(payload))
-        if code != heartbeats.NONE:
+            return self._seals.seal(messages.encode_replicate(self._request, 1))
+        code = messages.decode_replicate_answer(self._seals.unseal(payload))
+        if code != messages.NONE:
             raise ProtocolError(f"it does not serve this node ({error_for(code).name})")
         return None

@@ -12,13 +12,13 @@ from typing import Protocol, cast
 
 from dlog.errors import ProtocolError
 from dlog.wire.frame import FrameSplitter, RequestHeader, parse_request_header
-from dlogd import binding, foreign
-from dlogd.admission import Place
-from dlogd.controller import heartbeats
-from dlogd.controller.channel import Seals
-from dlogd.entrance import Admitted
-from dlogd.peer_entrance import PeerEntrance
-from dlogd.peer_refusals import PeerRefusals, Reason
+from dlogd.internal import messages
+from dlogd.internal.node_channel import Seals
+from dlogd.net import foreign_protocols, listen_sockets
+from dlogd.net.acceptor import Admitted
+from dlogd.net.connection_admission import Place
+from dlogd.net.peer_acceptor import PeerEntrance
+from dlogd.net.peer_refusals import PeerRefusals, Reason
 from dlogd.runtime.log_events import Event
 
 log = logging.getLogger(__name__)
@@ -67,16 +67,16 @@ class Door:
 
         Raises RefusedHelloError for a peer of another cluster, ProtocolError for anything else.
         """
-        if header.api_key != heartbeats.HELLO or header.api_version != heartbeats.VERSION:
+        if header.api_key != messages.HELLO or header.api_version != messages.VERSION:
             raise ProtocolError("a request before a hello")
-        told = heartbeats.decode_hello(payload, header.body_position, len(payload))
+        told = messages.decode_hello(payload, header.body_position, len(payload))
         if told != self.cluster_id:
-            code = heartbeats.INCONSISTENT_CLUSTER_ID
+            code = messages.INCONSISTENT_CLUSTER_ID
             raise RefusedHelloError(
                 f"it is of cluster {told!r}",
-                heartbeats.encode_hello_refusal(code, header.correlation_id),
+                messages.encode_hello_refusal(code, header.correlation_id),
             )
-        answer = heartbeats.encode_hello_answer(self.new_nonce(), header.correlation_id)
+        answer = messages.encode_hello_answer(self.new_nonce(), header.correlation_id)
         return answer, Seals(self.secret, bytes(payload), answer[4:], dialled=False)
 
 
@@ -121,7 +121,7 @@ class InternalServer:
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port, which the system chose when `port` is 0."""
         self.entrance.listen_at(host)
-        self._server, bound = await binding.bind(
+        self._server, bound = await listen_sockets.bind(
             self._loop, lambda: self.entrance.first, host, port, backlog=BACKLOG
         )
         return bound
@@ -242,7 +242,7 @@ class InternalConnection(asyncio.Protocol):
                     raise ProtocolError("it does not take its answers")
         except ProtocolError as error:
             # Only what comes before a hello can be the beginning of another protocol.
-            why = foreign.explained(error, b"" if self._seals else data)
+            why = foreign_protocols.explained(error, b"" if self._seals else data)
             self.abort(Event("Closed connection of a node that broke the protocol", error=why))
 
     def _take(self, transport: asyncio.Transport, payload: memoryview) -> None:

@@ -8,11 +8,11 @@ from disk while the peer takes them, so that a fetch of any size costs at most o
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
-from dlogd.server.loading import HeldReads, Loading
-from dlogd.server.outlet import Buffers, Outlet
-from dlogd.server.pacing import SLICE_BYTES, TURN_BYTES_MIN
-from dlogd.server.slots import Piece, RangePiece, Slot, Source, release_pieces
-from dlogd.server.unread import LARGE_BYTES
+from dlogd.net.disk_reader import HeldReads, Loading
+from dlogd.net.reply_slot import Piece, RangePiece, Slot, Source, release_pieces
+from dlogd.net.send_turns import SLICE_BYTES, TURN_BYTES_MIN
+from dlogd.net.socket_writer import Buffers, Outlet
+from dlogd.net.unread_answers import LARGE_BYTES
 from dlogd.storage.io.io_engine import Engine
 
 GATHER_COUNT_MAX = 64

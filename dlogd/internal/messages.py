@@ -13,7 +13,7 @@ from uuid import UUID
 from dlog.errors import ProtocolError
 from dlog.types import NodeId
 from dlog.wire import frame
-from dlogd.controller.beat import Beat
+from dlogd.internal.beat import Beat
 
 HELLO = 20_000
 HEARTBEAT = 20_001

@@ -1,0 +1,1 @@
+"""Requests between nodes: messages, the channel that asks, the listener that answers."""

@@ -1,0 +1,1 @@
+"""Bytes in and out of sockets: admission, frames, replies. Below all who serve or ask."""
