@@ -23,8 +23,8 @@ from dlogd.metadata.state.image import ClusterImage
 from dlogd.registration import client_address
 from dlogd.replica_reports import ReplicaReports
 from dlogd.replicating import Replicating
-from dlogd.replication.lease import ENDLESS
-from dlogd.replication.manager import Placement, ReplicaManager
+from dlogd.replication.partition.lease import ENDLESS
+from dlogd.replication.replica_manager import Placement, ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Randomness
 from dlogd.runtime.tasks import Tasks

@@ -16,7 +16,7 @@ from dlogd.controller.planner import grouped
 from dlogd.metadata.commands.codec import PartitionSet, ReportReplicas
 from dlogd.metadata.interface import Metadata
 from dlogd.metadata.state.image import Applied, ClusterImage
-from dlogd.replication.manager import ReplicaManager
+from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.log_manager import LogManager

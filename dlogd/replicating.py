@@ -13,25 +13,25 @@ from dlogd.internal import messages
 from dlogd.metadata.state.delta import ImageDelta
 from dlogd.metadata.state.effective_configs import throttled_rates
 from dlogd.metadata.state.image import ClusterImage, PartitionImage
-from dlogd.replication.cuts import Cutter
-from dlogd.replication.fetcher import Fetcher, FetchServices
-from dlogd.replication.fetching import Fetching
-from dlogd.replication.following import Following
-from dlogd.replication.isr import IsrCounters, IsrKeeper
-from dlogd.replication.link import LinkMemory
-from dlogd.replication.manager import ReplicaManager
-from dlogd.replication.mender import MendCounters, Mender
-from dlogd.replication.partition import Partition
-from dlogd.replication.quota import RateLimiter
-from dlogd.replication.reconcile import Key, others_have_it
-from dlogd.replication.selector import read_replica
-from dlogd.replication.taking import FetchCounters
+from dlogd.replication.follower.divergence import Cutter
+from dlogd.replication.follower.fetcher_manager import Fetching
+from dlogd.replication.follower.followed_partition import Following
+from dlogd.replication.follower.frame_applier import FetchCounters
+from dlogd.replication.follower.leader_connection import LinkMemory
+from dlogd.replication.follower.leader_fetcher import Fetcher, FetchServices
+from dlogd.replication.leader.follower_sessions import Feeds
+from dlogd.replication.leader.isr import IsrCounters, IsrKeeper
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.partition.replica_selector import read_replica
+from dlogd.replication.placement_diff import Key, others_have_it
+from dlogd.replication.rate_limiter import RateLimiter
+from dlogd.replication.replica_manager import ReplicaManager
+from dlogd.replication.replica_repair import MendCounters, Mender
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Rng
 from dlogd.runtime.tasks import Tasks
 from dlogd.server.connection import Router
 from dlogd.server.context import ServerContext
-from dlogd.server.feeds import Feeds
 from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.node_requests import NodeRequests
 from dlogd.server.rereading import ReplicaReader

@@ -22,7 +22,7 @@ from dlogd.registration import (
     registration,
     with_failed,
 )
-from dlogd.replication.manager import ReplicaManager
+from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Entropy
 from dlogd.runtime.tasks import Tasks

@@ -18,7 +18,7 @@ from dlogd.metadata.interface import Quorum
 from dlogd.metadata.machine import admission
 from dlogd.metadata.machine.placement import Loads, LoadTracker
 from dlogd.metadata.state.image import Applied, ClusterImage, Outcome, Refused
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.partition import Partition
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Entropy
 from dlogd.server.lingering import Lingering

@@ -14,7 +14,11 @@ from dataclasses import dataclass
 from dlog.batch.header import BATCH_STRUCT, HEADER_BYTES
 from dlog.errors import CorruptMessageError, OutOfOrderSequenceNumberError, WireError
 from dlog.wire.topics import TopicKey
-from dlogd.replication.producers import BATCHES_REMEMBERED, SEQUENCE_MASK, ProducerStates
+from dlogd.replication.partition.producer_state import (
+    BATCHES_REMEMBERED,
+    SEQUENCE_MASK,
+    ProducerStates,
+)
 
 PARTITIONS_MAX = 1024
 """More are not remembered for one connection: those refused longest ago are forgotten."""

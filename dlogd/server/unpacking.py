@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from dlog.batch.records import RECORDS_BYTES_MAX
 from dlog.errors import DecompressedTooLargeError, WireError
-from dlogd.replication.record_checks import RecordTimes, times_in, too_large
+from dlogd.replication.partition.record_validation import RecordTimes, times_in, too_large
 from dlogd.runtime.tasks import Tasks
 from dlogd.server.connection import Connection
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 from dlog.errors import WireError
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.partition import Partition
 from dlogd.status.http_heads import HttpError
 from dlogd.storage.repair.digest import BYTES_MAX, STEP, DigestWalk
 

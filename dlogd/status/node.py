@@ -10,7 +10,7 @@ from dlogd.config.schema import Config
 from dlogd.metadata.interface import Metadata
 from dlogd.metadata.state import snapshot
 from dlogd.metadata.state.image import EMPTY_IMAGE, ClusterImage
-from dlogd.replication.manager import ReplicaManager
+from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.status.cluster import Clustered, ClusterReport
 from dlogd.status.digest import DigestPage

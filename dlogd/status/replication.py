@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dlog.types import NodeId
-from dlogd.replication.fetcher import Fetcher
-from dlogd.replication.following import Following
-from dlogd.replication.isr import IsrCounters
-from dlogd.replication.leader_state import FollowerProgress
-from dlogd.replication.mender import MendCounters
-from dlogd.replication.partition import Partition
-from dlogd.replication.taking import FetchCounters
+from dlogd.replication.follower.followed_partition import Following
+from dlogd.replication.follower.frame_applier import FetchCounters
+from dlogd.replication.follower.leader_fetcher import Fetcher
+from dlogd.replication.leader.isr import IsrCounters
+from dlogd.replication.partition.leader_state import FollowerProgress
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.replica_repair import MendCounters
 from dlogd.runtime.clock import Clock
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.telemetry import replication_metrics as metrics

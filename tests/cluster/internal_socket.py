@@ -13,8 +13,8 @@ from dlog.types import NodeId
 from dlogctl.sandbox.layout import HOST
 from dlogd.internal.messages import Replicate
 from dlogd.internal.node_channel import StreamIntroduction
-from dlogd.replication import stream
-from dlogd.replication.stream import Refusal, Subscription
+from dlogd.replication import protocol
+from dlogd.replication.protocol import Refusal, Subscription
 from dlogd.runtime.randomness import SystemEntropy
 from tests.cluster.nodes import Cluster, Node
 from tests.cluster.stage import Log
@@ -38,7 +38,7 @@ class Impostor:
     async def _first(self, wanted: int) -> tuple[memoryview, int, int]:
         while True:
             payload = memoryview(await self.frame())
-            kind, count, position = stream.parse_kind(payload, 0, len(payload))
+            kind, count, position = protocol.parse_kind(payload, 0, len(payload))
             if kind == wanted:
                 return payload, count, position
 
@@ -52,13 +52,13 @@ class Impostor:
         claimed = Subscription(
             handle, log.key.topic_id, log.key.partition, leader_epoch, offset, -1, 0, offset
         )
-        self._writer.write(stream.encode_subscribe([claimed]))
-        self._writer.write(stream.encode_progress(0, [(handle, offset, offset, 0)]))
-        payload, count, position = await self._first(stream.REFUSED)
-        (refusal,) = stream.parse_refused(payload, position, len(payload), count)
+        self._writer.write(protocol.encode_subscribe([claimed]))
+        self._writer.write(protocol.encode_progress(0, [(handle, offset, offset, 0)]))
+        payload, count, position = await self._first(protocol.REFUSED)
+        (refusal,) = protocol.parse_refused(payload, position, len(payload), count)
         # It answers this when it has taken everything before.
-        self._writer.write(stream.encode_progress(0, []))
-        await self._first(stream.DATA)
+        self._writer.write(protocol.encode_progress(0, []))
+        await self._first(protocol.DATA)
         return refusal
 
 

@@ -18,7 +18,7 @@ from dlog.errors import (
     OutOfOrderSequenceNumberError,
     error_for,
 )
-from dlogd.replication.producer_snapshots import SNAPSHOT
+from dlogd.replication.partition.producer_snapshots import SNAPSHOT
 from tests.daemon.process import DaemonProcess, daemon
 from tests.daemon.raw import Raw, client_of
 from tests.fakes.front import fetch_frame, produce_frame

@@ -22,13 +22,13 @@ from dlog.wire.frame import RequestHeader
 from dlog.wire.topics import TopicKey
 from dlogd.metadata.state.image import ClusterImage
 from dlogd.net.connection_admission import Bounds, Rate
-from dlogd.replication.batch_checks import PartitionSettings
-from dlogd.replication.fetch_waiters import Wakes
-from dlogd.replication.lease import ENDLESS
-from dlogd.replication.manager import ReplicaManager
-from dlogd.replication.partition import Partition
-from dlogd.replication.producers import ProducerStates
-from dlogd.replication.roles import Roles
+from dlogd.replication.partition.batch_validation import PartitionSettings
+from dlogd.replication.partition.fetch_waiters import Wakes
+from dlogd.replication.partition.lease import ENDLESS
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.partition.producer_state import ProducerStates
+from dlogd.replication.replica_manager import ReplicaManager
+from dlogd.replication.role_assigner import Roles
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.tasks import Tasks
 from dlogd.server.dispatch import Dispatcher

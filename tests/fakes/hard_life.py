@@ -24,7 +24,7 @@ from dlogd.metadata.commands.codec import (
     ShutDownNode,
 )
 from dlogd.metadata.state.image import PartitionImage
-from dlogd.replication.reconcile import has_place
+from dlogd.replication.placement_diff import has_place
 from tests.fakes.partition_life import Action, PartitionLife
 from tests.fakes.partition_rules import NODES
 from tests.fakes.plain_log import PAUSES, PlainLog

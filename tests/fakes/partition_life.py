@@ -19,7 +19,8 @@ from dlogd.metadata.commands import codec
 from dlogd.metadata.commands.codec import ElectionKind, ElectLeaders, FenceNodes, Proof, UnfenceNode
 from dlogd.metadata.machine import apply
 from dlogd.metadata.state.image import Applied, Unknown
-from dlogd.replication import cuts, following, isr, trimming
+from dlogd.replication.follower import divergence, followed_partition, log_start_sync
+from dlogd.replication.leader import isr
 from dlogd.runtime.tasks import Tasks
 from dlogd.server.handlers import delete_records
 from tests.fakes.partition_rules import NODES, PartitionRules
@@ -334,7 +335,7 @@ def rest_never(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(0)
         return True
 
-    monkeypatch.setattr(cuts, "load_producers", no_producers)
-    monkeypatch.setattr(following.Following, "next_rest_s", lambda *_: 0.0)
-    monkeypatch.setattr(trimming, "TRIM_AGAIN_S", 0.0)
+    monkeypatch.setattr(divergence, "load_producers", no_producers)
+    monkeypatch.setattr(followed_partition.Following, "next_rest_s", lambda *_: 0.0)
+    monkeypatch.setattr(log_start_sync, "TRIM_AGAIN_S", 0.0)
     monkeypatch.setattr(isr, "REST_S", 0.0)

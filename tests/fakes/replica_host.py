@@ -25,8 +25,8 @@ from dlogd.metadata.machine import apply
 from dlogd.metadata.machine.partition_changes import with_topics
 from dlogd.metadata.state.delta import between
 from dlogd.metadata.state.image import Applied, ClusterImage, NodeAddress
-from dlogd.replication.manager import Placement, ReplicaManager
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.replica_manager import Placement, ReplicaManager
 from dlogd.runtime.clock import SystemClock
 from dlogd.storage.directory.log_directory import StorageSettings
 from dlogd.storage.io.posix import PosixDirectory

@@ -23,13 +23,13 @@ from dlog.types import NodeId, Offset
 from dlogd.metadata.state.delta import between
 from dlogd.metadata.state.image import ClusterImage, Outcome
 from dlogd.replicating import Replicating
-from dlogd.replication import stream
-from dlogd.replication.partition import Partition
-from dlogd.replication.producers import ProducerStates
-from dlogd.replication.roles import Roles
-from dlogd.replication.stream import MORE, Refusal
+from dlogd.replication import protocol
+from dlogd.replication.leader.follower_partition import Fed
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.partition.producer_state import ProducerStates
+from dlogd.replication.protocol import MORE, Refusal
+from dlogd.replication.role_assigner import Roles
 from dlogd.runtime.tasks import Tasks
-from dlogd.server.fed import Fed
 from tests.fakes.front import SETTINGS
 from tests.fakes.plain_log import PlainBatch, PlainLog
 
@@ -256,13 +256,13 @@ class Wire:
         if self.feds.pop(fed.handle, None) is not None:
             self._forget(fed)
             refusal = Refusal(fed.handle, error.code, -1, -1, start, end)
-            self.say(stream.encode_refused((refusal,)))
+            self.say(protocol.encode_refused((refusal,)))
 
     def deliver_to_leader(self) -> None:
         view = memoryview(self.to_leader.popleft())
-        kind, count, position = stream.parse_kind(view, 4, len(view))
-        if kind == stream.PROGRESS:
-            _, rows = stream.parse_progress(view, position, len(view), count)
+        kind, count, position = protocol.parse_kind(view, 4, len(view))
+        if kind == protocol.PROGRESS:
+            _, rows = protocol.parse_progress(view, position, len(view), count)
             for handle, promised, end, start in rows:
                 fed = self.feds.get(handle)
                 if fed is not None:
@@ -270,19 +270,19 @@ class Wire:
                     self.feeds.on_progress(fed)
                     if fed.has_more:
                         self.mark(fed)
-        elif kind == stream.SUBSCRIBE:
-            for each in stream.parse_subscribe(view, position, len(view), count):
+        elif kind == protocol.SUBSCRIBE:
+            for each in protocol.parse_subscribe(view, position, len(view), count):
                 assert each.handle not in self.feds
                 feed: Any = self
                 found = self.feeds.accept(feed, each)
                 if isinstance(found, Refusal):
-                    self.say(stream.encode_refused((found,)))
+                    self.say(protocol.encode_refused((found,)))
                 else:
                     self.feds[each.handle] = found
                     self.mark(found)
                     self.feeds.on_progress(found)
         else:
-            for handle in stream.parse_unsubscribe(view, position, len(view), count):
+            for handle in protocol.parse_unsubscribe(view, position, len(view), count):
                 fed = self.feds.pop(handle, None)
                 if fed is not None:
                     self._forget(fed)
@@ -310,6 +310,6 @@ class Wire:
         taken: Any = SimpleNamespace(base_offset=base, bytes=len(data))
         row = fed.row(taken)
         assert (row[5] == MORE) == (fed.awaits_word and bool(data))
-        self.say(stream.encode_data([row], len(data)) + data)
+        self.say(protocol.encode_data([row], len(data)) + data)
         if fed.has_more:
             self.mark(fed)

@@ -30,8 +30,8 @@ from dlogd.metadata.state.image import (
     Refused,
     TopicImage,
 )
-from dlogd.replication.partition import Partition
-from dlogd.replication.trims import Trims
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.partition.pending_trims import Trims
 from dlogd.server import entities
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher

@@ -30,7 +30,7 @@ from dlog.offset_specs import LATEST
 from dlog.transport import Address, ConnectionOptions
 from dlogd.broker import Broker
 from dlogd.metadata.state.image import ClusterImage, PartitionImage
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.partition import Partition
 from dlogd.status.pages import ACTIVE
 from tests.fakes.logs import batch_of, values_in
 from tests.simulation.fleet.checks import FleetRegistry

@@ -12,8 +12,8 @@ from dlog.batch.header import BATCH_STRUCT, BatchHeader, decode_header, iter_hea
 from dlog.batch.record_times import first_record, newest_of
 from dlog.batch.records import RECORDS_BYTES_MAX, decode
 from dlog.compression import Codec
-from dlogd.replication.batch_checks import check_produced
-from dlogd.replication.record_checks import times_in
+from dlogd.replication.partition.batch_validation import check_produced
+from dlogd.replication.partition.record_validation import times_in
 from tests.fakes.checked import CHECKED
 from tests.fakes.front import SETTINGS
 from tests.suites.old_clients import CLIENTS, Record, mixed

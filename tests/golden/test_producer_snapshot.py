@@ -1,6 +1,6 @@
 """Golden bytes of the producer snapshot (docs/formats/producer-snapshot.md)."""
 
-from dlogd.replication.producers import ProducerStates
+from dlogd.replication.partition.producer_state import ProducerStates
 
 GOLDEN = bytes.fromhex(
     "444c5053 0001 6e5d1914"  # DLPS, version 1, CRC-32C

@@ -1,10 +1,11 @@
 """The producer's queue against a leader that keeps Kafka's rules about sequences.
 
-The leader is `dlogd.replication.producers` and a list; between the two is a connection that loses
-answers, delivers late and breaks. Whatever happens: no record twice, the order of the calls, and
-outcomes that are true. In one machine requests of broken connections arrive later, in another
-time runs out and leaders lose what they had acknowledged, in the third the lead moves to a replica
-that lacks the last batches while the leader before it still answers (acks of the leader alone).
+The leader is `dlogd.replication.partition.producer_state` and a list; between the two is a
+connection that loses answers, delivers late and breaks. Whatever happens: no record twice, the
+order of the calls, and outcomes that are true. In one machine requests of broken connections arrive
+later, in another time runs out and leaders lose what they had acknowledged, in the third the lead
+moves to a replica that lacks the last batches while the leader before it still answers (acks of the
+leader alone).
 """
 
 import random
@@ -34,7 +35,7 @@ from dlog.errors import (
     RequestTimedOutError,
     WireError,
 )
-from dlogd.replication.producers import ProducerStates
+from dlogd.replication.partition.producer_state import ProducerStates
 from tests.property.test_producer_accumulator import Quiet
 
 DELIVERY_S = 5.0

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dlog.batch.header import BatchHeader
 from dlog.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError
-from dlogd.replication.producers import ProducerStates
+from dlogd.replication.partition.producer_state import ProducerStates
 
 MODULUS = 2**31
 PIDS = st.integers(0, 2)

@@ -12,7 +12,7 @@ from dlogd.net import connection_admission, frame_memory
 from dlogd.net.connection_admission import Admission, Place, RefusalLines
 from dlogd.net.frame_memory import FrameMemory, Share
 from dlogd.net.frame_reader import Intake
-from dlogd.replication.fetch_waiters import FetchWaiters
+from dlogd.replication.partition.fetch_waiters import FetchWaiters
 from dlogd.server.answering import Answering
 from dlogd.server.entry_budget import EntryBudget, Lane, Room
 from dlogd.server.lateness import Lateness

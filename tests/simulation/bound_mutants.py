@@ -17,7 +17,7 @@ from dlogd.net import connection_admission
 from dlogd.net.connection_admission import Admission, Place
 from dlogd.net.frame_memory import FrameMemory, Holder
 from dlogd.net.unread_answers import Unread
-from dlogd.replication.fetch_waiters import FetchWaiters, Wakes
+from dlogd.replication.partition.fetch_waiters import FetchWaiters, Wakes
 from dlogd.server import router, unpacking
 from dlogd.server.connection import Connection
 from dlogd.server.entry_budget import EntryBudget, Lane

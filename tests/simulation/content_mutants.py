@@ -14,7 +14,7 @@ from dlog import compression
 from dlogctl import saying
 from dlogd.config import plain_yaml
 from dlogd.config.plain_yaml import PlainYamlError
-from dlogd.replication.record_checks import RecordTimes
+from dlogd.replication.partition.record_validation import RecordTimes
 from dlogd.runtime import log_events
 from dlogd.server import unpacking
 from dlogd.server.handlers import produce

@@ -12,11 +12,11 @@ from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import CorruptMessageError
 from dlogd.metadata import journal_format
 from dlogd.metadata.journal_files import Archive
-from dlogd.replication import batch_checks
-from dlogd.replication import manager as replica_manager
-from dlogd.replication.partition import Partition
-from dlogd.replication.producers import ProducerStates
-from dlogd.replication.record_checks import RecordTimes
+from dlogd.replication import replica_manager
+from dlogd.replication.partition import batch_validation
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.partition.producer_state import ProducerStates
+from dlogd.replication.partition.record_validation import RecordTimes
 from dlogd.server import unpacking
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.storage.log import log_recovery, truncation
@@ -180,9 +180,9 @@ MUTANTS: dict[str, tuple[Any, str, Make]] = {
         lambda original: lambda _: original(0),
     ),
     "read at places of a rolled segment": (LogReader, "_known", _remember_across_rolls),
-    "believe the heads of plain batches": (batch_checks, "_times_of", _believe_plain_heads),
+    "believe the heads of plain batches": (batch_validation, "_times_of", _believe_plain_heads),
     "believe compressed records": (unpacking, "times_in", _believe_compressed_records),
-    "walk without the count": (batch_checks, "walk_records", _walk_to_the_end),
+    "walk without the count": (batch_validation, "walk_records", _walk_to_the_end),
     "search by head": (Learner, "newest_ms", _believe_heads),
     "retention by head": (KnownTimes, "newest_ms", _delete_by_heads),
     "no flush of a log's directory": (MemoryDirectory, "sync", _forget_entries),

@@ -22,8 +22,8 @@ from dlog.batch.header import BATCH_STRUCT
 from dlogd.metadata.machine import node as node_steps
 from dlogd.metadata.machine import topic
 from dlogd.metadata.raft.log import RaftLog
-from dlogd.replication.leader_state import FollowerProgress, LeaderState
-from dlogd.server.fed import Fed
+from dlogd.replication.leader.follower_partition import Fed
+from dlogd.replication.partition.leader_state import FollowerProgress, LeaderState
 from dlogd.storage.log import flusher
 from dlogd.storage.log.log_reader import LogReader
 from dlogd.storage.log.partition_log import PartitionLog

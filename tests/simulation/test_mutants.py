@@ -23,11 +23,11 @@ from dlogd.metadata.raft.consensus import RaftCore
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.replication import Replication
-from dlogd.replication.leader_state import LeaderState
-from dlogd.replication.partition import Partition
-from dlogd.replication.producers import ProducerStates
-from dlogd.replication.taking import Taking
-from dlogd.server.fed import Fed
+from dlogd.replication.follower.frame_applier import Taking
+from dlogd.replication.leader.follower_partition import Fed
+from dlogd.replication.partition.leader_state import LeaderState
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.partition.producer_state import ProducerStates
 from dlogd.storage.directory import replaced_marker
 from dlogd.storage.directory.data_directory import DataDirectory
 from dlogd.storage.log.partition_log import PartitionLog

@@ -11,7 +11,7 @@ from tests.tidy.sources import Source
 
 BANNED_NAMES = frozenset({"utils", "util", "common", "helpers", "misc", "base", "core"})
 # The word for the two owners of many partitions, and for nothing else.
-MANAGERS = frozenset({"dlogd.storage.log_manager", "dlogd.replication.manager"})
+MANAGERS = frozenset({"dlogd.storage.log_manager", "dlogd.replication.replica_manager"})
 # `dlog.types` is the one exception that the conventions name; `posix` is the file system's.
 STDLIB_NAMES_ALLOWED = frozenset({"dlog.types", "dlogd.storage.io.posix", "dlogd.storage.io"})
 PARAMETER_LIST = re.compile(r"^\s*:(param|return|returns|rtype|raises|type)\b", re.MULTILINE)

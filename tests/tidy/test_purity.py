@@ -90,7 +90,11 @@ CATCHES_EVERYTHING = frozenset(
             "dlogd.__main__",
         ),
         # A buffer callback of the loop: an exception there would close the connection in silence.
-        *("dlogd.server.connection", "dlogd.server.feed", "dlogd.replication.link"),
+        *(
+            "dlogd.server.connection",
+            "dlogd.replication.leader.follower_session",
+            "dlogd.replication.follower.leader_connection",
+        ),
         # A batch that a codec fails at must not stop its partition and those sent with it.
         "dlog.client.sender",
         # A line that cannot be written must not end the code that logs it.

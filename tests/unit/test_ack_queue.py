@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlog.errors import RequestTimedOutError, WireError
-from dlogd.replication.ack_queue import AckQueue
+from dlogd.replication.partition.ack_queue import AckQueue
 from tests.unit.test_partition import Waiter
 
 

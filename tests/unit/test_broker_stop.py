@@ -16,8 +16,8 @@ from dlog.types import NodeId
 from dlogd.broker import Broker
 from dlogd.config.load import load_config
 from dlogd.metadata.commands.codec import CreateTopic
-from dlogd.replication.partition import Partition
-from dlogd.replication.producer_snapshots import SNAPSHOT
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.partition.producer_snapshots import SNAPSHOT
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import run_virtual

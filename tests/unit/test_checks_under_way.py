@@ -24,7 +24,7 @@ from dlog.errors import (
 )
 from dlog.types import LeaderEpoch
 from dlog.wire import produce_client
-from dlogd.replication import record_checks
+from dlogd.replication.partition import record_validation
 from dlogd.server import unpacking
 from tests.fakes.batches import timed, with_head, with_records
 from tests.fakes.checked import CHECKED, CODECS, HeldChecks
@@ -260,7 +260,7 @@ def test_a_codec_that_is_missing_is_named(
             raise UnsupportedCompressionTypeError("zstd needs the package cramjam")
 
         data = made(Codec.ZSTD, value_bytes, T)
-        monkeypatch.setattr(record_checks, "decompress", missing)
+        monkeypatch.setattr(record_validation, "decompress", missing)
         assert await written(client, data) == (UnsupportedCompressionTypeError.code, -1)
         assert front.partition("t").log.log_end_offset == 0
 

@@ -18,7 +18,7 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from dlog.wire import produce_client
-from dlogd.replication.record_checks import times_in
+from dlogd.replication.partition.record_validation import times_in
 from dlogd.server import unpacking
 from dlogd.storage.log.log_config import LogConfig
 from tests.fakes.batches import with_head

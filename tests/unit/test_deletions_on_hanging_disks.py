@@ -7,8 +7,8 @@ from uuid import UUID
 
 from dlog.errors import KafkaStorageError
 from dlogd.metadata.state.image import TopicImage
-from dlogd.replication.deletions import COUNT_MAX, MOMENT_S, Deletions
-from dlogd.replication.reconcile import Key
+from dlogd.replication.placement_diff import Key
+from dlogd.replication.replica_deletion import COUNT_MAX, MOMENT_S, Deletions
 from dlogd.runtime.tasks import Tasks
 from tests.fakes.small_fleet import SmallFleet, tell
 

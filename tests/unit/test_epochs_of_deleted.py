@@ -12,8 +12,8 @@ import pytest
 from dlog.batch.header import patch
 from dlog.errors import InvalidRecordError, NotLeaderOrFollowerError
 from dlog.types import LeaderEpoch
-from dlogd.replication.follower_append import append_as_follower
-from dlogd.replication.partition import Partition
+from dlogd.replication.follower.follower_append import append_as_follower
+from dlogd.replication.partition.partition import Partition
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.leader_epochs import FILE_NAME
 from dlogd.storage.segment.segment import IDX, TDX, file_name

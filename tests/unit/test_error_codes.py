@@ -31,7 +31,7 @@ from dlog.types import NodeId
 from dlog.wire import fetch_client
 from dlog.wire.apis import ApiKey
 from dlogd.metadata.state.image import Refused, Unknown
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.partition import Partition
 from tests.fakes.front import FETCH_VERSION, SETTINGS, Front, fetch_request, produce_frame, run_on
 from tests.fakes.logs import batch_of
 from tests.fakes.server import FakeNode, new_topic

@@ -18,11 +18,11 @@ from dlogd.net.disk_reader import HeldReads
 from dlogd.net.frame_memory import FrameMemory
 from dlogd.net.reply_queue import Replies
 from dlogd.net.reply_slot import Piece, RangePiece
-from dlogd.replication import stream
-from dlogd.replication.leader_state import FollowerProgress
-from dlogd.server.fed import Fed, Taken
-from dlogd.server.feed import FRAME_BYTES, Feed
-from dlogd.server.window import DISK_FRAMES_MAX, FRAMES_MAX, WINDOW_BYTES, Window
+from dlogd.replication import protocol
+from dlogd.replication.leader.follower_partition import Fed, Taken
+from dlogd.replication.leader.follower_session import FRAME_BYTES, Feed
+from dlogd.replication.leader.send_window import DISK_FRAMES_MAX, FRAMES_MAX, WINDOW_BYTES, Window
+from dlogd.replication.partition.leader_state import FollowerProgress
 from dlogd.storage.segment.segment import SegmentRange
 
 
@@ -63,7 +63,7 @@ class Source:
     def leave(self) -> None:
         pass
 
-    def row(self, taken: Taken) -> stream.DataRow:
+    def row(self, taken: Taken) -> protocol.DataRow:
         return self.handle, 0, 0, 0, taken.bytes, 0
 
 
@@ -91,7 +91,7 @@ class Owner:
 
 
 def feed_of(sources: list[Source], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[int]]:
-    monkeypatch.setattr("dlogd.server.feed.Replies", lambda *_: None)
+    monkeypatch.setattr("dlogd.replication.leader.follower_session.Replies", lambda *_: None)
     feed: Any = Feed(Owner(), asyncio.new_event_loop(), NodeId(2), 1, "peer")  # type: ignore[arg-type]
     feed.tasks = []
     sent: list[int] = []
@@ -126,7 +126,7 @@ def test_a_frame_from_a_disk_does_not_cost_a_look_at_all_that_are_behind(
     assert len(sent) == DISK_FRAMES_MAX
     looks = sum(each.looks for each in sources)
     for taken in range(1, 101):
-        frame = stream.encode_progress(taken, [(9999, 0, 0, 0)])
+        frame = protocol.encode_progress(taken, [(9999, 0, 0, 0)])
         feed._take(memoryview(frame), 4, len(frame))
         go_on(feed)
     assert len(sent) == DISK_FRAMES_MAX + 100
@@ -143,7 +143,7 @@ def test_what_is_read_takes_its_place_when_it_is_there(monkeypatch: pytest.Monke
     go_on(feed)
     assert len(sent) == DISK_FRAMES_MAX
     for taken in range(1, 10):
-        frame = stream.encode_progress(taken, [(9999, 0, 0, 0)])
+        frame = protocol.encode_progress(taken, [(9999, 0, 0, 0)])
         feed._take(memoryview(frame), 4, len(frame))
         go_on(feed)
         assert len(sent) == DISK_FRAMES_MAX + taken
@@ -272,7 +272,7 @@ def test_who_ends_by_what_it_says_itself_is_not_marked_again(
         raise KafkaStorageError("its disk has failed")
 
     fed.take = take
-    frame = stream.encode_progress(0, [(1, 0, 0, 0)])
+    frame = protocol.encode_progress(0, [(1, 0, 0, 0)])
     feed._take(memoryview(frame), 4, len(frame))
     feed._run()
     assert (fed.looks, len(sent), feed._fed, feed._marked) == (0, 1, {}, {})
@@ -305,6 +305,6 @@ def test_a_follower_that_is_lost_while_a_frame_is_made_leaves_no_segment_held(
 
     replies.attach(SimpleNamespace(send=send, close=print))
     errors: list[object] = []
-    monkeypatch.setattr("dlogd.server.feed.log.exception", errors.append)
+    monkeypatch.setattr("dlogd.replication.leader.follower_session.log.exception", errors.append)
     feed._run()
     assert (replies.is_closed, held, errors) == (True, [], [])

@@ -6,7 +6,7 @@ import random
 from dlog.client.cluster import Cluster
 from dlog.client.partitions import ACKS_LEADER, fetch, produce
 from dlog.transport import Address
-from dlogd.server.fed import LOAD_BYTES_MAX
+from dlogd.replication.leader.follower_partition import LOAD_BYTES_MAX
 from tests.fakes.logs import batch_of
 from tests.fakes.small_fleet import SmallFleet, tell
 from tests.simulation.fleet.plan import CLIENT_PORT, address_of

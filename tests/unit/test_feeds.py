@@ -13,11 +13,11 @@ from dlog.wire.frame import parse_request_header
 from dlogd.internal import messages
 from dlogd.internal.messages import Replicate
 from dlogd.net.frame_memory import FrameMemory
-from dlogd.replication.cuts import divergence
-from dlogd.replication.leader_state import FollowerProgress
-from dlogd.replication.stream import Refusal, Subscription
-from dlogd.server.feed import Feed
-from dlogd.server.feeds import Feeds, difference
+from dlogd.replication.follower.divergence import divergence
+from dlogd.replication.leader.follower_session import Feed
+from dlogd.replication.leader.follower_sessions import Feeds, difference
+from dlogd.replication.partition.leader_state import FollowerProgress
+from dlogd.replication.protocol import Refusal, Subscription
 from dlogd.storage.segment.leader_epochs import EpochHistory
 
 OUT_OF_RANGE = 1

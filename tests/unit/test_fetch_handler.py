@@ -14,7 +14,7 @@ from dlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from dlog.wire import fetch_client
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.partition import Partition
 from dlogd.storage.log.log_config import LogConfig
 from tests.fakes.front import FETCH_VERSION, Front, fetch_frame, produce_frame, run_on, until
 from tests.fakes.logs import append, batch_of, values_in

@@ -9,8 +9,8 @@ import pytest
 
 from dlog.errors import NotLeaderOrFollowerError
 from dlog.types import LeaderEpoch
-from dlogd.replication.fetch_waiters import BURST, Wakes
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.fetch_waiters import BURST, Wakes
+from dlogd.replication.partition.partition import Partition
 from dlogd.storage.log.log_config import LogConfig
 from tests.fakes.front import Front, run_on
 from tests.fakes.logs import append, batch_of

@@ -11,15 +11,16 @@ import pytest
 from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import NotLeaderOrFollowerError, TransportError
 from dlog.types import LeaderEpoch, NodeId
-from dlogd.replication import stream, taking
-from dlogd.replication.fetcher import Fetcher
-from dlogd.replication.follower_append import append_as_follower
-from dlogd.replication.following import NO_HANDLE, Following
-from dlogd.replication.partition import Partition
-from dlogd.replication.quota import RateLimiter
-from dlogd.replication.stream import Refusal
-from dlogd.replication.taking import FetchCounters, Taking
-from dlogd.replication.trimming import Trimming
+from dlogd.replication import protocol
+from dlogd.replication.follower import frame_applier
+from dlogd.replication.follower.followed_partition import NO_HANDLE, Following
+from dlogd.replication.follower.follower_append import append_as_follower
+from dlogd.replication.follower.frame_applier import FetchCounters, Taking
+from dlogd.replication.follower.leader_fetcher import Fetcher
+from dlogd.replication.follower.log_start_sync import Trimming
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.protocol import Refusal
+from dlogd.replication.rate_limiter import RateLimiter
 from dlogd.storage.log.partition_log import PartitionLog
 from tests.fakes.front import Front
 from tests.fakes.small_fleet import SmallFleet, tell
@@ -55,7 +56,7 @@ def test_nobody_leads_or_follows_from_the_moment_that_a_cut_is_decided() -> None
         fetcher, following = following_of(fleet, node_id, "t")
         partition = following.partition
         refusal = Refusal(following.handle, 0, partition.log.last_epoch, 1, 0, 1)
-        frame = bytearray(stream.encode_refused((refusal,)))
+        frame = bytearray(protocol.encode_refused((refusal,)))
 
         def refuse() -> tuple[bool, int]:
             fetcher._taking.take(frame, 4, len(frame))
@@ -170,14 +171,14 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
     monkeypatch.setattr(PartitionLog, "when_writable", lambda _, work: resumptions.append(work))
 
     def first_only(*place: Any) -> int:
-        monkeypatch.setattr(taking, "append_as_follower", append_as_follower)
+        monkeypatch.setattr(frame_applier, "append_as_follower", append_as_follower)
         partition, buffer, start, _, now_ms = place
         return append_as_follower(partition, buffer, start, start + size, now_ms)
 
     two = [bytes(batch(leader_epoch=3)), bytes(batch(leader_epoch=3, base_offset=1))]
     size = len(two[0])
-    rows = [(1, 0, 0, 0, 2 * size, stream.MORE)]
-    frame = bytearray(stream.encode_data(rows, 2 * size) + b"".join(two))
+    rows = [(1, 0, 0, 0, 2 * size, protocol.MORE)]
+    frame = bytearray(protocol.encode_data(rows, 2 * size) + b"".join(two))
 
     async def scenario(front: Front, partition: Partition) -> None:
         partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
@@ -202,7 +203,7 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
         key = (partition.topic_id, 0)
         following = Following(key, partition, NodeId(2), LeaderEpoch(3), nothing)
         following.handle, mine.by_handle[1] = 1, following
-        monkeypatch.setattr(taking, "append_as_follower", first_only)
+        monkeypatch.setattr(frame_applier, "append_as_follower", first_only)
         assert not mine.take(frame, 4, len(frame))
         await partition.log.flush()
         assert partition.log.promised_offset == 1
@@ -211,7 +212,7 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
         assert reports == [following]
         assert following.progress() == (1, 1, 2, 0)
         following.rest_s = 1.0
-        nothing_new = bytearray(stream.encode_data([(1, 0, 0, 2, 0, 0)], 0))
+        nothing_new = bytearray(protocol.encode_data([(1, 0, 0, 2, 0, 0)], 0))
         assert mine.take(nothing_new, 4, len(nothing_new))
         assert following.rest_s == 1.0, "what fails again and again is not tried at once again"
         following.said = 2
@@ -279,7 +280,7 @@ def test_who_parts_from_its_leader_below_its_own_beginning_begins_where_the_lead
         broker = fleet.broker(node_id)
         broker._loop.call_soon(broker._tasks.spawn, "trim", plog.trim_to(5))
         await fleet.until(lambda: plog.log_start_offset == 5)
-        frame = bytearray(stream.encode_refused((Refusal(following.handle, 0, 0, 2, 0, 10),)))
+        frame = bytearray(protocol.encode_refused((Refusal(following.handle, 0, 0, 2, 0, 10),)))
         await on_node(fleet, fetcher, lambda: fetcher._taking.take(frame, 4, len(frame)))
         await fleet.until(lambda: plog.log_start_offset == 0)
         await fleet.until_in_sync("t")
@@ -305,7 +306,7 @@ def test_a_leader_of_an_earlier_version_without_an_epoch_cuts_nobody_below_its_e
             ends.append(plog.log_end_offset)
 
         cutter.truncate_to = truncate
-        frame = bytearray(stream.encode_refused((Refusal(following.handle, 0, -1, 7, 7, 7),)))
+        frame = bytearray(protocol.encode_refused((Refusal(following.handle, 0, -1, 7, 7, 7),)))
         await on_node(fleet, fetcher, lambda: fetcher._taking.take(frame, 4, len(frame)))
         await fleet.until(lambda: ends)
         assert ends == [7]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from dlog.errors import KafkaStorageError, RecordTooLargeError
-from dlogd.replication import resting, taking
-from dlogd.replication.follower_append import append_as_follower
+from dlogd.replication.follower import frame_applier, retry_backoff
+from dlogd.replication.follower.follower_append import append_as_follower
 from dlogd.status.replication import ReplicationReport
 from tests.fakes.small_fleet import SmallFleet, tell
 
@@ -24,7 +24,7 @@ class Refusals:
         self.is_full = False
         self.bytes = 0
         """What was sent in vain."""
-        monkeypatch.setattr(taking, "append_as_follower", self._append)
+        monkeypatch.setattr(frame_applier, "append_as_follower", self._append)
 
     def _append(self, partition: Any, buffer: bytearray, start: int, end: int, now_ms: int) -> int:
         if self.is_full and partition.topic_partition.topic == "full":
@@ -122,8 +122,8 @@ def test_what_does_not_fit_into_memory_is_sent_ever_more_seldom(
             assert stuck is None or (stuck["partition"], stuck["leader"]) == ("t-0", 1)
             return {each.spec.name: each.value for each in report.samples([])}
 
-        monkeypatch.setattr(taking, "append_as_follower", append)
-        monkeypatch.setattr(resting, "TOO_LARGE_REST_S_MAX", 40.0)
+        monkeypatch.setattr(frame_applier, "append_as_follower", append)
+        monkeypatch.setattr(retry_backoff, "TOO_LARGE_REST_S_MAX", 40.0)
         await fleet.admin.create_topic(
             "t", assignments=[(1, FOLLOWER)], configs={"min.insync.replicas": "1"}
         )

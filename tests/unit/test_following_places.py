@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from dlog.types import NodeId
-from dlogd.replication.fetcher import Fetcher
+from dlogd.replication.follower.leader_fetcher import Fetcher
 from tests.fakes.small_fleet import SmallFleet, tell
 from tests.unit.test_following import following_of, on_node
 

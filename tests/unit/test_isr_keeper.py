@@ -20,11 +20,12 @@ from dlogd.metadata.state.image import (
     TopicImage,
     Unknown,
 )
-from dlogd.replication import isr, leader_state
-from dlogd.replication.isr import IsrKeeper
-from dlogd.replication.leader_state import Leadership
-from dlogd.replication.partition import Partition
-from dlogd.replication.roles import leadership
+from dlogd.replication.leader import isr
+from dlogd.replication.leader.isr import IsrKeeper
+from dlogd.replication.partition import leader_state
+from dlogd.replication.partition.leader_state import Leadership
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.role_assigner import leadership
 from dlogd.runtime.tasks import Tasks
 from tests.fakes.front import Front, until
 from tests.unit.test_partition import Waiter, append, batch, check

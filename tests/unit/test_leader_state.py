@@ -3,7 +3,7 @@
 import pytest
 
 from dlog.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
-from dlogd.replication.leader_state import FollowerProgress, Leadership, LeaderState
+from dlogd.replication.partition.leader_state import FollowerProgress, Leadership, LeaderState
 
 TWO, THREE, FOUR = NodeId(2), NodeId(3), NodeId(4)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.partition import Partition
 from dlogd.storage.log.partition_log import PartitionLog
 from tests.fakes.logs import batch_of
 from tests.fakes.small_fleet import SmallFleet, tell

@@ -10,9 +10,9 @@ import pytest
 from dlog.errors import BrokerNotAvailableError
 from dlog.types import NodeId, PartitionId, TopicId
 from dlogd.metadata.state.image import ClusterImage
-from dlogd.replication import mender as mender_module
-from dlogd.replication.mender import REST_S_MAX, Mender
-from dlogd.replication.partition import Partition
+from dlogd.replication import replica_repair as mender_module
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.replica_repair import REST_S_MAX, Mender
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.segment import SegmentState
 from tests.fakes.faults import DiskFault

@@ -27,9 +27,9 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import LeaderEpoch
-from dlogd.replication.ack_queue import LOOK_S_MIN
-from dlogd.replication.leader_state import Leadership
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.ack_queue import LOOK_S_MIN
+from dlogd.replication.partition.leader_state import Leadership
+from dlogd.replication.partition.partition import Partition
 from tests.fakes.front import SETTINGS, Front, run_on, until
 from tests.fakes.logs import values_of
 

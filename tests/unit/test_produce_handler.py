@@ -19,7 +19,7 @@ from dlog.errors import (
 )
 from dlog.types import LeaderEpoch, NodeId
 from dlog.wire import produce_client
-from dlogd.replication.leader_state import Leadership
+from dlogd.replication.partition.leader_state import Leadership
 from tests.fakes.front import PRODUCE_VERSION, Client, Front, produce_frame, run_on, until
 from tests.fakes.logs import batch_of, values_of
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dlogd.replication import producer_snapshots
-from dlogd.replication.producer_snapshots import SNAPSHOT
+from dlogd.replication.partition import producer_snapshots
+from dlogd.replication.partition.producer_snapshots import SNAPSHOT
 from tests.fakes.replica_host import Host, append
 
 

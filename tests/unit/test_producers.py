@@ -4,7 +4,7 @@ import pytest
 
 from dlog.batch.header import BatchHeader
 from dlog.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError
-from dlogd.replication.producers import (
+from dlogd.replication.partition.producer_state import (
     BATCHES_REMEMBERED,
     CorruptSnapshotError,
     ProducerStates,

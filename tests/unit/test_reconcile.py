@@ -12,7 +12,7 @@ import pytest
 from dlog.errors import KafkaStorageError
 from dlog.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
 from dlogd.metadata.state.image import ClusterImage, NodeRegistration, PartitionImage, TopicImage
-from dlogd.replication.reconcile import given_up, may_begin_anew
+from dlogd.replication.placement_diff import given_up, may_begin_anew
 
 A, B = UUID(int=1), UUID(int=2)
 

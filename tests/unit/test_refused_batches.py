@@ -16,7 +16,7 @@ from dlog.errors import (
     OutOfOrderSequenceNumberError,
     UnknownTopicOrPartitionError,
 )
-from dlogd.replication.producers import BATCHES_REMEMBERED
+from dlogd.replication.partition.producer_state import BATCHES_REMEMBERED
 from tests.fakes.front import Client, Front, produce_frame, run_on
 
 TOO_FEW = NotEnoughReplicasError.code

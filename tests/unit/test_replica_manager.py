@@ -19,9 +19,9 @@ from dlog.errors import (
 from dlog.types import PartitionEpoch, TopicPartition
 from dlogd.config.schema import build
 from dlogd.metadata.machine.partition_changes import with_topics
-from dlogd.replication.manager import ReplicaManager
-from dlogd.replication.partition import Partition
-from dlogd.replication.producer_snapshots import SNAPSHOT
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.partition.producer_snapshots import SNAPSHOT
+from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.config_reload import plan_reload
 from dlogd.storage.directory.data_directory import WEAK, DataDirectory
@@ -350,7 +350,7 @@ def test_what_gets_its_place_back_before_its_turn_comes_keeps_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its leader may have heard by then what it holds, and count on it (seed 61588)."""
-    monkeypatch.setattr("dlogd.replication.deletions.COUNT_MAX", 1)
+    monkeypatch.setattr("dlogd.replication.replica_deletion.COUNT_MAX", 1)
 
     async def scenario(host: Host) -> None:
         async with host.running() as manager:

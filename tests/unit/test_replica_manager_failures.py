@@ -12,7 +12,7 @@ import pytest
 from dlog.errors import KafkaStorageError
 from dlog.types import NodeId
 from dlogd.metadata.machine.partition_changes import with_topics
-from dlogd.replication import manager as manager_module
+from dlogd.replication import replica_manager as manager_module
 from dlogd.storage.directory.data_directory import DataDirectory
 from tests.fakes.front import until
 from tests.fakes.logs import values_of

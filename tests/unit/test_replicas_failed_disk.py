@@ -8,9 +8,9 @@ import pytest
 
 from dlog.client.partitions import ACKS_LEADER, delete_records, produce
 from dlog.types import Offset
-from dlogd.replication.cuts import Cutter
-from dlogd.replication.following import HOLD_S
-from dlogd.replication.partition import Partition
+from dlogd.replication.follower.divergence import Cutter
+from dlogd.replication.follower.followed_partition import HOLD_S
+from dlogd.replication.partition.partition import Partition
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import batch_of
 from tests.fakes.small_fleet import SmallFleet, tell

@@ -14,8 +14,8 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
-from dlogd.replication.leader_state import WAIT_MS_MAX, FollowerProgress, Leadership
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.leader_state import WAIT_MS_MAX, FollowerProgress, Leadership
+from dlogd.replication.partition.partition import Partition
 from tests.fakes.front import Front, until
 from tests.unit.test_partition import Waiter, append, batch, check
 

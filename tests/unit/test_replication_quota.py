@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from dlog.errors import InvalidConfigError
 from dlogd.metadata.state import topic_configs
 from dlogd.metadata.state.throttled_replicas import NOBODY, throttled
-from dlogd.replication.quota import BURST_US, DEBT_US_MAX, UNLIMITED, WAIT_US_MAX, RateLimiter
+from dlogd.replication.rate_limiter import (
+    BURST_US,
+    DEBT_US_MAX,
+    UNLIMITED,
+    WAIT_US_MAX,
+    RateLimiter,
+)
 
 SECOND = 1_000_000
 

@@ -16,8 +16,8 @@ from dlog.errors import NotLeaderOrFollowerError
 from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
 from dlog.wire import fetch_client
 from dlogd.metadata.state.image import ClusterImage, PartitionImage, TopicImage
-from dlogd.replication.partition import Partition
-from dlogd.replication.roles import Roles
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.role_assigner import Roles
 from tests.fakes.front import FETCH_VERSION, Client, Front, fetch_request, run_on, until
 from tests.fakes.logs import append
 

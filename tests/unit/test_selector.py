@@ -6,8 +6,8 @@ import pytest
 
 from dlog.types import NO_NODE, LeaderEpoch, NodeId, Offset
 from dlogd.metadata.state.image import ClusterImage, NodeAddress, NodeRegistration
-from dlogd.replication.leader_state import Leadership, LeaderState
-from dlogd.replication.selector import read_replica
+from dlogd.replication.partition.leader_state import Leadership, LeaderState
+from dlogd.replication.partition.replica_selector import read_replica
 from tests.fakes.small_fleet import SmallFleet, tell
 
 ME, NEAR, NEARER, FAR = (NodeId(each) for each in (1, 2, 3, 4))

@@ -13,7 +13,7 @@ from dlogd import farewell
 from dlogd.controller.succession import REST_MS, Succession, successors
 from dlogd.metadata.raft.membership import Operation, QuorumState
 from dlogd.metadata.state.image import Applied, Outcome, Refused
-from dlogd.replication.manager import ReplicaManager
+from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.log_manager import LogManager
 from tests.fakes.metadata_cluster import FakeCluster

@@ -6,9 +6,9 @@ from typing import Any
 
 from dlog.types import NodeId
 from dlogd.metadata.state.throttled_replicas import NOBODY, ThrottledReplicas
-from dlogd.replication.quota import UNLIMITED, RateLimiter
-from dlogd.replication.stream import FRAME_BYTES
-from dlogd.replication.throttling import LOOK_S, PATIENCE_S, Throttle
+from dlogd.replication.follower.fetch_throttle import LOOK_S, PATIENCE_S, Throttle
+from dlogd.replication.protocol import FRAME_BYTES
+from dlogd.replication.rate_limiter import UNLIMITED, RateLimiter
 
 SECOND = 1_000_000
 ALL = ThrottledReplicas(True, frozenset())

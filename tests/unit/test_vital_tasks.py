@@ -14,9 +14,9 @@ from dlogd.controller.planner import Planner
 from dlogd.controller.prober import Prober
 from dlogd.controller.succession import Succession
 from dlogd.replica_reports import ReplicaReports
-from dlogd.replication.fetcher import Fetcher
-from dlogd.replication.isr import IsrKeeper
-from dlogd.replication.manager import ReplicaManager
+from dlogd.replication.follower.leader_fetcher import Fetcher
+from dlogd.replication.leader.isr import IsrKeeper
+from dlogd.replication.replica_manager import ReplicaManager
 from tests.unit.test_simulated_cluster import Cluster
 
 

@@ -11,7 +11,7 @@ from dlog.errors import (
     WireError,
 )
 from dlog.types import NO_OFFSET, Offset
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.partition import Partition
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields, milliseconds
 from dlogd.server.exchange import Handler, Request

@@ -21,8 +21,8 @@ from dlog.wire import fetch
 from dlog.wire.leaders import CurrentLeader
 from dlog.wire.topics import TopicKey
 from dlogd.net.reply_slot import Piece, Slot
-from dlogd.replication.manager import ReplicaManager
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
 from dlogd.server.connection import Connection

@@ -9,9 +9,9 @@ has reported are then fewer than half of what was missing. Used by `dlogd.server
 from collections.abc import Iterable
 
 from dlog.wire import fetch
-from dlogd.replication.fetch_waiters import Mark
-from dlogd.replication.partition import Partition
-from dlogd.replication.waiters import FetchWaiter
+from dlogd.replication.partition.fetch_waiters import Mark
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.partition.waiters import FetchWaiter
 
 
 class Watched:

@@ -4,7 +4,7 @@ from typing import Any
 
 from dlog.errors import NONE, WireError
 from dlog.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.partition import Partition
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import Handler, Pieces, Request

@@ -17,7 +17,7 @@ from dlog.errors import (
 )
 from dlog.types import NO_EPOCH, NO_OFFSET
 from dlog.wire.fetch import COMPARING_REPLICA_ID
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.partition import Partition
 from dlogd.server.context import ServerContext
 from dlogd.server.entities import Fields
 from dlogd.server.exchange import Handler, Request

@@ -19,10 +19,10 @@ from dlog.wire import produce
 from dlog.wire.leaders import CurrentLeader
 from dlog.wire.topics import TopicKey
 from dlogd.net.reply_slot import Slot
-from dlogd.replication.manager import ReplicaManager
-from dlogd.replication.partition import Partition
-from dlogd.replication.record_checks import UnopenedError
-from dlogd.replication.waiters import Drainable
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.partition.record_validation import UnopenedError
+from dlogd.replication.partition.waiters import Drainable
+from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.log_events import Event
 from dlogd.server.connection import Connection

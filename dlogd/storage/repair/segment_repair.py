@@ -5,7 +5,7 @@ the offsets of a damaged place fits into it exactly. Nothing before or behind is
 new ISR, no election. A batch is written only when its checksum fits, it follows on, its
 leader epoch is the one that this log knows, and it stays within the place. A crash in the middle
 leaves a damaged place, as before. Owner: the event loop's thread; who fetches the batches is
-`dlogd.replication.mender`.
+`dlogd.replication.replica_repair`.
 """
 
 from functools import partial

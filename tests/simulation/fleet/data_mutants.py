@@ -12,16 +12,17 @@ from dlog.types import NO_EPOCH, ZERO_TOPIC_ID
 from dlogd.metadata.machine import partition as partition_steps
 from dlogd.metadata.machine.election import _Draft
 from dlogd.replicating import Replicating
-from dlogd.replication import batch_checks, follower_append, roles
-from dlogd.replication import manager as replica_manager
-from dlogd.replication.acks import Acks
-from dlogd.replication.following import Following
-from dlogd.replication.isr import IsrKeeper
-from dlogd.replication.leader_state import LeaderState
-from dlogd.replication.mender import Mender
-from dlogd.replication.partition import Partition
-from dlogd.server import feeds
-from dlogd.server.fed import Fed
+from dlogd.replication import replica_manager, role_assigner
+from dlogd.replication.follower import follower_append
+from dlogd.replication.follower.followed_partition import Following
+from dlogd.replication.leader import follower_sessions
+from dlogd.replication.leader.follower_partition import Fed
+from dlogd.replication.leader.isr import IsrKeeper
+from dlogd.replication.partition import batch_validation
+from dlogd.replication.partition.leader_state import LeaderState
+from dlogd.replication.partition.partition import Partition
+from dlogd.replication.partition.pending_acks import Acks
+from dlogd.replication.replica_repair import Mender
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.storage import log_manager
 from dlogd.storage.log import log_recovery
@@ -288,9 +289,11 @@ def _let_all_wait(_: Any) -> Any:
 
 
 DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
-    "H1 nobody asks a follower for its history": ((feeds, "difference", _ignore_divergence),),
+    "H1 nobody asks a follower for its history": (
+        (follower_sessions, "difference", _ignore_divergence),
+    ),
     "H1 nobody cuts his log": (
-        (feeds, "difference", _cut_nobody),
+        (follower_sessions, "difference", _cut_nobody),
         (Fed, "on_progress", _credit_up_to_the_end),
     ),
     "H2 followers give out offsets": (
@@ -312,7 +315,7 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
         (Fed, "on_progress", _lenient_progress),
     ),
     "H9 any node is fed and counted": (
-        (roles, "leadership", _feed_everybody),
+        (role_assigner, "leadership", _feed_everybody),
         (replica_manager, "mine", _open_everything),
         (Replicating, "_on_role", _follow_as_anybody),
         (partition_steps, "_check_members", _do_nothing),
@@ -324,7 +327,7 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
         (Partition, "check_readable", _any_epoch),
     ),
     "H11 a leader goes on without a lease": (
-        (roles.Roles, "_is_leased", _need_no_lease),
+        (role_assigner.Roles, "_is_leased", _need_no_lease),
         (Acks, "_judge", _judge_no_lease),
     ),
     "H14 followers promise what is in memory": (
@@ -352,13 +355,15 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
         (LogState, "epoch_of_batch", lambda _: lambda *_: NO_EPOCH),
     ),
     "2.13 nobody mends": ((Mender, "on_damage", _do_nothing),),
-    "KIP-73 who is in sync waits for a throttle": ((feeds.Feeds, "wait_us", _let_all_wait),),
+    "KIP-73 who is in sync waits for a throttle": (
+        (follower_sessions.Feeds, "wait_us", _let_all_wait),
+    ),
     "KIP-392 followers are read beyond their watermark": (
         (FetchWork, "_read", _read_followers_beyond_watermark),
     ),
-    "walk without the count": ((batch_checks, "walk_records", node_mutants._walk_to_the_end),),
+    "walk without the count": ((batch_validation, "walk_records", node_mutants._walk_to_the_end),),
     "believe the heads of plain batches": (
-        (batch_checks, "_times_of", node_mutants._believe_plain_heads),
+        (batch_validation, "_times_of", node_mutants._believe_plain_heads),
     ),
 }
 

@@ -12,7 +12,7 @@ from unittest import mock
 from dlog.client.admin import Admin, Resource
 from dlog.errors import DlogError
 from dlogd.metadata.state.image import ClusterImage
-from dlogd.server.feeds import Feeds
+from dlogd.replication.leader.follower_sessions import Feeds
 from tests.histories.history import LogKey
 from tests.simulation.fleet.data_clients import DataClients
 

@@ -18,7 +18,7 @@ from dlog.errors import OffsetNotAvailableError
 from dlogd.metadata.machine.election import rules_of
 from dlogd.metadata.state import delta
 from dlogd.metadata.state.image import ClusterImage, PartitionImage
-from dlogd.replication.partition import Partition
+from dlogd.replication.partition.partition import Partition
 from dlogd.storage.log.partition_log import PartitionLog
 from tests.simulation.fleet.chain_watch import ChainWatch
 from tests.simulation.fleet.data_history import FleetHistory

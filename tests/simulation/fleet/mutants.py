@@ -22,8 +22,8 @@ from dlogd.metadata.machine import node as node_steps
 from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.raft.participant import Participant
 from dlogd.metadata.state.image import Applied
-from dlogd.replication import manager as replica_manager
-from dlogd.replication.manager import ReplicaManager
+from dlogd.replication import replica_manager
+from dlogd.replication.replica_manager import ReplicaManager
 from tests.simulation.fleet.data_mutants import DATA_MUTANTS, _open_everything
 from tests.simulation.patches import Patch, patched
 

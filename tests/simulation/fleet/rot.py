@@ -25,7 +25,7 @@ from typing import Any
 from unittest import mock
 
 from dlog.errors import DlogError
-from dlogd.replication import producer_snapshots
+from dlogd.replication.partition import producer_snapshots
 from dlogd.storage.directory.log_directory import Home
 from dlogd.storage.repair.segment_repair import Mending
 from dlogd.storage.segment import leader_epochs

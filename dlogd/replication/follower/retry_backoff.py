@@ -1,0 +1,83 @@
+"""When a partition that could not be followed is tried again: no failure without a rest (rule L4).
+
+Part of `dlogd.replication.follower.frame_applier`. Owner: the event loop's thread.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from dlog.errors import RecordTooLargeError, WireError
+from dlogd.replication.follower.followed_partition import REST_S_MAX, Following
+from dlogd.storage.io.append_memory import AppendMemory
+
+TOO_LARGE_REST_S_MAX = 300.0
+"""What does not fit into memory is sent again and again in vain, until its leader drops it."""
+FULL_REST_S_MAX = 30.0
+"""So seldom the leader is asked while a disk or its memory takes nothing: it may have deletions to
+tell of."""
+
+
+class Resting:
+    """The partitions of one leader; `subscribe` is called when a rest is over."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, subscribe: Callable[[Following], None]
+    ) -> None:
+        self.hanging: set[AppendMemory] = set()
+        """Append memory of which nothing came back for long."""
+        self._loop = loop
+        self._subscribe = subscribe
+
+    def rest(self, following: Following) -> None:
+        """Rest for a moment; the longer, the more of them there were in a row."""
+        if following.is_ended or following.timer is not None:
+            return
+
+        def go_on() -> None:
+            following.timer = None
+            if self._hangs(following):
+                self._rest_while_full(following, lambda: self._hangs(following))
+            elif following.is_current:
+                self._subscribe(following)
+
+        following.timer = self._loop.call_later(following.next_rest_s(), go_on)
+
+    def _hangs(self, following: Following) -> bool:
+        """Whether it could not take anything."""
+        memory = following.partition.log.services.memory
+        return memory in self.hanging and following.can_follow
+
+    def rest_after_append(self, following: Following, error: WireError) -> None:
+        """Rest because the log did not take what came."""
+        plog = following.partition.log
+        if isinstance(error, RecordTooLargeError):
+            rest_s = following.next_rest_s(REST_S_MAX, TOO_LARGE_REST_S_MAX)
+            self._rest_while(lambda: True, following, self._loop.time() + rest_s)
+        elif plog.refuses_appends:
+            self._rest_while_full(following, lambda: plog.refuses_appends)
+        else:
+            self.rest(following)
+
+    def _rest_while_full(self, following: Following, is_in_vain: Callable[[], bool]) -> None:
+        """Rest as long as that is so, but now and then let the leader tell of deletions."""
+        rest_s = following.next_rest_s(REST_S_MAX, FULL_REST_S_MAX)
+        self._rest_while(is_in_vain, following, self._loop.time() + rest_s)
+
+    def _rest_while(
+        self, is_in_vain: Callable[[], bool], following: Following, end_s: float
+    ) -> None:
+        """Rest as long as that is so, but not beyond `end_s` of the loop's clock."""
+        if following.is_ended or following.timer is not None:
+            return
+
+        def go_on() -> None:
+            following.timer = None
+            if not following.is_current:
+                return
+            if is_in_vain() and self._loop.time() < end_s:
+                self._rest_while(is_in_vain, following, end_s)
+            else:
+                self._subscribe(following)
+
+        next_s = min(end_s, self._loop.time() + REST_S_MAX)
+        following.timer = self._loop.call_at(next_s, go_on)

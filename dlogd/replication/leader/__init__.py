@@ -1,0 +1,1 @@
+"""The leader's half of replication: sessions of followers and the ISR."""
