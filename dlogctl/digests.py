@@ -1,6 +1,6 @@
 """Compares what replicas of one partition say of their disks: which differ, where, and from whom.
 
-Pure. A node's answer is what its `/digest` says (`dlogd.status.digest`).
+Pure. A node's answer is what its `/digest` says (`dlogd.status.digest_page`).
 """
 
 from collections import Counter

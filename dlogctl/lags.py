@@ -1,6 +1,6 @@
 """How far replicas are behind, over all nodes: put together from what each leader's node says.
 
-Pure. A node's status is what its `/status` says (`dlogd.status.replication`).
+Pure. A node's status is what its `/status` says (`dlogd.status.replication_page`).
 """
 
 from collections.abc import Iterable, Mapping

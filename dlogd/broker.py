@@ -28,17 +28,17 @@ from dlogd.replication.replica_manager import Placement, ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Randomness
 from dlogd.runtime.tasks import Tasks
-from dlogd.server.asking import NodeAsker
+from dlogd.server.batch_unpacker import Unpacker
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.handlers.produce import ProduceHandler
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.listener import Listener, bounds_of
+from dlogd.server.node_client import NodeAsker
 from dlogd.server.router import RequestRouter
-from dlogd.server.unpacking import Unpacker
 from dlogd.starting import Starting
-from dlogd.status.node import NodeReport
+from dlogd.status.node_page import NodeReport
 from dlogd.status.pages import ACTIVE
 from dlogd.stop_verdict import judge_stop, unflushed
 from dlogd.storage.directory.log_directory import Home

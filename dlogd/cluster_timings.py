@@ -7,8 +7,8 @@ import re
 
 from dlogd.config.schema import KEYS, Config
 from dlogd.config.units import UNLIMITED
+from dlogd.controller.lease_timings import LeaseTimings
 from dlogd.controller.planner import PlannerSettings
-from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.raft.timings import RaftTimings
 
 _KEYS = {

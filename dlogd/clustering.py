@@ -18,20 +18,20 @@ from dlogd.cluster_settings import raft_config
 from dlogd.cluster_timings import lease_timings, planner_settings
 from dlogd.config.schema import Config
 from dlogd.controller.driver import ControllerDriver
+from dlogd.controller.leadership_transfer import Succession
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
-from dlogd.controller.succession import Succession
 from dlogd.farewell import take_leave
-from dlogd.gossip import INTERNAL, Gossip, make_gossip, read_serf_key
 from dlogd.internal import messages
 from dlogd.internal.beat import Beat
 from dlogd.internal.messages import NONCE_BYTES, Heartbeat, Probe, Replicate
 from dlogd.internal.node_channel import Dialler, StreamIntroduction
 from dlogd.internal.node_listener import Door, InternalServer
+from dlogd.membership.gossip import INTERNAL, Gossip, make_gossip, read_serf_key
 from dlogd.metadata.interface import Quorum
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 
 from dlog.types import NodeId
+from dlogd.controller.leadership_transfer import TRANSFER_TIMEOUT_MS, quorum_state, successors
 from dlogd.controller.own_lease import OwnLease
-from dlogd.controller.succession import TRANSFER_TIMEOUT_MS, quorum_state, successors
 from dlogd.metadata.interface import Quorum
 from dlogd.metadata.raft.membership import Operation
 from dlogd.metadata.state.image import Applied

@@ -34,7 +34,7 @@ from dlogd.server.connection import Router
 from dlogd.server.context import ServerContext
 from dlogd.server.handlers.fetch import FetchHandler
 from dlogd.server.node_requests import NodeRequests
-from dlogd.server.rereading import ReplicaReader
+from dlogd.server.replica_reader import ReplicaReader
 from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 

@@ -12,10 +12,10 @@ from uuid import UUID
 
 from dlog.types import NodeId
 from dlogd.controller import leases
+from dlogd.controller.lease_timings import LeaseTimings
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.planner import NodeLiveness, Planner, PlannerSettings
-from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.commands.codec import ClaimController, Command
 from dlogd.metadata.interface import Quorum
 from dlogd.metadata.state.delta import ImageDelta

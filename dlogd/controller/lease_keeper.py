@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from dlog.errors import ProtocolError, TransportError, error_for
 from dlog.transport import Address, ConnectionOptions
+from dlogd.controller.lease_timings import LeaseTimings
 from dlogd.controller.own_lease import Grant, OwnLease
-from dlogd.controller.timings import LeaseTimings
 from dlogd.internal import messages
 from dlogd.internal.messages import Heartbeat, HeartbeatAnswer
 from dlogd.internal.node_channel import Channel, Dialler

@@ -11,10 +11,10 @@ from typing import Any
 
 from dlog.transport import Address
 from dlog.types import NodeId
+from dlogd.controller.lease_timings import LeaseTimings
 from dlogd.controller.leases import Condemned, LeaseTable, Probed, ProbeOrder
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.prober import Prober
-from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.state.image import NodeRegistration
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from dlog.types import NodeId
-from dlogd.controller.timings import LeaseTimings
+from dlogd.controller.lease_timings import LeaseTimings
 from dlogd.internal.beat import Beat
 from dlogd.metadata.state.image import NodeRegistration
 

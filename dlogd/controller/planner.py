@@ -12,7 +12,8 @@ and waits for their outcomes before it asks again.
 - Leaders go back to the preferred replica, some at a time, when its node has been up for a while;
   off drained nodes at once.
 - A topic that allows it gets an unclean leader when it has had none for long.
-- Replicas on nodes that are emptied, or dead for long, go to others (`dlogd.controller.refill`).
+- Replicas on nodes that are emptied, or dead for long, go to others
+  (`dlogd.controller.replica_replacement`).
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from dlog.types import NO_NODE, NodeId, TopicId
-from dlogd.controller import refill
+from dlogd.controller import replica_replacement
 from dlogd.metadata.commands.codec import (
     AlterAssignments,
     ElectionKind,
@@ -186,7 +187,7 @@ class Planner:
         }
         found = {n for n in down if n in self._heirs and self._heirs[n][1] in fit}
         if found != down:
-            empty = [(self._added.get(n, -1), n) for n in refill.empty_nodes(image)]
+            empty = [(self._added.get(n, -1), n) for n in replica_replacement.empty_nodes(image)]
             newest_ms, heir = max(empty, default=(-1, NO_NODE))
             new = {n for n in down - found if since[n] < newest_ms}
             self._heirs |= {node_id: (since[node_id], heir) for node_id in new}
@@ -227,7 +228,7 @@ class Planner:
         room = self._settings.reassignments_max - reassigning
         if not dead and not leaving:
             return []
-        moves = refill.plan_refill(image, dead, leaving, max(room, 0), Loads.of(image))
+        moves = replica_replacement.plan_refill(image, dead, leaving, max(room, 0), Loads.of(image))
         if not moves:
             return []
         return [AlterAssignments(command_id=self._new_id(), reassignments=tuple(moves))]

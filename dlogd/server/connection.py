@@ -19,10 +19,10 @@ from dlogd.net.reply_slot import Slot
 from dlogd.net.socket_writer import Outlet, has_left, outlet_of
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.log_events import Event
-from dlogd.server.answering import Answering
+from dlogd.server.connection_limits import ConnectionLimits, Seen
 from dlogd.server.entry_budget import Room
-from dlogd.server.limits import ConnectionLimits, Seen
-from dlogd.server.refusals import RefusedBatches
+from dlogd.server.refused_batches import RefusedBatches
+from dlogd.server.request_budget import Answering
 from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 

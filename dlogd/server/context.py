@@ -21,8 +21,8 @@ from dlogd.metadata.state.image import Applied, ClusterImage, Outcome, Refused
 from dlogd.replication.partition.partition import Partition
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Entropy
-from dlogd.server.lingering import Lingering
-from dlogd.server.turns import Turns
+from dlogd.server.recently_fenced import Lingering
+from dlogd.server.request_turns import Turns
 
 OPEN_PATIENCE_MS = 200
 """How long the answer about new partitions waits for them to be open here, in a cluster."""

@@ -22,11 +22,9 @@ from dlog.errors import (
 from dlog.wire import apis, frame, messages
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import RequestHeader
-from dlogd.server import entities
+from dlogd.server import response_builder
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Entity
 from dlogd.server.entry_budget import EntryBudget
-from dlogd.server.exchange import Answer, EncodedBody, Handler, Peer, Request
 from dlogd.server.handlers import (
     acls,
     alter_configs,
@@ -50,6 +48,8 @@ from dlogd.server.handlers import (
     raft_voters,
     reassignments,
 )
+from dlogd.server.request import Answer, EncodedBody, Handler, Peer, Request
+from dlogd.server.response_builder import Entity
 from dlogd.telemetry.metrics import Telemetry
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class Dispatcher:
             answer = await answer
         if isinstance(answer, EncodedBody):
             return messages.parse_response_body(api_key, version, memoryview(answer.body))
-        return entities.build_response(api_key, version, answer)
+        return response_builder.build_response(api_key, version, answer)
 
     def _start(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
         handler = self._handlers[request.api_key]
@@ -235,7 +235,7 @@ class Dispatcher:
         # Version 0 of the response is what every client reads.
         request = Request(api_key=ApiKey.API_VERSIONS, version=0, body=None)
         fields = api_versions.HANDLER.refuse(request, UnsupportedVersionError())
-        entity = entities.build_response(ApiKey.API_VERSIONS, 0, fields)
+        entity = response_builder.build_response(ApiKey.API_VERSIONS, 0, fields)
         return messages.encode_response(entity, header.correlation_id)
 
 
@@ -260,5 +260,5 @@ def _encoded(
 ) -> Generator[None, None, bytes]:
     if isinstance(answer, EncodedBody):
         return frame.encode_response(api_key, version, correlation_id, answer.body)
-    body = yield from entities.response_builder(api_key, version).encode_in_pieces(answer)
+    body = yield from response_builder.response_builder(api_key, version).encode_in_pieces(answer)
     return frame.encode_response(api_key, version, correlation_id, body)

@@ -16,9 +16,9 @@ from dlogd.net.unread_answers import Unread
 from dlogd.runtime import allocator, cycle_collector
 from dlogd.runtime.clock import Clock
 from dlogd.server.connection import Connection, Router
+from dlogd.server.connection_limits import ConnectionLimits
 from dlogd.server.foreign_clients import ForeignClients
-from dlogd.server.lateness import FRAME_GRACE_S, Lateness
-from dlogd.server.limits import ConnectionLimits
+from dlogd.server.slow_senders import FRAME_GRACE_S, Lateness
 from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.admission_metrics import AdmissionMetrics
 from dlogd.telemetry.metrics import ServerMetrics

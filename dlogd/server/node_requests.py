@@ -20,7 +20,7 @@ from dlogd.net.frame_reader import RECEIVE_BYTES
 from dlogd.net.send_turns import Pacer
 from dlogd.runtime.clock import Clock
 from dlogd.server.connection import Connection, Router
-from dlogd.server.limits import ConnectionLimits
+from dlogd.server.connection_limits import ConnectionLimits
 from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 

@@ -13,11 +13,11 @@ from dlogd.runtime.tasks import Tasks
 from dlogd.server.connection import CLIENT_ID_CHARACTERS_MAX, Connection
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.entry_budget import Room, entries_of
-from dlogd.server.exchange import Peer
 from dlogd.server.handlers import fetch_answers
 from dlogd.server.handlers.fetch import FetchHandler, FetchWork
 from dlogd.server.handlers.produce import ProduceHandler
-from dlogd.server.turns import REQUEST_ENTRIES
+from dlogd.server.request import Peer
+from dlogd.server.request_turns import REQUEST_ENTRIES
 from dlogd.telemetry.metrics import ApiMetrics, Telemetry
 
 LARGE_FETCH_BYTES = 64 * 1024

@@ -7,9 +7,9 @@ import sys
 from dlog.transport import Address
 from dlog.types import NodeId
 from dlogd.controller.lease_keeper import LeaseKeeper
+from dlogd.controller.lease_timings import LeaseTimings
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
-from dlogd.controller.timings import LeaseTimings
 from dlogd.internal.beat import Beat
 from dlogd.internal.messages import Heartbeat
 from dlogd.internal.node_listener import InternalServer

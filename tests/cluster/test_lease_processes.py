@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 from dlog.transport import Address, ConnectionOptions
 from dlog.types import NodeId
+from dlogd.controller.lease_timings import LeaseTimings
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import Condemned, LeaseTable
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
-from dlogd.controller.timings import LeaseTimings
 from dlogd.internal.messages import Probe
 from dlogd.internal.node_listener import InternalServer
 from dlogd.runtime.clock import SystemClock

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable
 
 from dlog.compression import Codec
-from dlogd.server import unpacking
+from dlogd.server import batch_unpacker
 from tests.fakes.front import SETTINGS, Front
 
 CODECS = [codec for codec in Codec if codec is not Codec.NONE]
@@ -21,7 +21,7 @@ class HeldChecks:
         unpacker = front.produce.unpacker
         run = unpacker._run
 
-        async def later(work: Callable[[], unpacking.Outcome]) -> unpacking.Outcome:
+        async def later(work: Callable[[], batch_unpacker.Outcome]) -> batch_unpacker.Outcome:
             self.begun += 1
             await self.release.wait()
             return await run(work)

@@ -14,7 +14,7 @@ from dlog.wire.apis import ApiKey
 from dlog.wire.frame import FrameSplitter
 from dlogctl.__main__ import main
 from dlogd.metadata.commands.codec import AlterPartition, ClaimController
-from dlogd.server.exchange import Peer
+from dlogd.server.request import Peer
 from tests.fakes.server import FakeNode, FakeQuorum, new_topic
 
 

@@ -32,10 +32,10 @@ from dlogd.metadata.state.image import (
 )
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.partition.pending_trims import Trims
-from dlogd.server import entities
+from dlogd.server import response_builder
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
-from dlogd.server.exchange import Peer
+from dlogd.server.request import Peer
 from dlogd.storage.log.timestamp_lookup import TimestampOffset
 from dlogd.telemetry.metrics import Telemetry
 from tests.fakes.randomness import SeededRandomness
@@ -349,7 +349,7 @@ class FakeNode:
 
     async def ask(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
         """Send a request through bytes in both directions; return the response's entity."""
-        entity = entities.build_request(api_key, version, fields)
+        entity = response_builder.build_request(api_key, version, fields)
         sent = memoryview(messages.encode_request(entity, 7, "test"))
         header = frame.parse_request_header(sent, frame.LENGTH_BYTES, len(sent))
         answer = self.dispatcher.respond(header, sent, len(sent), Peer(client_id="test"))

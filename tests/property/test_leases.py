@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dlog.types import NodeId
+from dlogd.controller.lease_timings import LeaseTimings
 from dlogd.controller.leases import (
     Beat,
     Condemned,
@@ -25,7 +26,6 @@ from dlogd.controller.leases import (
     ProbeOrder,
 )
 from dlogd.controller.own_lease import Grant, OwnLease
-from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.state.image import NodeRegistration
 
 Mutation = Callable[[pytest.MonkeyPatch], None]

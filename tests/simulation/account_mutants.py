@@ -13,10 +13,10 @@ from dlogd.net.connection_admission import Admission, Place, RefusalLines
 from dlogd.net.frame_memory import FrameMemory, Share
 from dlogd.net.frame_reader import Intake
 from dlogd.replication.partition.fetch_waiters import FetchWaiters
-from dlogd.server.answering import Answering
 from dlogd.server.entry_budget import EntryBudget, Lane, Room
-from dlogd.server.lateness import Lateness
+from dlogd.server.request_budget import Answering
 from dlogd.server.router import RequestRouter
+from dlogd.server.slow_senders import Lateness
 from dlogd.status import http_room
 from dlogd.status.http_hosts import HostCheck
 from tests.simulation.patches import Patch

@@ -18,7 +18,7 @@ from dlogd.net.connection_admission import Admission, Place
 from dlogd.net.frame_memory import FrameMemory, Holder
 from dlogd.net.unread_answers import Unread
 from dlogd.replication.partition.fetch_waiters import FetchWaiters, Wakes
-from dlogd.server import router, unpacking
+from dlogd.server import batch_unpacker, router
 from dlogd.server.connection import Connection
 from dlogd.server.entry_budget import EntryBudget, Lane
 from dlogd.server.handlers.fetch import FetchWork
@@ -137,7 +137,7 @@ def _in_order_of_arrival(_: Any) -> Any:
 
 def _check_on_the_loop(_: Any) -> Any:
     def check_now(self: Any) -> bool:
-        self._outcome = unpacking.outcome_of(self._packed())
+        self._outcome = batch_unpacker.outcome_of(self._packed())
         return True
 
     return check_now

@@ -16,9 +16,9 @@ from dlogd.config import plain_yaml
 from dlogd.config.plain_yaml import PlainYamlError
 from dlogd.replication.partition.record_validation import RecordTimes
 from dlogd.runtime import log_events
-from dlogd.server import unpacking
+from dlogd.server import batch_unpacker
+from dlogd.server.batch_unpacker import Unpacker
 from dlogd.server.handlers import produce
-from dlogd.server.unpacking import Unpacker
 from tests.simulation.patches import Patch
 
 UNIT = "tests/unit"
@@ -83,7 +83,7 @@ def _unpack_for_nobody(_: Any) -> Any:
     async def check(self: Any, connection: Any, copy: Any, then: Any) -> None:
         async with self._places:
             batch = copy()
-            then(await self._run(lambda: unpacking.outcome_of(batch)))
+            then(await self._run(lambda: batch_unpacker.outcome_of(batch)))
         connection.unstall()
 
     return check
@@ -126,16 +126,16 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     "batches: compressed records are believed": (
         (
             (produce, "outcome_within", _believe_the_head),
-            (unpacking, "outcome_of", _believe_the_head),
+            (batch_unpacker, "outcome_of", _believe_the_head),
         ),
         (f"{CHECKS}::test_what_no_reader_can_decode_is_refused_and_nothing_is_appended",),
     ),
     "batches: large compressed records are believed": (
-        ((unpacking, "outcome_of", _believe_the_head),),
+        ((batch_unpacker, "outcome_of", _believe_the_head),),
         (f"{CHECKS}::test_the_head_that_is_stored_says_the_true_time",),
     ),
     "batches: they are unpacked beyond what readers take": (
-        ((unpacking, "times_in", _unpack_whole),),
+        ((batch_unpacker, "times_in", _unpack_whole),),
         (f"{CHECKS}::test_a_batch_that_decompresses_beyond_all_readers_is_refused",),
     ),
     "batches: all are unpacked at a time": (

@@ -17,7 +17,7 @@ from dlogd.replication.partition import batch_validation
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.partition.producer_state import ProducerStates
 from dlogd.replication.partition.record_validation import RecordTimes
-from dlogd.server import unpacking
+from dlogd.server import batch_unpacker
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.storage.log import log_recovery, truncation
 from dlogd.storage.log.log_jobs import Maintenance
@@ -181,7 +181,7 @@ MUTANTS: dict[str, tuple[Any, str, Make]] = {
     ),
     "read at places of a rolled segment": (LogReader, "_known", _remember_across_rolls),
     "believe the heads of plain batches": (batch_validation, "_times_of", _believe_plain_heads),
-    "believe compressed records": (unpacking, "times_in", _believe_compressed_records),
+    "believe compressed records": (batch_unpacker, "times_in", _believe_compressed_records),
     "walk without the count": (batch_validation, "walk_records", _walk_to_the_end),
     "search by head": (Learner, "newest_ms", _believe_heads),
     "retention by head": (KnownTimes, "newest_ms", _delete_by_heads),

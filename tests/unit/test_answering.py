@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from dlogd.server.answering import ANSWERS_MAX
+from dlogd.server.request_budget import ANSWERS_MAX
 from tests.fakes.front import Front, request_frame, response_of, run_on, until
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]

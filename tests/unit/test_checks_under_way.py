@@ -25,7 +25,7 @@ from dlog.errors import (
 from dlog.types import LeaderEpoch
 from dlog.wire import produce_client
 from dlogd.replication.partition import record_validation
-from dlogd.server import unpacking
+from dlogd.server import batch_unpacker
 from tests.fakes.batches import timed, with_head, with_records
 from tests.fakes.checked import CHECKED, CODECS, HeldChecks
 from tests.fakes.front import (
@@ -148,13 +148,13 @@ def test_a_client_that_left_is_noticed_before_its_batch_is_unpacked(tmp_path: Pa
         leaving = [await front.connect() for _ in range(5)]
         for each in leaving:
             await each.send(produce_frame("t", made(Codec.ZSTD, MIB, T)))
-        await until(lambda: held.begun == unpacking.CHECKED_MAX and len(front.tasks) >= 5)
+        await until(lambda: held.begun == batch_unpacker.CHECKED_MAX and len(front.tasks) >= 5)
         for each in leaving:
             each.close()
             await each.writer.wait_closed()
         held.release.set()
         assert await written(client, made(Codec.ZSTD, MIB, T)) == (0, 0)
-        assert held.begun == unpacking.CHECKED_MAX + 1
+        assert held.begun == batch_unpacker.CHECKED_MAX + 1
 
     check(scenario, tmp_path)
 
@@ -181,7 +181,7 @@ def test_the_loop_serves_others_while_bombs_are_unpacked(tmp_path: Path) -> None
 def test_a_refusal_does_not_hold_the_records(tmp_path: Path) -> None:
     """The traceback of an error would: its frames have them."""
     records = bytes(made(Codec.NONE, MIB, T, T)[HEADER_BYTES:-1])
-    outcome = unpacking.outcome_of(bytes(packed(Codec.ZSTD, compress(Codec.ZSTD, records))))
+    outcome = batch_unpacker.outcome_of(bytes(packed(Codec.ZSTD, compress(Codec.ZSTD, records))))
     assert isinstance(outcome, InvalidRecordError)
     assert str(outcome) == "No client could read the batch: record 1: a record is cut"
     chain: list[BaseException] = [outcome]
@@ -307,7 +307,7 @@ def test_lack_of_memory_ends_one_connection_and_no_other(
             raise MemoryError
 
         with monkeypatch.context() as patch:
-            patch.setattr(unpacking, "times_in", without_memory)
+            patch.setattr(batch_unpacker, "times_in", without_memory)
             data = made(Codec.ZSTD, MIB, T)
             await client.send(produce_frame("t", packed(Codec.ZSTD, bytes(40_000))))
             assert await client.is_closed_by_peer()

@@ -8,10 +8,10 @@ import pytest
 from dlog.errors import ConfigError
 from dlogd.config import load
 from dlogd.config.schema import Config
-from dlogd.gossip import make_gossip, read_serf_key
+from dlogd.membership.gossip import make_gossip, read_serf_key
 from dlogd.membership.members import DisagreementKind
 from dlogd.membership.serf import SerfMembership
-from dlogd.status.cluster import count_partitions
+from dlogd.status.cluster_page import count_partitions
 from tests.fakes.metadata_cluster import FakeCluster
 
 CLUSTER = """

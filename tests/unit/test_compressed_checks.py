@@ -19,7 +19,7 @@ from dlog.errors import (
 )
 from dlog.wire import produce_client
 from dlogd.replication.partition.record_validation import times_in
-from dlogd.server import unpacking
+from dlogd.server import batch_unpacker
 from dlogd.storage.log.log_config import LogConfig
 from tests.fakes.batches import with_head
 from tests.fakes.checked import CHECKED, CODECS, HeldChecks
@@ -149,7 +149,7 @@ def test_a_batch_that_decompresses_beyond_all_readers_is_refused(tmp_path: Path)
 
     async def scenario() -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(unpacking, "RECORDS_BYTES_MAX", 4 << 20)
+            patch.setattr(batch_unpacker, "RECORDS_BYTES_MAX", 4 << 20)
             async with Front.open(tmp_path) as front:
                 front.partition("t").settings = CHECKED
                 client = await front.connect()
@@ -174,12 +174,12 @@ def test_others_go_on_while_large_batches_are_checked_two_at_a_time(
             clients = [await front.connect() for _ in range(5)]
             for client in clients:
                 await client.send(produce_frame("t", LARGE), produce_frame("t", plain(1)))
-            await until(lambda: held.begun == unpacking.CHECKED_MAX)
+            await until(lambda: held.begun == batch_unpacker.CHECKED_MAX)
             other = await front.connect()
             await other.send(produce_frame("t", plain(1)), produce_frame("t", packed_small()))
             for offset in (0, 1):
                 assert (await other.produced())[0][1][0][1:3] == (0, offset)
-            assert held.begun == unpacking.CHECKED_MAX
+            assert held.begun == batch_unpacker.CHECKED_MAX
             held.release.set()
             offsets = []
             for client in clients:  # what is behind a batch stays behind it

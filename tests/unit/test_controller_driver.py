@@ -9,9 +9,9 @@ import pytest
 
 from dlog.types import NodeId
 from dlogd.controller.driver import ControllerDriver
+from dlogd.controller.lease_timings import LeaseTimings
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.planner import PlannerSettings
-from dlogd.controller.timings import LeaseTimings
 from dlogd.internal.beat import Beat
 from dlogd.metadata.commands.codec import (
     ClaimController,

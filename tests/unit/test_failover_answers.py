@@ -8,7 +8,7 @@ from typing import Any, cast
 from dlog.types import NodeId
 from dlog.wire.apis import ApiKey
 from dlogd.replication.follower.fetcher_manager import DOUBT_S, Fetching
-from dlogd.server.lingering import LINGER_MS
+from dlogd.server.recently_fenced import LINGER_MS
 from tests.fakes.server import FakeNode, FakeQuorum
 
 

@@ -8,7 +8,7 @@ import pytest
 from dlog.errors import KafkaStorageError, RecordTooLargeError
 from dlogd.replication.follower import frame_applier, retry_backoff
 from dlogd.replication.follower.follower_append import append_as_follower
-from dlogd.status.replication import ReplicationReport
+from dlogd.status.replication_page import ReplicationReport
 from tests.fakes.small_fleet import SmallFleet, tell
 
 FULL = KafkaStorageError("less than its reserve")

@@ -8,7 +8,7 @@ import pytest
 from dlog.wire import messages
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlogd.config.schema import build
-from dlogd.server.exchange import Peer, Request
+from dlogd.server.request import Peer, Request
 from tests.fakes.nonsense import Requests
 from tests.fakes.server import FakeNode
 

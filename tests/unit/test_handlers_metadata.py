@@ -15,9 +15,9 @@ from dlog.wire.apis import VERSIONS, ApiKey
 from dlogd.config.schema import build
 from dlogd.metadata.commands.codec import CreateTopic
 from dlogd.metadata.state.image import Refused, TopicImage, Unknown
-from dlogd.server import entities
-from dlogd.server.exchange import EncodedBody, Pieces, Request
+from dlogd.server import response_builder
 from dlogd.server.handlers import metadata, topology
+from dlogd.server.request import EncodedBody, Pieces, Request
 from tests.fakes.server import CLUSTER_ID, FakeNode
 
 METADATA_VERSIONS = range(VERSIONS[ApiKey.METADATA][0], VERSIONS[ApiKey.METADATA][1] + 1)
@@ -71,7 +71,7 @@ def test_the_kept_entries_give_the_bytes_of_the_whole_entity(version: int) -> No
         request = Request(
             api_key=ApiKey.METADATA,
             version=version,
-            body=entities.build_request(ApiKey.METADATA, version, asked),
+            body=response_builder.build_request(ApiKey.METADATA, version, asked),
         )
         describing = cast(Pieces, metadata.MetadataHandler().answer(node.context, request))
         answered = await node.context.turns.finish(describing)
@@ -229,7 +229,7 @@ def test_entries_are_encoded_once_per_image_of_a_topic(monkeypatch: pytest.Monke
     encoded: list[str] = []
     encode = metadata._encode_topic
 
-    def counting(fields: entities.Fields, version: int) -> Generator[None, None, bytes]:
+    def counting(fields: response_builder.Fields, version: int) -> Generator[None, None, bytes]:
         encoded.append(fields["name"])
         return encode(fields, version)
 

@@ -12,7 +12,7 @@ from dlog.types import PartitionId, TopicPartition
 from dlog.wire.apis import ApiKey, advertised
 from dlogd.metadata.commands.codec import Command
 from dlogd.metadata.state.image import Outcome, Refused, Unknown
-from dlogd.server import entities
+from dlogd.server import response_builder
 from dlogd.server.context import LogDir
 from dlogd.server.handlers import producer_ids
 from tests.fakes.server import FakeClock, FakeNode
@@ -313,23 +313,23 @@ class TestBuilder:
             "host": "h",
             "port": 2,
         }
-        old = entities.build_response(ApiKey.FIND_COORDINATOR, 0, fields)
+        old = response_builder.build_response(ApiKey.FIND_COORDINATOR, 0, fields)
         assert (old.error_code, old.node_id, old.host, old.port) == (3, 1, "h", 2)
-        new = entities.build_response(ApiKey.FIND_COORDINATOR, 1, fields)
+        new = response_builder.build_response(ApiKey.FIND_COORDINATOR, 1, fields)
         assert new.error_message == "m"
         assert new.throttle_time == datetime.timedelta(milliseconds=1500)
 
     def test_what_is_left_out_is_the_protocols_default(self) -> None:
-        made = entities.build_response(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, {})
+        made = response_builder.build_response(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, {})
         assert (made.topics, made.next_cursor) == ((), None)
         assert made.throttle_time == datetime.timedelta()
         with pytest.raises(TypeError, match="producer_"):
-            entities.build_response(ApiKey.INIT_PRODUCER_ID, 0, {})
+            response_builder.build_response(ApiKey.INIT_PRODUCER_ID, 0, {})
 
     def test_an_unknown_error_code_is_a_bug(self) -> None:
         with pytest.raises(KeyError):
-            entities.build_response(ApiKey.API_VERSIONS, 0, {"error_code": 12345})
+            response_builder.build_response(ApiKey.API_VERSIONS, 0, {"error_code": 12345})
 
     def test_milliseconds(self) -> None:
-        assert entities.milliseconds(datetime.timedelta(seconds=2, milliseconds=5)) == 2005
-        assert entities.milliseconds(datetime.timedelta(milliseconds=-1)) == -1
+        assert response_builder.milliseconds(datetime.timedelta(seconds=2, milliseconds=5)) == 2005
+        assert response_builder.milliseconds(datetime.timedelta(milliseconds=-1)) == -1

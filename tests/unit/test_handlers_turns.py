@@ -9,15 +9,15 @@ import pytest
 from dlog.errors import ProtocolError
 from dlog.wire import frame, messages
 from dlog.wire.apis import ApiKey
-from dlogd.server import dispatch, entities, turns
-from dlogd.server.exchange import Handler, Peer, Request
+from dlogd.server import dispatch, request_turns, response_builder
 from dlogd.server.handlers import (
     alter_configs,
     describe_configs,
     reassignments,
     topic_creation,
 )
-from dlogd.server.turns import PIECE_ENTRIES, Turns
+from dlogd.server.request import Handler, Peer, Request
+from dlogd.server.request_turns import PIECE_ENTRIES, Turns
 from tests.fakes.server import FakeNode
 
 COUNT = 20 * PIECE_ENTRIES
@@ -140,7 +140,7 @@ RESTS = {
 
 
 def frame_of(api_key: ApiKey, version: int, fields: Asked) -> memoryview:
-    entity = entities.build_request(api_key, version, fields)
+    entity = response_builder.build_request(api_key, version, fields)
     return memoryview(messages.encode_request(entity, 7, "test"))
 
 
@@ -186,7 +186,7 @@ def test_what_is_read_and_written_in_pieces_is_the_same(
         await node.create("t", 6)
         in_pieces = await respond(node, sent)
         monkeypatch.setattr(dispatch, "LARGE_BYTES", 1 << 30)
-        monkeypatch.setattr(turns, "PIECE_ENTRIES", 1 << 30)
+        monkeypatch.setattr(request_turns, "PIECE_ENTRIES", 1 << 30)
         assert await respond(node, sent) == in_pieces
 
     run(test())

@@ -12,10 +12,10 @@ import pytest
 from dlog.errors import KafkaStorageError, ProtocolError
 from dlog.wire import frame, messages
 from dlog.wire.apis import VERSIONS, ApiKey, advertised
-from dlogd.server import entities
+from dlogd.server import response_builder
 from dlogd.server.context import LogDir
 from dlogd.server.dispatch import make_handlers
-from dlogd.server.exchange import Handler, Peer
+from dlogd.server.request import Handler, Peer
 from tests.fakes.server import FakeNode, new_topic
 
 HOT = (ApiKey.PRODUCE, ApiKey.FETCH)
@@ -159,14 +159,17 @@ def field_names() -> dict[tuple[int, str], frozenset[str]]:
     """Return the fields that each entity of each response has in any version."""
     names: dict[tuple[int, str], frozenset[str]] = {}
 
-    def add(builder: entities.Builder, entity_type: type[Any]) -> None:
+    def add(builder: response_builder.Builder, entity_type: type[Any]) -> None:
         key = (int(entity_type.__api_key__), entity_type.__name__)
         names[key] = names.get(key, frozenset()) | builder.names
         for inner in builder.nested.values():
             add(inner, inner.entity_type)
 
     for api_key, version in SERVED:
-        add(entities.response_builder(api_key, version), messages.response_type(api_key, version))
+        add(
+            response_builder.response_builder(api_key, version),
+            messages.response_type(api_key, version),
+        )
     return names
 
 
@@ -174,16 +177,16 @@ def field_names() -> dict[tuple[int, str], frozenset[str]]:
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make builders refuse fields that no version of the response has."""
     names = field_names()
-    build = entities.Builder.build
+    build = response_builder.Builder.build
 
-    def build_strictly(self: entities.Builder, fields: entities.Fields) -> Any:
+    def build_strictly(self: response_builder.Builder, fields: response_builder.Fields) -> Any:
         key = (int(self.entity_type.__api_key__), self.entity_type.__name__)
         if self.entity_type.__type__.name != "request" and key in names:
             unknown = [name for name in fields if name not in names[key]]
             assert not unknown, f"{self.entity_type.__name__} has no field {unknown}"
         return build(self, fields)
 
-    monkeypatch.setattr(entities.Builder, "build", build_strictly)
+    monkeypatch.setattr(response_builder.Builder, "build", build_strictly)
 
 
 def node() -> FakeNode:
@@ -300,7 +303,7 @@ def test_answers_that_need_not_wait_are_there_at_once() -> None:
     async def test() -> None:
         asked = node()
         for api_key in (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR):
-            entity = entities.build_request(api_key, 4, REQUESTS[api_key])
+            entity = response_builder.build_request(api_key, 4, REQUESTS[api_key])
             sent = memoryview(messages.encode_request(entity, 1, None))[4:]
             header = frame.parse_request_header(sent, 0, len(sent))
             assert isinstance(asked.dispatcher.respond(header, sent, len(sent), Peer()), bytes)

@@ -14,7 +14,7 @@ from dlog.wire.frame import RequestHeader
 from dlogd.server import router
 from dlogd.server.connection import Connection
 from dlogd.server.handlers.fetch import FetchWork
-from dlogd.server.turns import PIECE_ENTRIES, Turns
+from dlogd.server.request_turns import PIECE_ENTRIES, Turns
 from tests.fakes.front import Front, fetch_frame, produce_frame, request_frame, response_of
 from tests.fakes.logs import values_in
 from tests.unit.test_fetch_handler import check, fill

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from dlogd.server import lateness
 from dlogd.server import listener as listener_module
+from dlogd.server import slow_senders
 from tests.fakes.front import Front, request_frame, run_on, until
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
@@ -23,8 +23,8 @@ def run(request: pytest.FixtureRequest) -> Run:
 def test_who_waits_for_frame_memory_is_not_blamed_and_goes_on(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lateness, "FRAME_GRACE_S", 0.3)
-    monkeypatch.setattr(lateness, "STARVED_GRACE_S", 60.0)
+    monkeypatch.setattr(slow_senders, "FRAME_GRACE_S", 0.3)
+    monkeypatch.setattr(slow_senders, "STARVED_GRACE_S", 60.0)
     monkeypatch.setattr(listener_module, "FRAME_GRACE_S", 0.3)
 
     async def scenario() -> None:
@@ -54,8 +54,8 @@ def test_a_first_frame_does_not_wait_for_memory_for_ever(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crowd of strangers would wait for each other, one after the other."""
-    monkeypatch.setattr(lateness, "FRAME_GRACE_S", 0.3)
-    monkeypatch.setattr(lateness, "STARVED_GRACE_S", 60.0)
+    monkeypatch.setattr(slow_senders, "FRAME_GRACE_S", 0.3)
+    monkeypatch.setattr(slow_senders, "STARVED_GRACE_S", 60.0)
     monkeypatch.setattr(listener_module, "FRAME_GRACE_S", 0.3)
 
     async def scenario() -> None:
@@ -75,9 +75,9 @@ def test_first_frames_do_not_wait_for_one_that_goes_on(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One stranger holds the memory of its address, and is not late."""
-    monkeypatch.setattr(lateness, "FRAME_GRACE_S", 0.3)
-    monkeypatch.setattr(lateness, "STARVED_GRACE_S", 60.0)
-    monkeypatch.setattr(lateness, "FRAME_BYTES_PER_S_MIN", 1)
+    monkeypatch.setattr(slow_senders, "FRAME_GRACE_S", 0.3)
+    monkeypatch.setattr(slow_senders, "STARVED_GRACE_S", 60.0)
+    monkeypatch.setattr(slow_senders, "FRAME_BYTES_PER_S_MIN", 1)
     monkeypatch.setattr(listener_module, "FRAME_GRACE_S", 0.3)
 
     async def scenario() -> None:
@@ -102,7 +102,7 @@ def test_first_frames_do_not_wait_for_one_that_goes_on(
 def test_who_leaves_a_frame_unfinished_is_closed(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: int
 ) -> None:
-    monkeypatch.setattr(lateness, "FRAME_GRACE_S", 0.1)
+    monkeypatch.setattr(slow_senders, "FRAME_GRACE_S", 0.1)
     monkeypatch.setattr(listener_module, "FRAME_GRACE_S", 0.1)
 
     async def scenario() -> None:
@@ -119,7 +119,7 @@ def test_who_leaves_a_frame_unfinished_is_closed(
 def test_a_frame_that_drips_is_given_up_whatever_the_pause_between_its_bytes(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: int
 ) -> None:
-    monkeypatch.setattr(lateness, "FRAME_GRACE_S", 0.3)
+    monkeypatch.setattr(slow_senders, "FRAME_GRACE_S", 0.3)
     monkeypatch.setattr(listener_module, "FRAME_GRACE_S", 0.3)
 
     async def scenario() -> None:
@@ -139,7 +139,7 @@ def test_a_slow_but_honest_frame_has_its_time(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice the least rate, over more time than the grace, with pauses."""
-    monkeypatch.setattr(lateness, "FRAME_GRACE_S", 0.3)
+    monkeypatch.setattr(slow_senders, "FRAME_GRACE_S", 0.3)
     monkeypatch.setattr(listener_module, "FRAME_GRACE_S", 0.3)
 
     async def scenario() -> None:
@@ -158,7 +158,7 @@ def test_a_slow_but_honest_frame_has_its_time(
 def test_the_slowest_holder_gives_way_to_who_starves(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(lateness, "STARVED_GRACE_S", 0.2)
+    monkeypatch.setattr(slow_senders, "STARVED_GRACE_S", 0.2)
 
     async def scenario() -> None:
         async with Front.open(tmp_path, inflight_bytes_max=1 << 20) as front:

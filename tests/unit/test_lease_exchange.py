@@ -8,8 +8,8 @@ import pytest
 from dlog.errors import DisconnectedError, TransportError
 from dlog.transport import Address, ConnectionOptions, connect
 from dlog.types import NodeId
+from dlogd.controller.lease_timings import LeaseTimings
 from dlogd.controller.leases import Condemned
-from dlogd.controller.timings import LeaseTimings
 from dlogd.internal import messages, node_listener
 from dlogd.internal.beat import Beat
 from dlogd.internal.messages import Heartbeat, Probe

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from dlog.types import NodeId
 from dlogd.controller.driver import node_liveness
+from dlogd.controller.lease_timings import LeaseTimings
 from dlogd.controller.leases import (
     RETURN_MS_MAX,
     Beat,
@@ -13,7 +14,6 @@ from dlogd.controller.leases import (
     Probed,
 )
 from dlogd.controller.own_lease import UNANSWERED_MAX, Grant, OwnLease
-from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.state.image import NodeRegistration
 from tests.fakes.lease_cluster import registration
 

@@ -12,7 +12,7 @@ from dlog.compression import Codec
 from dlog.errors import CorruptMessageError, InvalidRecordError, InvalidTimestampError
 from dlog.wire import produce_client
 from dlogd.replication.partition.partition import Partition
-from dlogd.server.turns import PIECE_ENTRIES
+from dlogd.server.request_turns import PIECE_ENTRIES
 from tests.fakes.batches import timed, with_head, with_records
 from tests.fakes.front import (
     PRODUCE_VERSION,

@@ -1,7 +1,7 @@
 """What the controller leaves alone, for the machine would refuse it with all the rest of a plan."""
 
 from dlog.types import NodeId
-from dlogd.controller.refill import plan_refill
+from dlogd.controller.replica_replacement import plan_refill
 from dlogd.metadata.commands.codec import AlterAssignments
 from dlogd.metadata.machine.placement import Loads
 from tests.fakes.metadata_cluster import FakeCluster, leader_isr_elr

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dlogd.status.replication import bytes_behind
+from dlogd.status.replication_page import bytes_behind
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.telemetry import replication_metrics as metrics
 from tests.fakes.logs import LogHost, append_waiting, batch_of, run

@@ -11,8 +11,8 @@ from dlog.types import NodeId
 from dlog.wire import messages
 from dlog.wire.apis import ApiKey
 from dlogd.metadata.state.image import NodeAddress
-from dlogd.server import asking
-from dlogd.server.asking import ASKED_MAX, NodeAsker
+from dlogd.server import node_client
+from dlogd.server.node_client import ASKED_MAX, NodeAsker
 from tests.fakes.peer import Peer
 
 
@@ -52,7 +52,7 @@ def test_many_who_ask_have_few_connections_and_all_an_answer() -> None:
 
 
 def test_nobody_waits_long_behind_those_who_ask_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(node_client, "TIMEOUT_S", 0.2)
 
     async def scenario() -> None:
         peer = Peer()

@@ -10,7 +10,7 @@ import pytest
 from dlog.errors import InvalidRequestError
 from dlog.types import NodeId
 from dlogd import farewell
-from dlogd.controller.succession import REST_MS, Succession, successors
+from dlogd.controller.leadership_transfer import REST_MS, Succession, successors
 from dlogd.metadata.raft.membership import Operation, QuorumState
 from dlogd.metadata.state.image import Applied, Outcome, Refused
 from dlogd.replication.replica_manager import ReplicaManager

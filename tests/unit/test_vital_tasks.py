@@ -7,12 +7,12 @@ from unittest import mock
 
 import pytest
 
+from dlogd.controller.leadership_transfer import Succession
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.planner import Planner
 from dlogd.controller.prober import Prober
-from dlogd.controller.succession import Succession
 from dlogd.replica_reports import ReplicaReports
 from dlogd.replication.follower.leader_fetcher import Fetcher
 from dlogd.replication.leader.isr import IsrKeeper

@@ -20,7 +20,7 @@ from dlog.wire.encoders import piecewise_encoder
 from dlog.wire.frame import FrameSplitter, parse_request_header, parse_response_header
 from dlog.wire.primitives import uvarint
 from dlog.wire.reader import ENTRIES_MAX
-from dlogd.server.turns import at_once
+from dlogd.server.request_turns import at_once
 
 EVERY = [(key, v) for key, (low, high) in VERSIONS.items() for v in range(low, high + 1)]
 IDS = [f"{key.name.lower()}-{version}" for key, version in EVERY]

@@ -6,8 +6,8 @@ for an absent request type they take the broker for an old one.
 
 from dlog.errors import WireError, error_for
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Request, error_fields
+from dlogd.server.request import Handler, Request, error_fields
+from dlogd.server.response_builder import Fields
 
 _SECURITY_DISABLED = 54
 

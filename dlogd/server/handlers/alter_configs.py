@@ -25,10 +25,10 @@ from dlogd.metadata.state import topic_names
 from dlogd.metadata.state.image import TopicImage
 from dlogd.metadata.state.topic_configs import NODE_CONFIGS, is_of_a_node, name_for_node
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Request, error_fields
 from dlogd.server.handlers import node_settings, replication_factor
 from dlogd.server.handlers.config_resources import ResourceType, check_node_name
+from dlogd.server.request import Handler, Request, error_fields
+from dlogd.server.response_builder import Fields
 
 TIMEOUT_MS = 30_000
 """Neither request says how long its client waits; this is the default of most clients."""

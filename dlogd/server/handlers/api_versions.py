@@ -5,8 +5,8 @@ import re
 from dlog.errors import InvalidRequestError, UnsupportedVersionError, WireError
 from dlog.wire import apis
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Request
+from dlogd.server.request import Handler, Request
+from dlogd.server.response_builder import Fields
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

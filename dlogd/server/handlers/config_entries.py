@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from dlog.wire.apis import ApiKey, is_flexible
 from dlogd.metadata.state.effective_configs import ConfigEntry
-from dlogd.server import entities
-from dlogd.server.entities import Fields
+from dlogd.server import response_builder
+from dlogd.server.response_builder import Fields
 
 Describe = Callable[[], Sequence[ConfigEntry]]
 FieldsOf = Callable[[ConfigEntry], Fields]
@@ -19,8 +19,8 @@ class ConfigEntries:
     """Results of one response, each an entity whose last field is the array `configs`."""
 
     def __init__(self, api_key: ApiKey, version: int, results: str, fields_of: FieldsOf) -> None:
-        self._result = entities.response_builder(api_key, version).nested[results]
-        self._whole = entities.response_builder(api_key, version)
+        self._result = response_builder.response_builder(api_key, version).nested[results]
+        self._whole = response_builder.response_builder(api_key, version)
         self._flexible = is_flexible(api_key, version)
         self._tail_bytes = 1 if self._flexible else 0  # tagged fields, of which there are none
         self._fields_of = fields_of
@@ -57,7 +57,7 @@ class ConfigEntries:
             configs.append(config)
         result = self._result.encode({**fields, "configs": ()})
         self._results.append(
-            entities.splice(result, self._tail_bytes, configs, flexible=self._flexible)
+            response_builder.splice(result, self._tail_bytes, configs, flexible=self._flexible)
         )
 
     def add_failed(self, fields: Fields) -> None:
@@ -66,7 +66,7 @@ class ConfigEntries:
 
     def body(self) -> bytes:
         """Return the body of the response: no throttling, and the results as its last field."""
-        return entities.splice(
+        return response_builder.splice(
             self._whole.encode({}), self._tail_bytes, self._results, flexible=self._flexible
         )
 

@@ -15,8 +15,8 @@ from dlog.errors import (
 )
 from dlog.types import NO_NODE
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Request, error_fields
+from dlogd.server.request import Handler, Request, error_fields
+from dlogd.server.response_builder import Fields
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 SHARE_SINCE_VERSION = 6

@@ -10,9 +10,9 @@ from dlog.errors import (
 )
 from dlogd.metadata.commands.codec import CreatePartitions
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields, milliseconds
-from dlogd.server.exchange import Handler, Request, error_fields
 from dlogd.server.handlers import topic_creation
+from dlogd.server.request import Handler, Request, error_fields
+from dlogd.server.response_builder import Fields, milliseconds
 
 
 async def answer(context: ServerContext, request: Request) -> Fields:

@@ -19,10 +19,10 @@ from dlogd.metadata.commands.codec import NewTopic
 from dlogd.metadata.state import effective_configs
 from dlogd.metadata.state.effective_configs import ConfigEntry
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields, milliseconds
-from dlogd.server.exchange import Answer, EncodedBody, Handler, Pieces, Request, error_fields
 from dlogd.server.handlers import topic_creation
 from dlogd.server.handlers.config_entries import ConfigEntries, key_of
+from dlogd.server.request import Answer, EncodedBody, Handler, Pieces, Request, error_fields
+from dlogd.server.response_builder import Fields, milliseconds
 
 UNKNOWN_COUNT = -1
 CONFIGS_SINCE_VERSION = 5

@@ -13,8 +13,8 @@ from dlog.errors import (
 from dlog.types import NO_OFFSET, Offset
 from dlogd.replication.partition.partition import Partition
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields, milliseconds
-from dlogd.server.exchange import Handler, Request
+from dlogd.server.request import Handler, Request
+from dlogd.server.response_builder import Fields, milliseconds
 
 HIGH_WATERMARK = -1
 """Stands for everything that consumers can see now."""

@@ -17,8 +17,8 @@ from dlog.types import ZERO_TOPIC_ID, TopicId
 from dlogd.metadata.commands.codec import DeleteTopic, DeleteTopics
 from dlogd.metadata.state.image import ClusterImage, TopicImage
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields, milliseconds
-from dlogd.server.exchange import Handler, Request, error_fields
+from dlogd.server.request import Handler, Request, error_fields
+from dlogd.server.response_builder import Fields, milliseconds
 
 IDS_SINCE_VERSION = 6
 LEVEL_TOGETHER = 3

@@ -3,9 +3,9 @@
 from dlog.errors import WireError, error_for
 from dlog.types import NO_NODE
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Request, error_fields
 from dlogd.server.handlers import topology
+from dlogd.server.request import Handler, Request, error_fields
+from dlogd.server.response_builder import Fields
 
 BROKERS, CONTROLLERS = 1, 2
 _MISMATCHED_ENDPOINT_TYPE, _UNSUPPORTED_ENDPOINT_TYPE = 114, 115

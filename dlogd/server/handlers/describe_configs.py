@@ -10,11 +10,11 @@ from dlogd.metadata.state import broker_configs, effective_configs, topic_names
 from dlogd.metadata.state.effective_configs import ConfigEntry
 from dlogd.metadata.state.image import NodeRegistration, TopicImage
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import EncodedBody, Handler, Request, error_fields
 from dlogd.server.handlers import node_settings, replication_factor, topology
 from dlogd.server.handlers.config_entries import ConfigEntries, key_of
 from dlogd.server.handlers.config_resources import ResourceType, check_node_name
+from dlogd.server.request import EncodedBody, Handler, Request, error_fields
+from dlogd.server.response_builder import Fields
 
 BURST_COUNT = 500
 """Configs encoded before others get their turn."""

@@ -4,9 +4,9 @@ from dlog.errors import InvalidRequestError, WireError
 from dlog.types import NO_NODE, ZERO_TOPIC_ID, NodeId
 from dlogd.metadata.state.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Pieces, Request
 from dlogd.server.handlers import topology
+from dlogd.server.request import Handler, Pieces, Request
+from dlogd.server.response_builder import Fields
 
 PARTITION_COUNT_MAX = 2_000
 """In one answer, whatever the client asks for (`max.request.partition.size.limit`)."""

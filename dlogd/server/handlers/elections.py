@@ -14,9 +14,9 @@ from dlogd.metadata.commands.codec import ElectionKind, ElectLeaders
 from dlogd.metadata.machine.partition import why_no_election
 from dlogd.metadata.state.image import ClusterImage, TopicImage
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields, milliseconds
-from dlogd.server.exchange import Handler, Request, error_fields
-from dlogd.server.turns import at_once
+from dlogd.server.request import Handler, Request, error_fields
+from dlogd.server.request_turns import at_once
+from dlogd.server.response_builder import Fields, milliseconds
 
 Verdicts = dict[int, WireError | None]
 """What becomes of the partitions of one topic; None where a leader is elected."""

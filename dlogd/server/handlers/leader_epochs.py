@@ -6,8 +6,8 @@ from dlog.errors import NONE, WireError
 from dlog.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from dlogd.replication.partition.partition import Partition
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Pieces, Request
+from dlogd.server.request import Handler, Pieces, Request
+from dlogd.server.response_builder import Fields
 
 
 def answer(context: ServerContext, request: Request) -> Pieces:

@@ -7,10 +7,10 @@ from collections.abc import Generator
 
 from dlog.errors import UnsupportedVersionError, WireError
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Pieces, Request, error_fields
 from dlogd.server.handlers import topology
 from dlogd.server.handlers.config_resources import ResourceType
+from dlogd.server.request import Handler, Pieces, Request, error_fields
+from dlogd.server.response_builder import Fields
 
 
 def answer(context: ServerContext, request: Request) -> Pieces:

@@ -19,8 +19,8 @@ from dlog.types import NO_EPOCH, NO_OFFSET
 from dlog.wire.fetch import COMPARING_REPLICA_ID
 from dlogd.replication.partition.partition import Partition
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Request
+from dlogd.server.request import Handler, Request
+from dlogd.server.response_builder import Fields
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = range(-1, -7, -1)
 SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}

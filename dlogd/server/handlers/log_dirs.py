@@ -18,8 +18,8 @@ from dlog.errors import (
 )
 from dlog.types import PartitionId, TopicPartition
 from dlogd.server.context import LogDir, ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Request
+from dlogd.server.request import Handler, Request
+from dlogd.server.response_builder import Fields
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from dlog.types import ZERO_TOPIC_ID, NodeId, TopicId
 from dlog.wire.apis import ApiKey, is_flexible
 from dlogd.metadata.commands.codec import NewTopic
 from dlogd.metadata.state.image import ClusterImage, NodeRegistration, TopicImage
-from dlogd.server import entities
+from dlogd.server import response_builder
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import Answer, EncodedBody, Handler, Pieces, Request
 from dlogd.server.handlers import topic_creation, topology
-from dlogd.server.turns import PIECE_ENTRIES, at_once
+from dlogd.server.request import Answer, EncodedBody, Handler, Pieces, Request
+from dlogd.server.request_turns import PIECE_ENTRIES, at_once
+from dlogd.server.response_builder import Fields
 
 TOPIC_IDS_SINCE_VERSION = 12
 AUTO_CREATE_TIMEOUT_MS = 2_000
@@ -69,12 +69,12 @@ class TopicEntries:
 
 
 def _encode_topic(fields: Fields, version: int) -> Generator[None, None, bytes]:
-    builder = entities.response_builder(ApiKey.METADATA, version).nested["topics"]
+    builder = response_builder.response_builder(ApiKey.METADATA, version).nested["topics"]
     return bytes((yield from builder.encode_in_pieces(fields)))
 
 
 def _encode_missing(error: WireError, name: str | None, topic_id: TopicId, version: int) -> bytes:
-    builder = entities.response_builder(ApiKey.METADATA, version).nested["topics"]
+    builder = response_builder.response_builder(ApiKey.METADATA, version).nested["topics"]
     return builder.encode(_missing_fields(error, name, topic_id))
 
 
@@ -293,9 +293,11 @@ def _assemble(
             topology.CLUSTER_OPERATIONS,
         ),
     }
-    body = entities.response_builder(ApiKey.METADATA, version).encode(fields)
+    body = response_builder.response_builder(ApiKey.METADATA, version).encode(fields)
     flexible = is_flexible(ApiKey.METADATA, version)
-    return EncodedBody(entities.splice(body, _tail_bytes(version), entries, flexible=flexible))
+    return EncodedBody(
+        response_builder.splice(body, _tail_bytes(version), entries, flexible=flexible)
+    )
 
 
 def _tail_bytes(version: int) -> int:

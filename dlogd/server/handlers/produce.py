@@ -25,10 +25,7 @@ from dlogd.replication.partition.waiters import Drainable
 from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.log_events import Event
-from dlogd.server.connection import Connection
-from dlogd.server.leader_hints import LeaderHints
-from dlogd.server.turns import PIECE_ENTRIES, Turns
-from dlogd.server.unpacking import (
+from dlogd.server.batch_unpacker import (
     SMALL_BYTES,
     SMALL_ENTRIES,
     SMALL_PACKED_BYTES,
@@ -36,6 +33,9 @@ from dlogd.server.unpacking import (
     Unpacker,
     outcome_within,
 )
+from dlogd.server.connection import Connection
+from dlogd.server.leader_hints import LeaderHints
+from dlogd.server.request_turns import PIECE_ENTRIES, Turns
 from dlogd.telemetry.metrics import Telemetry
 
 ZSTD_VERSION_MIN = 7

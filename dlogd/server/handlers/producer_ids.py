@@ -20,8 +20,8 @@ from dlog.errors import (
 )
 from dlogd.metadata.commands.codec import AllocateProducerIds
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Request
+from dlogd.server.request import Handler, Request
+from dlogd.server.response_builder import Fields
 
 log = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from dlog.wire.apis import ApiKey
 from dlogd.metadata.interface import Quorum
 from dlogd.metadata.raft.membership import QuorumState, ReplicaState
 from dlogd.metadata.raft.voters import UNBOUND
-from dlogd.server import entities
+from dlogd.server import response_builder
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
-from dlogd.server.exchange import Handler, Request, error_fields
-from dlogd.server.turns import at_once
+from dlogd.server.request import Handler, Request, error_fields
+from dlogd.server.request_turns import at_once
+from dlogd.server.response_builder import Fields
 
 TOPIC, PARTITION = "__cluster_metadata", 0
 """The name that Kafka's protocol has for the metadata."""
@@ -91,7 +91,7 @@ async def ask_leader(context: ServerContext, leader_id: NodeId) -> Any:
     """Return the response of another node; raise DlogError."""
     assert context.ask_node is not None
     topic = {"topic_name": TOPIC, "partitions": [{"partition_index": PARTITION}]}
-    request = entities.build_request(ApiKey.DESCRIBE_QUORUM, NEWEST, {"topics": [topic]})
+    request = response_builder.build_request(ApiKey.DESCRIBE_QUORUM, NEWEST, {"topics": [topic]})
     return await context.ask_node(leader_id, request)
 
 

@@ -17,9 +17,9 @@ from dlogd.metadata.commands.codec import RemoveNode
 from dlogd.metadata.interface import Quorum
 from dlogd.metadata.raft.membership import Operation
 from dlogd.server.context import ServerContext, settled
-from dlogd.server.entities import Fields, milliseconds
-from dlogd.server.exchange import Handler, Request, error_fields
 from dlogd.server.handlers import quorum
+from dlogd.server.request import Handler, Request, error_fields
+from dlogd.server.response_builder import Fields, milliseconds
 
 TIMEOUT_MS = 30_000
 """For the requests that do not say how long their clients wait."""

@@ -14,10 +14,10 @@ from dlog.errors import (
 from dlogd.metadata.commands.codec import AlterAssignments, Reassignment
 from dlogd.metadata.state.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields, milliseconds
-from dlogd.server.exchange import Handler, Pieces, Request, error_fields
 from dlogd.server.handlers import topic_creation
-from dlogd.server.turns import at_once
+from dlogd.server.request import Handler, Pieces, Request, error_fields
+from dlogd.server.request_turns import at_once
+from dlogd.server.response_builder import Fields, milliseconds
 
 Key = tuple[str, int]
 

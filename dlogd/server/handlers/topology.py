@@ -23,7 +23,7 @@ from dlogd.metadata.state.image import (
     TopicImage,
 )
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Fields
+from dlogd.server.response_builder import Fields
 
 OPERATIONS_UNKNOWN = -(2**31)
 """What is said when the client did not ask."""

@@ -13,9 +13,9 @@ from typing import Any
 from dlog.types import LeaderEpoch, NodeId
 from dlogd.controller import driver
 from dlogd.controller.driver import ControllerDriver
+from dlogd.controller.lease_timings import LeaseTimings
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.own_lease import OwnLease
-from dlogd.controller.timings import LeaseTimings
 from dlogd.metadata.commands.codec import FenceNodes, Guarded, UnfenceNode
 from dlogd.metadata.machine import apply, cluster, election, topic
 from dlogd.metadata.machine import node as node_steps

@@ -23,7 +23,7 @@ SMALL_PACKED_BYTES = 32 * 1024
 SMALL_BYTES = 128 * 1024
 """Decompressed; gzip, the slowest codec, takes half a millisecond for it."""
 SMALL_ENTRIES = 100
-"""What a small batch counts as in the turns of large requests (`dlogd.server.turns`)."""
+"""What a small batch counts as in the turns of large requests (`dlogd.server.request_turns`)."""
 
 
 def outcome_of(batch: bytes) -> Outcome:

@@ -12,8 +12,8 @@ from dlogd.config.schema import Config
 from dlogd.controller.driver import ControllerDriver
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.own_lease import OwnLease
-from dlogd.gossip import Gossip
 from dlogd.internal.node_listener import InternalServer
+from dlogd.membership.gossip import Gossip
 from dlogd.metadata.machine.election import rules_of
 from dlogd.metadata.raft.progress import RaftProgress
 from dlogd.metadata.state.image import ClusterImage, Drain

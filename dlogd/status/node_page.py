@@ -12,10 +12,10 @@ from dlogd.metadata.state import snapshot
 from dlogd.metadata.state.image import EMPTY_IMAGE, ClusterImage
 from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.clock import Clock
-from dlogd.status.cluster import Clustered, ClusterReport
-from dlogd.status.digest import DigestPage
+from dlogd.status.cluster_page import Clustered, ClusterReport
+from dlogd.status.digest_page import DigestPage
 from dlogd.status.pages import ACTIVE
-from dlogd.status.replication import Replicates, ReplicationReport
+from dlogd.status.replication_page import Replicates, ReplicationReport
 from dlogd.storage.log_manager import LogManager
 from dlogd.telemetry import metrics
 from dlogd.telemetry.metrics import Sample, Telemetry

@@ -12,7 +12,7 @@ from typing import Any
 from dlog.errors import NONE, WireError
 from dlog.wire.apis import ApiKey
 from dlogd.server.context import ServerContext
-from dlogd.server.entities import Entity, Fields
+from dlogd.server.response_builder import Entity, Fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ from dlog.transport import Address, ConnectionOptions
 from dlog.types import NodeId
 from dlog.wire import messages
 from dlogd.metadata.state.image import ClusterImage
-from dlogd.server.entities import Entity
 from dlogd.server.handlers import topology
 from dlogd.server.handlers.quorum import FORWARDER
+from dlogd.server.response_builder import Entity
 
 TIMEOUT_S = 5.0
 ASKED_MAX = 8
