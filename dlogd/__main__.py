@@ -22,16 +22,16 @@ from pathlib import Path
 from typing import NoReturn
 
 from dlog.errors import ConfigError, DlogError
-from dlogd import cluster_timings, secret_files
-from dlogd.broker import Broker
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
+from dlogd.node import cluster_timings, secret_files
+from dlogd.node.broker import Broker
+from dlogd.node.service import EX_FAILURE, Service, Surroundings, exit_code_of, problems_of
 from dlogd.runtime import allocator, cycle_collector, logging_setup
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.name_resolver import share_lookups
 from dlogd.runtime.randomness import system_randomness
 from dlogd.runtime.sd_notify import Notifier, watchdog_interval_ms
-from dlogd.service import EX_FAILURE, Service, Surroundings, exit_code_of, problems_of
 from dlogd.storage.io.engine_choice import open_engine
 from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.io.posix import PosixDirectory, Reserve, open_directory

@@ -12,9 +12,9 @@ from dlogctl.groups import ExampleCommand
 from dlogctl.output import Column, Output
 from dlogctl.saying import say
 from dlogctl.settings import common_options, settings_of
-from dlogd import cluster_timings, secret_files
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
+from dlogd.node import cluster_timings, secret_files
 from dlogd.storage.io.posix import PosixDirectory
 
 PROBLEM_COLUMNS = (Column("PROBLEM", "problem"),)

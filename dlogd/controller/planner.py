@@ -70,7 +70,7 @@ Liveness = Mapping[NodeId, NodeLiveness]
 class PlannerSettings:
     """How gently the controller goes about what is not urgent.
 
-    What operators may want otherwise is in the configuration (`dlogd.cluster_timings`).
+    What operators may want otherwise is in the configuration (`dlogd.node.cluster_timings`).
     """
 
     scan_interval_ms: int = 1_000  # partitions are looked at no more often

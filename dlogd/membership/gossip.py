@@ -1,6 +1,7 @@
 """Who else is there, as gossip or the configuration says; beside the metadata, which alone decides.
 
-Part of the composition: `dlogd.clustering` makes one. Where the two differ is shown to operators.
+Part of the composition: `dlogd.node.cluster_node` makes one. Where the two differ is shown to
+operators.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Reconciles from the image, not from events: every change of the image wakes one worker, which makes
 the partitions here equal to the image and tries again later what has failed. Owner: the event
-loop's thread; made by `dlogd.broker`.
+loop's thread; made by `dlogd.node.broker`.
 """
 
 import asyncio

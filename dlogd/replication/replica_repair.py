@@ -3,7 +3,7 @@
 Told by a log's damage, which a read or the scrub has noted. The leader is asked first, then others
 in the ISR; a leader asks its followers. Nobody leaves an ISR, nothing is cut, nobody is elected:
 the replica lacks nothing, some of its bytes are wrong. What cannot be mended now is tried again,
-ever more seldom. Owner: the event loop's thread; made by `dlogd.replicating`.
+ever more seldom. Owner: the event loop's thread; made by `dlogd.node.replication_setup`.
 """
 
 import asyncio

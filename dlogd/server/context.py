@@ -1,6 +1,6 @@
 """What handlers may touch: the cluster's image, proposals, partitions, the node's own facts.
 
-Deliberately no connection, no socket and no bytes. Made once by `dlogd.broker`, which replaces
+Deliberately no connection, no socket and no bytes. Made once by `dlogd.node.broker`, which replaces
 `config` at a reload; in unit tests made of an image in memory.
 """
 

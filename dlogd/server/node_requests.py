@@ -2,7 +2,7 @@
 
 A node proves the cluster's secret before a connection is served here, so a request may see what
 clients may not: records that are not committed yet, which mend damaged replicas.
-Owner: the event loop's thread; made by `dlogd.broker`. The requests are rare, and so are the
+Owner: the event loop's thread; made by `dlogd.node.broker`. The requests are rare, and so are the
 connections: the bounds are small.
 """
 

@@ -36,7 +36,7 @@ class Store(Protocol):
 
 
 class Clustered(Protocol):
-    """`dlogd.clustering`, as the report sees it."""
+    """`dlogd.node.cluster_node`, as the report sees it."""
 
     lease: OwnLease
     keeper: LeaseKeeper

@@ -24,7 +24,7 @@ WORST_COUNT = 5
 
 
 class Replicates(Protocol):
-    """`dlogd.replicating`, as the report sees it."""
+    """`dlogd.node.replication_setup`, as the report sees it."""
 
     counters: FetchCounters
 

@@ -8,7 +8,7 @@
     await manager.close()                                              # clean-shutdown marker last
 
 A directory whose disk fails goes out of service alone, with its logs, until the next start.
-Owner: the event loop's thread; made by `dlogd.broker`.
+Owner: the event loop's thread; made by `dlogd.node.broker`.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from dlog.errors import ConfigError, KafkaStorageError, WireError
 from dlogd.metadata.state.image import Applied, NodeRegistration, Refused
-from dlogd.start_proof import epoch_of, start_proof
+from dlogd.node.replica_proof import epoch_of, start_proof
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.log_manager import LogManager

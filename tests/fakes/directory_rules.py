@@ -6,7 +6,7 @@ The model of each replica: what the cluster has, and what the newest copy on thi
 from typing import Protocol
 
 from dlogd.metadata.state.image import NodeRegistration
-from dlogd.start_proof import StartProof
+from dlogd.node.replica_proof import StartProof
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.log_manager import LogManager
 from tests.fakes.device import Disk

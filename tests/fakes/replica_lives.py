@@ -22,7 +22,7 @@ from dlog.errors import (
 from dlog.types import NodeId, Offset
 from dlogd.metadata.state.delta import between
 from dlogd.metadata.state.image import ClusterImage, Outcome
-from dlogd.replicating import Replicating
+from dlogd.node.replication_setup import Replicating
 from dlogd.replication import protocol
 from dlogd.replication.leader.follower_partition import Fed
 from dlogd.replication.partition.partition import Partition

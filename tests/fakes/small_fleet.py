@@ -28,8 +28,8 @@ from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError, WireError
 from dlog.offset_specs import LATEST
 from dlog.transport import Address, ConnectionOptions
-from dlogd.broker import Broker
 from dlogd.metadata.state.image import ClusterImage, PartitionImage
+from dlogd.node.broker import Broker
 from dlogd.replication.partition.partition import Partition
 from dlogd.status.pages import ACTIVE
 from tests.fakes.logs import batch_of, values_in

@@ -10,13 +10,13 @@ from typing import Any
 
 from dlog import compression
 from dlogctl import saying
-from dlogd import secret_files
 from dlogd.metadata.raft.connection import Connection as RaftConnection
 from dlogd.metadata.raft.handshake import Proofs
 from dlogd.net import connection_admission
 from dlogd.net.connection_admission import Admission, Place
 from dlogd.net.frame_memory import FrameMemory, Holder
 from dlogd.net.unread_answers import Unread
+from dlogd.node import secret_files
 from dlogd.replication.partition.fetch_waiters import FetchWaiters, Wakes
 from dlogd.server import batch_unpacker, router
 from dlogd.server.connection import Connection

@@ -13,9 +13,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from dlogd.broker import Broker
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config
+from dlogd.node.broker import Broker
 from dlogd.runtime.config_reload import plan_reload
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import Latency, ProcessDied

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from dlogd import secret_files
 from dlogd.internal import messages as heartbeats
 from dlogd.internal import node_channel
 from dlogd.internal.node_channel import Dialler, Seals, StreamIntroduction
@@ -21,6 +20,7 @@ from dlogd.metadata.raft.handshake import NONCE_BYTES, PROOF_BYTES, PROTOCOL_VER
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.messages import MESSAGE_BYTES_MAX
 from dlogd.metadata.raft.transport import RaftTransport
+from dlogd.node import secret_files
 from dlogd.runtime import randomness
 from dlogd.storage.directory.directory_lock import Claiming
 from tests.simulation.patches import Patch

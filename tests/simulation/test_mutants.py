@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from dlog.client.queues import PartitionQueue
-from dlogd import start_proof
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.own_lease import OwnLease
 from dlogd.metadata import journal_format
@@ -23,6 +22,7 @@ from dlogd.metadata.raft.consensus import RaftCore
 from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.replication import Replication
+from dlogd.node import replica_proof
 from dlogd.replication.follower.frame_applier import Taking
 from dlogd.replication.leader.follower_partition import Fed
 from dlogd.replication.partition.leader_state import LeaderState
@@ -227,11 +227,11 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         ),
     ),
     "2.9 what a crash may have cost is proven": (
-        ((start_proof, "_is_whole", _believe),),
+        ((replica_proof, "_is_whole", _believe),),
         (f"{PROOFS}::test_after_a_crash_only_what_was_always_flushed_is_whole",),
     ),
     "2.9 an old copy of a disk is proven": (
-        ((start_proof, "_is_trusted", _believe),),
+        ((replica_proof, "_is_trusted", _believe),),
         (f"{PROOFS}::test_an_old_copy_proves_nothing",),
     ),
     "2.9 nobody notes which copy a failed directory has given up": (

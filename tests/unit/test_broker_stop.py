@@ -13,9 +13,9 @@ import pytest
 from dlog.batch.records import Record, encode
 from dlog.errors import KafkaStorageError
 from dlog.types import NodeId
-from dlogd.broker import Broker
 from dlogd.config.load import load_config
 from dlogd.metadata.commands.codec import CreateTopic
+from dlogd.node.broker import Broker
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.partition.producer_snapshots import SNAPSHOT
 from tests.fakes.disk import Machine, Process

@@ -8,7 +8,6 @@ import pytest
 from dlog.errors import ConfigError, InvalidRequestError
 from dlog.types import NodeId, TopicId
 from dlogctl.sandbox.layout import known_raft_ports, plan_nodes, save_raft_ports
-from dlogd import cluster_settings, cluster_timings, secret_files
 from dlogd.config.load import load_config
 from dlogd.controller import leases
 from dlogd.controller.driver import node_liveness
@@ -16,8 +15,9 @@ from dlogd.controller.leases import Condemned
 from dlogd.controller.planner import PlannerSettings
 from dlogd.metadata.commands.codec import Proof, RegisterNode, encode
 from dlogd.metadata.state.image import ClusterImage
-from dlogd.registration import NodeFacts, registration
-from dlogd.start_proof import StartProof
+from dlogd.node import cluster_settings, cluster_timings, secret_files
+from dlogd.node.registration import NodeFacts, registration
+from dlogd.node.replica_proof import StartProof
 from dlogd.storage.io.posix import open_directory
 
 CLUSTER = """

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from dlogd.broker import Broker
+from dlogd.node.broker import Broker
 
 
 def test_the_lease_ends_before_the_node_says_goodbye() -> None:

@@ -10,7 +10,7 @@ import pytest
 from dlog.errors import ConfigError, KafkaStorageError
 from dlog.types import NodeId, Offset
 from dlogd.config.choices import FlushPolicy
-from dlogd.service import exit_code_of
+from dlogd.node.service import exit_code_of
 from dlogd.storage.directory.log_directory import Home
 from dlogd.storage.directory.replaced_marker import REPLACES
 from tests.fakes.faults import DiskFault

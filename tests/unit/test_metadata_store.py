@@ -19,7 +19,7 @@ from dlogd.metadata.journal_files import MetadataCorruptError
 from dlogd.metadata.local_store import WAITING_MAX
 from dlogd.metadata.state.delta import ImageDelta
 from dlogd.metadata.state.image import Applied, ClusterImage, Refused, Unknown
-from dlogd.service import exit_code_of
+from dlogd.node.service import exit_code_of
 from tests.fakes.faults import DiskFault, Latency, ProcessDied
 from tests.fakes.metadata_host import JOURNAL_0, Host, create, filled, propose, register, run
 

@@ -22,7 +22,7 @@ from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.snapshots import Snapshot
 from dlogd.metadata.raft.voters import Voter, Voters
 from dlogd.metadata.state.image import Applied
-from dlogd.storage_facts import metadata_home
+from dlogd.node.storage_setup import metadata_home
 from tests.fakes.damaged_logs import flip
 from tests.fakes.disk import Machine
 from tests.fakes.faults import ProcessDied

@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 
 from dlog.types import NodeId
-from dlogd import replica_reports
 from dlogd.metadata.commands.codec import ReportReplicas
 from dlogd.metadata.state.image import Applied, ClusterImage, Outcome, Unknown
-from dlogd.replica_reports import Findings, Key, ReplicaReports, report
+from dlogd.node import offline_reports
+from dlogd.node.offline_reports import Findings, Key, ReplicaReports, report
 from dlogd.runtime.tasks import Tasks
 from tests.fakes.logs import run_virtual
 from tests.fakes.metadata_cluster import FakeCluster
@@ -66,7 +66,7 @@ class Node:
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_reports, "REPLICAS_MAX", 4)
+    monkeypatch.setattr(offline_reports, "REPLICAS_MAX", 4)
 
 
 def test_a_report_names_no_more_than_it_may() -> None:
@@ -107,12 +107,12 @@ def test_all_is_reported_at_once_and_again_after_an_unknown_outcome() -> None:
             node_epoch=lambda: node.cluster.epoch(1),
         )
         reports.start(stopped)
-        await asyncio.sleep(replica_reports.LOOK_S / 2)
+        await asyncio.sleep(offline_reports.LOOK_S / 2)
         assert node.sizes() == [(4, 0)], "an unknown outcome is waited after"
-        await asyncio.sleep(replica_reports.LOOK_S)
+        await asyncio.sleep(offline_reports.LOOK_S)
         assert node.sizes() == [(4, 0), (4, 0), (4, 0), (2, 0)]
         assert node.known() == set(range(10))
-        await asyncio.sleep(replica_reports.LOOK_S * 5)
+        await asyncio.sleep(offline_reports.LOOK_S * 5)
         assert len(node.commands) == 4
         await stopped.close()
 

@@ -11,9 +11,9 @@ import pytest
 from dlog.errors import ConfigError
 from dlogctl.__main__ import main as dlogctl
 from dlogd import __main__ as daemon
-from dlogd import secret_files
 from dlogd.config.load import load_config
-from dlogd.secret_files import is_strong
+from dlogd.node import secret_files
+from dlogd.node.secret_files import is_strong
 from dlogd.storage.io.posix import PosixDirectory
 
 GOOD = b"5Ou0zTq1mVbYJp8wC3xKQg=="

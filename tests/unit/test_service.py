@@ -18,10 +18,10 @@ from dlogd.config.schema import Config
 from dlogd.metadata.journal_files import MetadataCorruptError
 from dlogd.metadata.raft.feature_level import UnknownLevelError
 from dlogd.metadata.raft.log import LogCorruptError, LogFailedError
+from dlogd.node.service import Service, Surroundings, exit_code_of
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.config_reload import plan_reload
 from dlogd.runtime.sd_notify import Notifier
-from dlogd.service import Service, Surroundings, exit_code_of
 from dlogd.telemetry.metrics import Source, Telemetry
 
 BASE = "http.address: 127.0.0.1:0\n"

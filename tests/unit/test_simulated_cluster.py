@@ -12,11 +12,11 @@ import pytest
 
 from dlog.errors import FencedLeaderEpochError, NotLeaderOrFollowerError, WireError
 from dlog.types import NodeId
-from dlogd.broker import Broker
 from dlogd.config.load import load_config
 from dlogd.metadata.commands.codec import CreateTopic, DrainNode
 from dlogd.metadata.raft.store import RaftStore
 from dlogd.metadata.state.image import Applied, ClusterImage, Drain, PartitionImage
+from dlogd.node.broker import Broker
 from tests.fakes.disk import Machine, Process
 from tests.fakes.faults import DiskFault
 from tests.fakes.randomness import SeededRandomness

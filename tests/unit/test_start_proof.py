@@ -13,7 +13,7 @@ from dlog.types import NodeId
 from dlogd.config.choices import FlushPolicy
 from dlogd.metadata.commands.codec import Proof
 from dlogd.metadata.state.image import Applied, NodeRegistration, Outcome
-from dlogd.start_proof import StartProof, epoch_of, start_proof
+from dlogd.node.replica_proof import StartProof, epoch_of, start_proof
 from tests.fakes.faults import DiskFault
 from tests.fakes.files import MemoryDirectory
 from tests.fakes.manager import TOPIC_ID, ManagerHost, wanted

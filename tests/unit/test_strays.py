@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from dlog.types import NO_NODE, NodeId
-from dlogd.broker import Broker
 from dlogd.config.load import load_config
 from dlogd.metadata.commands.codec import CreateTopic, DeleteTopic
+from dlogd.node.broker import Broker
+from dlogd.node.stray_logs import why_not_needed
 from dlogd.storage.directory.data_directory import parse_stray_name
-from dlogd.strays import why_not_needed
 from tests.fakes.disk import Machine
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import run_virtual

@@ -9,10 +9,10 @@ import pytest
 
 from dlog.errors import InvalidRequestError
 from dlog.types import NodeId
-from dlogd import farewell
 from dlogd.controller.leadership_transfer import REST_MS, Succession, successors
 from dlogd.metadata.raft.membership import Operation, QuorumState
 from dlogd.metadata.state.image import Applied, Outcome, Refused
+from dlogd.node import controlled_shutdown
 from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.log_manager import LogManager
@@ -289,17 +289,17 @@ def test_a_farewell_hands_the_quorum_on_until_somebody_has_it() -> None:
 
     async def test(quorum: Quorum, clock: SimClock) -> None:
         quorum.outcomes = [BEHIND, BEHIND]
-        await farewell._hand_the_quorum_on(quorum, ME, clock)  # type: ignore[arg-type]
+        await controlled_shutdown._hand_the_quorum_on(quorum, ME, clock)  # type: ignore[arg-type]
         assert (quorum.asked, quorum.leader_id) == ([3, 2, 3], 3)
-        await farewell._hand_the_quorum_on(quorum, ME, clock)  # type: ignore[arg-type]
+        await controlled_shutdown._hand_the_quorum_on(quorum, ME, clock)  # type: ignore[arg-type]
         assert len(quorum.asked) == 3, "it does not lead"
         quorum.back()
         quorum.takes = False
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(3.5):
-                await farewell._hand_the_quorum_on(quorum, ME, clock)  # type: ignore[arg-type]
+                await controlled_shutdown._hand_the_quorum_on(quorum, ME, clock)  # type: ignore[arg-type]
         assert quorum.asked[3:] == [3, 2, 3, 2]
         quorum.voters = tuple(replace(each) for each in quorum.voters[:1])
-        await farewell._hand_the_quorum_on(quorum, ME, clock)  # type: ignore[arg-type]
+        await controlled_shutdown._hand_the_quorum_on(quorum, ME, clock)  # type: ignore[arg-type]
 
     run(test, Quorum())

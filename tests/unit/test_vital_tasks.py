@@ -13,7 +13,7 @@ from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.planner import Planner
 from dlogd.controller.prober import Prober
-from dlogd.replica_reports import ReplicaReports
+from dlogd.node.offline_reports import ReplicaReports
 from dlogd.replication.follower.leader_fetcher import Fetcher
 from dlogd.replication.leader.isr import IsrKeeper
 from dlogd.replication.replica_manager import ReplicaManager

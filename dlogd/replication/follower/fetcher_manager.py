@@ -1,6 +1,6 @@
 """Follows the leaders of all partitions that this node does not lead, as the image says.
 
-Owner: the event loop's thread; made by `dlogd.replicating`, told by `Roles`.
+Owner: the event loop's thread; made by `dlogd.node.replication_setup`, told by `Roles`.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """All followers that this node feeds: lets them in, and judges where each partition may begin.
 
-Owner: the event loop's thread; made by `dlogd.replicating`. A follower's history is compared with
-this log before anything is sent: the largest epoch that both know has to end where the
-follower's does, or later.
+Owner: the event loop's thread; made by `dlogd.node.replication_setup`. A follower's history is
+compared with this log before anything is sent: the largest epoch that both know has to end where
+the follower's does, or later.
 """
 
 import asyncio

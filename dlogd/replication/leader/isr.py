@@ -4,7 +4,7 @@ Each change is an `AlterPartition` command, a compare-and-set on the partition e
 at a time for each partition, made anew from the present state when it was refused, and proposed
 again with its own id while nobody knows what became of it. An expansion counts for the watermark
 from before it is proposed; a shrink when it is in the image, never earlier.
-Owner: the event loop's thread; made by `dlogd.replicating`.
+Owner: the event loop's thread; made by `dlogd.node.replication_setup`.
 """
 
 import asyncio

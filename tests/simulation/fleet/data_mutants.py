@@ -11,7 +11,7 @@ from dlog.errors import NONE
 from dlog.types import NO_EPOCH, ZERO_TOPIC_ID
 from dlogd.metadata.machine import partition as partition_steps
 from dlogd.metadata.machine.election import _Draft
-from dlogd.replicating import Replicating
+from dlogd.node.replication_setup import Replicating
 from dlogd.replication import replica_manager, role_assigner
 from dlogd.replication.follower import follower_append
 from dlogd.replication.follower.followed_partition import Following

@@ -9,11 +9,11 @@ from dlog.errors import (
     NotControllerError,
     RequestTimedOutError,
 )
-from dlogd.broker import Broker
-from dlogd.clustering import FAREWELL_S
 from dlogd.config.load import load_config
 from dlogd.metadata.raft.store import RaftStore
 from dlogd.metadata.raft.thread import ThreadedRaftStore
+from dlogd.node.broker import Broker
+from dlogd.node.cluster_node import FAREWELL_S
 from tests.fakes.disk import Machine, Process
 from tests.fakes.randomness import SeededRandomness
 from tests.simulation.cluster import Host

@@ -5,9 +5,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from dlogd import clustering
 from dlogd.controller.planner import PlannerSettings
 from dlogd.metadata.raft.settings import RaftConfig
+from dlogd.node import cluster_node
 from tests.simulation.fleet.bounds import bounded
 from tests.simulation.fleet.plan import FleetPlan
 
@@ -23,5 +23,5 @@ def bounds_of(plan: FleetPlan) -> Iterator[None]:
         stack.enter_context(mock.patch.dict(defaults, plan.raft))
         settings = PlannerSettings(**plan.planner)
         make = mock.Mock(return_value=settings)
-        stack.enter_context(mock.patch.object(clustering, "planner_settings", make))
+        stack.enter_context(mock.patch.object(cluster_node, "planner_settings", make))
         yield

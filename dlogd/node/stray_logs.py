@@ -2,8 +2,8 @@
 
 A stray is a log whose topic was deleted, or whose replica went to other nodes, while its node was
 down. It is kept for `stray.retention` of this process's life, so that a mistake can be mended.
-Nothing else in `stray/` is touched. Part of the composition: `dlogd.starting` makes one. Owner: the
-event loop's thread.
+Nothing else in `stray/` is touched. Part of the composition: `dlogd.node.startup` makes one. Owner:
+the event loop's thread.
 """
 
 import asyncio

@@ -1,13 +1,13 @@
 """What the configuration of a node means for its cluster: who keeps the metadata.
 
-Part of the composition: `dlogd.clustering` calls it.
+Part of the composition: `dlogd.node.cluster_node` calls it.
 """
 
 from dlog.errors import ConfigError
-from dlogd.cluster_timings import problems, raft_timings
 from dlogd.config.schema import Config
 from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.voters import Voter, Voters
+from dlogd.node.cluster_timings import problems, raft_timings
 
 
 def raft_config(config: Config, secret: bytes) -> RaftConfig:

@@ -1,6 +1,6 @@
 """Replication as one node of a cluster does it: what it follows, what it feeds, who is in sync.
 
-Part of the composition: `dlogd.broker` makes one beside its `Clustering`.
+Part of the composition: `dlogd.node.broker` makes one beside its `Clustering`.
 """
 
 import asyncio
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from dlog.types import NO_NODE, NodeId
-from dlogd.clustering import Clustering
 from dlogd.internal import messages
 from dlogd.metadata.state.delta import ImageDelta
 from dlogd.metadata.state.effective_configs import throttled_rates
 from dlogd.metadata.state.image import ClusterImage, PartitionImage
+from dlogd.node.cluster_node import Clustering
 from dlogd.replication.follower.divergence import Cutter
 from dlogd.replication.follower.fetcher_manager import Fetching
 from dlogd.replication.follower.followed_partition import Following

@@ -2,7 +2,7 @@
 
 A start refuses what is wrong here; `--check-config` and `dlogctl config check` report it. The check
 of the secret's strength knows the form that random generators give (base64, hexadecimal), not how
-the secret was made. Blocking. `dlogd.clustering`, `dlogd.__main__` and dlogctl call it.
+the secret was made. Blocking. `dlogd.node.cluster_node`, `dlogd.__main__` and dlogctl call it.
 """
 
 import base64

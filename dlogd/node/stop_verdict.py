@@ -1,4 +1,4 @@
-"""What a stop has left undone, and the error that says so. Pure; for `dlogd.broker`."""
+"""What a stop has left undone, and the error that says so. Pure; for `dlogd.node.broker`."""
 
 from collections.abc import Iterable, Sequence
 

@@ -2,7 +2,7 @@
 
 Pure: reads what storage has found. The rules are 0021's: the directories were used last by the very
 life that the cluster knows, and it either ended in order or all that it promised was on stable
-storage. `dlogd.registration` puts it into the command.
+storage. `dlogd.node.registration` puts it into the command.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,8 @@
 """Tells the cluster which replicas and directories of this node are out of service, or in it again.
 
-Part of the composition: `dlogd.broker` makes one. What the image says is compared with what is so,
-again and again: a report that failed is made anew, and one that is not needed is not made. Leaders
-then move away when somebody else in the ISR lives. Owner: the event loop's thread.
+Part of the composition: `dlogd.node.broker` makes one. What the image says is compared with what is
+so, again and again: a report that failed is made anew, and one that is not needed is not made.
+Leaders then move away when somebody else in the ISR lives. Owner: the event loop's thread.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What a node of a cluster does before it stops: others lead in its place first.
 
-Part of the composition: `dlogd.clustering` calls it. Everything here is a courtesy with an end: a
-node that cannot take its leave is fenced as if it had died, and nothing is lost.
+Part of the composition: `dlogd.node.cluster_node` calls it. Everything here is a courtesy with an
+end: a node that cannot take its leave is fenced as if it had died, and nothing is lost.
 """
 
 import asyncio

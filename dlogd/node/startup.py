@@ -1,6 +1,6 @@
 """The start of a node between its metadata and its clients: logs, registration, partitions.
 
-Part of the composition: `dlogd.broker` makes one and calls one of its two methods, once.
+Part of the composition: `dlogd.node.broker` makes one and calls one of its two methods, once.
 """
 
 import logging
@@ -9,26 +9,26 @@ from functools import partial
 from uuid import UUID
 
 from dlog.types import NodeId
-from dlogd.clustering import Clustering
 from dlogd.config.schema import Config
 from dlogd.metadata.commands.codec import RegisterNode
 from dlogd.metadata.interface import Metadata
 from dlogd.metadata.state.delta import ImageDelta
 from dlogd.metadata.state.image import ClusterImage, NodeAddress
-from dlogd.registration import (
+from dlogd.node.cluster_node import Clustering
+from dlogd.node.registration import (
     NodeFacts,
     await_end_of_earlier_life,
     register,
     registration,
     with_failed,
 )
+from dlogd.node.replica_proof import StartProof, epoch_of, start_proof
+from dlogd.node.stray_logs import StrayRemoval
 from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Entropy
 from dlogd.runtime.tasks import Tasks
-from dlogd.start_proof import StartProof, epoch_of, start_proof
 from dlogd.storage.log_manager import LogManager
-from dlogd.strays import StrayRemoval
 
 log = logging.getLogger(__name__)
 

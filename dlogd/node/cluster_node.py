@@ -1,6 +1,6 @@
 """What a node of a cluster has beside a node alone: Raft, leases, the controller when it leads.
 
-Part of the composition: `dlogd.broker` makes one when `controllers` is configured.
+Part of the composition: `dlogd.node.broker` makes one when `controllers` is configured.
 """
 
 import asyncio
@@ -14,8 +14,6 @@ from dlog.address import Address
 from dlog.errors import BrokerNotAvailableError
 from dlog.transport import Connection, ConnectionOptions
 from dlog.types import NodeId
-from dlogd.cluster_settings import raft_config
-from dlogd.cluster_timings import lease_timings, planner_settings
 from dlogd.config.schema import Config
 from dlogd.controller.driver import ControllerDriver
 from dlogd.controller.leadership_transfer import Succession
@@ -25,7 +23,6 @@ from dlogd.controller.leases import LeaseTable
 from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
-from dlogd.farewell import take_leave
 from dlogd.internal import messages
 from dlogd.internal.beat import Beat
 from dlogd.internal.messages import NONCE_BYTES, Heartbeat, Probe, Replicate
@@ -37,10 +34,13 @@ from dlogd.metadata.raft.settings import RaftConfig
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.state.delta import ImageDelta
 from dlogd.metadata.state.image import Applied, ClusterImage, NodeAddress
+from dlogd.node.cluster_settings import raft_config
+from dlogd.node.cluster_timings import lease_timings, planner_settings
+from dlogd.node.controlled_shutdown import take_leave
+from dlogd.node.secret_files import read_key, read_secret
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Randomness
 from dlogd.runtime.tasks import Tasks
-from dlogd.secret_files import read_key, read_secret
 from dlogd.storage.io.files import Directory
 from dlogd.storage.io.io_engine import Engine
 

@@ -1,6 +1,6 @@
 """How a node makes its start known: what it says of itself, and when.
 
-Part of the composition: `dlogd.broker` calls it.
+Part of the composition: `dlogd.node.broker` calls it.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from dlogd.controller.planner import grouped
 from dlogd.metadata.commands.codec import MalformedCommandError, Proof, RegisterNode, encode
 from dlogd.metadata.interface import Metadata
 from dlogd.metadata.state.image import Applied, ClusterImage, NodeAddress, Outcome, Refused
+from dlogd.node.replica_proof import StartProof
 from dlogd.runtime.clock import Clock
-from dlogd.start_proof import StartProof
 
 log = logging.getLogger(__name__)
 

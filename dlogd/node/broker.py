@@ -12,7 +12,6 @@ from typing import Any
 
 from dlog.errors import ConfigError, StartRefusedError
 from dlog.types import NodeId
-from dlogd.clustering import WAITING, Clustering, OpenQuorum
 from dlogd.config.schema import Config
 from dlogd.metadata.interface import Metadata
 from dlogd.metadata.local_store import MetadataStore
@@ -20,9 +19,13 @@ from dlogd.metadata.raft.feature_level import UnknownLevelError
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.state.delta import ImageDelta
 from dlogd.metadata.state.image import ClusterImage
-from dlogd.registration import client_address
-from dlogd.replica_reports import ReplicaReports
-from dlogd.replicating import Replicating
+from dlogd.node.cluster_node import WAITING, Clustering, OpenQuorum
+from dlogd.node.offline_reports import ReplicaReports
+from dlogd.node.registration import client_address
+from dlogd.node.replication_setup import Replicating
+from dlogd.node.startup import Starting
+from dlogd.node.stop_verdict import judge_stop, unflushed
+from dlogd.node.storage_setup import log_dirs, make_logs, metadata_directory, storage_settings
 from dlogd.replication.partition.lease import ENDLESS
 from dlogd.replication.replica_manager import Placement, ReplicaManager
 from dlogd.runtime.clock import Clock
@@ -37,15 +40,12 @@ from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.listener import Listener, bounds_of
 from dlogd.server.node_client import NodeAsker
 from dlogd.server.router import RequestRouter
-from dlogd.starting import Starting
 from dlogd.status.node_page import NodeReport
 from dlogd.status.pages import ACTIVE
-from dlogd.stop_verdict import judge_stop, unflushed
 from dlogd.storage.directory.log_directory import Home
 from dlogd.storage.io.files import Directory
 from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.log_manager import LogManager
-from dlogd.storage_facts import log_dirs, make_logs, metadata_directory, storage_settings
 from dlogd.telemetry.admission_metrics import AdmissionMetrics
 from dlogd.telemetry.metrics import Source, Telemetry
 

@@ -1,6 +1,6 @@
 """What goes between storage and the rest of a node: its settings, its making, where logs lie.
 
-Part of the composition: `dlogd.broker` calls it.
+Part of the composition: `dlogd.node.broker` calls it.
 """
 
 import asyncio
