@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from dlog.client.admin import Admin
-from dlog.client.cluster import Cluster
+from dlog.client.cluster.cluster import Cluster
 from dlog.errors import DlogError
 from dlogctl.measuring import Measured, Progress
 from dlogctl.perf_report import check_plot, show

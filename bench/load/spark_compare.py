@@ -40,8 +40,8 @@ from bench.load.spark_writes import STREAM_WRITES, WRITES, Write
 from dlog.batch.header import decode_header
 from dlog.client.admin import NewTopic
 from dlog.client.blocking import Admin
-from dlog.client.fetch_plan import FetchLimits
-from dlog.client.loop_thread import LoopThread
+from dlog.client.cluster.loop_thread import LoopThread
+from dlog.client.consuming.fetch_plan import FetchLimits
 from dlog.client.range_reader import RangeReader
 from dlog.spark.lookup import Lookup
 from dlog.spark.settings import ClientSettings

@@ -1,7 +1,7 @@
 """Administration: topics, configs, the cluster, data directories.
 
 What changes something and may have happened although the answer was lost is not repeated: the
-error says so, and the caller looks. Everything else is retried by `dlog.client.cluster`.
+error says so, and the caller looks. Everything else is retried by `dlog.client.cluster.cluster`.
 
     async with Admin("127.0.0.1:9092") as admin:
         await admin.create_topic("payments", partitions=3, configs={"retention.ms": "86400000"})
@@ -15,9 +15,9 @@ from uuid import UUID
 
 from dlog.client.admin_cluster import ClusterAdmin
 from dlog.client.admin_records import RecordsAdmin
-from dlog.client.admin_session import TIMEOUT_MS, only
 from dlog.client.admin_views import DEFAULT, NewTopic, Resource
-from dlog.client.node import NodeClient, raise_for
+from dlog.client.cluster.admin_session import TIMEOUT_MS, only
+from dlog.client.cluster.node import NodeClient, raise_for
 from dlog.client.views import ClusterView, ConfigEntry, LogDirView, TopicView
 from dlog.errors import NONE, ProtocolError, WireError, error_for
 from dlog.types import ZERO_TOPIC_ID, TopicPartition

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from dlog.client.admin_session import TIMEOUT_MS, AdminSession, only
 from dlog.client.admin_views import (
     Candidates,
     Drain,
@@ -19,7 +18,8 @@ from dlog.client.admin_views import (
     ReassignmentView,
     Resource,
 )
-from dlog.client.node import (
+from dlog.client.cluster.admin_session import TIMEOUT_MS, AdminSession, only
+from dlog.client.cluster.node import (
     DESCRIBE_CLUSTER_VERSIONS,
     DESCRIBE_QUORUM_VERSIONS,
     NodeClient,

@@ -6,10 +6,10 @@ Part of `dlog.client.admin`. Each partition is asked for at its leader.
 import asyncio
 from collections.abc import Mapping
 
-from dlog.client import partitions
-from dlog.client.admin_session import TIMEOUT_MS, AdminSession
-from dlog.client.node import NodeClient
-from dlog.client.offsets import OffsetFinder
+from dlog.client.cluster import partition_calls
+from dlog.client.cluster.admin_session import TIMEOUT_MS, AdminSession
+from dlog.client.cluster.node import NodeClient
+from dlog.client.cluster.offset_lookup import OffsetFinder
 from dlog.client.starts import Start
 from dlog.errors import DlogError
 from dlog.types import TopicPartition
@@ -60,7 +60,7 @@ class RecordsAdmin(AdminSession):
         patience = self._patience(timeout_ms)
 
         async def operation(node: NodeClient) -> int:
-            found = await partitions.delete_records(
+            found = await partition_calls.delete_records(
                 node, key.topic, {key.partition: offset}, round(patience().total_seconds() * 1000)
             )
             return found[key.partition]

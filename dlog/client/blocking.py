@@ -16,7 +16,7 @@ from dlog.client import admin
 from dlog.client.blocking_admin import BlockingAdmin as Admin
 from dlog.client.blocking_consumer import BlockingConsumer as Consumer
 from dlog.client.blocking_producer import BlockingProducer as Producer
-from dlog.client.cluster import Cluster
+from dlog.client.cluster.cluster import Cluster
 from dlog.client.retry import RetryPolicy
 from dlog.transport import Address, ConnectionOptions
 

@@ -12,7 +12,6 @@ from uuid import UUID
 
 from dlog.client.admin import Admin
 from dlog.client.admin_cluster import Outcomes, Partition
-from dlog.client.admin_session import TIMEOUT_MS
 from dlog.client.admin_views import (
     Candidates,
     Drain,
@@ -23,6 +22,7 @@ from dlog.client.admin_views import (
     Resource,
 )
 from dlog.client.bootstrap import Bootstrap
+from dlog.client.cluster.admin_session import TIMEOUT_MS
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
 from dlog.transport import Address, ConnectionOptions

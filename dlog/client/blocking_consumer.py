@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dlog.client.bootstrap import Bootstrap
+from dlog.client.cluster.counters import ClientCounters
+from dlog.client.cluster.loop_thread import LoopThread
 from dlog.client.consumed import ConsumedRecord
 from dlog.client.consumer import (
     ARROW_BYTES_MAX,
@@ -24,9 +26,7 @@ from dlog.client.consumer import (
     Partition,
     Starts,
 )
-from dlog.client.consumer_counters import ConsumerCounters
-from dlog.client.counters import ClientCounters
-from dlog.client.loop_thread import LoopThread
+from dlog.client.consuming.consumer_counters import ConsumerCounters
 from dlog.client.starts import Start
 from dlog.errors import DlogError
 from dlog.types import TopicPartition

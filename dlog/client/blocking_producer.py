@@ -20,16 +20,16 @@ from typing import Any, NoReturn, Self, cast
 from dlog.batch.records import Header
 from dlog.checksum import Buffer
 from dlog.client import produce_options as defaults
-from dlog.client.accumulator import record_bytes_bound
 from dlog.client.bootstrap import Bootstrap, parse_bootstrap
-from dlog.client.bulk import Keys, Many, Partitions, bulk_append
-from dlog.client.bulk_steps import Step
-from dlog.client.cluster import Cluster
+from dlog.client.cluster.cluster import Cluster
+from dlog.client.cluster.loop_thread import LoopThread
 from dlog.client.futures import BatchDelivery, BufferFullError, Delivery, Written, WrittenSpan
-from dlog.client.loop_thread import LoopThread
-from dlog.client.outcomes import ProducerCounters
 from dlog.client.produce_options import Acks, ProducerOptions
-from dlog.client.producer_parts import ProducerParts
+from dlog.client.producing.accumulator import record_bytes_bound
+from dlog.client.producing.batch_results import ProducerCounters
+from dlog.client.producing.bulk_append import Keys, Many, Partitions, bulk_append
+from dlog.client.producing.bulk_steps import Step
+from dlog.client.producing.producer_parts import ProducerParts
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
 from dlog.transport import ConnectionOptions

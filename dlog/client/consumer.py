@@ -1,7 +1,7 @@
 """Reading records: from partitions that are named, or all of some topics.
 
-`Consumer` is what programs use; `dlog.client.reading` is its inside. There is no group here: a
-program says where it begins, and keeps account of what it has done.
+`Consumer` is what programs use; `dlog.client.consuming.consumer_core` is its inside. There is no
+group here: a program says where it begins, and keeps account of what it has done.
 
     async with Consumer("127.0.0.1:9092", "payments", start="earliest") as consumer:
         async for record in consumer:
@@ -15,20 +15,20 @@ from types import TracebackType
 from typing import Any, Self
 
 from dlog.batch.records import RECORDS_BYTES_MAX
-from dlog.client.arrow_poll import assemble
 from dlog.client.bootstrap import Bootstrap, parse_bootstrap
+from dlog.client.cluster.counters import ClientCounters
 from dlog.client.consumed import ConsumedRecord, Stash
-from dlog.client.consumer_counters import ConsumerCounters
-from dlog.client.counters import ClientCounters
-from dlog.client.fetch_plan import (
+from dlog.client.consuming.arrow_poll import assemble
+from dlog.client.consuming.consumer_core import PollLimits, Reading, Settings
+from dlog.client.consuming.consumer_counters import ConsumerCounters
+from dlog.client.consuming.fetch_plan import (
     MAX_WAIT_MS,
     PARTITION_BYTES_MAX,
     PREFETCH_BYTES_MAX,
     FetchLimits,
 )
+from dlog.client.consuming.partition_cursor import UNKNOWN, Cursor
 from dlog.client.gaps import OnGap
-from dlog.client.positions import UNKNOWN, Cursor
-from dlog.client.reading import PollLimits, Reading, Settings
 from dlog.client.retry import RetryPolicy
 from dlog.client.starts import Start, query_timestamp
 from dlog.errors import DlogError
@@ -220,7 +220,7 @@ class Consumer:
         """Return the next records as a `pyarrow.RecordBatch`, without an object per record.
 
         Columns: offset, timestamp, key, value, headers, topic, partition; see
-        `dlog.client.arrow_poll`. Else as `poll`, with no rows when the time is over.
+        `dlog.client.consuming.arrow_poll`. Else as `poll`, with no rows when the time is over.
         """
         limits = PollLimits.of(max_records, max_bytes, timeout_ms)
         reading = self._reading

@@ -1,6 +1,6 @@
 """Records that a reader will not get, and why: told to it, never jumped over in silence.
 
-Pure; `dlog.client.fetcher` finds gaps, `dlog.client.consumer` hands them to the caller.
+Pure; `dlog.client.consuming.fetcher` finds gaps, `dlog.client.consumer` hands them to the caller.
 """
 
 from collections.abc import Callable

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dlog.batch.header import HEADER_BYTES
-from dlog.client.accumulator import Batching
+from dlog.client.producing.accumulator import Batching
 from dlog.compression import Codec, compress
 from dlog.types import INT32_MAX
 

@@ -11,11 +11,11 @@ from contextlib import suppress
 from uuid import UUID
 
 from dlog.client.bootstrap import Bootstrap, parse_bootstrap
-from dlog.client.fetch_plan import FetchLimits
+from dlog.client.cluster.offset_lookup import UNKNOWN_TOPIC_PATIENCE_S
+from dlog.client.consuming.consumer_core import PollLimits, Reading, Settings
+from dlog.client.consuming.fetch_plan import FetchLimits
+from dlog.client.consuming.partition_cursor import Cursor, Packed
 from dlog.client.gaps import Gap, GapReason
-from dlog.client.offsets import UNKNOWN_TOPIC_PATIENCE_S
-from dlog.client.positions import Cursor, Packed
-from dlog.client.reading import PollLimits, Reading, Settings
 from dlog.client.retry import RetryPolicy
 from dlog.client.views import TopicView
 from dlog.errors import (

@@ -1,6 +1,6 @@
 """Where reading begins, as a caller says it, and what has to be asked to know the offset.
 
-Pure; `dlog.client.offsets` asks, `dlog.client.consumer` takes starts from callers.
+Pure; `dlog.client.cluster.offset_lookup` asks, `dlog.client.consumer` takes starts from callers.
 """
 
 from dataclasses import dataclass

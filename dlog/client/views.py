@@ -1,6 +1,6 @@
 """What a cluster tells its clients about itself, as plain values.
 
-Pure definitions; `dlog.client.cluster` and `dlog.client.admin` fill them from responses.
+Pure definitions; `dlog.client.cluster.cluster` and `dlog.client.admin` fill them from responses.
 """
 
 from collections.abc import Mapping

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from dlog.client.blocking import BlockingClient
 from dlog.client.bootstrap import parse_bootstrap
-from dlog.client.offsets import Attempts, FoundOffset, OffsetFinder
-from dlog.client.partitions import CONSUMER, OBSERVER
+from dlog.client.cluster.offset_lookup import Attempts, FoundOffset, OffsetFinder
+from dlog.client.cluster.partition_calls import CONSUMER, OBSERVER
 from dlog.client.retry import RetryPolicy
 from dlog.client.views import ClusterView, LogDirView, TopicView
 from dlog.errors import (

@@ -16,10 +16,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from dlog.batch.decoding import bounds, find_undecodable
-from dlog.client.fetch_plan import FetchLimits
+from dlog.client.cluster.loop_thread import LoopThread
+from dlog.client.consuming.fetch_plan import FetchLimits
+from dlog.client.consuming.partition_cursor import Packed
 from dlog.client.gaps import Gap, GapError, GapReason
-from dlog.client.loop_thread import LoopThread
-from dlog.client.positions import Packed
 from dlog.client.range_reader import RangeReader
 from dlog.client.retry import RetryPolicy
 from dlog.errors import (

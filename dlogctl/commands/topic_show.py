@@ -11,7 +11,7 @@ import click
 from dlog.client.admin import Resource, describe_error
 from dlog.client.admin_views import Candidates
 from dlog.client.blocking import BlockingClient
-from dlog.client.partitions import try_list_offsets
+from dlog.client.cluster.partition_calls import try_list_offsets
 from dlog.client.views import PartitionView, TopicView
 from dlog.errors import NONE, DlogError, WireError
 from dlog.offset_specs import EARLIEST, LATEST

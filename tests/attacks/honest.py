@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 from dlog.batch.records import Record, encode
-from dlog.client.cluster import Cluster
-from dlog.client.partitions import produce
+from dlog.client.cluster.cluster import Cluster
+from dlog.client.cluster.partition_calls import produce
 from dlog.transport import Address
 from tests.attacks.scene import TOPIC, Victims
 

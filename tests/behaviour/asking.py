@@ -6,7 +6,7 @@ from typing import Any
 
 from dlog.client.admin import Admin, NewTopic
 from dlog.client.admin_views import Election
-from dlog.client.node import NodeClient
+from dlog.client.cluster.node import NodeClient
 from dlog.errors import (
     ERRORS,
     BrokerIdNotRegisteredError,

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from dlog.client.admin import Admin
+from dlog.client.cluster.counters import ClientCounters
 from dlog.client.consumer import Consumer
-from dlog.client.counters import ClientCounters
 from dlog.client.futures import Delivery
 from dlog.client.producer import Producer
 from tests.behaviour.harms import BREAKS, SLOWS, heal

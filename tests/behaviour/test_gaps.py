@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dlog.client import partitions
-from dlog.client.cluster import Cluster
+from dlog.client.cluster import partition_calls
+from dlog.client.cluster.cluster import Cluster
 from dlog.client.consumer import Consumer
 from dlog.client.gaps import Gap, GapError, GapReason
 from tests.behaviour.scene import Scene, Work, read_count
@@ -32,7 +32,7 @@ def cluster_of(reader: Consumer) -> Cluster:
 async def delete_before(reader: Consumer, topic: str, offset: int) -> None:
     """Delete the records before `offset`."""
     node = await cluster_of(reader).leader(topic, 0)
-    assert await partitions.delete_records(node, topic, {0: offset}) == {0: offset}
+    assert await partition_calls.delete_records(node, topic, {0: offset}) == {0: offset}
 
 
 def test_deleted_records_are_told_of(check: Check) -> None:

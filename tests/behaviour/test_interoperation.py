@@ -14,8 +14,8 @@ from dlog.batch.records import Record
 from dlog.client import blocking
 from dlog.client.consumed import ConsumedRecord
 from dlog.client.consumer import Consumer
-from dlog.client.partitioner import partition_for_key
 from dlog.client.producer import Producer
+from dlog.client.producing.partitioner import partition_for_key
 from tests.behaviour.servers import TestedServer
 from tests.behaviour.shapes import CODECS, rows, shapes
 from tests.clients.drivers.asynchronous import AiokafkaDriver

@@ -10,8 +10,8 @@ import pytest
 from dlog.client import blocking
 from dlog.client.consumed import ConsumedRecord
 from dlog.client.futures import RefusedError, Written, WrittenSpan
-from dlog.client.partitioner import partition_for_key
 from dlog.client.produce_options import Acks
+from dlog.client.producing.partitioner import partition_for_key
 from dlog.errors import RecordTooLargeError
 from tests.behaviour.scene import Scene, Work, by_partition, nothing_left, read_count
 from tests.behaviour.servers import TestedServer

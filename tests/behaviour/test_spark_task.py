@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from dlog.batch.records import Record
-from dlog.client import partitions
 from dlog.client.admin import Resource
-from dlog.client.cluster import Cluster
+from dlog.client.cluster import partition_calls
+from dlog.client.cluster.cluster import Cluster
 from dlog.offset_specs import Isolation
 from dlog.spark import task
 from dlog.spark.errors import DataLossError
@@ -118,7 +118,7 @@ def test_retention_was_faster(check: Check) -> None:
         cluster = Cluster(scene.addresses, loop=asyncio.get_running_loop(), rng=random.Random(1))
         try:
             node = await cluster.leader(scene.topic, 0)
-            assert await partitions.delete_records(node, scene.topic, {0: 20}) == {0: 20}
+            assert await partition_calls.delete_records(node, scene.topic, {0: 20}) == {0: 20}
         finally:
             await cluster.close()
         with pytest.raises(DataLossError, match=r"-0 \[10, 20\)"):

@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import admin as librdkafka
 
 from dlog.client.admin import Admin, Resource
-from dlog.client.node import NodeClient, open_node
-from dlog.client.producer_id import init_producer_id
+from dlog.client.cluster.node import NodeClient, open_node
+from dlog.client.producing.producer_id import init_producer_id
 from dlog.client.retry import RetryPolicy, is_outcome_unknown
 from dlog.errors import DlogError, RequestTimedOutError
 from dlog.transport import Address, ConnectionOptions

@@ -14,9 +14,9 @@ from uuid import UUID
 
 from dlog.batch.records import Record, encode
 from dlog.client.admin import Admin
+from dlog.client.cluster.node import NodeClient, open_node
+from dlog.client.cluster.partition_calls import list_offsets, produce
 from dlog.client.consumer import Consumer
-from dlog.client.node import NodeClient, open_node
-from dlog.client.partitions import list_offsets, produce
 from dlog.client.producer import Producer
 from dlog.client.retry import RetryPolicy
 from dlog.client.views import PartitionView

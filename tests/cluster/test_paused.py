@@ -11,8 +11,8 @@ from uuid import UUID
 
 from dlog.batch.records import Record, encode
 from dlog.client.admin import Admin
-from dlog.client.node import NodeClient, open_node
-from dlog.client.partitions import fetch, list_offsets, produce
+from dlog.client.cluster.node import NodeClient, open_node
+from dlog.client.cluster.partition_calls import fetch, list_offsets, produce
 from dlog.errors import NotLeaderOrFollowerError
 from dlog.transport import Address, ConnectionOptions
 from tests.cluster.nodes import Cluster, Node, cluster_of

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from dlog.client.node import NodeClient
+from dlog.client.cluster.node import NodeClient
 from dlog.errors import (
     DlogError,
     InvalidRequiredAcksError,

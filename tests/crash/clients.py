@@ -5,7 +5,7 @@ import time
 from dlog.batch.records import Record, decode, encode
 from dlog.checksum import Buffer
 from dlog.client.blocking import BlockingClient
-from dlog.client.partitions import fetch, produce
+from dlog.client.cluster.partition_calls import fetch, produce
 from dlog.transport import Address
 from tests.daemon.process import DaemonProcess
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from dlog.batch.decoding import decode_records
 from dlog.batch.records import Record
-from dlog.client import partitions
 from dlog.client.admin import Admin
-from dlog.client.cluster import Cluster
+from dlog.client.cluster import partition_calls
+from dlog.client.cluster.cluster import Cluster
 from dlog.client.futures import Delivery, Written
 from dlog.client.producer import Producer
 from dlog.client.retry import RetryPolicy
@@ -66,7 +66,9 @@ class Scene:
             while True:
                 offset = start + len(found)
                 node = await cluster.leader(self.topic, partition)
-                fetched = await partitions.fetch(node, self.topic, partition, offset, max_wait_ms=0)
+                fetched = await partition_calls.fetch(
+                    node, self.topic, partition, offset, max_wait_ms=0
+                )
                 found += decode_records(fetched.records, offset)
                 if start + len(found) >= fetched.high_watermark:
                     return found

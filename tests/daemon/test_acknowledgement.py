@@ -8,8 +8,8 @@ import pytest
 
 from dlog.batch.header import decode_header
 from dlog.batch.records import decode
-from dlog.client import partitions
 from dlog.client.admin import Resource
+from dlog.client.cluster import partition_calls
 from dlog.client.views import ProducedView
 from dlog.errors import (
     InvalidRequiredAcksError,
@@ -61,7 +61,7 @@ def test_who_does_not_say_asks_for_the_acknowledgement_of_the_topic(node: Daemon
 
         async def produce() -> ProducedView | None:
             leader = await client.cluster.leader("unsaid", 0)
-            return await partitions.produce(leader, "unsaid", 0, batch(b"x"))
+            return await partition_calls.produce(leader, "unsaid", 0, batch(b"x"))
 
         assert client.run(produce) is None
         change = {"ack.default": "all"}

@@ -11,8 +11,8 @@ import pytest
 from dlog.batch.decoding import decode_records
 from dlog.batch.records import Record
 from dlog.client.blocking import BlockingClient, Producer
+from dlog.client.cluster.partition_calls import fetch
 from dlog.client.futures import BufferFullError, RefusedError, UnknownOutcomeError, WrittenSpan
-from dlog.client.partitions import fetch
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError, RecordTooLargeError
 from dlog.transport import Address, ConnectionOptions

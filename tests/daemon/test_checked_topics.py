@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from dlog.client.partitions import produce
+from dlog.client.cluster.partition_calls import produce
 from dlog.errors import InvalidRecordError
 from tests.daemon.commands import bootstrap_of, run
 from tests.daemon.process import DaemonProcess, daemon

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from dlog.batch.records import Record, decode, encode
-from dlog.client import partitions
 from dlog.client.admin import Admin
-from dlog.client.cluster import Cluster
-from dlog.client.producer_id import init_producer_id
+from dlog.client.cluster import partition_calls
+from dlog.client.cluster.cluster import Cluster
+from dlog.client.producing.producer_id import init_producer_id
 from dlog.client.retry import RetryPolicy
 from dlog.errors import ConnectFailedError, RequestTimedOutError
 from dlog.transport import Address, ConnectionOptions
@@ -83,7 +83,7 @@ class Scene:
             )
             produced = await self.cluster.run(
                 lambda: self.cluster.leader(self.topic, partition),
-                lambda node, batch=batch: partitions.produce(  # type: ignore[misc]
+                lambda node, batch=batch: partition_calls.produce(  # type: ignore[misc]
                     node, self.topic, partition, batch, timeout_ms=200
                 ),
                 topic=self.topic,
@@ -98,7 +98,7 @@ class Scene:
             offset = len(found)
             fetched = await self.cluster.run(
                 lambda: self.cluster.leader(self.topic, partition),
-                lambda node, offset=offset: partitions.fetch(  # type: ignore[misc]
+                lambda node, offset=offset: partition_calls.fetch(  # type: ignore[misc]
                     node, self.topic, partition, offset, max_wait_ms=50, partition_max_bytes=2000
                 ),
                 topic=self.topic,
@@ -151,7 +151,7 @@ def check(
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait less for lost answers than programs do."""
-    monkeypatch.setattr(partitions, "ANSWER_SLACK_S", 0.3)
+    monkeypatch.setattr(partition_calls, "ANSWER_SLACK_S", 0.3)
 
 
 async def delay(scene: Scene) -> None:

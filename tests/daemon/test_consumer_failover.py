@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from dlog.batch.records import Record, encode
-from dlog.client import partitions
 from dlog.client.admin import Admin
-from dlog.client.cluster import Cluster
+from dlog.client.cluster import partition_calls
+from dlog.client.cluster.cluster import Cluster
 from dlog.client.consumer import Consumer
 from dlog.client.gaps import GapError, GapReason
 from dlog.client.retry import RetryPolicy
@@ -83,7 +83,7 @@ class Scene:
                 )
                 for partition in range(2):
                     client = await cluster.leader(self.topic, partition)
-                    await partitions.produce(client, self.topic, partition, batch)
+                    await partition_calls.produce(client, self.topic, partition, batch)
             self.written += count
         finally:
             await cluster.close()
@@ -226,7 +226,7 @@ def test_records_deleted_before_they_were_read_are_told_of(node: DaemonProcess, 
             reader.pause((scene.topic, 1))
             await reader.poll(1, timeout_ms=None)
             node = await reader._reading.cluster.leader(scene.topic, 0)
-            await partitions.delete_records(node, scene.topic, {0: RECORDS - BATCH})
+            await partition_calls.delete_records(node, scene.topic, {0: RECORDS - BATCH})
             with pytest.raises(GapError) as raised:
                 while True:
                     await reader.poll()

@@ -12,7 +12,7 @@ import pytest
 
 from dlog.batch.records import Record, decode, encode
 from dlog.client.blocking import BlockingClient
-from dlog.client.partitions import fetch, produce
+from dlog.client.cluster.partition_calls import fetch, produce
 from dlog.transport import Address
 from dlogd.version import VERSION
 from tests.daemon.process import DaemonProcess, daemon, run_to_end

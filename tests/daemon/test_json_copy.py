@@ -7,7 +7,7 @@ import pytest
 
 from dlog.batch.records import Record, encode
 from dlog.client.blocking import Consumer
-from dlog.client.partitions import produce
+from dlog.client.cluster.partition_calls import produce
 from tests.daemon.commands import bootstrap_of, run
 from tests.daemon.process import DaemonProcess, daemon
 from tests.daemon.raw import client_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlog.batch.header import decode_header, verify_crc
-from dlog.client import partitions
+from dlog.client.cluster import partition_calls
 from dlog.compression import Codec
 from dlog.errors import InvalidRecordError
 from tests.daemon.process import DaemonProcess, daemon
@@ -68,7 +68,8 @@ def found_at(node: DaemonProcess, topic: str, *times_ms: int) -> list[tuple[int,
         async def look() -> list[tuple[int, int]]:
             leader = await client.cluster.leader(topic, 0)
             return [
-                (await partitions.list_offsets(leader, topic, {0: each}))[0] for each in times_ms
+                (await partition_calls.list_offsets(leader, topic, {0: each}))[0]
+                for each in times_ms
             ]
 
         return client.run(look)
@@ -151,6 +152,6 @@ def test_a_wrong_count_of_records_is_refused(node: DaemonProcess, count: int) ->
 
         async def read() -> int:
             leader = await client.cluster.leader(topic, 0)
-            return (await partitions.fetch(leader, topic, 0, 0)).high_watermark
+            return (await partition_calls.fetch(leader, topic, 0, 0)).high_watermark
 
         assert client.run(read) == 2

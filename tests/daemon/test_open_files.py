@@ -10,7 +10,7 @@ import pytest
 
 from dlog.batch.records import Record, encode
 from dlog.client.blocking import BlockingClient
-from dlog.client.partitions import produce
+from dlog.client.cluster.partition_calls import produce
 from dlog.errors import WireError
 from dlog.transport import Address
 from dlogd.__main__ import _check_open_files

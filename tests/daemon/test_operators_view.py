@@ -11,7 +11,7 @@ from signal import SIGKILL
 import pytest
 
 from dlog.batch.records import Record, encode
-from dlog.client.partitions import produce
+from dlog.client.cluster.partition_calls import produce
 from tests.daemon.process import PATIENCE_S, DaemonProcess, daemon, environment
 from tests.daemon.test_daemon import client_of
 from tests.daemon.test_lost_directory import use

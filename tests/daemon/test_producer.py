@@ -7,8 +7,7 @@ import pyarrow
 import pytest
 
 from dlog.batch.records import Record
-from dlog.client import errands
-from dlog.client.cluster import Cluster
+from dlog.client.cluster.cluster import Cluster
 from dlog.client.consumer import Consumer
 from dlog.client.futures import (
     BufferFullError,
@@ -17,8 +16,9 @@ from dlog.client.futures import (
     Written,
     WrittenSpan,
 )
-from dlog.client.partitioner import partition_for_key
 from dlog.client.produce_options import CODECS
+from dlog.client.producing import sender_tasks
+from dlog.client.producing.partitioner import partition_for_key
 from dlog.errors import DlogError, RecordTooLargeError, UnknownTopicOrPartitionError
 from tests.daemon.process import DaemonProcess
 from tests.daemon.producing import Scene, check, check_all_there, node_behind_port
@@ -277,7 +277,7 @@ def test_a_batch_that_is_too_large_is_split(node: Node) -> None:
 
 
 def test_topics_that_are_not_there(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errands, "NEW_TOPIC_PATIENCE_S", 0.05)
+    monkeypatch.setattr(sender_tasks, "NEW_TOPIC_PATIENCE_S", 0.05)
 
     async def work(scene: Scene) -> None:
         async with scene.producer() as producer:

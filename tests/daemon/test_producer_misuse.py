@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dlog.client import errands
 from dlog.client.admin import Admin
+from dlog.client.producing import sender_tasks
 from dlog.errors import UnknownTopicOrPartitionError
 from tests.daemon.process import DaemonProcess
 from tests.daemon.producing import Scene, check, node_behind_port
@@ -110,7 +110,10 @@ def test_who_waits_for_a_new_topic_goes_on_in_order(node: Node) -> None:
 
 def test_a_topic_that_is_not_there_is_told_to_all_at_once(node: Node) -> None:
     async def work(scene: Scene) -> None:
-        async with scene.producer() as producer, asyncio.timeout(2 * errands.NEW_TOPIC_PATIENCE_S):
+        async with (
+            scene.producer() as producer,
+            asyncio.timeout(2 * sender_tasks.NEW_TOPIC_PATIENCE_S),
+        ):
             sends = [producer.write("nowhere", b"") for _ in range(20)]
             found = await asyncio.gather(*sends, return_exceptions=True)
         assert [type(each) for each in found] == [UnknownTopicOrPartitionError] * 20

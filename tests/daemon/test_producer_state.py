@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dlog.batch.records import Record, encode
-from dlog.client.partitions import delete_records
+from dlog.client.cluster.partition_calls import delete_records
 from dlog.errors import (
     InvalidProducerEpochError,
     OutOfOrderSequenceNumberError,

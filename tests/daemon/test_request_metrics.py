@@ -7,8 +7,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dlog.client.admin import Resource
-from dlog.client.partitions import fetch, try_list_offsets
-from dlog.client.producer_id import init_producer_id
+from dlog.client.cluster.partition_calls import fetch, try_list_offsets
+from dlog.client.producing.producer_id import init_producer_id
 from dlog.errors import WireError
 from dlog.offset_specs import LATEST
 from tests.daemon.process import DaemonProcess, daemon

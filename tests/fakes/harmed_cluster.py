@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlog.client.cluster import Cluster
-from dlog.client.node import NodeClient
+from dlog.client.cluster.cluster import Cluster
+from dlog.client.cluster.node import NodeClient
 from dlog.client.retry import RetryPolicy
 from dlog.transport import Address, ConnectionOptions
 from dlog.wire.apis import ApiKey

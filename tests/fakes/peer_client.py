@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-from dlog.client.cluster import Cluster
+from dlog.client.cluster.cluster import Cluster
 from dlog.client.retry import RetryPolicy
 from dlog.transport import ConnectionOptions
 from tests.fakes.peer import PeerCluster

@@ -22,8 +22,8 @@ from dataclasses import replace
 from typing import Any
 
 from dlog.client.admin import Admin
-from dlog.client.cluster import Cluster
-from dlog.client.partitions import ACKS_ALL, fetch, list_offsets, produce
+from dlog.client.cluster.cluster import Cluster
+from dlog.client.cluster.partition_calls import ACKS_ALL, fetch, list_offsets, produce
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError, WireError
 from dlog.offset_specs import LATEST

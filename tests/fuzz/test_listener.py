@@ -17,8 +17,8 @@ import pytest
 
 from dlog.batch.records import Record, decode, encode
 from dlog.client.admin import Admin
-from dlog.client.cluster import Cluster
-from dlog.client.partitions import fetch, produce
+from dlog.client.cluster.cluster import Cluster
+from dlog.client.cluster.partition_calls import fetch, produce
 from dlog.transport import Address
 from tests.daemon.process import DaemonProcess, daemon
 from tests.fuzz.attacks import Attacker

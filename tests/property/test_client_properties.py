@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
 
-from dlog.client.metadata_cache import MetadataCache, candidates
+from dlog.client.cluster.metadata_cache import MetadataCache, candidates
 from dlog.client.retry import (
     Fault,
     GiveUp,

@@ -3,8 +3,8 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dlog.client.chunks import scan
-from dlog.client.positions import Cursor
+from dlog.client.consuming.fetched_batches import scan
+from dlog.client.consuming.partition_cursor import Cursor
 from dlog.compression import Codec
 from dlog.types import PartitionId, TopicPartition
 from tests.fakes.bad_batches import no_gzip

@@ -10,12 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from dlog.batch.header import HEADER_BYTES
 from dlog.batch.records import decode
-from dlog.client.accumulator import Accumulator, Batching
-from dlog.client.bulk import bulk_append
-from dlog.client.bulk_steps import Step
 from dlog.client.futures import BatchDelivery, Delivery, Written
-from dlog.client.producer_identity import ProducerIdentity
-from dlog.client.queues import Batch
+from dlog.client.producing.accumulator import Accumulator, Batching
+from dlog.client.producing.bulk_append import bulk_append
+from dlog.client.producing.bulk_steps import Step
+from dlog.client.producing.partition_queue import Batch
+from dlog.client.producing.producer_identity import ProducerIdentity
 from dlog.compression import Codec
 from dlog.errors import RecordTooLargeError
 

@@ -17,12 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from dlog.batch.header import decode_header
 from dlog.batch.records import decode
-from dlog.client import queues
-from dlog.client.accumulator import Accumulator, Batching
 from dlog.client.futures import Delivery, RefusedError, UnknownOutcomeError, Written
-from dlog.client.outcomes import Outcomes, ProducerCounters
-from dlog.client.producer_identity import ProducerIdentity
-from dlog.client.queues import Batch
+from dlog.client.producing import partition_queue
+from dlog.client.producing.accumulator import Accumulator, Batching
+from dlog.client.producing.batch_results import Outcomes, ProducerCounters
+from dlog.client.producing.partition_queue import Batch
+from dlog.client.producing.producer_identity import ProducerIdentity
 from dlog.client.retry import RetryPolicy
 from dlog.compression import Codec
 from dlog.errors import (
@@ -153,7 +153,7 @@ class ProducerMachine(RuleBasedStateMachine):
             if batch is None:
                 break
             self.accumulator.served(self.queue)
-            assert len(self.queue.inflight) <= queues.INFLIGHT_MAX
+            assert len(self.queue.inflight) <= partition_queue.INFLIGHT_MAX
             self.wire.append(Attempt(batch, self.known))
 
     @rule()
@@ -289,7 +289,7 @@ class LossyMachine(ProducerMachine):
     def exhaust_epochs(self) -> None:
         """As if the epoch had been raised many times: the next one needs another producer id."""
         if self.queue.epoch == 0 and self.queue.is_idle and not self.leader.batches:
-            self.queue.epoch = queues.EPOCH_MAX
+            self.queue.epoch = partition_queue.EPOCH_MAX
 
     def check_written(self, number: int, written: Written) -> None:
         if not self.has_lost:

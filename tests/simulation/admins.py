@@ -9,8 +9,8 @@ import random
 from uuid import UUID
 
 from dlog.client.admin import Admin, Resource
-from dlog.client.cluster import Cluster
-from dlog.client.partitions import delete_records
+from dlog.client.cluster.cluster import Cluster
+from dlog.client.cluster.partition_calls import delete_records
 from dlog.client.retry import RetryPolicy
 from dlog.errors import (
     DlogError,

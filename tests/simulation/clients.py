@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from dlog.client.node import NodeClient, open_node
+from dlog.client.cluster.node import NodeClient, open_node
 from dlog.transport import Address, ConnectionOptions
 from dlog.wire.topics import TopicKey
 from tests.histories.history import History, LogKey

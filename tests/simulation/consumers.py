@@ -9,8 +9,8 @@ import random
 
 from dlog.batch.header import iter_headers
 from dlog.batch.records import decode
-from dlog.client.node import NodeClient
-from dlog.client.partitions import list_offsets
+from dlog.client.cluster.node import NodeClient
+from dlog.client.cluster.partition_calls import list_offsets
 from dlog.compression import Codec
 from dlog.errors import (
     CorruptMessageError,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from dlog.batch.header import CRC_POSITION, HEADER_BYTES
 from dlog.batch.records import RECORDS_BYTES_MAX, Record, encode
-from dlog.client.node import NodeClient
-from dlog.client.producer_id import init_producer_id
+from dlog.client.cluster.node import NodeClient
+from dlog.client.producing.producer_id import init_producer_id
 from dlog.compression import Codec, compress, decompress
 from dlog.errors import DlogError, ProtocolError, error_for
 from dlog.transport import Encode

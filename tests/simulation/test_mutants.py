@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dlog.client.queues import PartitionQueue
+from dlog.client.producing.partition_queue import PartitionQueue
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.own_lease import OwnLease
 from dlogd.metadata import journal_format

@@ -6,9 +6,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from dlog.batch.records import Record, encode
-from dlog.client import partitions
 from dlog.client.blocking import Admin, BlockingClient
 from dlog.client.bootstrap import parse_bootstrap
+from dlog.client.cluster import partition_calls
 from dlog.compression import Codec
 
 DAY_MS = 86_400_000
@@ -57,7 +57,9 @@ class Log:
             async def send() -> int:
                 answer = await cluster.run(
                     lambda: cluster.leader(self.topic, partition),
-                    lambda node: partitions.produce(node, self.topic, partition, batch, acks=-1),
+                    lambda node: partition_calls.produce(
+                        node, self.topic, partition, batch, acks=-1
+                    ),
                     topic=self.topic,
                 )
                 assert answer is not None
@@ -76,7 +78,9 @@ class Log:
             client.run(
                 lambda: cluster.run(
                     lambda: cluster.leader(self.topic, partition),
-                    lambda node: partitions.delete_records(node, self.topic, {partition: offset}),
+                    lambda node: partition_calls.delete_records(
+                        node, self.topic, {partition: offset}
+                    ),
                     topic=self.topic,
                 )
             )

@@ -7,7 +7,7 @@ from typing import Self
 from dlog.batch.decoding import decode_records
 from dlog.batch.records import Record
 from dlog.client.blocking import BlockingClient
-from dlog.client.partitions import fetch
+from dlog.client.cluster.partition_calls import fetch
 from dlog.transport import Address
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from dlog.client.admin_views import Resource
 from dlog.client.blocking import Consumer
-from dlog.client.partitioner import partition_for_key
+from dlog.client.producing.partitioner import partition_for_key
 from dlog.spark.errors import OptionError, SparkSourceError
 from dlog.spark.pipelines import replay_task
 from dlog.spark.pipelines.archive import archive

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 
-from dlog.client import fetch_node
+from dlog.client.consuming import node_fetcher
 from dlog.errors import UnknownTopicOrPartitionError
 from dlog.spark import small_batches
 from dlog.spark.ranges import OffsetRange
@@ -175,7 +175,7 @@ def test_what_seems_gone_for_a_moment_is_left_to_tasks_and_not_passed_over(
     reader = reader_of(log, readers, failOnDataLoss="false", **SMALL)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ALL)
-    real, planned = fetch_node.exchange, threading.Event()
+    real, planned = node_fetcher.exchange, threading.Event()
 
     async def not_yet(node: Any, asked: Any, limits: Any) -> Any:
         answer = await real(node, asked, limits)
@@ -188,7 +188,7 @@ def test_what_seems_gone_for_a_moment_is_left_to_tasks_and_not_passed_over(
         ]
         return answer._replace(rows=rows)
 
-    monkeypatch.setattr(fetch_node, "exchange", not_yet)
+    monkeypatch.setattr(node_fetcher, "exchange", not_yet)
     monkeypatch.setattr(small_batches, "DEADLINE_S", 0.5)
     (task,), rows = plan(reader, start, end)
     planned.set()

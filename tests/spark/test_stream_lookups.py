@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dlog.client.admin import Admin
-from dlog.client.cluster import Cluster
-from dlog.client.offsets import OffsetFinder
+from dlog.client.cluster.cluster import Cluster
+from dlog.client.cluster.offset_lookup import OffsetFinder
 from dlog.errors import UnknownTopicOrPartitionError
 from dlog.spark.stream_planner import MEAN_BYTES
 from dlog.spark.stream_reader import DlogStreamReader

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dlog.client.blocking import Admin, Producer
-from dlog.client.loop_thread import LoopThread
+from dlog.client.cluster.loop_thread import LoopThread
 from dlog.spark.connection_options import client_settings
 from dlog.spark.errors import SparkSourceError
 from dlog.spark.promises import AtLeastOnce

@@ -67,7 +67,7 @@ OUTSIDE: dict[str, tuple[str, frozenset[str]]] = {
                 "dlogd.runtime.name_resolver",
                 "dlogd.metadata.raft.thread",
                 "dlogd.storage.io.thread_engine",
-                "dlog.client.loop_thread",
+                "dlog.client.cluster.loop_thread",
             }
         ),
     ),
@@ -96,7 +96,7 @@ CATCHES_EVERYTHING = frozenset(
             "dlogd.replication.follower.leader_connection",
         ),
         # A batch that a codec fails at must not stop its partition and those sent with it.
-        "dlog.client.sender",
+        "dlog.client.producing.sender",
         # A line that cannot be written must not end the code that logs it.
         "dlogd.runtime.logging_setup",
     }

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from dlog.client.blocking import Consumer
+from dlog.client.cluster.loop_thread import LoopThread
 from dlog.client.gaps import GapError
-from dlog.client.loop_thread import LoopThread
 from dlog.client.starts import Timestamp
 from dlog.errors import DlogError, UnknownTopicOrPartitionError
 from tests.fakes.bad_batches import miscounted, no_gzip

@@ -7,11 +7,11 @@ import pytest
 
 from dlog.batch.header import HEADER_BYTES
 from dlog.batch.records import Record, decode
-from dlog.client.accumulator import Accumulator
-from dlog.client.bulk import bulk_append
-from dlog.client.bulk_arrow import ArrowAppend
-from dlog.client.bulk_steps import Step
 from dlog.client.futures import BatchDelivery
+from dlog.client.producing.accumulator import Accumulator
+from dlog.client.producing.bulk_append import bulk_append
+from dlog.client.producing.bulk_arrow import ArrowAppend
+from dlog.client.producing.bulk_steps import Step
 from tests.property.test_producer_accumulator import PARTITIONS, accumulator
 
 VALUES = [None if n % 7 == 0 else b"%d" % n * (n % 40) for n in range(300)]

@@ -3,7 +3,7 @@
 import pytest
 
 from dlog.batch.decoding import bounds, read_records
-from dlog.client.chunks import Chunk, Hole, scan
+from dlog.client.consuming.fetched_batches import Chunk, Hole, scan
 from dlog.errors import CorruptMessageError
 from tests.fakes.batches import ABORT, COMMIT, batch, damaged, joined, marker
 

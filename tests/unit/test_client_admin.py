@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from dlog.client.admin import Admin, Resource
-from dlog.client.cluster import Cluster
+from dlog.client.cluster.cluster import Cluster
 from dlog.client.retry import RetryPolicy
 from dlog.errors import InvalidConfigError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from dlog.types import PartitionId, TopicPartition

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dlog.client import partitions
 from dlog.client.admin import Admin
 from dlog.client.blocking import BlockingClient
-from dlog.client.cluster import Cluster
-from dlog.client.node import NodeClient, open_node
+from dlog.client.cluster import partition_calls
+from dlog.client.cluster.cluster import Cluster
+from dlog.client.cluster.node import NodeClient, open_node
 from dlog.client.retry import RetryPolicy
 from dlog.errors import (
     BrokerNotAvailableError,
@@ -207,9 +207,9 @@ def test_produce_without_acknowledgement_and_with_a_refusal() -> None:
             return struct.pack(">ii", 4 + len(body), header.correlation_id) + body
 
         peer.raw[ApiKey.PRODUCE] = refuse
-        assert await partitions.produce(leader, "t", 0, b"batch", acks=0) is None
+        assert await partition_calls.produce(leader, "t", 0, b"batch", acks=0) is None
         with pytest.raises(NotLeaderOrFollowerError):
-            await partitions.produce(leader, "t", 0, b"batch", acks=partitions.ACKS_ALL)
+            await partition_calls.produce(leader, "t", 0, b"batch", acks=partition_calls.ACKS_ALL)
 
     check(work)
 

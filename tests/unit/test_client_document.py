@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from dlog.client.cluster.counters import ClientCounters
 from dlog.client.consumer import Consumer
-from dlog.client.consumer_counters import ConsumerCounters
-from dlog.client.counters import ClientCounters
-from dlog.client.outcomes import ProducerCounters
+from dlog.client.consuming.consumer_counters import ConsumerCounters
 from dlog.client.producer import Producer
+from dlog.client.producing.batch_results import ProducerCounters
 from dlog.client.retry import RetryPolicy
 from dlog.transport import ConnectionOptions
 from tests.tidy import sources

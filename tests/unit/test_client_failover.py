@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dlog.client.node import NodeClient
+from dlog.client.cluster.node import NodeClient
 from dlog.errors import (
     ConnectFailedError,
     DisconnectedError,

@@ -5,8 +5,8 @@ from dataclasses import fields
 
 import pytest
 
-from dlog.client.counters import ClientCounters
-from dlog.client.log_lines import LOGGER, error_name, format_event, format_value, log_event
+from dlog.client.cluster.counters import ClientCounters
+from dlog.client.cluster.log_lines import LOGGER, error_name, format_event, format_value, log_event
 from dlog.errors import DisconnectedError, NotLeaderOrFollowerError
 
 

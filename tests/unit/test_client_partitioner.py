@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from dlog.client.partitioner import next_sticky, partition_for_key
+from dlog.client.producing.partitioner import next_sticky, partition_for_key
 
 # From Kafka's own UtilsTest.testMurmur2, as positive numbers.
 MURMUR2 = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dlog.client.node import NodeClient
-from dlog.client.partitions import ACKS_LEADER, CONSUMER, OBSERVER, fetch, produce
+from dlog.client.cluster.node import NodeClient
+from dlog.client.cluster.partition_calls import ACKS_LEADER, CONSUMER, OBSERVER, fetch, produce
 from dlog.errors import NotLeaderOrFollowerError, ProtocolError
 from dlog.transport import Connection, ConnectionOptions
 from dlog.types import NodeId

@@ -3,8 +3,8 @@
 import asyncio
 import random
 
-from dlog.client.cluster import Cluster
-from dlog.client.partitions import ACKS_LEADER, fetch, produce
+from dlog.client.cluster.cluster import Cluster
+from dlog.client.cluster.partition_calls import ACKS_LEADER, fetch, produce
 from dlog.transport import Address
 from dlogd.replication.leader.follower_partition import LOAD_BYTES_MAX
 from tests.fakes.logs import batch_of

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from dlog.client.chunks import scan
-from dlog.client.fetch_plan import HELD_BACK_WAIT_MS, FetchLimits, FetchPlan, plan_fetch
+from dlog.client.consuming.fetch_plan import HELD_BACK_WAIT_MS, FetchLimits, FetchPlan, plan_fetch
+from dlog.client.consuming.fetched_batches import scan
+from dlog.client.consuming.partition_cursor import Cursor
 from dlog.client.gaps import Gap, GapReason
-from dlog.client.positions import Cursor
 from dlog.client.views import PartitionLeader
 from dlog.errors import NotLeaderOrFollowerError
 from dlog.transport import Address

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from dlog.client.partitions import delete_records
+from dlog.client.cluster.partition_calls import delete_records
 from dlog.errors import RequestTimedOutError
 from dlogd.storage.log.partition_log import PartitionLog
 from tests.fakes.device import Disk

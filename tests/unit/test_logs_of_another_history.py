@@ -1,7 +1,7 @@
 """A replica without a record: what it has deleted was of a history that does not count any more."""
 
 from dlog.client.admin_views import Election
-from dlog.client.partitions import delete_records
+from dlog.client.cluster.partition_calls import delete_records
 from tests.fakes.small_fleet import SmallFleet, tell
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dlog.client.loop_thread import LoopThread
+from dlog.client.cluster.loop_thread import LoopThread
 from dlog.errors import DlogError
 
 

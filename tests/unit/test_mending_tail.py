@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from dlog.batch.header import HEADER_BYTES, decode_header, verify_crc
-from dlog.client.partitions import delete_records
+from dlog.client.cluster.partition_calls import delete_records
 from dlog.errors import CorruptMessageError
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog

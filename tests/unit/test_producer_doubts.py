@@ -3,7 +3,7 @@
 import pytest
 
 from dlog.client.futures import UnknownOutcomeError, Written
-from dlog.client.queues import Batch
+from dlog.client.producing.partition_queue import Batch
 from dlog.errors import (
     DisconnectedError,
     InvalidRecordError,

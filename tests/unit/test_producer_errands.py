@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from dlog.client import blocking
+from dlog.client.cluster.log_lines import LOGGER
 from dlog.client.futures import DeliveryError, RefusedError
-from dlog.client.log_lines import LOGGER
 from dlog.client.producer import Producer
-from dlog.client.producer_identity import ProducerIdentity
-from dlog.client.queues import Batch, PartitionQueue
+from dlog.client.producing.partition_queue import Batch, PartitionQueue
+from dlog.client.producing.producer_identity import ProducerIdentity
 from dlog.errors import InvalidRecordError, NotLeaderOrFollowerError, WireError
 from dlog.wire import produce
 from dlog.wire.apis import ApiKey

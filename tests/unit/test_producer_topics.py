@@ -5,11 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from dlog.client.accumulator import Accumulator
-from dlog.client.bulk import bulk_append
 from dlog.client.futures import BatchDelivery, Delivery, RefusedError, UnknownOutcomeError, Written
-from dlog.client.outcomes import Outcomes, ProducerCounters
-from dlog.client.queues import ACKS_NONE, Batch, PartitionQueue
+from dlog.client.producing.accumulator import Accumulator
+from dlog.client.producing.batch_results import Outcomes, ProducerCounters
+from dlog.client.producing.bulk_append import bulk_append
+from dlog.client.producing.partition_queue import ACKS_NONE, Batch, PartitionQueue
 from dlog.errors import DisconnectedError, DlogError, NotLeaderOrFollowerError
 from tests.property.test_producer_accumulator import accumulator
 from tests.property.test_producer_model import Leader

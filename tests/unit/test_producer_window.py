@@ -1,7 +1,7 @@
 """How far behind its oldest batch a producer may be: leaders know the last five batches again."""
 
-from dlog.client.produce_window import INFLIGHT_MAX
-from dlog.client.queues import Batch
+from dlog.client.producing.partition_queue import Batch
+from dlog.client.producing.produce_window import INFLIGHT_MAX
 from dlog.errors import DisconnectedError, NotEnoughReplicasError, RequestTimedOutError
 from tests.property.test_producer_model import Leader
 from tests.unit.test_producer_topics import Scene

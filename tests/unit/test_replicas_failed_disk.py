@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from dlog.client.partitions import ACKS_LEADER, delete_records, produce
+from dlog.client.cluster.partition_calls import ACKS_LEADER, delete_records, produce
 from dlog.types import Offset
 from dlogd.replication.follower.divergence import Cutter
 from dlogd.replication.follower.followed_partition import HOLD_S

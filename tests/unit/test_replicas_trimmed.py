@@ -4,7 +4,7 @@ from unittest import mock
 
 import pytest
 
-from dlog.client.partitions import delete_records
+from dlog.client.cluster.partition_calls import delete_records
 from dlog.errors import KafkaStorageError, RequestTimedOutError
 from dlogd.storage.log.partition_log import PartitionLog
 from tests.fakes.faults import Latency

@@ -57,7 +57,7 @@ for missing in {hidden}:
     sys.modules[missing] = None
 import dlog.spark
 from dlog.spark.shipped import missing_parts
-import dlog.spark.source, dlog.client.blocking, dlog.client.bulk_arrow
+import dlog.spark.source, dlog.client.blocking, dlog.client.producing.bulk_arrow
 from dlog.wire.apis import VERSIONS
 from dlog.wire.messages import request_type
 for key in VERSIONS:

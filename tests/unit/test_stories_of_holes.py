@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dlog.client.partitions import fetch, list_offsets, produce
+from dlog.client.cluster.partition_calls import fetch, list_offsets, produce
 from dlog.errors import CoordinatorNotAvailableError
 from dlog.offset_specs import LATEST
 from dlog.types import NodeId

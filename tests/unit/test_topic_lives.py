@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from dlog.client.metadata_cache import MetadataCache
-from dlog.client.topic_lives import FORMER_S, TopicLives
+from dlog.client.cluster.metadata_cache import MetadataCache
+from dlog.client.cluster.topic_incarnations import FORMER_S, TopicLives
 from dlog.client.views import ClusterView, NodeView, PartitionView, TopicView
 from dlog.transport import Address
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlog.client.verdicts import Verdict, judge
+from dlog.client.cluster.failure_rules import Verdict, judge
 from dlog.errors import RecordListTooLargeError, RecordTooLargeError, WireError
 
 

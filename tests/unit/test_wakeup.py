@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dlog.client.wakeup import Signal
+from dlog.client.cluster.wakeup import Signal
 
 
 def test_a_signal_before_the_wait_is_not_lost_and_counts_once() -> None:

@@ -6,8 +6,8 @@ import sys
 from pyarrow import compute
 
 from bench.load.clients.task import BATCH_BYTES, LINGER_MS, Seen, Task, checksum, run
-from dlog.client.arrow_poll import assemble
 from dlog.client.consumer import Consumer
+from dlog.client.consuming.arrow_poll import assemble
 from dlog.client.producer import Producer
 
 # Imports numpy and pyarrow now, as what others need is imported before the time begins.

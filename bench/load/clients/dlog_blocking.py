@@ -5,8 +5,8 @@ import sys
 from pyarrow import compute
 
 from bench.load.clients.task import BATCH_BYTES, LINGER_MS, Seen, Task, checksum, run
-from dlog.client.arrow_poll import assemble
 from dlog.client.blocking import Consumer, Producer
+from dlog.client.consuming.arrow_poll import assemble
 
 # Imports numpy and pyarrow now, as what others need is imported before the time begins.
 assemble([])

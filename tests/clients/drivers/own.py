@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from dlog.batch.records import Record, encode
 from dlog.client.admin import Resource
 from dlog.client.blocking import BlockingClient, Consumer
+from dlog.client.cluster.node import NodeClient
+from dlog.client.cluster.partition_calls import delete_records, list_offsets, produce
 from dlog.client.consumed import ConsumedRecord
 from dlog.client.gaps import GapError
-from dlog.client.node import NodeClient
-from dlog.client.partitions import delete_records, list_offsets, produce
-from dlog.client.producer_id import init_producer_id
+from dlog.client.producing.producer_id import init_producer_id
 from dlog.client.retry import RetryPolicy
 from dlog.client.starts import Start
 from dlog.compression import Codec

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from dlog.client.admin import Admin, Resource
-from dlog.client.cluster import Cluster
+from dlog.client.cluster.cluster import Cluster
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
 from dlog.transport import Address, ConnectionOptions

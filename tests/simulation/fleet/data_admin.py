@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from dlog.client.admin import Admin, Resource
-from dlog.client.partitions import delete_records
+from dlog.client.cluster.partition_calls import delete_records
 from dlog.errors import (
     DlogError,
     TopicAlreadyExistsError,

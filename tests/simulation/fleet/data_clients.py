@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from dlog.client.cluster import Cluster
+from dlog.client.cluster.cluster import Cluster
 from dlog.client.consumed import ConsumedRecord
 from dlog.client.consumer import Consumer
 from dlog.client.futures import Delivery, RefusedError, Written

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from dlog.batch.header import iter_headers, verify_crc
 from dlog.batch.records import decode
-from dlog.client.partitions import fetch, list_offsets
+from dlog.client.cluster.partition_calls import fetch, list_offsets
 from dlog.client.producer import Producer
 from dlog.errors import CorruptMessageError, DlogError, OffsetOutOfRangeError
 from dlog.offset_specs import EARLIEST, LATEST

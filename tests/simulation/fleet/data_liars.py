@@ -10,7 +10,7 @@ from typing import Any
 
 from dlog.batch.header import HEADER_BYTES
 from dlog.batch.records import Record, encode
-from dlog.client.partitions import list_offsets, produce
+from dlog.client.cluster.partition_calls import list_offsets, produce
 from dlog.compression import Codec
 from dlog.errors import DlogError, InvalidRecordError, WireError
 from tests.fakes.batches import with_head, with_records

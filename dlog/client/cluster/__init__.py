@@ -1,0 +1,1 @@
+"""Connections to the cluster, metadata, and calls to leaders."""

@@ -1,0 +1,1 @@
+"""The inside of consumers: fetch plans, positions, fetched batches."""

@@ -1,0 +1,1 @@
+"""The inside of producers: batches, senders, results."""
