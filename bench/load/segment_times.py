@@ -33,7 +33,7 @@ from dlogd.storage.io.engine_choice import open_engine
 from dlogd.storage.io.posix import PosixDirectory
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.log_state import LogServices
-from dlogd.storage.log.open_file_cache import OpenSegments
+from dlogd.storage.log.open_file_cache import OpenFileCache
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.log.timestamp_learner import PIECE_BYTES
 from dlogd.storage.segment.segment import Segment
@@ -147,7 +147,7 @@ async def measure(folder: Path, codec: Codec, records: int, size: int) -> dict[s
         memory=AppendMemory(BufferPool(32 << 20, call_soon=loop.call_soon)),
         tasks=tasks,
         metrics=StorageMetrics(),
-        open_segments=OpenSegments(),
+        open_segments=OpenFileCache(),
     )
     config = LogConfig(segment_bytes=2 * size, flush_policy=FlushPolicy.INTERVAL)
     plog = await PartitionLog.open(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dlog.client.cluster import partition_calls
 from dlog.client.cluster.admin_session import TIMEOUT_MS, AdminSession
 from dlog.client.cluster.node import NodeClient
-from dlog.client.cluster.offset_lookup import OffsetFinder
+from dlog.client.cluster.offset_lookup import OffsetLookup
 from dlog.client.starts import Start
 from dlog.errors import DlogError
 from dlog.types import TopicPartition
@@ -30,7 +30,7 @@ class RecordsAdmin(AdminSession):
         the policy's deadline.
         """
         loop = asyncio.get_running_loop()
-        finder = OffsetFinder(self._cluster, loop=loop, rng=self._rng)
+        finder = OffsetLookup(self._cluster, loop=loop, rng=self._rng)
         return await finder.place(starts)
 
     async def delete_records(

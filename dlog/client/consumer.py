@@ -19,7 +19,7 @@ from dlog.client.bootstrap import Bootstrap, parse_bootstrap
 from dlog.client.cluster.counters import ClientCounters
 from dlog.client.consumed import ConsumedRecord, Stash
 from dlog.client.consuming.arrow_poll import assemble
-from dlog.client.consuming.consumer_core import PollLimits, Reading, Settings
+from dlog.client.consuming.consumer_core import ConsumerCore, PollLimits, Settings
 from dlog.client.consuming.consumer_counters import ConsumerCounters
 from dlog.client.consuming.fetch_plan import (
     MAX_WAIT_MS,
@@ -27,7 +27,7 @@ from dlog.client.consuming.fetch_plan import (
     PREFETCH_BYTES_MAX,
     FetchLimits,
 )
-from dlog.client.consuming.partition_cursor import UNKNOWN, Cursor
+from dlog.client.consuming.partition_cursor import UNKNOWN, PartitionCursor
 from dlog.client.gaps import OnGap
 from dlog.client.retry import RetryPolicy
 from dlog.client.starts import Start, query_timestamp
@@ -122,7 +122,7 @@ class Consumer:
         )
         # Records that a loop was given and has not come to.
         self.stash = Stash()
-        self._started: Reading | None = None
+        self._started: ConsumerCore | None = None
         self._watch: asyncio.Task[None] | None = None
 
     # Life
@@ -136,7 +136,7 @@ class Consumer:
         """
         if self._started is not None:
             raise DlogError("a consumer is started once")
-        self._started = reading = Reading(self._settings, asyncio.get_running_loop())
+        self._started = reading = ConsumerCore(self._settings, asyncio.get_running_loop())
         is_started = False
         try:
             keys = list(self._named)
@@ -169,7 +169,7 @@ class Consumer:
         await self.close()
 
     @property
-    def _reading(self) -> Reading:
+    def _reading(self) -> ConsumerCore:
         if self._started is None:
             raise DlogError("the consumer is not started: use it in `async with`")
         return self._started
@@ -278,7 +278,7 @@ class Consumer:
         cursors = self._reading.fetcher.cursors
         return tuple(key for key, cursor in cursors.items() if cursor.is_paused)
 
-    def _cursors(self, partitions: Iterable[Partition]) -> list[Cursor]:
+    def _cursors(self, partitions: Iterable[Partition]) -> list[PartitionCursor]:
         keys = [_key(each) for each in partitions] or list(self._reading.fetcher.cursors)
         return [self._reading.cursor(key) for key in keys]
 

@@ -12,9 +12,9 @@ from uuid import UUID
 
 from dlog.client.bootstrap import Bootstrap, parse_bootstrap
 from dlog.client.cluster.offset_lookup import UNKNOWN_TOPIC_PATIENCE_S
-from dlog.client.consuming.consumer_core import PollLimits, Reading, Settings
+from dlog.client.consuming.consumer_core import ConsumerCore, PollLimits, Settings
 from dlog.client.consuming.fetch_plan import FetchLimits
-from dlog.client.consuming.partition_cursor import Cursor, Packed
+from dlog.client.consuming.partition_cursor import Packed, PartitionCursor
 from dlog.client.gaps import Gap, GapReason
 from dlog.client.retry import RetryPolicy
 from dlog.client.views import TopicView
@@ -56,8 +56,8 @@ class RangeReader:
             policy=policy,
             rng=rng or random.Random(),
         )
-        self._reading = Reading(settings, asyncio.get_running_loop())
-        self._cursor: Cursor | None = None
+        self._reading = ConsumerCore(settings, asyncio.get_running_loop())
+        self._cursor: PartitionCursor | None = None
         # What records took when a range of the partition was read last.
         self._record_bytes: dict[TopicPartition, float] = {}
 
@@ -83,7 +83,7 @@ class RangeReader:
         await self.end()
         key = TopicPartition(topic, PartitionId(partition))
         told = await self._found_id(key, topic_id)
-        self._cursor = Cursor(key, start_offset, end_offset)
+        self._cursor = PartitionCursor(key, start_offset, end_offset)
         self._cursor.topic_id = told if topic_id != ZERO_TOPIC_ID else ZERO_TOPIC_ID
         self._cursor.record_bytes = self._record_bytes.get(key, RECORD_BYTES_GUESS)
         self._reading.fetcher.add([self._cursor])
@@ -161,7 +161,7 @@ class RangeReader:
         self._reading.fetcher.seek(self._begun, offset)
 
     @property
-    def _begun(self) -> Cursor:
+    def _begun(self) -> PartitionCursor:
         if self._cursor is None:
             raise DlogError("no range was begun")
         return self._cursor

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from dlog.client.blocking import BlockingClient
 from dlog.client.bootstrap import parse_bootstrap
-from dlog.client.cluster.offset_lookup import Attempts, FoundOffset, OffsetFinder
+from dlog.client.cluster.offset_lookup import Attempts, FoundOffset, OffsetLookup
 from dlog.client.cluster.partition_calls import CONSUMER, OBSERVER
 from dlog.client.retry import RetryPolicy
 from dlog.client.views import ClusterView, LogDirView, TopicView
@@ -229,7 +229,7 @@ class Lookup:
     async def _find(
         self, wanted: Mapping[TopicPartition, int], replica_id: int = CONSUMER
     ) -> dict[TopicPartition, FoundOffset]:
-        finder = OffsetFinder(
+        finder = OffsetLookup(
             self._client.cluster,
             loop=asyncio.get_running_loop(),
             rng=self._rng,

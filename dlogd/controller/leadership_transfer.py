@@ -51,7 +51,7 @@ def successors(
     return [node.node_id for node in found]
 
 
-class Succession:
+class LeadershipTransfer:
     """Hands the office on while this node has it and cannot act.
 
     It does not do so for ever: when a whole cluster starts, the metadata take nodes for active that

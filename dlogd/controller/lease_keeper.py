@@ -15,7 +15,7 @@ from dlogd.controller.lease_timings import LeaseTimings
 from dlogd.controller.own_lease import Grant, OwnLease
 from dlogd.internal import messages
 from dlogd.internal.messages import Heartbeat, HeartbeatAnswer
-from dlogd.internal.node_channel import Channel, Dialler
+from dlogd.internal.node_channel import Dialler, NodeChannel
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Rng
 from dlogd.runtime.tasks import Tasks
@@ -73,7 +73,7 @@ class LeaseKeeper:
             frame_bytes_max=64 * 1024,
         )
         self._dialler = dialler or Dialler(loop)
-        self._connection: Channel | None = None
+        self._connection: NodeChannel | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._valid = False
@@ -159,7 +159,7 @@ class LeaseKeeper:
         self._problem = problem
         return False
 
-    async def _connect(self) -> Channel | None:
+    async def _connect(self) -> NodeChannel | None:
         address = self._controller()
         connection = self._connection
         if connection is not None and connection.is_open and connection.address == address:

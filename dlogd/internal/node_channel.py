@@ -46,7 +46,7 @@ class Seals:
         return body
 
 
-class Channel:
+class NodeChannel:
     """A connection whose requests are answered one after the other."""
 
     def __init__(self, connection: Connection, seals: Seals | None) -> None:
@@ -106,11 +106,11 @@ class Dialler:
         self._cluster_id = cluster_id
         self._entropy = entropy
 
-    async def connect(self, address: Address, options: ConnectionOptions) -> Channel:
+    async def connect(self, address: Address, options: ConnectionOptions) -> NodeChannel:
         """Return an open channel; raise TransportError or ProtocolError."""
         connection = await transport.connect(self._loop, address, options)
         if self._secret is None or self._entropy is None:
-            return Channel(connection, None)
+            return NodeChannel(connection, None)
         met = False
         try:
             seals = await self._meet(connection, self._secret, self._entropy)
@@ -118,7 +118,7 @@ class Dialler:
         finally:
             if not met:
                 connection.close()
-        return Channel(connection, seals)
+        return NodeChannel(connection, seals)
 
     async def _meet(self, connection: Connection, secret: bytes, entropy: Entropy) -> Seals:
         sent = b""

@@ -17,7 +17,7 @@ from dlogd.internal.node_channel import Seals
 from dlogd.net import foreign_protocols, listen_sockets
 from dlogd.net.acceptor import Admitted
 from dlogd.net.connection_admission import Place
-from dlogd.net.peer_acceptor import PeerEntrance
+from dlogd.net.peer_acceptor import PeerAcceptor
 from dlogd.net.peer_refusals import PeerRefusals, Reason
 from dlogd.runtime.log_events import Event
 
@@ -92,7 +92,7 @@ class Adopter(Protocol):
         """Close all of them."""
 
 
-class InternalServer:
+class NodeListener:
     """One listening address. Life: `start`, then `stop` once."""
 
     def __init__(
@@ -113,8 +113,8 @@ class InternalServer:
         self.idle_timeout_s = idle_timeout_s
         self._loop = loop
         self._server: asyncio.AbstractServer | None = None
-        self._connections: dict[InternalConnection, None] = {}
-        self.entrance = PeerEntrance(self.refusals, self._now_us, self._admit)
+        self._connections: dict[NodeConnection, None] = {}
+        self.entrance = PeerAcceptor(self.refusals, self._now_us, self._admit)
         self._complaints = 0
         self._complaints_since_s = 0.0
 
@@ -129,8 +129,8 @@ class InternalServer:
     def _now_us(self) -> int:
         return int(self._loop.time() * 1e6)
 
-    def _admit(self, place: Place[Admitted]) -> "InternalConnection":
-        return InternalConnection(self._loop, self, place)
+    def _admit(self, place: Place[Admitted]) -> "NodeConnection":
+        return NodeConnection(self._loop, self, place)
 
     async def stop(self) -> None:
         """Close the port and all connections.
@@ -144,7 +144,7 @@ class InternalServer:
         for adopter in self.adopters.values():
             adopter.stop()
 
-    def on_open(self, connection: "InternalConnection") -> bool:
+    def on_open(self, connection: "NodeConnection") -> bool:
         """Account for a connection; False refuses it."""
         if len(self._connections) >= CONNECTIONS_MAX:
             self.refused_total += 1
@@ -160,17 +160,17 @@ class InternalServer:
         self._complaints += 1
         return logging.WARNING if self._complaints <= COMPLAINTS_MAX else logging.DEBUG
 
-    def on_refused(self, connection: "InternalConnection", reason: Reason, detail: str) -> None:
+    def on_refused(self, connection: "NodeConnection", reason: Reason, detail: str) -> None:
         """Count a peer that is not served."""
         self.refusals.on_refused(reason, connection.host, self._now_us(), detail)
 
-    def on_request(self, connection: "InternalConnection") -> None:
+    def on_request(self, connection: "NodeConnection") -> None:
         """Learn that a connection is used: its peer has proven the secret."""
         if not connection.is_proven:
             connection.is_proven = True
             self.entrance.admission.prove(connection.place)
 
-    def on_close(self, connection: "InternalConnection") -> None:
+    def on_close(self, connection: "NodeConnection") -> None:
         """Forget a connection."""
         connection.place.leave()
         if connection in self._connections:
@@ -178,11 +178,11 @@ class InternalServer:
             self.service.on_closed(connection)
 
 
-class InternalConnection(asyncio.Protocol):
+class NodeConnection(asyncio.Protocol):
     """One peer's connection, from accept to close."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, server: InternalServer, place: Place[Admitted]
+        self, loop: asyncio.AbstractEventLoop, server: NodeListener, place: Place[Admitted]
     ) -> None:
         self.place = place
         self.is_proven = False

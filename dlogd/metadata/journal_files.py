@@ -69,7 +69,7 @@ def _name(version: int, kind: str) -> str:
     return f"metadata-{version:020}.{kind}"
 
 
-class Archive:
+class JournalFiles:
     """The metadata directory of one node, locked for this process while it is open."""
 
     def __init__(self, directory: Directory) -> None:

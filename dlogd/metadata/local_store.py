@@ -17,7 +17,7 @@ from dlog.errors import (
     KafkaStorageError,
 )
 from dlogd.metadata.commands.codec import Command, MalformedCommandError, encode
-from dlogd.metadata.journal_files import Archive, JournalUncertainError
+from dlogd.metadata.journal_files import JournalFiles, JournalUncertainError
 from dlogd.metadata.machine import apply
 from dlogd.metadata.machine.admission import admit
 from dlogd.metadata.state.delta import ImageDelta, between
@@ -67,7 +67,7 @@ class MetadataStore:
         journal_bytes_max: int = JOURNAL_BYTES_MAX,
         on_failed: Callable[[Exception], None] | None = None,
     ) -> None:
-        self._archive = Archive(directory)
+        self._archive = JournalFiles(directory)
         self._engine = engine
         self._clock = clock
         self._journal_bytes_max = journal_bytes_max

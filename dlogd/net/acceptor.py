@@ -1,8 +1,8 @@
 """Entrance of a listening socket: judges each accepted connection before an object is made for it.
 
-All accepted transports of a listener begin with the same `Entrance` as their protocol. The entrance
-asks `Admission`; if the connection is admitted, the listener makes the connection's own object, and
-the transport goes on with that object. A refused transport is aborted at once.
+All accepted transports of a listener begin with the same `Acceptor` as their protocol. The entrance
+asks `ConnectionAdmission`; if the connection is admitted, the listener makes the connection's own
+object, and the transport goes on with that object. A refused transport is aborted at once.
 
 The listening socket never rests. While it rests, the kernel queues honest clients behind the flood:
 with 3,000 attempts a second they waited 950 ms (p50), with refusals 0.3 ms. A refusal costs 25 to
@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar, cast
 
-from dlogd.net.connection_admission import Admission, Bounds, Place, Refusal, RefusalLines
+from dlogd.net.connection_admission import Bounds, ConnectionAdmission, Place, Refusal, RefusalLines
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Admitted(Protocol):
 Made = TypeVar("Made", bound=Admitted)
 
 
-class Entrance(asyncio.BufferedProtocol, Generic[Made]):
+class Acceptor(asyncio.BufferedProtocol, Generic[Made]):
     """The first protocol of all connections of one listener."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Entrance(asyncio.BufferedProtocol, Generic[Made]):
         hints: dict[Refusal, str],
     ) -> None:
         """`name`: of the listener, in metrics and log lines; `hints`: what would admit more."""
-        self.admission: Admission[Made] = Admission(bounds)
+        self.admission: ConnectionAdmission[Made] = ConnectionAdmission(bounds)
         self._name = name
         self._now_us = now_us
         self._make = make

@@ -1,7 +1,8 @@
 """Admission of connections: rates and places, of each address and over all.
 
 Pure: no clock and no socket. Times are microseconds of a monotonic clock, passed in by the caller.
-A listener asks `Admission.admit` for each accepted connection before the listener makes an object.
+A listener asks `ConnectionAdmission.admit` for each accepted connection before the listener makes
+an object.
 
 An address has a rate of its own, a bound on its places, and a fair share of all places. A newcomer
 that finds all places taken displaces the newest place of the address with most places, if that
@@ -163,7 +164,7 @@ Holder = TypeVar("Holder")
 
 
 class Place(Generic[Holder]):
-    """The right to one connection. Life: `Admission.admit`, then `leave` or `prove` once."""
+    """The right to one connection: `ConnectionAdmission.admit`, then `leave` or `prove` once."""
 
     __slots__ = ("_room", "address", "displaced", "holder")
 
@@ -237,7 +238,7 @@ class _Room(Generic[Holder]):
             self._most = after
 
 
-class Admission(Generic[Holder]):
+class ConnectionAdmission(Generic[Holder]):
     """Who is let in on one listener."""
 
     def __init__(self, bounds: Bounds) -> None:

@@ -10,8 +10,8 @@ Owner: the event loop's thread.
 from collections.abc import Callable, Iterable
 
 from dlogd.net.reply_slot import Piece, RangePiece, Source
-from dlogd.net.send_turns import Pacer
-from dlogd.net.unread_answers import Unread
+from dlogd.net.send_turns import SendTurns
+from dlogd.net.unread_answers import UnreadAnswers
 from dlogd.storage.io.io_engine import ALIGNMENT, Engine, ReadBuffer
 
 SIP_BYTES = 64 * 1024 - ALIGNMENT
@@ -28,15 +28,15 @@ class HeldReads:
     __slots__ = ("_ahead", "_calls", "_held", "ahead_count_max", "count_max", "pacer", "unread")
 
     def __init__(
-        self, count_max: int, pacer: Pacer | None = None, unread: Unread | None = None
+        self, count_max: int, pacer: SendTurns | None = None, unread: UnreadAnswers | None = None
     ) -> None:
         self.count_max = count_max
         self.ahead_count_max = -(-count_max // AHEAD_SHARE)
         self.pacer = pacer
         self.unread = unread
         """Bounds answers that are not read; None: peers read theirs."""
-        self._held: dict[Loading, None] = {}  # the one that blocked first comes first
-        self._ahead: dict[Loading, int] = {}  # when it asked last, counted in `_calls`; in order
+        self._held: dict[DiskReader, None] = {}  # the one that blocked first comes first
+        self._ahead: dict[DiskReader, int] = {}  # when it asked last, counted in `_calls`; in order
         self._calls = 0
 
     @property
@@ -49,7 +49,7 @@ class HeldReads:
         """How many connections may have bytes that were read ahead."""
         return len(self._ahead)
 
-    def keep(self, loading: "Loading") -> None:
+    def keep(self, loading: "DiskReader") -> None:
         """Let `loading` keep its buffer while its peer is blocked, as long as few others are."""
         held = self._held
         held[loading] = None
@@ -58,11 +58,11 @@ class HeldReads:
             del held[oldest]
             oldest.let_go()
 
-    def forget(self, loading: "Loading") -> None:
+    def forget(self, loading: "DiskReader") -> None:
         """The peer of `loading` takes bytes again, or the buffer is gone."""
         self._held.pop(loading, None)
 
-    def may_read_ahead(self, loading: "Loading") -> bool:
+    def may_read_ahead(self, loading: "DiskReader") -> bool:
         """Say whether `loading` may hold more than the one buffer that it sends from."""
         ahead = self._ahead
         self._calls += 1
@@ -76,7 +76,7 @@ class HeldReads:
         ahead[loading] = self._calls
         return True
 
-    def end_ahead(self, loading: "Loading") -> None:
+    def end_ahead(self, loading: "DiskReader") -> None:
         """Nothing is read ahead for `loading` any more."""
         self._ahead.pop(loading, None)
 
@@ -116,7 +116,7 @@ class Span:
         self.is_dropped = True
 
 
-class Loading:
+class DiskReader:
     """The read buffers of one connection.
 
     Invariant: at most two spans, in the order in which they are sent, of which only the last can

@@ -27,7 +27,7 @@ TIGHT_READ_BYTES = 8 * 1024
 _length = Struct(">i").unpack_from
 
 
-class Intake(Holder):
+class FrameReader(Holder):
     """The receiving half of one connection.
 
     Life: `buffer`, a read, `received(n)`, then `next_frame` until it returns None; a consumer that

@@ -11,8 +11,15 @@ enough that a flood of 900 connections a second leaves a place free at all times
 import ipaddress
 from collections.abc import Callable, Iterable
 
-from dlogd.net.acceptor import Admitted, Entrance
-from dlogd.net.connection_admission import Admission, Bounds, Place, Rate, Refusal, address_of
+from dlogd.net.acceptor import Acceptor, Admitted
+from dlogd.net.connection_admission import (
+    Bounds,
+    ConnectionAdmission,
+    Place,
+    Rate,
+    Refusal,
+    address_of,
+)
 from dlogd.net.peer_refusals import PeerRefusals
 
 UNPROVEN_S = 2.0
@@ -49,7 +56,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class PeerEntrance:
+class PeerAcceptor:
     """Judges who connects to one listener for nodes. Owner: the listener's thread."""
 
     def __init__(
@@ -60,7 +67,7 @@ class PeerEntrance:
     ) -> None:
         """`make`: the connection's own object, for a connection that is admitted."""
         self.unproven_s = UNPROVEN_S
-        self.first: Entrance[Admitted] = Entrance(
+        self.first: Acceptor[Admitted] = Acceptor(
             refusals.listener,
             BOUNDS,
             now_us,
@@ -71,7 +78,7 @@ class PeerEntrance:
         """The first protocol of each accepted connection."""
 
     @property
-    def admission(self) -> Admission[Admitted]:
+    def admission(self) -> ConnectionAdmission[Admitted]:
         """Who is there."""
         return self.first.admission
 

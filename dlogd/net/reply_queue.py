@@ -1,17 +1,17 @@
 """Replies of one connection, in the order of its requests.
 
-A request opens a `Slot`; whoever answers it fills the slot, at any time; replies leave in order.
-A reply is a list of pieces: bytes, and ranges of segments that are streamed from tail memory or
-from disk while the peer takes them, so that a fetch of any size costs at most one read buffer.
+A request opens a `ReplySlot`; whoever answers it fills the slot, at any time; replies leave in
+order. A reply is a list of pieces: bytes, and ranges of segments that are streamed from tail memory
+or from disk while the peer takes them, so that a fetch of any size costs at most one read buffer.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
-from dlogd.net.disk_reader import HeldReads, Loading
-from dlogd.net.reply_slot import Piece, RangePiece, Slot, Source, release_pieces
+from dlogd.net.disk_reader import DiskReader, HeldReads
+from dlogd.net.reply_slot import Piece, RangePiece, ReplySlot, Source, release_pieces
 from dlogd.net.send_turns import SLICE_BYTES, TURN_BYTES_MIN
-from dlogd.net.socket_writer import Buffers, Outlet
+from dlogd.net.socket_writer import Buffers, SocketWriter
 from dlogd.net.unread_answers import LARGE_BYTES
 from dlogd.storage.io.io_engine import Engine
 
@@ -22,7 +22,7 @@ WAITING_BYTES_MAX = 1024 * 1024
 """Answers that wait behind an earlier one; beyond it no further request is taken."""
 
 
-class Replies:
+class ReplyQueue:
     """Ordered replies and the pump that sends them.
 
     Invariant: nothing is sent while the first range in `_out` waits for its bytes.
@@ -55,11 +55,11 @@ class Replies:
         self._held = held
         self._on_error = on_error
         self._on_progress = on_progress
-        self._outlet: Outlet | None = None
-        self._slots: deque[Slot] = deque()
+        self._outlet: SocketWriter | None = None
+        self._slots: deque[ReplySlot] = deque()
         self._out: deque[Piece] = deque()
         self._out_bytes = 0  # of `_out`, ranges apart
-        self._loading = Loading(engine, held, self._out, self._on_loaded, self._on_read_error)
+        self._loading = DiskReader(engine, held, self._out, self._on_loaded, self._on_read_error)
         self._blocked = False
         self._closed = False
         self._waiting_bytes = 0
@@ -67,7 +67,7 @@ class Replies:
         self.address = ""
         self.bytes_sent = 0
 
-    def attach(self, outlet: Outlet, address: str = "") -> None:
+    def attach(self, outlet: SocketWriter, address: str = "") -> None:
         """Say where bytes leave, and whose they are; once, before the first reply."""
         self._outlet = outlet
         self.address = address
@@ -103,13 +103,13 @@ class Replies:
         """Whether the connection has ended."""
         return self._closed
 
-    def open(self) -> Slot:
+    def open(self) -> ReplySlot:
         """Reserve the next place in the order."""
-        slot = Slot(self)
+        slot = ReplySlot(self)
         self._slots.append(slot)
         return slot
 
-    def reserve(self, slot: Slot) -> None:
+    def reserve(self, slot: ReplySlot) -> None:
         """Give `slot`, made by the caller, the next place in the order."""
         self._slots.append(slot)
 
@@ -126,7 +126,7 @@ class Replies:
             self._out_bytes += len(data)
             self.pump()
 
-    def settle(self, slot: Slot, data: bytes) -> None:
+    def settle(self, slot: ReplySlot, data: bytes) -> None:
         """Fill `slot` with an answer that may be large; it leaves now or in its turn."""
         slot.fill((data,))
         self.count((data,))

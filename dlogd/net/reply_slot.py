@@ -64,14 +64,14 @@ class Queue(Protocol):
     def is_closed(self) -> bool:
         """Whether the connection has ended."""
 
-    def reserve(self, slot: "Slot") -> None:
+    def reserve(self, slot: "ReplySlot") -> None:
         """Give `slot`, made by the caller, the next place in the order."""
 
     def drain(self) -> None:
         """Send every reply whose turn it is."""
 
 
-class Slot:
+class ReplySlot:
     """The place of one reply; filled once. `None` until then; no pieces answer nothing."""
 
     __slots__ = ("pieces", "replies")

@@ -23,7 +23,7 @@ class Turn(Protocol):
         """Send one slice; ask for another turn if there is more."""
 
 
-class Pacer:
+class SendTurns:
     """The queue for turns, one per process. Invariant: scheduled when somebody waits."""
 
     __slots__ = ("_give_way", "_loop", "_queue", "_scheduled")

@@ -2,7 +2,7 @@
 
 `send` takes what the peer can take now and says how much; the caller keeps the rest and is called
 back when there is room. Nothing is copied or queued here, so a slow reader costs no memory.
-`SocketOutlet` writes to the descriptor (plain TCP); `TransportOutlet` goes through the asyncio
+`DescriptorWriter` writes to the descriptor (plain TCP); `TransportWriter` goes through the asyncio
 transport (simulation, later TLS), whose bounded buffer it respects.
 """
 
@@ -25,7 +25,7 @@ Without a bound it takes 3 MB for each, and a thousand slow readers all that TCP
 """
 
 
-class Outlet(Protocol):
+class SocketWriter(Protocol):
     """Where a connection's bytes leave."""
 
     def send(self, buffers: Buffers) -> int:
@@ -70,7 +70,7 @@ def has_left(transport: asyncio.BaseTransport) -> bool:
     return bool(state[0] != TCP_ESTABLISHED)
 
 
-class SocketOutlet:
+class DescriptorWriter:
     """Writes straight to the socket of a plain connection."""
 
     def __init__(
@@ -117,7 +117,7 @@ class SocketOutlet:
         self._fd = -1
 
 
-class TransportOutlet:
+class TransportWriter:
     """Writes through the transport, at most a chunk beyond what its buffer allows."""
 
     def __init__(self, transport: asyncio.WriteTransport, on_writable: Callable[[], None]) -> None:
@@ -162,10 +162,10 @@ class TransportOutlet:
 
 def outlet_of(
     loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, on_writable: Callable[[], None]
-) -> Outlet:
+) -> SocketWriter:
     """Return where the bytes of a connection leave, and set its socket up. Raises OSError."""
     sock = transport.get_extra_info("socket")
     if sock is None or transport.get_extra_info("sslcontext") is not None:
-        return TransportOutlet(transport, on_writable)
+        return TransportWriter(transport, on_writable)
     set_up(sock)
-    return SocketOutlet(loop, sock.fileno(), on_writable)
+    return DescriptorWriter(loop, sock.fileno(), on_writable)

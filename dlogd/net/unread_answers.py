@@ -27,7 +27,7 @@ class Reader(Protocol):
         """End the connection."""
 
 
-class Unread:
+class UnreadAnswers:
     """Who may keep large answers. Invariant: within the bound after `note`, or one is left."""
 
     __slots__ = ("_bytes_max", "_on_given_up", "_readers")

@@ -19,11 +19,11 @@ from dlogd.metadata.raft.feature_level import UnknownLevelError
 from dlogd.metadata.raft.thread import ThreadedRaftStore
 from dlogd.metadata.state.delta import ImageDelta
 from dlogd.metadata.state.image import ClusterImage
-from dlogd.node.cluster_node import WAITING, Clustering, OpenQuorum
-from dlogd.node.offline_reports import ReplicaReports
+from dlogd.node.cluster_node import WAITING, ClusterNode, OpenQuorum
+from dlogd.node.offline_reports import OfflineReports
 from dlogd.node.registration import client_address
-from dlogd.node.replication_setup import Replicating
-from dlogd.node.startup import Starting
+from dlogd.node.replication_setup import ReplicationSetup
+from dlogd.node.startup import Startup
 from dlogd.node.stop_verdict import judge_stop, unflushed
 from dlogd.node.storage_setup import log_dirs, make_logs, metadata_directory, storage_settings
 from dlogd.replication.partition.lease import ENDLESS
@@ -31,7 +31,7 @@ from dlogd.replication.replica_manager import Placement, ReplicaManager
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Randomness
 from dlogd.runtime.tasks import Tasks
-from dlogd.server.batch_unpacker import Unpacker
+from dlogd.server.batch_unpacker import BatchUnpacker
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.handlers.fetch import FetchHandler
@@ -42,7 +42,7 @@ from dlogd.server.node_client import NodeAsker
 from dlogd.server.router import RequestRouter
 from dlogd.status.node_page import NodeReport
 from dlogd.status.pages import ACTIVE
-from dlogd.storage.directory.log_directory import Home
+from dlogd.storage.directory.log_directory import LogDirectory
 from dlogd.storage.io.files import Directory
 from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.log_manager import LogManager
@@ -84,11 +84,11 @@ class Broker:
         self.report = NodeReport(self, clock)
         self.logs: LogManager | None = None
         self.store: Metadata | None = None
-        self.clustering: Clustering | None = None
+        self.clustering: ClusterNode | None = None
         """What a node of several has beside; None when it is alone."""
         self.replicas: ReplicaManager | None = None
-        self.replicating: Replicating | None = None
-        self.reports: ReplicaReports | None = None
+        self.replicating: ReplicationSetup | None = None
+        self.reports: OfflineReports | None = None
         self.listeners: list[Listener] = []
         self.hanging: list[str] = []
         """What `stop` waited for in vain: the engine and its threads may never end."""
@@ -124,7 +124,7 @@ class Broker:
         self.phase = "binding listeners"
         replicas = self.replicas = self._make_replicas(logs)
         await self._bind(replicas)
-        starting = Starting(
+        starting = Startup(
             self.config,
             logs,
             replicas,
@@ -139,7 +139,7 @@ class Broker:
         else:
             assert self.replicating is not None
             await starting.join(self.clustering, self._on_image, self.replicating.start)
-            self.reports = ReplicaReports(
+            self.reports = OfflineReports(
                 self.clustering.store,
                 self.node_id,
                 logs,
@@ -168,7 +168,7 @@ class Broker:
         directory = await self._engine.run(find)
         if self.config.controllers is not None:
             self.phase = WAITING
-            self.clustering = await Clustering.open(
+            self.clustering = await ClusterNode.open(
                 directory,
                 self.config,
                 self._open_directory,
@@ -210,7 +210,7 @@ class Broker:
         logs.on_directory_failed = self._on_directory_failed
         return logs
 
-    def _on_directory_failed(self, home: Home, error: OSError) -> None:
+    def _on_directory_failed(self, home: LogDirectory, error: OSError) -> None:
         if self.reports is not None:
             self.reports.look_now()
         if self.logs is not None and all(each.failure is not None for each in self.logs.homes):
@@ -228,7 +228,7 @@ class Broker:
         replicas = ReplicaManager(logs, self.config, place)
         if clustering is not None:
             clustering.keeper.on_change = lambda _: replicas.roles.on_lease()
-            self.replicating = Replicating(
+            self.replicating = ReplicationSetup(
                 clustering,
                 replicas,
                 loop=self._loop,
@@ -246,7 +246,7 @@ class Broker:
         fetch = self._fetch = FetchHandler(
             replicas, self._loop, self._clock, self._requests, self.telemetry, hints
         )
-        unpacker = Unpacker(self._requests, self._engine.run)
+        unpacker = BatchUnpacker(self._requests, self._engine.run)
         produce = ProduceHandler(replicas, self._clock, self.telemetry, hints, unpacker)
         dispatcher = Dispatcher(context, self.telemetry)
         router = RequestRouter(

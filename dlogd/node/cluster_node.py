@@ -16,7 +16,7 @@ from dlog.transport import Connection, ConnectionOptions
 from dlog.types import NodeId
 from dlogd.config.schema import Config
 from dlogd.controller.driver import ControllerDriver
-from dlogd.controller.leadership_transfer import Succession
+from dlogd.controller.leadership_transfer import LeadershipTransfer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import LeaseTable
@@ -27,7 +27,7 @@ from dlogd.internal import messages
 from dlogd.internal.beat import Beat
 from dlogd.internal.messages import NONCE_BYTES, Heartbeat, Probe, Replicate
 from dlogd.internal.node_channel import Dialler, StreamIntroduction
-from dlogd.internal.node_listener import Door, InternalServer
+from dlogd.internal.node_listener import Door, NodeListener
 from dlogd.membership.gossip import INTERNAL, Gossip, make_gossip, read_serf_key
 from dlogd.metadata.interface import Quorum
 from dlogd.metadata.raft.settings import RaftConfig
@@ -85,7 +85,7 @@ async def catch_up(store: Quorum, clock: Clock, say: Callable[[str], None]) -> N
         await asyncio.sleep(0.2)
 
 
-class Clustering:
+class ClusterNode:
     """The lease of this node, and the controller while this node is it.
 
     Owner: the event loop's thread. Life: `open`, `listen`, `begin`, then `stop` once.
@@ -106,7 +106,7 @@ class Clustering:
         on_failed: Callable[[Exception], None],
         open_quorum: OpenQuorum = ThreadedRaftStore.open,
         say: Callable[[str], None] = log.debug,
-    ) -> "Clustering":
+    ) -> "ClusterNode":
         """Open the metadata and return when there is a quorum; `stop` does not close it.
 
         `say` is told what it waits for.
@@ -125,7 +125,7 @@ class Clustering:
             on_failed=on_failed,
         )
         # From here on this node may be elected.
-        succession = Succession(store, NodeId(config.node.id), clock=clock, tasks=tasks)
+        succession = LeadershipTransfer(store, NodeId(config.node.id), clock=clock, tasks=tasks)
         succession.start()
         caught_up = False
         try:
@@ -156,7 +156,7 @@ class Clustering:
     ) -> None:
         self.lease = OwnLease()
         self.gossip: Gossip | None = None
-        self.succession: Succession | None = None
+        self.succession: LeadershipTransfer | None = None
         self.on_superseded: Callable[[str], None] = log.critical
         """Called when this life is over: the process must end."""
         self.timings = lease_timings(config)
@@ -212,14 +212,14 @@ class Clustering:
         service.may_shut_down = self._may_shut_down
         return service
 
-    def _make_server(self, secret: bytes) -> InternalServer:
+    def _make_server(self, secret: bytes) -> NodeListener:
         door = Door(
             secret=secret,
             cluster_id=self._config.cluster.id or "",
             new_nonce=lambda: self._entropy.token(NONCE_BYTES),
         )
         idle_s = self.timings.lease_ms * IDLE_LEASES / 1000
-        return InternalServer(self._loop, self.service, idle_timeout_s=idle_s, door=door)
+        return NodeListener(self._loop, self.service, idle_timeout_s=idle_s, door=door)
 
     def own_epoch(self) -> int:
         """Return the node epoch of this life; -1 before it has registered."""

@@ -76,7 +76,7 @@ def report(
     )
 
 
-class ReplicaReports:
+class OfflineReports:
     """Compares and reports. Life: `start`; it ends with its tasks."""
 
     def __init__(

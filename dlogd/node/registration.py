@@ -17,7 +17,7 @@ from dlogd.controller.planner import grouped
 from dlogd.metadata.commands.codec import MalformedCommandError, Proof, RegisterNode, encode
 from dlogd.metadata.interface import Metadata
 from dlogd.metadata.state.image import Applied, ClusterImage, NodeAddress, Outcome, Refused
-from dlogd.node.replica_proof import StartProof
+from dlogd.node.replica_proof import ReplicaProof
 from dlogd.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def registration(
     image: ClusterImage,
     facts: NodeFacts,
     command_id: UUID,
-    proof: StartProof | None,
+    proof: ReplicaProof | None,
 ) -> RegisterNode:
     """Return the command; a node alone (`proof` None) registers in version 1.
 
@@ -126,7 +126,7 @@ async def register(store: Metadata, command: RegisterNode, clock: Clock) -> Appl
 
 
 async def await_end_of_earlier_life(
-    store: Metadata, node_id: NodeId, proof: StartProof, is_outlived: Callable[[], bool]
+    store: Metadata, node_id: NodeId, proof: ReplicaProof, is_outlived: Callable[[], bool]
 ) -> None:
     """Return when no earlier life of the node can hold a lease, or `is_outlived` says so.
 

@@ -13,14 +13,14 @@ from dlog.types import PartitionId, TopicId
 from dlogd.metadata.commands.codec import Proof
 from dlogd.metadata.state.image import Applied, NodeRegistration, Refused
 from dlogd.storage.directory.data_directory import LogKey
-from dlogd.storage.directory.log_directory import Home
-from dlogd.storage.segment.checkpoint_files import Life
+from dlogd.storage.directory.log_directory import LogDirectory
+from dlogd.storage.segment.checkpoint_files import Incarnation
 
 Key = tuple[TopicId, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartProof:
+class ReplicaProof:
     """What the registration carries; the tuples are exceptions from the proof."""
 
     proof: Proof = Proof.NONE
@@ -33,9 +33,9 @@ class StartProof:
 def start_proof(
     known: NodeRegistration | None,
     outcomes: Mapping[UUID, Applied | Refused],
-    homes: Sequence[Home],
+    homes: Sequence[LogDirectory],
     mine: Iterable[Key],
-) -> StartProof:
+) -> ReplicaProof:
     """Return what holds for `mine`, the replicas that the image places on this node.
 
     `known` is the registration of the last life, None before the first; `outcomes` are those of
@@ -70,8 +70,8 @@ def start_proof(
             unproven.append(key)
     if known is None or not trusted:
         last = max((epoch for epoch in epochs.values() if epoch is not None), default=-1)
-        return StartProof(previous_epoch=last, offline=tuple(offline), missing=tuple(missing))
-    return StartProof(
+        return ReplicaProof(previous_epoch=last, offline=tuple(offline), missing=tuple(missing))
+    return ReplicaProof(
         proof=Proof.CLEAN if all(home.was_clean for home in trusted) else Proof.FLUSHED,
         previous_epoch=known.node_epoch,
         unproven=tuple(unproven),
@@ -80,7 +80,7 @@ def start_proof(
     )
 
 
-def epoch_of(life: Life, outcomes: Mapping[UUID, Applied | Refused]) -> int | None:
+def epoch_of(life: Incarnation, outcomes: Mapping[UUID, Applied | Refused]) -> int | None:
     """Return the last life that used a directory, also when it ended before it could note that."""
     if life.registering is not None:
         outcome = outcomes.get(life.registering)
@@ -89,11 +89,13 @@ def epoch_of(life: Life, outcomes: Mapping[UUID, Applied | Refused]) -> int | No
     return life.node_epoch
 
 
-def _ids(homes: Iterable[Home]) -> set[UUID]:
+def _ids(homes: Iterable[LogDirectory]) -> set[UUID]:
     return {home.directory_id for home in homes}
 
 
-def _is_trusted(home: Home, known: NodeRegistration, epochs: Mapping[UUID, int | None]) -> bool:
+def _is_trusted(
+    home: LogDirectory, known: NodeRegistration, epochs: Mapping[UUID, int | None]
+) -> bool:
     return (
         epochs[home.directory_id] == known.node_epoch
         and home.directory_id in known.directory_ids
@@ -102,7 +104,7 @@ def _is_trusted(home: Home, known: NodeRegistration, epochs: Mapping[UUID, int |
 
 
 def _is_old_copy(
-    home: Home, known: NodeRegistration | None, epochs: Mapping[UUID, int | None]
+    home: LogDirectory, known: NodeRegistration | None, epochs: Mapping[UUID, int | None]
 ) -> bool:
     """Whether a directory that the last life used is as some earlier life has left it."""
     if known is None or home.directory_id not in known.directory_ids:
@@ -113,12 +115,12 @@ def _is_old_copy(
     return epoch is not None and epoch != known.node_epoch
 
 
-def _is_open(home: Home, key: LogKey) -> bool:
+def _is_open(home: LogDirectory, key: LogKey) -> bool:
     opened = home.logs.get(key)
     return opened is not None and opened.failed is None and home.failure is None
 
 
-def _is_whole(home: Home, key: LogKey) -> bool:
+def _is_whole(home: LogDirectory, key: LogKey) -> bool:
     """Whether a log in a directory of the last life has all that it promised."""
     if not _is_open(home, key):
         return False

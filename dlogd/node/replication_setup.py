@@ -1,6 +1,6 @@
 """Replication as one node of a cluster does it: what it follows, what it feeds, who is in sync.
 
-Part of the composition: `dlogd.node.broker` makes one beside its `Clustering`.
+Part of the composition: `dlogd.node.broker` makes one beside its `ClusterNode`.
 """
 
 import asyncio
@@ -12,21 +12,21 @@ from dlogd.internal import messages
 from dlogd.metadata.state.delta import ImageDelta
 from dlogd.metadata.state.effective_configs import throttled_rates
 from dlogd.metadata.state.image import ClusterImage, PartitionImage
-from dlogd.node.cluster_node import Clustering
-from dlogd.replication.follower.divergence import Cutter
-from dlogd.replication.follower.fetcher_manager import Fetching
-from dlogd.replication.follower.followed_partition import Following
+from dlogd.node.cluster_node import ClusterNode
+from dlogd.replication.follower.divergence import Divergence
+from dlogd.replication.follower.fetcher_manager import FetcherManager
+from dlogd.replication.follower.followed_partition import FollowedPartition
 from dlogd.replication.follower.frame_applier import FetchCounters
-from dlogd.replication.follower.leader_connection import LinkMemory
-from dlogd.replication.follower.leader_fetcher import Fetcher, FetchServices
-from dlogd.replication.leader.follower_sessions import Feeds
+from dlogd.replication.follower.leader_connection import ConnectionMemory
+from dlogd.replication.follower.leader_fetcher import FetchServices, LeaderFetcher
+from dlogd.replication.leader.follower_sessions import FollowerSessions
 from dlogd.replication.leader.isr import IsrCounters, IsrKeeper
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.partition.replica_selector import read_replica
 from dlogd.replication.placement_diff import Key, others_have_it
 from dlogd.replication.rate_limiter import RateLimiter
 from dlogd.replication.replica_manager import ReplicaManager
-from dlogd.replication.replica_repair import MendCounters, Mender
+from dlogd.replication.replica_repair import RepairCounters, ReplicaRepair
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Rng
 from dlogd.runtime.tasks import Tasks
@@ -39,12 +39,12 @@ from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 
 
-class Replicating:
+class ReplicationSetup:
     """Life: `start` when the node has registered; it ends with its tasks and the listener."""
 
     def __init__(
         self,
-        clustering: Clustering,
+        clustering: ClusterNode,
         replicas: ReplicaManager,
         *,
         loop: asyncio.AbstractEventLoop,
@@ -69,7 +69,7 @@ class Replicating:
             new_id=clustering.new_id,
             node_epoch=clustering.own_epoch,
         )
-        self.feeds = Feeds(
+        self.feeds = FollowerSessions(
             replicas,
             self.keeper,
             node_id=node_id,
@@ -78,7 +78,7 @@ class Replicating:
             clock=clock,
             tasks=tasks,
         )
-        self.fetching = Fetching(
+        self.fetching = FetcherManager(
             FetchServices(
                 node_id=node_id,
                 loop=loop,
@@ -86,8 +86,8 @@ class Replicating:
                 clock=clock,
                 rng=rng,
                 tasks=tasks,
-                memory=LinkMemory(),
-                cutter=Cutter(clock, self._others_have_it),
+                memory=ConnectionMemory(),
+                cutter=Divergence(clock, self._others_have_it),
                 counters=self.counters,
                 limiter=self._limiter,
                 is_in_sync=self._is_in_sync,
@@ -98,7 +98,7 @@ class Replicating:
         )
         self._loop, self._engine = loop, engine
         reader = ReplicaReader(clustering.open_requests)
-        self.mender = Mender(node_id, replicas.by_id, self._image, reader.read, loop)
+        self.mender = ReplicaRepair(node_id, replicas.by_id, self._image, reader.read, loop)
         replicas.roles.on_role = self._on_role
         replicas.on_closed = self.fetching.leave
         clustering.server.adopters[messages.REPLICATE] = self.feeds
@@ -112,7 +112,7 @@ class Replicating:
         return self.keeper.counters
 
     @property
-    def mend_counters(self) -> MendCounters:
+    def mend_counters(self) -> RepairCounters:
         """Damaged places."""
         return self.mender.counters
 
@@ -122,7 +122,7 @@ class Replicating:
         return self.feeds.sent_bytes_total
 
     @property
-    def fetchers(self) -> Mapping[NodeId, Fetcher]:
+    def fetchers(self) -> Mapping[NodeId, LeaderFetcher]:
         """Leaders that are followed."""
         return self.fetching.fetchers
 
@@ -201,6 +201,6 @@ class Replicating:
             damage.is_watched = True
             damage.on_note = partial(self.mender.on_damage, key)
 
-    def _on_cut(self, following: Following) -> None:
+    def _on_cut(self, following: FollowedPartition) -> None:
         self._replicas.roles.assign(following.partition, following.key[1])
         self.fetching.on_cut(following)

@@ -14,7 +14,7 @@ from dlogd.metadata.commands.codec import RegisterNode
 from dlogd.metadata.interface import Metadata
 from dlogd.metadata.state.delta import ImageDelta
 from dlogd.metadata.state.image import ClusterImage, NodeAddress
-from dlogd.node.cluster_node import Clustering
+from dlogd.node.cluster_node import ClusterNode
 from dlogd.node.registration import (
     NodeFacts,
     await_end_of_earlier_life,
@@ -22,7 +22,7 @@ from dlogd.node.registration import (
     registration,
     with_failed,
 )
-from dlogd.node.replica_proof import StartProof, epoch_of, start_proof
+from dlogd.node.replica_proof import ReplicaProof, epoch_of, start_proof
 from dlogd.node.stray_logs import StrayRemoval
 from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.clock import Clock
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 OnImage = Callable[[ClusterImage, ClusterImage, ImageDelta], None]
 
 
-class Starting:
+class Startup:
     """One start. The directories are claimed, the listeners bound, nobody is served."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Starting:
 
     async def join(
         self,
-        clustering: Clustering,
+        clustering: ClusterNode,
         on_image: OnImage,
         replicate: Callable[[ClusterImage], None],
     ) -> None:
@@ -110,8 +110,8 @@ class Starting:
         self._watch_strays(store)
 
     async def _ready(
-        self, clustering: Clustering, internal: NodeAddress
-    ) -> tuple[StartProof, RegisterNode]:
+        self, clustering: ClusterNode, internal: NodeAddress
+    ) -> tuple[ReplicaProof, RegisterNode]:
         """Return a registration that every directory has noted which it says is to be trusted.
 
         One that could not note it, because it fails or is full, is named as failed: the next start
@@ -134,7 +134,7 @@ class Starting:
         removal = StrayRemoval(homes, retention_ms, self._node_id, lambda: store.image)
         removal.start(self._tasks)
 
-    def _prove(self, image: ClusterImage) -> StartProof:
+    def _prove(self, image: ClusterImage) -> ReplicaProof:
         known = image.nodes.get(self._node_id)
         mine = self._replicas.placed(image)
         return start_proof(known, image.outcomes, self._logs.homes, mine)

@@ -15,13 +15,13 @@ from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Entropy
 from dlogd.runtime.tasks import Tasks
 from dlogd.server.context import LogDir
-from dlogd.storage.directory.log_directory import Home, StorageSettings
+from dlogd.storage.directory.log_directory import LogDirectory, StorageSettings
 from dlogd.storage.io.append_memory import AppendMemory
 from dlogd.storage.io.buffer_pool import BufferPool
 from dlogd.storage.io.files import Directory
 from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.log.log_state import LogServices
-from dlogd.storage.log.open_file_cache import OpenSegments
+from dlogd.storage.log.open_file_cache import OpenFileCache
 from dlogd.storage.log_manager import LogManager
 from dlogd.telemetry.metrics import Telemetry
 
@@ -61,7 +61,7 @@ def make_logs(
         memory=AppendMemory(pool),
         tasks=tasks,
         metrics=telemetry.storage,
-        open_segments=OpenSegments(),
+        open_segments=OpenFileCache(),
     )
     return LogManager(
         [open_directory(path) for path in config.data.directories],
@@ -71,7 +71,7 @@ def make_logs(
     )
 
 
-def log_dirs(homes: Iterable[Home]) -> list[LogDir]:
+def log_dirs(homes: Iterable[LogDirectory]) -> list[LogDir]:
     """Return the data directories and what they hold."""
     found = []
     for home in homes:

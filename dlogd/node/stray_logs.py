@@ -15,7 +15,7 @@ from dlog.types import NodeId
 from dlogd.metadata.state.image import ClusterImage
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.directory.data_directory import LogKey
-from dlogd.storage.directory.log_directory import Home
+from dlogd.storage.directory.log_directory import LogDirectory
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class StrayRemoval:
 
     def __init__(
         self,
-        homes: Sequence[Home],
+        homes: Sequence[LogDirectory],
         retention_ms: int,
         node_id: NodeId,
         image: Callable[[], ClusterImage],
@@ -70,7 +70,7 @@ class StrayRemoval:
                 if home.failure is None:
                     await self._look(home)
 
-    async def _look(self, home: Home) -> None:
+    async def _look(self, home: LogDirectory) -> None:
         services = home.services
         now_ms = services.clock.now_ms()
         try:

@@ -23,7 +23,7 @@ MOMENT_S = 1.0
 """For so long deletions are waited for."""
 
 
-class Deletions:
+class ReplicaDeletion:
     """What is to be deleted, and what is being deleted: no replica is in both."""
 
     def __init__(

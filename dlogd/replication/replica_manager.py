@@ -31,11 +31,11 @@ from dlogd.replication.partition.lease import ENDLESS, Lease
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.partition.producer_snapshots import load_producers
 from dlogd.replication.partition.producer_state import ProducerStates
-from dlogd.replication.partition.snapshot_schedule import Snapshotting
+from dlogd.replication.partition.snapshot_schedule import SnapshotSchedule
 from dlogd.replication.partition.topic_settings import log_config_of, settings_of
 from dlogd.replication.placement_diff import Key, given_up, has_place, may_begin_anew, mine
-from dlogd.replication.replica_deletion import COUNT_MAX, Deletions
-from dlogd.replication.role_assigner import Roles
+from dlogd.replication.replica_deletion import COUNT_MAX, ReplicaDeletion
+from dlogd.replication.role_assigner import RoleAssigner
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks, in_groups
 from dlogd.storage.log.log_config import LogConfig
@@ -81,13 +81,13 @@ class ReplicaManager:
         self._image = ClusterImage()
         self._reconciled_version = -1
         self._wake = asyncio.Event()
-        self._deletions = Deletions(self._delete, self._tasks, self._wake.set)
+        self._deletions = ReplicaDeletion(self._delete, self._tasks, self._wake.set)
         self._reconciled: list[asyncio.Future[None]] = []
         self._stopping = False
-        self._snapshotting = Snapshotting(self.by_id, placement.clock)
+        self._snapshotting = SnapshotSchedule(self.by_id, placement.clock)
         self.on_closed: Callable[[Key], None] = _ignore
         """Called when a replica is closed for ever."""
-        self.roles = Roles(self.by_id, placement.node_id, placement.lease, placement.clock)
+        self.roles = RoleAssigner(self.by_id, placement.node_id, placement.lease, placement.clock)
         logs.high_watermark_of = self._high_watermark_of
 
     async def recover(self, image: ClusterImage, known_directories: Sequence[UUID] = ()) -> None:

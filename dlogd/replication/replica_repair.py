@@ -17,9 +17,9 @@ from dlog.types import NO_NODE, NodeId, TopicId
 from dlogd.metadata.state.image import ClusterImage
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.placement_diff import Key
-from dlogd.storage.repair.segment_repair import Mending
-from dlogd.storage.repair.tail_repair import TailMending
-from dlogd.storage.segment.bad_ranges import Place
+from dlogd.storage.repair.segment_repair import SegmentRepair
+from dlogd.storage.repair.tail_repair import TailRepair
+from dlogd.storage.segment.bad_ranges import BadRange
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class ReadReplica(Protocol):
 
 
 @dataclass(slots=True)
-class MendCounters:
+class RepairCounters:
     """What happened since the start; plain values that metrics read."""
 
     mended_total: int = 0
@@ -61,7 +61,7 @@ def sources(image: ClusterImage, node_id: NodeId, key: Key) -> list[NodeId]:
     ]
 
 
-class Mender:
+class ReplicaRepair:
     """One for all partitions of a node. Life: `run` as a task."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Mender:
         read: ReadReplica,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.counters = MendCounters()
+        self.counters = RepairCounters()
         self._node_id = node_id
         self._partitions = partitions
         self._image = image
@@ -125,7 +125,7 @@ class Mender:
                 is_whole = await self._mend_place(partition, key, place) and is_whole
         return is_whole
 
-    async def _mend_place(self, partition: Partition, key: Key, place: Place) -> bool:
+    async def _mend_place(self, partition: Partition, key: Key, place: BadRange) -> bool:
         plog = partition.log
         if plog.segment_of(place.first_offset) is plog.active:
             plog.roll()  # it can be mended when it is closed
@@ -135,9 +135,9 @@ class Mender:
             try:
                 first = max(place.first_offset, plog.log_start_offset)
                 mending = (
-                    Mending(plog, place)
+                    SegmentRepair(plog, place)
                     if first == place.first_offset
-                    else TailMending(plog, place, first)
+                    else TailRepair(plog, place, first)
                 )
                 async for data in self._read(node_id, key[0], key[1], first, place.next_offset):
                     await mending.take(data)

@@ -32,7 +32,7 @@ def leadership(node_id: NodeId, image: PartitionImage, min_isr: int) -> Leadersh
     )
 
 
-class Roles:
+class RoleAssigner:
     """Tells partitions to lead or to follow, the moment that the node learns of it."""
 
     def __init__(

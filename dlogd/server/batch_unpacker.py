@@ -46,7 +46,7 @@ def _bare(error: WireError) -> WireError:
     return type(error)(str(error))
 
 
-class Unpacker:
+class BatchUnpacker:
     """The line of large batches, one per node: first come, first served."""
 
     def __init__(

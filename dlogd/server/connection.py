@@ -13,16 +13,16 @@ from typing import Protocol, cast
 
 from dlog.errors import ProtocolError
 from dlogd.net.connection_admission import Place, address_of
-from dlogd.net.frame_reader import Intake
-from dlogd.net.reply_queue import Replies
-from dlogd.net.reply_slot import Slot
-from dlogd.net.socket_writer import Outlet, has_left, outlet_of
+from dlogd.net.frame_reader import FrameReader
+from dlogd.net.reply_queue import ReplyQueue
+from dlogd.net.reply_slot import ReplySlot
+from dlogd.net.socket_writer import SocketWriter, has_left, outlet_of
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.log_events import Event
 from dlogd.server.connection_limits import ConnectionLimits, Seen
 from dlogd.server.entry_budget import Room
 from dlogd.server.refused_batches import RefusedBatches
-from dlogd.server.request_budget import Answering
+from dlogd.server.request_budget import RequestBudget
 from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.metrics import ServerMetrics
 
@@ -91,10 +91,10 @@ class Connection(asyncio.BufferedProtocol):
         self._inflight_max = limits.inflight_requests_max
         self._metrics = owner.metrics
         address = None if place is None else place.address
-        self.intake = Intake(limits.receive, limits.frames, limits.frame_bytes_max, address)
+        self.intake = FrameReader(limits.receive, limits.frames, limits.frame_bytes_max, address)
         self._frames = limits.frames
         self._transport: asyncio.Transport | None = None
-        self._outlet: Outlet | None = None
+        self._outlet: SocketWriter | None = None
         self.is_open = False
         """Whether the connection still stands."""
         self.is_reading = True
@@ -104,13 +104,13 @@ class Connection(asyncio.BufferedProtocol):
         self._processing = False
         self._quiet = False
         self._idle: asyncio.Future[None] | None = None
-        self.answering = Answering(limits.frames, owner.metrics)
+        self.answering = RequestBudget(limits.frames, owner.metrics)
         self._vain: dict[asyncio.Task[None] | Room, None] = {}
         self.is_fetching = False
         """Whether a Fetch of the client is under way; the next one waits for its answer."""
         self.on_fetched: Callable[[], None] | None = None
         """Called once, when that answer is made."""
-        self.replies = Replies(owner.engine, limits.held, self._on_send_error, self._on_progress)
+        self.replies = ReplyQueue(owner.engine, limits.held, self._on_send_error, self._on_progress)
         self.refused = RefusedBatches()
         self.peer = self.address = "?"
         self.client_id = ""
@@ -255,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_open:
             transport.resume_reading()
 
-    def settle(self, slot: Slot, data: bytes) -> None:
+    def settle(self, slot: ReplySlot, data: bytes) -> None:
         """Answer a request that `answering` has counted."""
         self.answering.end()
         self.replies.settle(slot, data)

@@ -21,8 +21,8 @@ from dlogd.metadata.state.image import Applied, ClusterImage, Outcome, Refused
 from dlogd.replication.partition.partition import Partition
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.randomness import Entropy
-from dlogd.server.recently_fenced import Lingering
-from dlogd.server.request_turns import Turns
+from dlogd.server.recently_fenced import RecentlyFenced
+from dlogd.server.request_turns import RequestTurns
 
 OPEN_PATIENCE_MS = 200
 """How long the answer about new partitions waits for them to be open here, in a cluster."""
@@ -75,7 +75,7 @@ class ServerContext:
     until_settled: Callable[[], Coroutine[Any, Any, None] | None] = lambda: None
     """Return what to wait for before clients are told who leads; None: nothing is in doubt."""
 
-    lingering: Lingering = field(default_factory=Lingering)
+    lingering: RecentlyFenced = field(default_factory=RecentlyFenced)
     """Nodes that clients are told of although they are fenced."""
 
     quorum: Quorum | None = None
@@ -83,7 +83,7 @@ class ServerContext:
     ask_node: Callable[[NodeId, Any], Awaitable[Any]] | None = None
     """Hand a decoded request to another node; raise TransportError, ProtocolError or WireError."""
     load_tracker: LoadTracker = field(default_factory=LoadTracker)
-    turns: Turns = field(default_factory=Turns)
+    turns: RequestTurns = field(default_factory=RequestTurns)
     """Where those rest who work on a large request."""
 
     def loads(self) -> Loads:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dlog.errors import ProtocolError
 from dlogd.net.connection_admission import RefusalLines
 from dlogd.net.foreign_protocols import HTTP, HTTP2, TLS, ForeignProtocolError
-from dlogd.net.socket_writer import Outlet
+from dlogd.net.socket_writer import SocketWriter
 from dlogd.runtime.log_events import Event
 
 _HTTP_HINT = "ask http.address for pages; clients of Kafka use this port"
@@ -37,7 +37,7 @@ class ForeignClients:
         self._lines = {label: RefusalLines() for label in _HINTS}
 
     def parting(
-        self, error: ProtocolError, fresh: Outlet | None, host: str, now_us: int
+        self, error: ProtocolError, fresh: SocketWriter | None, host: str, now_us: int
     ) -> Event | None:
         """Return the log line, if one is due, and tell the client what it can read.
 

@@ -6,19 +6,19 @@ from functools import partial
 
 from dlogd.config.service_sections import ConnectionsConfig
 from dlogd.net import listen_sockets
-from dlogd.net.acceptor import Entrance
+from dlogd.net.acceptor import Acceptor
 from dlogd.net.connection_admission import Bounds, Place, Rate, Refusal, RefusalLines
 from dlogd.net.disk_reader import HeldReads
 from dlogd.net.frame_memory import Fall, FrameMemory
 from dlogd.net.frame_reader import RECEIVE_BYTES
-from dlogd.net.send_turns import Pacer
-from dlogd.net.unread_answers import Unread
+from dlogd.net.send_turns import SendTurns
+from dlogd.net.unread_answers import UnreadAnswers
 from dlogd.runtime import allocator, cycle_collector
 from dlogd.runtime.clock import Clock
 from dlogd.server.connection import Connection, Router
 from dlogd.server.connection_limits import ConnectionLimits
 from dlogd.server.foreign_clients import ForeignClients
-from dlogd.server.slow_senders import FRAME_GRACE_S, Lateness
+from dlogd.server.slow_senders import FRAME_GRACE_S, SlowSenders
 from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.admission_metrics import AdmissionMetrics
 from dlogd.telemetry.metrics import ServerMetrics
@@ -88,18 +88,18 @@ class Listener:
             frames=FrameMemory(inflight_bytes_max, has_shares=True),
             held=HeldReads(
                 HELD_READ_COUNT_MAX,
-                Pacer(loop, engine.give_way),
-                Unread(inflight_bytes_max // UNREAD_SHARE, self._on_given_up),
+                SendTurns(loop, engine.give_way),
+                UnreadAnswers(inflight_bytes_max // UNREAD_SHARE, self._on_given_up),
             ),
         )
         self.limits.foreign = ForeignClients(partial(admission.on_foreign, NAME))
         self._admission_metrics = admission
-        self._entrance = Entrance(NAME, bounds, clock.now_us, self._make, self._on_refused, HINTS)
+        self._entrance = Acceptor(NAME, bounds, clock.now_us, self._make, self._on_refused, HINTS)
         self._unread_lines = RefusalLines()
         self._idle_timeout_s = idle_timeout_s
         self._connections: dict[Connection, None] = {}
         self._fall = Fall(CROWD_MIN)
-        self._lateness = Lateness(loop, clock, metrics, self.limits.frames, self._connections)
+        self._lateness = SlowSenders(loop, clock, metrics, self.limits.frames, self._connections)
         self._server: asyncio.AbstractServer | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._left_sweep: asyncio.TimerHandle | None = None

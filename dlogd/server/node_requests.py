@@ -17,7 +17,7 @@ from dlogd.metadata.state.image import ClusterImage
 from dlogd.net.disk_reader import HeldReads
 from dlogd.net.frame_memory import FrameMemory
 from dlogd.net.frame_reader import RECEIVE_BYTES
-from dlogd.net.send_turns import Pacer
+from dlogd.net.send_turns import SendTurns
 from dlogd.runtime.clock import Clock
 from dlogd.server.connection import Connection, Router
 from dlogd.server.connection_limits import ConnectionLimits
@@ -54,7 +54,7 @@ class NodeRequests:
             inflight_requests_max=REQUESTS_MAX,
             receive=bytearray(RECEIVE_BYTES),
             frames=FrameMemory(FRAMES_BYTES_MAX),
-            held=HeldReads(CONNECTIONS_MAX, Pacer(loop, engine.give_way)),
+            held=HeldReads(CONNECTIONS_MAX, SendTurns(loop, engine.give_way)),
         )
         self._loop = loop
         self._node_id = node_id

@@ -11,7 +11,7 @@ from dlogd.metadata.state.image import ClusterImage
 LINGER_MS = 3_000
 
 
-class Lingering:
+class RecentlyFenced:
     """When each node was last fenced, as this node saw it. Owner: the event loop's thread."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ ANSWERS_MAX = 4
 """Answers of one connection that are made at a time."""
 
 
-class Answering:
+class RequestBudget:
     """The account of one connection. Owner: the event loop's thread.
 
     The bytes of requests count, over all connections, together with frames that are being received;

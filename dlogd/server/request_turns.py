@@ -22,7 +22,7 @@ REQUEST_ENTRIES = 10
 """What a request costs besides its entries, counted as such."""
 
 
-class Turns:
+class RequestTurns:
     """The queue of who rests, one per node. Owner: the event loop's thread.
 
     Invariant: scheduled when somebody waits; what was spent is forgotten in the next iteration.

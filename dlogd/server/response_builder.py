@@ -32,7 +32,7 @@ Entity = Any
 Convert = Callable[[Any], Any]
 
 
-class Builder:
+class ResponseBuilder:
     """How one entity class is filled from `Fields`.
 
     Invariant: made once per class and kept, because it reads the class's type hints.
@@ -45,14 +45,14 @@ class Builder:
         self.entity_type: Any = entity_type
         self._takes: list[tuple[str, Convert | None]] = []
         self._defaults: dict[str, Any] = {}
-        self.nested: dict[str, Builder] = {}
+        self.nested: dict[str, ResponseBuilder] = {}
         """Builders of the entities inside this one, by field name."""
         self._arrays: set[str] = set()
         for field in dataclasses.fields(entity_type):
             hint = hints[field.name]
             inner = _inner_entity(hint)
             if inner is not None:
-                self.nested[field.name] = Builder(inner)
+                self.nested[field.name] = ResponseBuilder(inner)
                 if typing.get_origin(_without_none(hint)[0]) is tuple:
                     self._arrays.add(field.name)
             convert = _converter(hint, self.nested.get(field.name))
@@ -109,7 +109,7 @@ class _Later:
 
     __slots__ = ("_builder", "_values")
 
-    def __init__(self, values: Collection[Fields], builder: Builder) -> None:
+    def __init__(self, values: Collection[Fields], builder: ResponseBuilder) -> None:
         self._values = values
         self._builder = builder
 
@@ -121,15 +121,15 @@ class _Later:
 
 
 @cache
-def response_builder(api_key: ApiKey, version: int) -> Builder:
+def response_builder(api_key: ApiKey, version: int) -> ResponseBuilder:
     """Return the builder of the response of one version."""
-    return Builder(messages.response_type(api_key, version))
+    return ResponseBuilder(messages.response_type(api_key, version))
 
 
 @cache
-def request_builder(api_key: ApiKey, version: int) -> Builder:
+def request_builder(api_key: ApiKey, version: int) -> ResponseBuilder:
     """Return the builder of the request of one version."""
-    return Builder(messages.request_type(api_key, version))
+    return ResponseBuilder(messages.request_type(api_key, version))
 
 
 def build_response(api_key: ApiKey, version: int, fields: Fields) -> Entity:
@@ -179,7 +179,7 @@ def _inner_entity(hint: Any) -> type[Entity] | None:
     return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
 
 
-def _converter(hint: Any, nested: Builder | None) -> Convert | None:
+def _converter(hint: Any, nested: ResponseBuilder | None) -> Convert | None:
     """Return what turns a plain value into what the field holds; None when it is the same."""
     hint, optional = _without_none(hint)
     if typing.get_origin(hint) is tuple:

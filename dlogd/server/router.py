@@ -7,7 +7,7 @@ from dlog.errors import ProtocolError
 from dlog.wire import fetch
 from dlog.wire.apis import VERSIONS, ApiKey
 from dlog.wire.frame import RequestHeader, parse_request_header
-from dlogd.net.reply_slot import Slot
+from dlogd.net.reply_slot import ReplySlot
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
 from dlogd.server.connection import CLIENT_ID_CHARACTERS_MAX, Connection
@@ -196,7 +196,7 @@ class RequestRouter:
     async def _respond(
         self,
         connection: Connection,
-        slot: Slot,
+        slot: ReplySlot,
         answer: Coroutine[Any, Any, bytes],
         api: ApiMetrics,
         started_us: int,

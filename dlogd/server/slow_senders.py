@@ -27,7 +27,7 @@ STARVED_CHECK_S = 0.25
 """How often slow holders are looked for while a connection waits for memory."""
 
 
-class Lateness:
+class SlowSenders:
     """The judge of one listener's connections. Life: `stop` once."""
 
     def __init__(

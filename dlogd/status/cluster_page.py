@@ -12,7 +12,7 @@ from dlogd.config.schema import Config
 from dlogd.controller.driver import ControllerDriver
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.own_lease import OwnLease
-from dlogd.internal.node_listener import InternalServer
+from dlogd.internal.node_listener import NodeListener
 from dlogd.membership.gossip import Gossip
 from dlogd.metadata.machine.election import rules_of
 from dlogd.metadata.raft.progress import RaftProgress
@@ -40,7 +40,7 @@ class Clustered(Protocol):
 
     lease: OwnLease
     keeper: LeaseKeeper
-    server: InternalServer
+    server: NodeListener
     driver: ControllerDriver
     gossip: Gossip | None
     node_id: NodeId

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dlog.types import NodeId
-from dlogd.replication.follower.followed_partition import Following
+from dlogd.replication.follower.followed_partition import FollowedPartition
 from dlogd.replication.follower.frame_applier import FetchCounters
-from dlogd.replication.follower.leader_fetcher import Fetcher
+from dlogd.replication.follower.leader_fetcher import LeaderFetcher
 from dlogd.replication.leader.isr import IsrCounters
 from dlogd.replication.partition.leader_state import FollowerProgress
 from dlogd.replication.partition.partition import Partition
-from dlogd.replication.replica_repair import MendCounters
+from dlogd.replication.replica_repair import RepairCounters
 from dlogd.runtime.clock import Clock
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.telemetry import replication_metrics as metrics
@@ -33,7 +33,7 @@ class Replicates(Protocol):
         """Changes of ISRs."""
 
     @property
-    def mend_counters(self) -> MendCounters:
+    def mend_counters(self) -> RepairCounters:
         """Damaged places."""
 
     @property
@@ -41,7 +41,7 @@ class Replicates(Protocol):
         """Bytes of records that followers were sent."""
 
     @property
-    def fetchers(self) -> Mapping[NodeId, Fetcher]:
+    def fetchers(self) -> Mapping[NodeId, LeaderFetcher]:
         """Leaders that are followed."""
 
 
@@ -140,7 +140,7 @@ class ReplicationReport:
             ],
         }
 
-    def _stuck(self) -> list[Following]:
+    def _stuck(self) -> list[FollowedPartition]:
         fetchers = self._replicating.fetchers.values()
         return [each for one in fetchers for each in one.followings if each.error is not None]
 

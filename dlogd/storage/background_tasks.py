@@ -14,14 +14,14 @@ from typing import Protocol
 from dlog.errors import WireError
 from dlog.types import Offset
 from dlogd.runtime.tasks import Tasks
-from dlogd.storage.directory.log_directory import Home, StorageSettings
-from dlogd.storage.directory.offset_checkpoints import Marks
-from dlogd.storage.io.hung_disk import LOOKS, Patience
+from dlogd.storage.directory.log_directory import LogDirectory, StorageSettings
+from dlogd.storage.directory.offset_checkpoints import OffsetCheckpoints
+from dlogd.storage.io.hung_disk import LOOKS, HangDetector
 from dlogd.storage.log.log_state import LogServices
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.log.retention import NO_LIMIT, plan_retention
 from dlogd.storage.log.retention_check import learn_due
-from dlogd.storage.repair.scrubber import Scrub
+from dlogd.storage.repair.scrubber import Scrubber
 
 log = logging.getLogger(__name__)
 
@@ -32,31 +32,31 @@ MEASURE_INTERVAL_S_MAX = 5.0
 MEASURE_INTERVAL_S_LOW = 1.0
 
 
-class Upkept(Protocol):
+class TendedLogs(Protocol):
     """Whose logs are kept up: `dlogd.storage.log_manager.LogManager`."""
 
     high_watermark_of: Callable[[PartitionLog], Offset]
 
     @property
-    def homes(self) -> Sequence[Home]:
+    def homes(self) -> Sequence[LogDirectory]:
         """All data directories."""
 
     @property
     def settings(self) -> StorageSettings:
         """The present settings."""
 
-    def on_home_error(self, home: Home, error: OSError) -> None:
+    def on_home_error(self, home: LogDirectory, error: OSError) -> None:
         """A directory may have failed."""
 
 
-class Upkeep:
+class BackgroundTasks:
     """The timers of one node's storage. Life: `start`; they end with their tasks."""
 
-    def __init__(self, owner: Upkept, services: LogServices, tasks: Tasks) -> None:
+    def __init__(self, owner: TendedLogs, services: LogServices, tasks: Tasks) -> None:
         self._owner = owner
         self._services = services
         self._tasks = tasks
-        self.marks = Marks(
+        self.marks = OffsetCheckpoints(
             services, lambda opened: owner.high_watermark_of(opened), owner.on_home_error
         )
 
@@ -68,7 +68,7 @@ class Upkeep:
         await self._save_all()
         for home in self._working():
             on_error = partial(self._owner.on_home_error, home)
-            scrub = Scrub(home, home.services, lambda: self._owner.settings, on_error)
+            scrub = Scrubber(home, home.services, lambda: self._owner.settings, on_error)
             home.scrub_status, home.scrub_begun = scrub.status, scrub.begun
             self._tasks.spawn(f"measure {home.path}", self._measure_often(home))
             self._tasks.spawn(f"scrub {home.path}", scrub.run())
@@ -76,14 +76,14 @@ class Upkeep:
             self._tasks.spawn(f"retention {home.path}", self._retain_often(home))
             self._tasks.spawn(f"save offsets {home.path}", self._save_often(home))
 
-    def _working(self) -> list[Home]:
+    def _working(self) -> list[LogDirectory]:
         return [home for home in self._owner.homes if home.failure is None]
 
     # -- disks that hang
 
     async def _watch_often(self) -> None:
         # One that has failed may hang as well, and is waited for by those who end its logs.
-        homes = [(home, Patience()) for home in self._owner.homes]
+        homes = [(home, HangDetector()) for home in self._owner.homes]
         while True:
             await asyncio.sleep(self._owner.settings.disk_timeout_ms / 1000 / LOOKS)
             for home, patience in homes:
@@ -95,12 +95,12 @@ class Upkeep:
 
     # -- space
 
-    async def _measure_often(self, home: Home) -> None:
+    async def _measure_often(self, home: LogDirectory) -> None:
         while home.failure is None:
             await asyncio.sleep(_seconds_to_next_measurement(home))
             await self._measure(home)
 
-    async def _measure(self, home: Home) -> None:
+    async def _measure(self, home: LogDirectory) -> None:
         try:
             usage = await home.disk.ask(home.directory.measure)
         except OSError as error:
@@ -119,14 +119,14 @@ class Upkeep:
 
     # -- retention
 
-    async def _retain_often(self, home: Home) -> None:
+    async def _retain_often(self, home: LogDirectory) -> None:
         while True:
             await asyncio.sleep(self._owner.settings.retention_check_interval_ms / 1000)
             if home.failure is not None:
                 return
             await self._retain_home(home)
 
-    async def _retain_home(self, home: Home) -> None:
+    async def _retain_home(self, home: LogDirectory) -> None:
         """Drop what is due, in one log after the other."""
         try:
             await home.disk.run(home.directory.spare.keep)
@@ -179,7 +179,7 @@ class Upkeep:
 
     # -- marks
 
-    async def _save_often(self, home: Home) -> None:
+    async def _save_often(self, home: LogDirectory) -> None:
         while True:
             await asyncio.sleep(self._owner.settings.high_watermark_interval_ms / 1000)
             if home.failure is not None:
@@ -190,7 +190,7 @@ class Upkeep:
         await asyncio.gather(*(self.marks.save(home) for home in self._working()))
 
 
-def _seconds_to_next_measurement(home: Home) -> float:
+def _seconds_to_next_measurement(home: LogDirectory) -> float:
     space = home.space
     if space.is_low:
         return MEASURE_INTERVAL_S_LOW

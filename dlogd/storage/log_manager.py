@@ -3,12 +3,9 @@
     manager = LogManager(roots, services=..., entropy=..., settings=...)
     cluster_id = await manager.claim(node_id, known_cluster_id)        # locks, identity
     await manager.open({(topic_partition, topic_id): config, ...})     # recovery
-    await manager.begin(node_epoch)                                    # upkeep
-    log = await manager.create(topic_partition, topic_id, config)
     await manager.close()                                              # clean-shutdown marker last
 
-A directory whose disk fails goes out of service alone, with its logs, until the next start.
-Owner: the event loop's thread; made by `dlogd.node.broker`.
+A directory whose disk fails goes out of service alone. Owner: the event loop's thread.
 """
 
 import asyncio
@@ -22,19 +19,24 @@ from dlog.errors import ConfigError, KafkaStorageError, WireError
 from dlog.types import LeaderEpoch, NodeId, Offset, TopicId, TopicPartition
 from dlogd.runtime.randomness import Entropy
 from dlogd.runtime.tasks import Tasks
-from dlogd.storage.background_tasks import Upkeep
+from dlogd.storage.background_tasks import BackgroundTasks
 from dlogd.storage.directory.data_directory import LogKey, log_name, note_weak
-from dlogd.storage.directory.directory_lock import Claiming
-from dlogd.storage.directory.log_directory import Home, StorageSettings, make_homes, roomiest
-from dlogd.storage.directory.missing_logs import AbsentLogs
-from dlogd.storage.directory.node_epoch_file import Lives
+from dlogd.storage.directory.directory_lock import DirectoryLock
+from dlogd.storage.directory.log_directory import (
+    LogDirectory,
+    StorageSettings,
+    make_homes,
+    roomiest,
+)
+from dlogd.storage.directory.missing_logs import MissingLogs
+from dlogd.storage.directory.node_epoch_file import NodeEpochFile
 from dlogd.storage.io.errnos import is_disk_failure
 from dlogd.storage.io.files import Directory
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.log_state import LogServices, LogState
 from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.log_shutdown import Closing
-from dlogd.storage.log_startup import Opening, OpenProgress
+from dlogd.storage.log_shutdown import LogShutdown
+from dlogd.storage.log_startup import LogStartup, OpenProgress
 from dlogd.storage.segment.leader_epochs import newer_epoch
 
 log = logging.getLogger(__name__)
@@ -61,15 +63,15 @@ class LogManager:
         self.log_failures_total = 0  # of logs that were in service
         self.cluster_id = ""
         self.progress = OpenProgress()
-        self.on_directory_failed: Callable[[Home, OSError], None] = _ignore
+        self.on_directory_failed: Callable[[LogDirectory, OSError], None] = _ignore
         self.high_watermark_of: Callable[[PartitionLog], Offset] = lambda one: one.promised_offset
         self._services = services
         self._settings = settings
         self._tasks = Tasks()
         self._homes = make_homes(roots, settings, services, self._tasks)
-        self.lives = Lives(self._homes, services.engine, self.on_home_error)
-        self._upkeep = Upkeep(self, services, self._tasks)
-        self._claiming = Claiming(
+        self.lives = NodeEpochFile(self._homes, services.engine, self.on_home_error)
+        self._upkeep = BackgroundTasks(self, services, self._tasks)
+        self._claiming = DirectoryLock(
             self._homes,
             services.engine,
             entropy,
@@ -77,7 +79,7 @@ class LogManager:
             on_error=self._fail_home,
         )
         self._creating: dict[LogKey, asyncio.Event] = {}
-        self._absent = AbsentLogs(self._homes)
+        self._absent = MissingLogs(self._homes)
         self._failed_ids: tuple[UUID, ...] = ()
         self._is_open = False
         self._closing = False
@@ -85,7 +87,7 @@ class LogManager:
     # -- views
 
     @property
-    def homes(self) -> Sequence[Home]:
+    def homes(self) -> Sequence[LogDirectory]:
         """All data directories, in the order of the configuration."""
         return self._homes
 
@@ -152,7 +154,7 @@ class LogManager:
             (topic_id, topic_partition.partition): (topic_partition, config)
             for (topic_partition, topic_id), config in wanted.items()
         }
-        await Opening(self, self._services, by_key, self._settings.recovery_parallelism).run()
+        await LogStartup(self, self._services, by_key, self._settings.recovery_parallelism).run()
         self._absent.note_logs(key for key in by_key if self._home_of(key) is None)
         self._is_open = True
 
@@ -166,7 +168,7 @@ class LogManager:
 
     async def open_log(
         self,
-        home: Home,
+        home: LogDirectory,
         key: LogKey,
         topic_partition: TopicPartition,
         config: LogConfig,
@@ -215,7 +217,7 @@ class LogManager:
             opened.fail(error)
             self.on_home_error(home, error)
 
-    async def close_log(self, home: Home, key: LogKey) -> None:
+    async def close_log(self, home: LogDirectory, key: LogKey) -> None:
         """Close a log that is opened again at once."""
         home.logs.pop(key, None)
         await self.logs.pop(key).close(clean=False)
@@ -292,7 +294,7 @@ class LogManager:
         self._absent.forget(key)
         return opened
 
-    def _home_of(self, key: LogKey) -> Home | None:
+    def _home_of(self, key: LogKey) -> LogDirectory | None:
         return next((home for home in self._homes if key in home.names), None)
 
     async def delete(self, topic_partition: TopicPartition, topic_id: TopicId) -> None:
@@ -326,12 +328,12 @@ class LogManager:
         home.names.pop(key, None)
         self.remove_soon(home, [home.directory.deleted_name(name)])
 
-    def remove_soon(self, home: Home, names: Sequence[str]) -> None:
+    def remove_soon(self, home: LogDirectory, names: Sequence[str]) -> None:
         """Remove what is marked as deleted, in the background."""
         if names and not self._closing:
             self._tasks.spawn(f"remove logs {home.path}", self._remove(home, list(names)))
 
-    async def _remove(self, home: Home, names: list[str]) -> None:
+    async def _remove(self, home: LogDirectory, names: list[str]) -> None:
         for name in names:
             if home.failure is not None:
                 return
@@ -344,18 +346,18 @@ class LogManager:
 
     # -- failures
 
-    def _on_log_failure(self, home: Home, state: LogState, error: OSError) -> None:
+    def _on_log_failure(self, home: LogDirectory, state: LogState, error: OSError) -> None:
         """A log has failed: perhaps it is its disk. The others hear of it a moment later."""
         self.log_failures_total += 1
         if is_disk_failure(error):
             asyncio.get_running_loop().call_soon(self._fail_home, home, error)
 
-    def on_home_error(self, home: Home, error: OSError) -> None:
+    def on_home_error(self, home: LogDirectory, error: OSError) -> None:
         """An operation in a directory has failed: perhaps the directory has."""
         if is_disk_failure(error):
             self._fail_home(home, error)
 
-    def _fail_home(self, home: Home, error: OSError) -> None:
+    def _fail_home(self, home: LogDirectory, error: OSError) -> None:
         """Take a data directory out of service until the next start."""
         if home.failure is not None:
             return
@@ -378,7 +380,7 @@ class LogManager:
         nothing is written: the directories may be somebody else's.
         """
         self._closing = True
-        closing = Closing(self._homes, self._services, self._upkeep, self._tasks)
+        closing = LogShutdown(self._homes, self._services, self._upkeep, self._tasks)
         return await closing.run(clean=clean and self._is_open, timeout_s=timeout_s)
 
     # -- reports
@@ -394,5 +396,5 @@ class LogManager:
         }
 
 
-def _ignore(_: Home, __: OSError) -> None:
+def _ignore(_: LogDirectory, __: OSError) -> None:
     """Nobody asked to be told."""

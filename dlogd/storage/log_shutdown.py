@@ -12,9 +12,9 @@ from functools import partial
 from dlog.errors import WireError
 from dlog.types import Offset
 from dlogd.runtime.tasks import Tasks
-from dlogd.storage.background_tasks import Upkeep
+from dlogd.storage.background_tasks import BackgroundTasks
 from dlogd.storage.directory.data_directory import LogKey
-from dlogd.storage.directory.log_directory import Home
+from dlogd.storage.directory.log_directory import LogDirectory
 from dlogd.storage.log.log_state import LogServices
 from dlogd.storage.log.partition_log import PartitionLog
 
@@ -25,14 +25,18 @@ SAVE_SHARE = 0.25
 """Part of the time in which nothing but the offsets of logs is saved; then logs are closed."""
 
 
-class Closing:
+class LogShutdown:
     """What the stop of a node's storage does. Life: `run` once.
 
     `awaited` names what was begun and has not ended.
     """
 
     def __init__(
-        self, homes: Sequence[Home], services: LogServices, upkeep: Upkeep, tasks: Tasks
+        self,
+        homes: Sequence[LogDirectory],
+        services: LogServices,
+        upkeep: BackgroundTasks,
+        tasks: Tasks,
     ) -> None:
         self.awaited: dict[str, None] = {}
         self._homes = homes
@@ -82,11 +86,11 @@ class Closing:
         await work
         del self.awaited[name]
 
-    async def _save(self, home: Home) -> None:
+    async def _save(self, home: LogDirectory) -> None:
         if home.failure is None and home.confirmed:
             await self._await(f"offsets of logs in {home.path}", self._upkeep.marks.save(home))
 
-    async def _close(self, home: Home, *, clean: bool) -> None:
+    async def _close(self, home: LogDirectory, *, clean: bool) -> None:
         ends: dict[str, Offset] = {}
         # The last ones first: those that cannot be written now may take a while to give up.
         waiting = sorted(home.logs.items(), key=lambda entry: entry[1].blocked is None)
@@ -109,7 +113,7 @@ class Closing:
 
     async def _close_log(
         self,
-        home: Home,
+        home: LogDirectory,
         key: LogKey,
         opened: PartitionLog,
         ends: dict[str, Offset],
@@ -124,7 +128,7 @@ class Closing:
         if opened.failed is None and (home.confirmed or key not in home.doubtful):
             ends[home.names[key]] = opened.log_end_offset
 
-    async def _mark(self, home: Home, ends: dict[str, Offset]) -> None:
+    async def _mark(self, home: LogDirectory, ends: dict[str, Offset]) -> None:
         try:
             await self._services.engine.run(partial(home.directory.save_clean_shutdown, ends))
         except OSError as error:

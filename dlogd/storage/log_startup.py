@@ -16,8 +16,8 @@ from dlog.errors import ConfigError, WireError
 from dlog.types import TopicPartition
 from dlogd.storage.directory import replaced_marker
 from dlogd.storage.directory.data_directory import LogKey, Survey, log_name
-from dlogd.storage.directory.log_directory import Home
-from dlogd.storage.directory.replaced_marker import Replaced
+from dlogd.storage.directory.log_directory import LogDirectory
+from dlogd.storage.directory.replaced_marker import ReplacedMarker
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.log_state import LogServices
 from dlogd.storage.log.partition_log import PartitionLog
@@ -40,7 +40,7 @@ class _Scanned:
 
 
 @dataclass(slots=True)
-class HomeProgress:
+class DirectoryProgress:
     """How far the logs of one directory are."""
 
     path: str
@@ -70,26 +70,26 @@ class OpenProgress:
     """How far the start is."""
 
     finished: bool = False
-    homes: list[HomeProgress] = field(default_factory=list)
+    homes: list[DirectoryProgress] = field(default_factory=list)
 
     def status(self) -> dict[str, Any]:
         """Return what `/status` shows."""
         return {"finished": self.finished, "directories": [home.status() for home in self.homes]}
 
 
-class Opener(Protocol):
+class LogOpener(Protocol):
     """What opens single logs and keeps them: `dlogd.storage.log_manager.LogManager`."""
 
     progress: OpenProgress
     failures: dict[LogKey, WireError]
 
     @property
-    def homes(self) -> Sequence[Home]:
+    def homes(self) -> Sequence[LogDirectory]:
         """All data directories."""
 
     def open_log(
         self,
-        home: Home,
+        home: LogDirectory,
         key: LogKey,
         topic_partition: TopicPartition,
         config: LogConfig,
@@ -99,13 +99,13 @@ class Opener(Protocol):
     ) -> Awaitable[PartitionLog]:
         """Open one log; raise WireError or OSError."""
 
-    def close_log(self, home: Home, key: LogKey) -> Awaitable[None]:
+    def close_log(self, home: LogDirectory, key: LogKey) -> Awaitable[None]:
         """Close a log that must be opened again."""
 
-    def remove_soon(self, home: Home, names: Sequence[str]) -> None:
+    def remove_soon(self, home: LogDirectory, names: Sequence[str]) -> None:
         """Remove directories that are marked as deleted, in the background."""
 
-    def on_home_error(self, home: Home, error: OSError) -> None:
+    def on_home_error(self, home: LogDirectory, error: OSError) -> None:
         """A directory may have failed."""
 
 
@@ -115,16 +115,16 @@ Wanted = Mapping[LogKey, tuple[TopicPartition, LogConfig]]
 class _OutOfServiceError(Exception):
     """A directory has failed while it was asked."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: LogDirectory) -> None:
         super().__init__(home.path)
         self.home = home
 
 
-class Opening:
+class LogStartup:
     """One start. `run` once."""
 
     def __init__(
-        self, opener: Opener, services: LogServices, wanted: Wanted, parallelism: int
+        self, opener: LogOpener, services: LogServices, wanted: Wanted, parallelism: int
     ) -> None:
         self._opener = opener
         self._services = services
@@ -145,7 +145,7 @@ class Opening:
         await self._settle_duplicates([home for home, _ in found])
         self._report_missing()
         progress = self._opener.progress
-        progress.homes = [HomeProgress(home.path, len(home.names)) for home, _ in found]
+        progress.homes = [DirectoryProgress(home.path, len(home.names)) for home, _ in found]
         report = self._services.tasks.spawn("report recovery", self._report())
         try:
             await asyncio.gather(
@@ -159,7 +159,7 @@ class Opening:
         progress.finished = True
         self._summarize("Opened logs")
 
-    async def _survey(self, home: Home) -> Survey | None:
+    async def _survey(self, home: LogDirectory) -> Survey | None:
         wanted = self._wanted
         try:
             return await self._services.engine.run(
@@ -171,7 +171,7 @@ class Opening:
                 raise
             return None
 
-    def _take_over(self, home: Home, survey: Survey) -> None:
+    def _take_over(self, home: LogDirectory, survey: Survey) -> None:
         home.names.update(survey.names)
         home.clean_ends.update(survey.clean_ends)
         home.high_watermarks.update(survey.high_watermarks)
@@ -190,9 +190,9 @@ class Opening:
             )
         self._opener.remove_soon(home, survey.deleted)
 
-    async def _settle_duplicates(self, homes: Sequence[Home]) -> None:
+    async def _settle_duplicates(self, homes: Sequence[LogDirectory]) -> None:
         """Leave each log in one directory: an empty second one, left by a failure, is set aside."""
-        places: dict[LogKey, Home] = {}
+        places: dict[LogKey, LogDirectory] = {}
         problems: list[str] = []
         for home in homes:
             for key in list(home.names):
@@ -232,7 +232,9 @@ class Opening:
                         name,
                     )
 
-    async def _loser(self, key: LogKey, home: Home, other: Home) -> Home | None:
+    async def _loser(
+        self, key: LogKey, home: LogDirectory, other: LogDirectory
+    ) -> LogDirectory | None:
         """Return which of two directories gives a log up; None when nothing tells.
 
         One whose disk fails at that does: what it has is out of service in any case, and the other
@@ -249,14 +251,14 @@ class Opening:
         except _OutOfServiceError as error:
             return error.home
 
-    async def _set_aside(self, home: Home, name: str) -> None:
+    async def _set_aside(self, home: LogDirectory, name: str) -> None:
         if home.failure is not None:
             return
         with suppress(_OutOfServiceError):
             await self._ask(home, partial(home.directory.set_aside, [name]))
             log.warning("Set a second log aside path=%s name=%s", home.path, name)
 
-    async def _ask(self, home: Home, work: Callable[[], T]) -> T:
+    async def _ask(self, home: LogDirectory, work: Callable[[], T]) -> T:
         """Run blocking `work` in a directory; raise what it raises, or that it has failed by it."""
         try:
             return await home.disk.run(work)
@@ -266,7 +268,9 @@ class Opening:
                 raise
             raise _OutOfServiceError(home) from error
 
-    async def _of_earlier_life(self, key: LogKey, home: Home, other: Home) -> Home | None:
+    async def _of_earlier_life(
+        self, key: LogKey, home: LogDirectory, other: LogDirectory
+    ) -> LogDirectory | None:
         """Return the directory of an earlier life, unless the later one has no log but only what an
         attempt to make it has left: a disk may have been too full to note its life.
         """
@@ -277,10 +281,12 @@ class Opening:
         if await self._empty_one(key, loser, newer) is not newer:
             return loser
         made = newer.directory.topics.directory(newer.names[key])
-        is_noted = await self._ask(newer, partial(replaced_marker.noted, made)) != Replaced()
+        is_noted = await self._ask(newer, partial(replaced_marker.noted, made)) != ReplacedMarker()
         return loser if is_noted else newer
 
-    async def _replaced(self, key: LogKey, home: Home, other: Home) -> Home | None:
+    async def _replaced(
+        self, key: LogKey, home: LogDirectory, other: LogDirectory
+    ) -> LogDirectory | None:
         """Return the directory that was out of service when the other one's log was made."""
         first, second = [
             await self._ask(
@@ -292,7 +298,7 @@ class Opening:
         at = replaced_marker.older((home.directory_id, other.directory_id), (first, second))
         return None if at is None else (home, other)[at]
 
-    async def _empty_one(self, key: LogKey, *homes: Home) -> Home | None:
+    async def _empty_one(self, key: LogKey, *homes: LogDirectory) -> LogDirectory | None:
         for home in homes:
             check = partial(home.directory.holds_records, home.names[key])
             if not await self._ask(home, check):
@@ -301,7 +307,7 @@ class Opening:
 
     # -- recovery
 
-    async def _open_home(self, home: Home, progress: HomeProgress) -> None:
+    async def _open_home(self, home: LogDirectory, progress: DirectoryProgress) -> None:
         waiting = list(reversed(home.names))
 
         async def open_some() -> None:
@@ -312,7 +318,7 @@ class Opening:
 
         await asyncio.gather(*(open_some() for _ in range(self._parallelism)))
 
-    async def _open(self, home: Home, key: LogKey, progress: HomeProgress) -> None:
+    async def _open(self, home: LogDirectory, key: LogKey, progress: DirectoryProgress) -> None:
         topic_partition, config = self._wanted[key]
         scanned = _Scanned()
         progress.scanned.append(scanned)
@@ -362,7 +368,7 @@ class Opening:
             )
 
 
-def _outlived(home: Home, other: Home) -> Home | None:
+def _outlived(home: LogDirectory, other: LogDirectory) -> LogDirectory | None:
     """Return the directory of an earlier life: its log was given up when it was out of reach."""
     epochs = home.life.node_epoch, other.life.node_epoch
     if epochs[0] is None or epochs[1] is None or epochs[0] == epochs[1]:

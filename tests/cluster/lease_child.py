@@ -12,7 +12,7 @@ from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.internal.beat import Beat
 from dlogd.internal.messages import Heartbeat
-from dlogd.internal.node_listener import InternalServer
+from dlogd.internal.node_listener import NodeListener
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.tasks import Tasks
 
@@ -24,7 +24,7 @@ async def main(node_id: NodeId, controller: Address) -> None:
     service = LivenessService(
         node_id, lease, clock=clock, cluster_id=lambda: "c", image_version=lambda: 1
     )
-    server = InternalServer(loop, service, idle_timeout_s=10)
+    server = NodeListener(loop, service, idle_timeout_s=10)
     print("port", await server.start("127.0.0.1", 0), flush=True)
 
     def heartbeat(sequence: int) -> Heartbeat:

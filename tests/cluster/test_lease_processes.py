@@ -15,7 +15,7 @@ from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
 from dlogd.internal.messages import Probe
-from dlogd.internal.node_listener import InternalServer
+from dlogd.internal.node_listener import NodeListener
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.tasks import Tasks
 from tests.fakes.lease_cluster import registration
@@ -35,7 +35,7 @@ class Controller:
         self.service = LivenessService(
             NodeId(1), OwnLease(), clock=self.clock, cluster_id=lambda: "c", image_version=lambda: 1
         )
-        self.server = InternalServer(self.loop, self.service, idle_timeout_s=10)
+        self.server = NodeListener(self.loop, self.service, idle_timeout_s=10)
         self.child_port = 0
 
     async def start(self) -> asyncio.subprocess.Process:

@@ -23,7 +23,7 @@ from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.io.posix import PosixDirectory
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.log_state import LogServices
-from dlogd.storage.log.open_file_cache import OpenSegments
+from dlogd.storage.log.open_file_cache import OpenFileCache
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.telemetry.metrics import StorageMetrics
 
@@ -58,7 +58,7 @@ async def open_log(path: str, config: LogConfig, engine: Engine) -> PartitionLog
         memory=AppendMemory(BufferPool(8 << 20, call_soon=loop.call_soon)),
         tasks=Tasks(),
         metrics=StorageMetrics(),
-        open_segments=OpenSegments(),
+        open_segments=OpenFileCache(),
     )
     name = TopicPartition("t", PartitionId(0))
     return await PartitionLog.open(

@@ -6,7 +6,7 @@ The model of each replica: what the cluster has, and what the newest copy on thi
 from typing import Protocol
 
 from dlogd.metadata.state.image import NodeRegistration
-from dlogd.node.replica_proof import StartProof
+from dlogd.node.replica_proof import ReplicaProof
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.log_manager import LogManager
 from tests.fakes.device import Disk
@@ -178,7 +178,7 @@ def _check_whole(replica: Replica, plog: PartitionLog, values: Values) -> None:
     assert all(there[at] == replica.truth[at] for at in replica.truth if at in there)
 
 
-def check_proof(life: Node, proof: StartProof, *, is_proved: bool) -> None:
+def check_proof(life: Node, proof: ReplicaProof, *, is_proved: bool) -> None:
     """A replica that counts on after the start has everything; no data are said to be gone."""
     gone = [number for _, number in proof.missing if life.replicas[number].counted]
     assert not gone, f"said to be gone: {gone}"

@@ -28,10 +28,10 @@ from dlogd.replication.partition.lease import ENDLESS
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.partition.producer_state import ProducerStates
 from dlogd.replication.replica_manager import ReplicaManager
-from dlogd.replication.role_assigner import Roles
+from dlogd.replication.role_assigner import RoleAssigner
 from dlogd.runtime.clock import SystemClock
 from dlogd.runtime.tasks import Tasks
-from dlogd.server.batch_unpacker import Unpacker
+from dlogd.server.batch_unpacker import BatchUnpacker
 from dlogd.server.dispatch import Dispatcher
 from dlogd.server.entry_budget import EntryBudget
 from dlogd.server.handlers.fetch import FetchHandler
@@ -39,7 +39,7 @@ from dlogd.server.handlers.produce import ProduceHandler
 from dlogd.server.leader_hints import LeaderHints
 from dlogd.server.listener import Listener
 from dlogd.server.request import Peer
-from dlogd.server.request_turns import Turns
+from dlogd.server.request_turns import RequestTurns
 from dlogd.server.router import RequestRouter
 from dlogd.storage.io.posix import PosixDirectory
 from dlogd.storage.io.thread_engine import ThreadEngine
@@ -79,7 +79,7 @@ class Replicas:
     def __init__(self) -> None:
         self.by_name: dict[tuple[str, int], Partition] = {}
         self.by_id: dict[tuple[UUID, int], Partition] = {}
-        self.roles = Roles(self.by_id, NodeId(1), ENDLESS, SystemClock())
+        self.roles = RoleAssigner(self.by_id, NodeId(1), ENDLESS, SystemClock())
         self.wakes = Wakes(asyncio.get_running_loop())
 
     def partition(self, topic: str, index: int) -> Partition:
@@ -101,7 +101,7 @@ class ScriptedDispatcher:
     """Answers every request that is neither Produce nor Fetch as the test says."""
 
     def __init__(self, entries: EntryBudget) -> None:
-        self.turns = Turns()
+        self.turns = RequestTurns()
         self.entries = entries
         self.requests: list[RequestHeader] = []
         self.bodies: list[bytes] = []
@@ -256,7 +256,7 @@ class Front:
         self.image = ClusterImage()
         hints = LeaderHints(NodeId(1), lambda: self.image)
         self.fetch = FetchHandler(replicas, loop, self.clock, self.tasks, self.telemetry, hints)
-        unpacker = Unpacker(self.tasks, self.engine.run)
+        unpacker = BatchUnpacker(self.tasks, self.engine.run)
         self.produce = ProduceHandler(replicas, self.clock, self.telemetry, hints, unpacker)
         self.router = RequestRouter(
             self.produce,

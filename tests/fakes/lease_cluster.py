@@ -17,7 +17,7 @@ from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
 from dlogd.internal.beat import Beat
 from dlogd.internal.messages import Heartbeat, Probe
-from dlogd.internal.node_listener import InternalServer
+from dlogd.internal.node_listener import NodeListener
 from dlogd.metadata.state.image import NodeAddress, NodeRegistration
 from dlogd.runtime.tasks import Tasks
 from tests.simulation.loop import SimClock, SimLoop, World
@@ -146,7 +146,7 @@ class Node:
             cluster_id=lambda: CLUSTER,
             image_version=lambda: cluster.version,
         )
-        self.server = InternalServer(loop, self.service, idle_timeout_s=9.0)
+        self.server = NodeListener(loop, self.service, idle_timeout_s=9.0)
         self.keeper = LeaseKeeper(
             self.lease,
             TIMINGS,

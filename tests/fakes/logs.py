@@ -16,7 +16,7 @@ from dlogd.storage.io.files import Directory
 from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.log_state import LogServices
-from dlogd.storage.log.open_file_cache import OpenSegments
+from dlogd.storage.log.open_file_cache import OpenFileCache
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.segment import Segment
 from dlogd.telemetry.metrics import StorageMetrics
@@ -46,7 +46,7 @@ def services_for(
         memory=AppendMemory(pool, 1 << 20),
         tasks=Tasks(),
         metrics=StorageMetrics(),
-        open_segments=OpenSegments(2),
+        open_segments=OpenFileCache(2),
     )
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from dlog.types import NodeId, PartitionId, TopicId, TopicPartition
 from dlogd.config.units import DiskReserve
 from dlogd.runtime.clock import Clock
-from dlogd.storage.directory.log_directory import Home, StorageSettings
+from dlogd.storage.directory.log_directory import LogDirectory, StorageSettings
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.log_state import LogServices
 from dlogd.storage.log.partition_log import PartitionLog
@@ -71,7 +71,7 @@ class ManagerHost:
         self.manager.on_directory_failed = self._on_failed
         return self.manager
 
-    def _on_failed(self, home: Home, error: OSError) -> None:
+    def _on_failed(self, home: LogDirectory, error: OSError) -> None:
         self.failed.append((home.path, error))
 
     async def start(
@@ -111,7 +111,7 @@ class ManagerHost:
         await plog.flush()
         return plog
 
-    def home_of(self, number: int) -> Home:
+    def home_of(self, number: int) -> LogDirectory:
         """Return the directory that a partition is in."""
         key = (TOPIC_ID, PartitionId(number))
         return next(home for home in self.manager.homes if key in home.names)

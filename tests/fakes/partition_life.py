@@ -336,6 +336,6 @@ def rest_never(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     monkeypatch.setattr(divergence, "load_producers", no_producers)
-    monkeypatch.setattr(followed_partition.Following, "next_rest_s", lambda *_: 0.0)
+    monkeypatch.setattr(followed_partition.FollowedPartition, "next_rest_s", lambda *_: 0.0)
     monkeypatch.setattr(log_start_sync, "TRIM_AGAIN_S", 0.0)
     monkeypatch.setattr(isr, "REST_S", 0.0)

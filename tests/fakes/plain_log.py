@@ -10,7 +10,7 @@ from uuid import UUID
 from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlog.types import LeaderEpoch, Offset, PartitionId, TopicPartition
-from dlogd.storage.segment.bad_ranges import Damage
+from dlogd.storage.segment.bad_ranges import BadRanges
 from dlogd.storage.segment.leader_epochs import EpochHistory
 
 
@@ -61,7 +61,7 @@ class PlainLog:
         self.failed: Any = None
         self.blocked: Any = None
         self.refuses_appends = False
-        self.damage = Damage()
+        self.damage = BadRanges()
         self.services = SimpleNamespace(memory=PlainMemory(), engine=self)
         self.segments: list[Any] = []
         self.on_promised: Callable[[Any], None] = lambda _: None

@@ -22,13 +22,13 @@ from dlog.errors import (
 from dlog.types import NodeId, Offset
 from dlogd.metadata.state.delta import between
 from dlogd.metadata.state.image import ClusterImage, Outcome
-from dlogd.node.replication_setup import Replicating
+from dlogd.node.replication_setup import ReplicationSetup
 from dlogd.replication import protocol
-from dlogd.replication.leader.follower_partition import Fed
+from dlogd.replication.leader.follower_partition import FollowerPartition
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.partition.producer_state import ProducerStates
 from dlogd.replication.protocol import MORE, Refusal
-from dlogd.replication.role_assigner import Roles
+from dlogd.replication.role_assigner import RoleAssigner
 from dlogd.runtime.tasks import Tasks
 from tests.fakes.front import SETTINGS
 from tests.fakes.plain_log import PlainBatch, PlainLog
@@ -74,7 +74,7 @@ class PlainNode:
         self.by_id: dict[Any, Partition] = {}
         self.partition = self._open(log, high_watermark)
         self.tasks = Spawning()
-        self.roles = Roles(self.by_id, node_id, self.lease, world.clock)
+        self.roles = RoleAssigner(self.by_id, node_id, self.lease, world.clock)
         replicas: Any = SimpleNamespace(by_id=self.by_id, roles=self.roles, on_closed=None)
         clustering: Any = SimpleNamespace(
             node_id=node_id,
@@ -87,7 +87,7 @@ class PlainNode:
             server=SimpleNamespace(adopters={}),
         )
         engine: Any = SimpleNamespace(defer=loop.call_soon)
-        self.replicating = Replicating(
+        self.replicating = ReplicationSetup(
             clustering,
             replicas,
             loop=loop,
@@ -163,8 +163,8 @@ class Wire:
         self.frame: tuple[bytearray, int] = (bytearray(), 0)
         # As the leader's `Feed`.
         self.node_id, self.node_epoch = follower.node_id, follower.node_epoch
-        self.feds: dict[int, Fed] = {}
-        self.marked: dict[Fed, None] = {}
+        self.feds: dict[int, FollowerPartition] = {}
+        self.marked: dict[FollowerPartition, None] = {}
         self.feeds = leader.replicating.feeds
         feed: Any = self
         for each in [each for each in self.feeds.feeds if each.node_id == self.node_id]:
@@ -236,7 +236,7 @@ class Wire:
         if self.fetcher._link is self:
             self.fetcher._end(self)
 
-    def mark(self, fed: Fed) -> None:
+    def mark(self, fed: FollowerPartition) -> None:
         fed.is_marked = True
         self.marked[fed] = None
 
@@ -244,15 +244,15 @@ class Wire:
         if self.is_followed:
             self.to_follower.append(frame)
 
-    def mark_watermark(self, fed: Fed) -> None:
+    def mark_watermark(self, fed: FollowerPartition) -> None:
         self.mark(fed)
 
-    def _forget(self, fed: Fed) -> None:
+    def _forget(self, fed: FollowerPartition) -> None:
         fed.leave()
         fed.is_marked = False
         self.marked.pop(fed, None)
 
-    def refuse(self, fed: Fed, error: Any, start: int = -1, end: int = -1) -> None:
+    def refuse(self, fed: FollowerPartition, error: Any, start: int = -1, end: int = -1) -> None:
         if self.feds.pop(fed.handle, None) is not None:
             self._forget(fed)
             refusal = Refusal(fed.handle, error.code, -1, -1, start, end)

@@ -31,7 +31,7 @@ from dlogd.metadata.state.image import (
     TopicImage,
 )
 from dlogd.replication.partition.partition import Partition
-from dlogd.replication.partition.pending_trims import Trims
+from dlogd.replication.partition.pending_trims import PendingTrims
 from dlogd.server import response_builder
 from dlogd.server.context import LogDir, ServerContext
 from dlogd.server.dispatch import Dispatcher
@@ -129,7 +129,7 @@ class FakePartition:
 
     def __post_init__(self) -> None:
         self.leader = FakeLeader(self.log)
-        self.trims = Trims(asyncio.get_running_loop())
+        self.trims = PendingTrims(asyncio.get_running_loop())
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from dlog.types import NodeId, Offset
-from dlogd.storage.directory.replaced_marker import Replaced
+from dlogd.storage.directory.replaced_marker import ReplacedMarker
 from dlogd.storage.directory.replaced_marker import decode as decode_replaced
 from dlogd.storage.directory.replaced_marker import encode as encode_replaced
 from dlogd.storage.repair.scrub_schedule import Round
@@ -18,7 +18,7 @@ from dlogd.storage.segment.checkpoint_files import (
     LIFE,
     PROMISED_OFFSETS,
     Identity,
-    Life,
+    Incarnation,
     MalformedFileError,
     decode_identity,
     decode_life,
@@ -75,9 +75,14 @@ def test_identity() -> None:
 
 def test_life() -> None:
     registering = UUID("00112233-4455-4677-8899-aabbccddeeff")
-    life = Life(node_epoch=1207, registering=registering)
+    life = Incarnation(node_epoch=1207, registering=registering)
     assert encode_life(life) == LIFE_BYTES
-    for each in (life, Life(), Life(node_epoch=0), Life(registering=registering)):
+    for each in (
+        life,
+        Incarnation(),
+        Incarnation(node_epoch=0),
+        Incarnation(registering=registering),
+    ):
         assert decode_life(encode_life(each)) == each
     for text in ("node_epoch=x\n", "registering=12\n"):
         with pytest.raises(MalformedFileError):
@@ -116,9 +121,13 @@ def test_scrub() -> None:
 
 
 def test_replaces() -> None:
-    replaced = Replaced(1207, frozenset({UUID("1f0e0d0c-0b0a-4908-8706-050403020100")}))
+    replaced = ReplacedMarker(1207, frozenset({UUID("1f0e0d0c-0b0a-4908-8706-050403020100")}))
     assert encode_replaced(replaced) == REPLACES_BYTES
-    for each in (replaced, Replaced(), Replaced(3, frozenset({UUID(int=9), UUID(int=1)}))):
+    for each in (
+        replaced,
+        ReplacedMarker(),
+        ReplacedMarker(3, frozenset({UUID(int=9), UUID(int=1)})),
+    ):
         assert decode_replaced(encode_replaced(each)) == each
     for text in ("", "node_epoch=x\n", "directory_id=1\n", "node_epoch=1\ndirectory_id=1\n"):
         with pytest.raises(MalformedFileError):

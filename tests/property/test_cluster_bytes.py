@@ -18,8 +18,8 @@ from dlogd.metadata.commands.codec import (
 )
 from dlogd.metadata.machine import apply
 from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, ClusterImage
-from dlogd.metadata.state.persistent_map import ChunkedMap, suspects
-from dlogd.metadata.state.recent_map import Recent
+from dlogd.metadata.state.persistent_map import PersistentMap, suspects
+from dlogd.metadata.state.recent_map import RecentMap
 from tests.golden.test_cluster_formats import COMMANDS
 
 
@@ -95,7 +95,7 @@ def test_the_newest_items_are_kept_in_order(
     keys: list[int], keep: int, later: int, begin: int
 ) -> None:
     plain = {UUID(int=1000 + key): key for key in range(begin)}
-    recent: Recent[int] = Recent(plain)
+    recent: RecentMap[int] = RecentMap(plain)
     versions = [(recent, plain)]
     for serial, number in enumerate(keys):
         key = UUID(int=number)
@@ -109,7 +109,7 @@ def test_the_newest_items_are_kept_in_order(
     for version, expected in versions[::7] + versions[-1:]:
         assert list(version.items()) == list(expected.items())
         assert len(version) == len(expected)
-        assert version == Recent(expected)
+        assert version == RecentMap(expected)
         for number in range(0, 600, 11):
             key = UUID(int=number)
             assert version.get(key, -1) == expected.get(key, -1)
@@ -124,7 +124,7 @@ operations = st.lists(
 @given(operations)
 def test_chunked_maps_are_maps(todo: list[tuple[bool, list[int]]]) -> None:
     plain: dict[int, int] = {}
-    chunked: ChunkedMap[int, int] = ChunkedMap()
+    chunked: PersistentMap[int, int] = PersistentMap()
     for serial, (adds, keys) in enumerate(todo):
         before, copy = chunked, dict(plain)
         if adds:
@@ -137,7 +137,7 @@ def test_chunked_maps_are_maps(todo: list[tuple[bool, list[int]]]) -> None:
         assert list(chunked.items()) == list(plain.items())
         assert list(before.items()) == list(copy.items()), "the map before must not change"
         assert len(chunked) == len(plain)
-        assert chunked == ChunkedMap(plain)
+        assert chunked == PersistentMap(plain)
         assert all(chunked.get(key) == plain.get(key) for key in range(400))
         assert all((key in chunked) == (key in plain) for key in range(400))
         new = {key for key, value in plain.items() if copy.get(key) != value}

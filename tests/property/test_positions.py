@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlog.client.consuming.fetched_batches import scan
-from dlog.client.consuming.partition_cursor import Cursor
+from dlog.client.consuming.partition_cursor import PartitionCursor
 from dlog.compression import Codec
 from dlog.types import PartitionId, TopicPartition
 from tests.fakes.bad_batches import no_gzip
@@ -67,7 +67,7 @@ def test_each_record_is_given_once_and_in_order(
     counts: list[int], steps: list[tuple[str, int]], codec: Codec
 ) -> None:
     log = Log(counts, codec)
-    cursor = Cursor(KEY, 0)
+    cursor = PartitionCursor(KEY, 0)
     for step, number in steps:
         before = cursor.position
         given_offsets: list[int] = []
@@ -105,7 +105,7 @@ def test_each_record_is_given_once_and_in_order(
         check(cursor, log, before, given_offsets)
 
 
-def check(cursor: Cursor, log: Log, before: int, given_offsets: list[int]) -> None:
+def check(cursor: PartitionCursor, log: Log, before: int, given_offsets: list[int]) -> None:
     """Compare what was given from `before` on with the log, and the cursor with itself."""
     assert given_offsets == log.expected(before, cursor.position)
     # None is passed over.

@@ -20,7 +20,7 @@ from dlog.batch.records import decode
 from dlog.client.futures import Delivery, RefusedError, UnknownOutcomeError, Written
 from dlog.client.producing import partition_queue
 from dlog.client.producing.accumulator import Accumulator, Batching
-from dlog.client.producing.batch_results import Outcomes, ProducerCounters
+from dlog.client.producing.batch_results import BatchResults, ProducerCounters
 from dlog.client.producing.partition_queue import Batch
 from dlog.client.producing.producer_identity import ProducerIdentity
 from dlog.client.retry import RetryPolicy
@@ -116,7 +116,7 @@ class ProducerMachine(RuleBasedStateMachine):
             identity=identity,
         )
         self.accumulator.update_topic("t", 1, [0])
-        self.outcomes = Outcomes(self.accumulator, ProducerCounters(), rng)
+        self.outcomes = BatchResults(self.accumulator, ProducerCounters(), rng)
         self.outcomes.policy = RetryPolicy(base_s=0.01, cap_s=0.02)
         topic = self.accumulator.topic("t")
         assert topic is not None

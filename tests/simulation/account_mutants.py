@@ -7,16 +7,16 @@ it. A constant is not replaced where its test takes the constant as its measure.
 from collections.abc import Sequence
 from typing import Any
 
-from dlogd.metadata.raft.peer_log import PeerLines
+from dlogd.metadata.raft.peer_log import PeerLog
 from dlogd.net import connection_admission, frame_memory
-from dlogd.net.connection_admission import Admission, Place, RefusalLines
+from dlogd.net.connection_admission import ConnectionAdmission, Place, RefusalLines
 from dlogd.net.frame_memory import FrameMemory, Share
-from dlogd.net.frame_reader import Intake
+from dlogd.net.frame_reader import FrameReader
 from dlogd.replication.partition.fetch_waiters import FetchWaiters
 from dlogd.server.entry_budget import EntryBudget, Lane, Room
-from dlogd.server.request_budget import Answering
+from dlogd.server.request_budget import RequestBudget
 from dlogd.server.router import RequestRouter
-from dlogd.server.slow_senders import Lateness
+from dlogd.server.slow_senders import SlowSenders
 from dlogd.status import http_room
 from dlogd.status.http_hosts import HostCheck
 from tests.simulation.patches import Patch
@@ -259,18 +259,18 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{ADMISSION}::test_it_decides_as_the_plain_model_does",),
     ),
     "accounts: a flood uses up the rate of all": (
-        ((Admission, "admit", _count_all_attempts),),
+        ((ConnectionAdmission, "admit", _count_all_attempts),),
         (
             f"{ADMISSION}"
             "::test_attempts_of_one_address_over_its_rate_leave_the_rate_over_all_to_the_others",
         ),
     ),
     "accounts: an address is known without a proof": (
-        ((Admission, "admit", _know_who_came),),
+        ((ConnectionAdmission, "admit", _know_who_came),),
         (f"{ADMISSION}::test_who_has_proven_itself_is_known_and_takes_no_place",),
     ),
     "accounts: learned addresses are never forgotten": (
-        ((Admission, "prove", _learn_for_good),),
+        ((ConnectionAdmission, "prove", _learn_for_good),),
         (f"{ADMISSION}::test_learned_addresses_are_bounded_and_the_configured_ones_stay",),
     ),
     "accounts: a flood is forgotten for others that come once": (
@@ -286,18 +286,18 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{ADMISSION}::test_lines_about_many_addresses_are_bounded",),
     ),
     "accounts: each refused Raft peer is a line": (
-        ((PeerLines, "_is_news", _allow),),
+        ((PeerLog, "_is_news", _allow),),
         (
             f"{UNIT}/test_raft_peer_lines.py"
             "::test_strangers_with_any_id_take_no_memory_and_fill_no_disk",
         ),
     ),
     "accounts: connections that end keep their memory": (
-        ((Intake, "close", _keep_at_the_end),),
+        ((FrameReader, "close", _keep_at_the_end),),
         (f"{INTAKE}::test_a_crowd_that_ends_no_first_frame_keeps_little_for_each_connection",),
     ),
     "accounts: frames that were consumed keep their memory": (
-        ((Intake, "_drop_frame", _keep_when_dropped),),
+        ((FrameReader, "_drop_frame", _keep_when_dropped),),
         (f"{INTAKE}::test_a_large_frame_that_was_consumed_keeps_no_memory_while_its_answer_waits",),
     ),
     "accounts: addresses of senders are never forgotten": (
@@ -325,18 +325,18 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{INTAKE}::test_lent_buffers_are_bounded_and_an_address_has_half_of_them",),
     ),
     "accounts: a first frame waits for memory for ever": (
-        ((Lateness, "_waits_in_vain", lambda _: staticmethod(lambda *_: False)),),
+        ((SlowSenders, "_waits_in_vain", lambda _: staticmethod(lambda *_: False)),),
         (f"{UNIT}/test_lateness.py::test_first_frames_do_not_wait_for_one_that_goes_on",),
     ),
     "accounts: a frame may drip": (
-        ((Lateness, "is_late", lambda _: lambda *_: False),),
+        ((SlowSenders, "is_late", lambda _: lambda *_: False),),
         (
             f"{UNIT}/test_lateness.py"
             "::test_a_frame_that_drips_is_given_up_whatever_the_pause_between_its_bytes",
         ),
     ),
     "accounts: requests that wait for answers count for nothing": (
-        ((Answering, "charge", _do_nothing),),
+        ((RequestBudget, "charge", _do_nothing),),
         (f"{UNIT}/test_answering.py::test_requests_that_wait_for_answers_count_against_the_bound",),
     ),
     "accounts: waiters that have left are kept": (

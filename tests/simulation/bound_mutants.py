@@ -13,9 +13,9 @@ from dlogctl import saying
 from dlogd.metadata.raft.connection import Connection as RaftConnection
 from dlogd.metadata.raft.handshake import Proofs
 from dlogd.net import connection_admission
-from dlogd.net.connection_admission import Admission, Place
+from dlogd.net.connection_admission import ConnectionAdmission, Place
 from dlogd.net.frame_memory import FrameMemory, Holder
-from dlogd.net.unread_answers import Unread
+from dlogd.net.unread_answers import UnreadAnswers
 from dlogd.node import secret_files
 from dlogd.replication.partition.fetch_waiters import FetchWaiters, Wakes
 from dlogd.server import batch_unpacker, router
@@ -239,7 +239,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{UNIT}/test_raft_handshake.py::test_a_refused_hello_gets_a_reason_and_no_nonce",),
     ),
     "strangers: places of nodes are anybody's": (
-        ((Admission, "admit", _take_reserved),),
+        ((ConnectionAdmission, "admit", _take_reserved),),
         (f"{UNIT}/test_admission.py::test_strangers_never_take_reserved_places",),
     ),
     "strangers: a crowd keeps all others out": (
@@ -303,7 +303,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{UNIT}/test_entry_budget.py::test_addresses_take_turns",),
     ),
     "strangers: answers that nobody reads are kept": (
-        ((Unread, "note", _do_nothing),),
+        ((UnreadAnswers, "note", _do_nothing),),
         (f"{UNIT}/test_unread_answers.py::test_they_keep_no_more_than_the_bound",),
     ),
     "strangers: large batches are unpacked on the loop": (
@@ -329,7 +329,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{UNIT}/test_fetch_waiters.py::test_a_crowd_of_one_partition_does_not_hold_up_another",),
     ),
     "strangers: a modest client is ended for a crowd that reads nothing": (
-        ((Unread, "note", _end_whoever_came_first),),
+        ((UnreadAnswers, "note", _end_whoever_came_first),),
         (f"{UNIT}/test_unread_answers.py::test_the_slowest_of_the_address_with_most_is_ended",),
     ),
     "strangers: places of connections that ended are kept": (
@@ -340,7 +340,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         ),
     ),
     "strangers: nodes that have proven themselves keep their places": (
-        ((Admission, "prove", _do_nothing),),
+        ((ConnectionAdmission, "prove", _do_nothing),),
         (f"{UNIT}/test_raft_strangers.py::test_a_place_is_given_back_by_a_proof_and_by_the_end",),
     ),
     "strangers: a network of IPv6 has addresses without end": (

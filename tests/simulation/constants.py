@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from dlogd.metadata.local_store import MetadataStore
-from dlogd.storage.log.open_file_cache import OpenSegments
+from dlogd.storage.log.open_file_cache import OpenFileCache
 
 Value = int | float
 
@@ -71,7 +71,7 @@ def replaced(constants: Mapping[str, Value]) -> Iterator[None]:
     undo: list[tuple[object, str, object]] = []
     store_defaults = MetadataStore.open.__func__.__kwdefaults__  # type: ignore[attr-defined]
     store_before = dict(store_defaults)
-    segments_before = OpenSegments.__init__.__defaults__
+    segments_before = OpenFileCache.__init__.__defaults__
     modules = [module for name, module in sorted(sys.modules.items()) if name.startswith("dlogd.")]
     for name, value in constants.items():
         for module in modules:
@@ -79,11 +79,11 @@ def replaced(constants: Mapping[str, Value]) -> Iterator[None]:
                 undo.append((module, name, getattr(module, name)))
                 setattr(module, name, value)
     store_defaults["journal_bytes_max"] = constants["journal_bytes_max"]
-    OpenSegments.__init__.__defaults__ = (constants["open_segments_max"],)
+    OpenFileCache.__init__.__defaults__ = (constants["open_segments_max"],)
     try:
         yield
     finally:
         for owner, name, before in reversed(undo):
             setattr(owner, name, before)
         store_defaults.update(store_before)
-        OpenSegments.__init__.__defaults__ = segments_before
+        OpenFileCache.__init__.__defaults__ = segments_before

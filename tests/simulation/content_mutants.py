@@ -17,7 +17,7 @@ from dlogd.config.plain_yaml import PlainYamlError
 from dlogd.replication.partition.record_validation import RecordTimes
 from dlogd.runtime import log_events
 from dlogd.server import batch_unpacker
-from dlogd.server.batch_unpacker import Unpacker
+from dlogd.server.batch_unpacker import BatchUnpacker
 from dlogd.server.handlers import produce
 from tests.simulation.patches import Patch
 
@@ -139,11 +139,11 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{CHECKS}::test_a_batch_that_decompresses_beyond_all_readers_is_refused",),
     ),
     "batches: all are unpacked at a time": (
-        ((Unpacker, "__init__", _check_many),),
+        ((BatchUnpacker, "__init__", _check_many),),
         (f"{CHECKS}::test_others_go_on_while_large_batches_are_checked_two_at_a_time",),
     ),
     "batches: those of clients that left are unpacked": (
-        ((Unpacker, "_check", _unpack_for_nobody),),
+        ((BatchUnpacker, "_check", _unpack_for_nobody),),
         (
             f"{UNIT}/test_checks_under_way.py"
             "::test_a_client_that_left_is_noticed_before_its_batch_is_unpacked",

@@ -11,7 +11,7 @@ from typing import Any
 from dlog.batch.header import BATCH_STRUCT
 from dlog.errors import CorruptMessageError
 from dlogd.metadata import journal_format
-from dlogd.metadata.journal_files import Archive
+from dlogd.metadata.journal_files import JournalFiles
 from dlogd.replication import replica_manager
 from dlogd.replication.partition import batch_validation
 from dlogd.replication.partition.partition import Partition
@@ -20,9 +20,9 @@ from dlogd.replication.partition.record_validation import RecordTimes
 from dlogd.server import batch_unpacker
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.storage.log import log_recovery, truncation
-from dlogd.storage.log.log_jobs import Maintenance
+from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.log_reader import LogReader
-from dlogd.storage.log.timestamp_learner import Learner
+from dlogd.storage.log.timestamp_learner import TimestampLearner
 from dlogd.storage.segment import batch_scan
 from dlogd.storage.segment.record_timestamps import KnownTimes
 from tests.fakes.engine import MemoryEngine
@@ -172,8 +172,8 @@ MUTANTS: dict[str, tuple[Any, str, Make]] = {
         "load_producers",
         _rebuild_no_producers,
     ),
-    "journal without flush (H15)": (Archive, "append", _journal_without_flush),
-    "index and mark before the data": (Maintenance, "_settle", _index_before_data),
+    "journal without flush (H15)": (JournalFiles, "append", _journal_without_flush),
+    "index and mark before the data": (LogJobs, "_settle", _index_before_data),
     "do not save the log start": (
         truncation,
         "encode_log_start",
@@ -183,7 +183,7 @@ MUTANTS: dict[str, tuple[Any, str, Make]] = {
     "believe the heads of plain batches": (batch_validation, "_times_of", _believe_plain_heads),
     "believe compressed records": (batch_unpacker, "times_in", _believe_compressed_records),
     "walk without the count": (batch_validation, "walk_records", _walk_to_the_end),
-    "search by head": (Learner, "newest_ms", _believe_heads),
+    "search by head": (TimestampLearner, "newest_ms", _believe_heads),
     "retention by head": (KnownTimes, "newest_ms", _delete_by_heads),
     "no flush of a log's directory": (MemoryDirectory, "sync", _forget_entries),
 }

@@ -22,7 +22,7 @@ from dlogd.metadata.raft.messages import MESSAGE_BYTES_MAX
 from dlogd.metadata.raft.transport import RaftTransport
 from dlogd.node import secret_files
 from dlogd.runtime import randomness
-from dlogd.storage.directory.directory_lock import Claiming
+from dlogd.storage.directory.directory_lock import DirectoryLock
 from tests.simulation.patches import Patch
 
 UNIT = "tests/unit"
@@ -303,7 +303,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{VALUES}::test_ids_of_directories_are_given_by_entropy",),
     ),
     "randomness: ids of data directories are predictable": (
-        ((Claiming, "_new_uuid", _name_homes_predictably),),
+        ((DirectoryLock, "_new_uuid", _name_homes_predictably),),
         (f"{VALUES}::test_ids_of_directories_are_given_by_entropy",),
     ),
     "secrets: any 16 bytes are a secret": (

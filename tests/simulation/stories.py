@@ -22,7 +22,7 @@ from dlog.batch.header import BATCH_STRUCT
 from dlogd.metadata.machine import node as node_steps
 from dlogd.metadata.machine import topic
 from dlogd.metadata.raft.log import RaftLog
-from dlogd.replication.leader.follower_partition import Fed
+from dlogd.replication.leader.follower_partition import FollowerPartition
 from dlogd.replication.partition.leader_state import FollowerProgress, LeaderState
 from dlogd.storage.log import flusher
 from dlogd.storage.log.log_reader import LogReader
@@ -109,7 +109,7 @@ OPENED: dict[str, Patch] = {
         *(LeaderState, "update", _keep_the_dead),
     ),
     "test_l6_all_is_said_when_it_is_so_and_not_at_the_next_tick": (
-        *(Fed, "on_progress", _at_the_next_tick),
+        *(FollowerPartition, "on_progress", _at_the_next_tick),
     ),
     "test_h2_followers_append_verbatim_and_only_what_comes_next": (
         *(PartitionLog, "append_verbatim", _give_out_offsets),

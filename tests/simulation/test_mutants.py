@@ -23,8 +23,8 @@ from dlogd.metadata.raft.log import RaftLog
 from dlogd.metadata.raft.receiving import SnapshotReceiver
 from dlogd.metadata.raft.replication import Replication
 from dlogd.node import replica_proof
-from dlogd.replication.follower.frame_applier import Taking
-from dlogd.replication.leader.follower_partition import Fed
+from dlogd.replication.follower.frame_applier import FrameApplier
+from dlogd.replication.leader.follower_partition import FollowerPartition
 from dlogd.replication.partition.leader_state import LeaderState
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.partition.producer_state import ProducerStates
@@ -203,8 +203,8 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
     ),
     "followers are fed only what their leader has flushed": (
         (
-            (Fed, "take", _take_what_is_flushed),
-            (Fed, "has_more", _have_what_is_flushed),
+            (FollowerPartition, "take", _take_what_is_flushed),
+            (FollowerPartition, "has_more", _have_what_is_flushed),
             (Partition, "on_promised", _feed_after_the_flush),
         ),
         (
@@ -213,7 +213,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         ),
     ),
     "2.2 a log is cut although it leads by then": (
-        ((Taking, "_spawn_cut", _cut_when_there_is_time),),
+        ((FrameApplier, "_spawn_cut", _cut_when_there_is_time),),
         (
             "tests/unit/test_following.py"
             "::test_nobody_leads_or_follows_from_the_moment_that_a_cut_is_decided",

@@ -8,7 +8,7 @@ import pytest
 
 from dlog.client.admin import Admin
 from dlog.client.cluster.cluster import Cluster
-from dlog.client.cluster.offset_lookup import OffsetFinder
+from dlog.client.cluster.offset_lookup import OffsetLookup
 from dlog.errors import UnknownTopicOrPartitionError
 from dlog.spark.stream_planner import MEAN_BYTES
 from dlog.spark.stream_reader import DlogStreamReader
@@ -75,9 +75,9 @@ def test_what_a_leader_does_not_know_yet_is_not_gone_for_a_node_that_lags(
     log.write(0, [b"x"] * 10)
     reader = reader_of(log, readers)
     end = reader.latestOffset(reader.initialOffset(), ALL)
-    find, refresh, answers = OffsetFinder.find, Cluster.refresh, list[bool]()
+    find, refresh, answers = OffsetLookup.find, Cluster.refresh, list[bool]()
 
-    async def not_yet(finder: OffsetFinder, *arguments: Any) -> Any:
+    async def not_yet(finder: OffsetLookup, *arguments: Any) -> Any:
         answers.append(True)
         if len(answers) == 1:
             raise UnknownTopicOrPartitionError(f"{log.topic}-0")
@@ -87,7 +87,7 @@ def test_what_a_leader_does_not_know_yet_is_not_gone_for_a_node_that_lags(
         view = await refresh(cluster, topics)
         return view if elsewhere else replace(view, topics={})
 
-    monkeypatch.setattr(OffsetFinder, "find", not_yet)
+    monkeypatch.setattr(OffsetLookup, "find", not_yet)
     monkeypatch.setattr(Cluster, "refresh", lagging)
     assert spans(reader.partitions(reader.initialOffset(), end)) == [f"{log.topic}-0 [0, 10)"]
 
@@ -106,12 +106,12 @@ def test_an_end_before_what_is_known_is_asked_for_as_often_as_by_sparks_source(
     often = {"fetchOffset.numRetries": given, "fetchOffset.retryIntervalMs": "1"}
     reader = reader_of(log, readers, failOnDataLoss="false", **often)
     reader.latestOffset(reader.initialOffset(), ALL)
-    find, asked = OffsetFinder.find, list[Any]()
+    find, asked = OffsetLookup.find, list[Any]()
 
-    async def count(finder: OffsetFinder, wanted: Any) -> Any:
+    async def count(finder: OffsetLookup, wanted: Any) -> Any:
         asked.append(wanted)
         return await find(finder, wanted)
 
-    monkeypatch.setattr(OffsetFinder, "find", count)
+    monkeypatch.setattr(OffsetLookup, "find", count)
     reader.latestOffset({log.topic: {"0": 99}}, ALL)
     assert len(asked) == questions

@@ -12,8 +12,8 @@ from dlogd.net.connection_admission import (
     LINE_ADDRESSES_MAX,
     LINE_US,
     OTHERS,
-    Admission,
     Bounds,
+    ConnectionAdmission,
     Place,
     Rate,
     Refusal,
@@ -25,9 +25,11 @@ UNLIMITED = Rate(per_s=1_000_000, burst=1_000_000)
 SECOND_US = 1_000_000
 
 
-def places_of(count: int, *, per_address: int = 1000, reserved: int = 0) -> Admission[int]:
+def places_of(
+    count: int, *, per_address: int = 1000, reserved: int = 0
+) -> ConnectionAdmission[int]:
     """Return an admission that no rate limits."""
-    return Admission(
+    return ConnectionAdmission(
         Bounds(
             count_max=count,
             per_address_max=per_address,
@@ -142,7 +144,7 @@ def test_it_decides_as_the_plain_model_does(
     bounds: Bounds, work: list[tuple[str, str, int]]
 ) -> None:
     known = frozenset({"v1", "v2"})
-    plain, tested = PlainAdmission(bounds, known), Admission[int](bounds)
+    plain, tested = PlainAdmission(bounds, known), ConnectionAdmission[int](bounds)
     tested.set_known(known)
     places: dict[int, Place[int]] = {}
     now_us = SECOND_US
@@ -178,7 +180,7 @@ def test_an_address_within_its_share_is_never_refused_because_of_another(
     bounds: Bounds, work: list[tuple[str, str, int]], quiet_s: int
 ) -> None:
     """Others do what they like; then one comes that has used nothing, as often as its share is."""
-    tested = Admission[int](bounds)
+    tested = ConnectionAdmission[int](bounds)
     places: dict[str, list[Place[int]]] = {}
     now_us = SECOND_US
     for what, host, later_us in work:
@@ -244,7 +246,7 @@ def test_a_place_is_given_back_once() -> None:
 
 def test_a_burst_of_one_address_gets_in_and_then_its_rate_holds() -> None:
     rate = Rate(per_s=10, burst=100)
-    tested = Admission[int](
+    tested = ConnectionAdmission[int](
         Bounds(count_max=10_000, per_address_max=10_000, per_address_rate=rate, rate=UNLIMITED)
     )
     found = [tested.admit("a", SECOND_US) for _ in range(101)]
@@ -256,7 +258,7 @@ def test_a_burst_of_one_address_gets_in_and_then_its_rate_holds() -> None:
 
 def test_attempts_of_one_address_over_its_rate_leave_the_rate_over_all_to_the_others() -> None:
     rates = Rate(per_s=10, burst=10), Rate(per_s=15, burst=15)
-    tested = Admission[int](
+    tested = ConnectionAdmission[int](
         Bounds(count_max=99, per_address_max=99, per_address_rate=rates[0], rate=rates[1])
     )
     for _ in range(1000):
@@ -270,7 +272,7 @@ def test_attempts_of_one_address_over_its_rate_leave_the_rate_over_all_to_the_ot
 
 
 def test_many_addresses_take_bounded_memory_and_give_it_back() -> None:
-    tested = Admission[int](
+    tested = ConnectionAdmission[int](
         Bounds(
             count_max=100,
             per_address_max=10,
@@ -288,7 +290,7 @@ def test_many_addresses_take_bounded_memory_and_give_it_back() -> None:
 
 
 def test_who_floods_is_not_forgotten_for_others_that_come_once() -> None:
-    tested = Admission[int](
+    tested = ConnectionAdmission[int](
         Bounds(
             count_max=10,
             per_address_max=10,

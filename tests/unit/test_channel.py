@@ -16,8 +16,8 @@ from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
 from dlogd.internal import messages
 from dlogd.internal.messages import Probe
-from dlogd.internal.node_channel import Channel, Dialler
-from dlogd.internal.node_listener import COMPLAINTS_MAX, Door, InternalServer
+from dlogd.internal.node_channel import Dialler, NodeChannel
+from dlogd.internal.node_listener import COMPLAINTS_MAX, Door, NodeListener
 from dlogd.runtime.clock import SystemClock
 from tests.fakes.randomness import SeededRandomness
 
@@ -47,7 +47,7 @@ class Listening:
         door = secret and Door(
             secret=secret, cluster_id="c", new_nonce=lambda: entropy.token(messages.NONCE_BYTES)
         )
-        server = InternalServer(loop, self.service, idle_timeout_s=10, door=door or None)
+        server = NodeListener(loop, self.service, idle_timeout_s=10, door=door or None)
         self.refusals = server.refusals.counts
         self.port = await server.start("127.0.0.1", 0)
         try:
@@ -56,7 +56,7 @@ class Listening:
             await server.stop()
 
 
-async def probe(channel: Channel) -> int:
+async def probe(channel: NodeChannel) -> int:
     answer = await channel.call(lambda number: messages.encode_probe(PROBE, number))
     return messages.decode_probe_answer(answer).node_epoch
 

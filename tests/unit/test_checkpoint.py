@@ -17,7 +17,7 @@ from dlogd.storage.segment.checkpoint_files import (
     IDENTITY,
     LIFE,
     Identity,
-    Life,
+    Incarnation,
     MalformedFileError,
     decode,
     decode_identity,
@@ -150,7 +150,7 @@ def test_functions_run_by_an_engine() -> None:
     asyncio.run(body())
 
 
-OLD, NEW = Life(node_epoch=9), Life(node_epoch=10, registering=UUID(int=7))
+OLD, NEW = Incarnation(node_epoch=9), Incarnation(node_epoch=10, registering=UUID(int=7))
 
 
 def fill(machine: Machine, path: str) -> None:

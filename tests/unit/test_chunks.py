@@ -3,12 +3,12 @@
 import pytest
 
 from dlog.batch.decoding import bounds, read_records
-from dlog.client.consuming.fetched_batches import Chunk, Hole, scan
+from dlog.client.consuming.fetched_batches import FetchedBatches, Hole, scan
 from dlog.errors import CorruptMessageError
 from tests.fakes.batches import ABORT, COMMIT, batch, damaged, joined, marker
 
 
-def offsets(chunk: Chunk) -> list[int]:
+def offsets(chunk: FetchedBatches) -> list[int]:
     """Return the offsets of all records in a chunk."""
     views = chunk.views(len(chunk.batches))
     return [record.offset for record in read_records(views, bounds(0, None, None, None)).records]

@@ -17,7 +17,7 @@ from dlogd.metadata.commands.codec import Proof, RegisterNode, encode
 from dlogd.metadata.state.image import ClusterImage
 from dlogd.node import cluster_settings, cluster_timings, secret_files
 from dlogd.node.registration import NodeFacts, registration
-from dlogd.node.replica_proof import StartProof
+from dlogd.node.replica_proof import ReplicaProof
 from dlogd.storage.io.posix import open_directory
 
 CLUSTER = """
@@ -138,7 +138,7 @@ def test_a_secret_that_its_group_may_read(
 
 def test_a_registration_in_a_cluster_names_what_is_out_of_service() -> None:
     topic = TopicId(int=7)
-    proof = StartProof(proof=Proof.CLEAN, previous_epoch=5, offline=((topic, 3), (topic, 0)))
+    proof = ReplicaProof(proof=Proof.CLEAN, previous_epoch=5, offline=((topic, 3), (topic, 0)))
     facts = NodeFacts(cluster_id="c", present=(UUID(int=2),), addresses=())
     alone, one_of_several = (
         registration(load_config(text), ClusterImage(), facts, UUID(int=1), found)
@@ -157,13 +157,13 @@ def test_a_registration_that_is_too_large_gives_its_proof_up(
     facts = NodeFacts(cluster_id="c", present=(UUID(int=2),), addresses=())
     many = tuple((TopicId(int=number), 0) for number in range(180_000))
 
-    def registered(found: StartProof) -> RegisterNode:
+    def registered(found: ReplicaProof) -> RegisterNode:
         return registration(config, ClusterImage(), facts, UUID(int=1), found)
 
-    few = StartProof(proof=Proof.CLEAN, previous_epoch=5, unproven=many[:50_000])
+    few = ReplicaProof(proof=Proof.CLEAN, previous_epoch=5, unproven=many[:50_000])
     assert registered(few).proof is Proof.CLEAN
     assert "without a proof" not in caplog.text
-    found = StartProof(
+    found = ReplicaProof(
         proof=Proof.CLEAN, previous_epoch=5, unproven=many, offline=many[:9], missing=many[9:11]
     )
     command = registered(found)
@@ -174,7 +174,7 @@ def test_a_registration_that_is_too_large_gives_its_proof_up(
     with pytest.raises(
         InvalidRequestError, match="180000 replicas of this node are out of service"
     ):
-        registered(StartProof(offline=many))
+        registered(ReplicaProof(offline=many))
 
 
 def test_what_the_planner_hears_of_leases() -> None:

@@ -18,8 +18,8 @@ import pytest
 import uvloop
 
 from dlog.wire.apis import ApiKey
-from dlogd.net.disk_reader import Loading
-from dlogd.net.reply_queue import WAITING_BYTES_MAX, Replies
+from dlogd.net.disk_reader import DiskReader
+from dlogd.net.reply_queue import WAITING_BYTES_MAX, ReplyQueue
 from dlogd.server import listener as listener_module
 from tests.fakes.front import (
     Front,
@@ -131,7 +131,7 @@ def test_a_closed_connection_gives_everything_back_at_once(run: Run, tmp_path: P
             await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
             await until(lambda: sum(each() is not None for each in dead) <= 1)
             # Of the warm client; those of the others would wait for a full collection.
-            parts = (Replies, Loading)
+            parts = (ReplyQueue, DiskReader)
             assert sum(isinstance(each, parts) for each in gc.get_objects()) == len(parts)
 
     try:

@@ -8,7 +8,7 @@ from uuid import UUID
 from dlog.errors import KafkaStorageError
 from dlogd.metadata.state.image import TopicImage
 from dlogd.replication.placement_diff import Key
-from dlogd.replication.replica_deletion import COUNT_MAX, MOMENT_S, Deletions
+from dlogd.replication.replica_deletion import COUNT_MAX, MOMENT_S, ReplicaDeletion
 from dlogd.runtime.tasks import Tasks
 from tests.fakes.small_fleet import SmallFleet, tell
 
@@ -59,11 +59,11 @@ class _Named:
         return f"{self.name}-{index}"
 
 
-def _run(body: Callable[["_Disk", Deletions], Awaitable[None]]) -> None:
+def _run(body: Callable[["_Disk", ReplicaDeletion], Awaitable[None]]) -> None:
     async def work() -> None:
         tasks, disk = Tasks(task_count_max=COUNT_MAX + 8), _Disk()
         try:
-            await body(disk, Deletions(disk.delete, tasks, disk.failed.set))
+            await body(disk, ReplicaDeletion(disk.delete, tasks, disk.failed.set))
         finally:
             await tasks.close()
 
@@ -88,7 +88,7 @@ class _Disk:
 
 
 def test_many_that_hang_are_begun_once_and_not_all_at_once() -> None:
-    async def body(disk: _Disk, deletions: Deletions) -> None:
+    async def body(disk: _Disk, deletions: ReplicaDeletion) -> None:
         gone = _topics(COUNT_MAX + 10)
         for _ in range(2):  # the next time the same ones are asked for
             await asyncio.wait_for(deletions.carry_out(gone), MOMENT_S + 5)
@@ -105,7 +105,7 @@ def test_many_that_hang_are_begun_once_and_not_all_at_once() -> None:
 
 
 def test_a_deletion_that_fails_when_nobody_waits_is_told_and_tried_again() -> None:
-    async def body(disk: _Disk, deletions: Deletions) -> None:
+    async def body(disk: _Disk, deletions: ReplicaDeletion) -> None:
         gone = _topics(2)
         disk.broken = {"t1"}
         await deletions.carry_out(gone)
@@ -122,7 +122,7 @@ def test_a_deletion_that_fails_when_nobody_waits_is_told_and_tried_again() -> No
 
 
 def test_who_opens_a_replica_again_waits_for_its_deletion() -> None:
-    async def body(disk: _Disk, deletions: Deletions) -> None:
+    async def body(disk: _Disk, deletions: ReplicaDeletion) -> None:
         gone: dict[Key, Any] = _topics(1)
         (key,) = gone
         await deletions.carry_out(gone)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from dlogd.net.acceptor import Entrance
+from dlogd.net.acceptor import Acceptor
 from dlogd.net.connection_admission import Bounds, Place, Rate, Refusal
 from tests.fakes.front import run_on, until
 
@@ -55,7 +55,7 @@ class Hall:
         self.made: list[Echo] = []
         self.refused: Counter[tuple[str, Refusal]] = Counter()
         self.now_us = 1_000_000
-        self.entrance: Entrance = Entrance(
+        self.entrance: Acceptor = Acceptor(
             "test", bounds, lambda: self.now_us, self.make, self.on_refused, {}
         )
         self.address: tuple[str, int] = ("", 0)

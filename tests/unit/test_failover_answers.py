@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from dlog.types import NodeId
 from dlog.wire.apis import ApiKey
-from dlogd.replication.follower.fetcher_manager import DOUBT_S, Fetching
+from dlogd.replication.follower.fetcher_manager import DOUBT_S, FetcherManager
 from dlogd.server.recently_fenced import LINGER_MS
 from tests.fakes.server import FakeNode, FakeQuorum
 
@@ -83,7 +83,7 @@ def following(lost_s: float, *followings: object) -> Any:
 def test_a_leader_is_in_doubt_from_when_it_hung_up_until_it_is_followed_no_more() -> None:
     async def test() -> None:
         loop = asyncio.get_running_loop()
-        fetching = Fetching(cast(Any, SimpleNamespace(loop=loop)))
+        fetching = FetcherManager(cast(Any, SimpleNamespace(loop=loop)))
         assert fetching.until_settled() is None
         fetching.fetchers[NodeId(1)] = following(loop.time() - DOUBT_S, "t-0")
         fetching.fetchers[NodeId(2)] = following(loop.time())
@@ -105,7 +105,7 @@ def test_a_leader_is_in_doubt_from_when_it_hung_up_until_it_is_followed_no_more(
 def test_a_doubt_does_not_last() -> None:
     async def test() -> None:
         loop = asyncio.get_running_loop()
-        fetching = Fetching(cast(Any, SimpleNamespace(loop=loop)))
+        fetching = FetcherManager(cast(Any, SimpleNamespace(loop=loop)))
         fetching.fetchers[NodeId(1)] = following(loop.time() - DOUBT_S + 0.02, "t-0")
         settling = fetching.until_settled()
         assert settling is not None

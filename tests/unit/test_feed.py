@@ -16,12 +16,17 @@ from dlog.errors import (
 from dlog.types import NodeId
 from dlogd.net.disk_reader import HeldReads
 from dlogd.net.frame_memory import FrameMemory
-from dlogd.net.reply_queue import Replies
+from dlogd.net.reply_queue import ReplyQueue
 from dlogd.net.reply_slot import Piece, RangePiece
 from dlogd.replication import protocol
-from dlogd.replication.leader.follower_partition import Fed, Taken
-from dlogd.replication.leader.follower_session import FRAME_BYTES, Feed
-from dlogd.replication.leader.send_window import DISK_FRAMES_MAX, FRAMES_MAX, WINDOW_BYTES, Window
+from dlogd.replication.leader.follower_partition import FollowerPartition, Taken
+from dlogd.replication.leader.follower_session import FRAME_BYTES, FollowerSession
+from dlogd.replication.leader.send_window import (
+    DISK_FRAMES_MAX,
+    FRAMES_MAX,
+    WINDOW_BYTES,
+    SendWindow,
+)
 from dlogd.replication.partition.leader_state import FollowerProgress
 from dlogd.storage.segment.segment import SegmentRange
 
@@ -92,7 +97,7 @@ class Owner:
 
 def feed_of(sources: list[Source], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[int]]:
     monkeypatch.setattr("dlogd.replication.leader.follower_session.Replies", lambda *_: None)
-    feed: Any = Feed(Owner(), asyncio.new_event_loop(), NodeId(2), 1, "peer")  # type: ignore[arg-type]
+    feed: Any = FollowerSession(Owner(), asyncio.new_event_loop(), NodeId(2), 1, "peer")  # type: ignore[arg-type]
     feed.tasks = []
     sent: list[int] = []
     feed._transport = feed
@@ -188,7 +193,7 @@ def test_a_large_batch_has_its_turn_beside_a_partition_that_never_ends(
 
 
 def test_what_is_under_way_is_bounded_in_bytes_and_frames() -> None:
-    window = Window()
+    window = SendWindow()
     window.on_sent(WINDOW_BYTES - 1, is_disk=True)
     assert window.is_open and window.may_read
     window.on_sent(1, is_disk=True)
@@ -210,7 +215,7 @@ def test_a_partition_that_ends_takes_others_with_it_only_when_its_bytes_are_unde
 ) -> None:
     feed, sent = feed_of([], monkeypatch)
     mine, other = SimpleNamespace(acquire=print, cut_count=0), SimpleNamespace(cut_count=0)
-    replies: Any = Replies(feed._owner, feed._owner.held, print, print)  # type: ignore[arg-type]
+    replies: Any = ReplyQueue(feed._owner, feed._owner.held, print, print)  # type: ignore[arg-type]
     feed._replies = replies
     replies._out.append(RangePiece(mine if is_under_way else other, 0, 10))
     fed: Any = Source(1, 1, is_disk=False)
@@ -239,11 +244,11 @@ def test_who_is_refused_for_what_cannot_be_read_is_not_told_of_what_comes_after(
     disk = SimpleNamespace(engine="/data")
     log = SimpleNamespace(log_end_offset=20, log_start_offset=0, read=read, services=disk)
     log.segments = []
-    subscribers: list[Fed] = []
+    subscribers: list[FollowerPartition] = []
     partition: Any = SimpleNamespace(log=log, high_watermark=0, unsubscribe=subscribers.remove)
     progress = FollowerProgress(NodeId(2), 0)
     progress.begin(node_epoch=1)
-    fed = feed._fed[1] = Fed(feed, (UUID(int=1), 0), 1, partition, progress, 5)
+    fed = feed._fed[1] = FollowerPartition(feed, (UUID(int=1), 0), 1, partition, progress, 5)
     subscribers.append(fed)
     feed.mark(fed)
     feed._run()
@@ -295,7 +300,7 @@ def test_a_follower_that_is_lost_while_a_frame_is_made_leaves_no_segment_held(
     sources[0].take, sources[1].take = take, refuse
     sources[1].partition = SimpleNamespace(log=SimpleNamespace(segments=[]))
     feed, _ = feed_of(sources, monkeypatch)
-    replies = feed._replies = Replies(feed._owner, HeldReads(1), feed._on_send_error, print)
+    replies = feed._replies = ReplyQueue(feed._owner, HeldReads(1), feed._on_send_error, print)
     feed._transport = SimpleNamespace(abort=print)
     feed._owner.on_close = print
     del feed._send

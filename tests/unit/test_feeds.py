@@ -14,8 +14,8 @@ from dlogd.internal import messages
 from dlogd.internal.messages import Replicate
 from dlogd.net.frame_memory import FrameMemory
 from dlogd.replication.follower.divergence import divergence
-from dlogd.replication.leader.follower_session import Feed
-from dlogd.replication.leader.follower_sessions import Feeds, difference
+from dlogd.replication.leader.follower_session import FollowerSession
+from dlogd.replication.leader.follower_sessions import FollowerSessions, difference
 from dlogd.replication.partition.leader_state import FollowerProgress
 from dlogd.replication.protocol import Refusal, Subscription
 from dlogd.storage.segment.leader_epochs import EpochHistory
@@ -25,9 +25,9 @@ SAME = 0
 ANEW = -1
 
 
-def feeds_of(node_id: int = 1, **nodes: int) -> Feeds:
+def feeds_of(node_id: int = 1, **nodes: int) -> FollowerSessions:
     """Return the feeds of a node that knows of some others: `n2=7` is node 2 in its life 7."""
-    made: Any = Feeds.__new__(Feeds)
+    made: Any = FollowerSessions.__new__(FollowerSessions)
     made.__dict__.update(
         {
             "_node_id": node_id,
@@ -47,11 +47,13 @@ def feeds_of(node_id: int = 1, **nodes: int) -> Feeds:
             "_ended_bytes_total": 0,
         }
     )
-    found: Feeds = made
+    found: FollowerSessions = made
     return found
 
 
-def ask(feeds: Feeds, node_id: int, node_epoch: int, leader_id: int = 1) -> tuple[int, Feed | None]:
+def ask(
+    feeds: FollowerSessions, node_id: int, node_epoch: int, leader_id: int = 1
+) -> tuple[int, FollowerSession | None]:
     request = Replicate(
         cluster_id="c",
         node_id=NodeId(node_id),
@@ -61,7 +63,7 @@ def ask(feeds: Feeds, node_id: int, node_epoch: int, leader_id: int = 1) -> tupl
     payload = memoryview(messages.encode_replicate(request, 5))[4:]
     header = parse_request_header(payload, 0, len(payload))
     answer, feed = feeds.adopt(header, payload, "peer")
-    assert feed is None or isinstance(feed, Feed)
+    assert feed is None or isinstance(feed, FollowerSession)
     return messages.decode_replicate_answer(memoryview(answer)[4:]), feed
 
 

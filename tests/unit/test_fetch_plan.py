@@ -6,7 +6,7 @@ import pytest
 
 from dlog.client.consuming.fetch_plan import HELD_BACK_WAIT_MS, FetchLimits, FetchPlan, plan_fetch
 from dlog.client.consuming.fetched_batches import scan
-from dlog.client.consuming.partition_cursor import Cursor
+from dlog.client.consuming.partition_cursor import PartitionCursor
 from dlog.client.gaps import Gap, GapReason
 from dlog.client.views import PartitionLeader
 from dlog.errors import NotLeaderOrFollowerError
@@ -18,9 +18,9 @@ LEADER = PartitionLeader(node_id=1, address=Address("localhost", 1), leader_epoc
 LIMITS = FetchLimits(max_wait_ms=500)
 
 
-def cursor(number: int, batches: int = 0) -> Cursor:
+def cursor(number: int, batches: int = 0) -> PartitionCursor:
     """Return a cursor with some batches at hand."""
-    made = Cursor(TopicPartition("t", PartitionId(number)), 0)
+    made = PartitionCursor(TopicPartition("t", PartitionId(number)), 0)
     made.leader = LEADER
     for _ in range(batches):
         data = joined([batch(made.fetch_offset)])
@@ -28,7 +28,7 @@ def cursor(number: int, batches: int = 0) -> Cursor:
     return made
 
 
-def plan(*cursors: Cursor, bytes_max: int = 1000, now_s: float = 0.0) -> FetchPlan:
+def plan(*cursors: PartitionCursor, bytes_max: int = 1000, now_s: float = 0.0) -> FetchPlan:
     """Return the plan for these cursors."""
     return plan_fetch(cursors, now_s=now_s, node_bytes_max=bytes_max, limits=LIMITS)
 

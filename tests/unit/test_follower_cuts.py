@@ -33,7 +33,7 @@ def test_who_does_not_know_its_producers_after_a_cut_does_not_lead(
 
         monkeypatch.setattr(divergence, "READ_AGAIN_S", 0.01)
         monkeypatch.setattr(divergence, "load_producers", broken)
-        cutter = divergence.Cutter(front.clock, lambda _: False)
+        cutter = divergence.Divergence(front.clock, lambda _: False)
         try:
             await cutter.truncate_to(partition, Offset(1))
         except OSError:
@@ -53,7 +53,7 @@ def test_a_cut_within_a_batch_takes_the_watermark_with_all_of_it(tmp_path: Path)
         await partition.log.flush()
         assert partition.high_watermark == 3
         partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
-        await divergence.Cutter(front.clock, lambda _: False).truncate_to(partition, Offset(2))
+        await divergence.Divergence(front.clock, lambda _: False).truncate_to(partition, Offset(2))
         assert (partition.high_watermark, partition.log.log_end_offset) == (0, 0)
         partition.lead(LeaderEpoch(4))
         data = batch()
@@ -100,7 +100,7 @@ def test_where_a_cut_would_be_in_a_damaged_place_the_leader_sends_the_segment_ag
         await filled(partition, *segments)
         await plog.trim_to(log_start)
         damage(partition, target)
-        cutter = divergence.Cutter(front.clock, lambda _: has_others)
+        cutter = divergence.Divergence(front.clock, lambda _: has_others)
         before = plog.log_end_offset
         with pytest.raises(CorruptMessageError, match="is damaged"):
             await cutter.truncate_to(partition, Offset(target))
@@ -123,7 +123,7 @@ def test_a_cut_behind_a_damaged_place_needs_no_segment_anew(tmp_path: Path) -> N
         plog = partition.log
         await filled(partition, 4)
         damage(partition, 0)
-        cutter = divergence.Cutter(front.clock, lambda _: False)
+        cutter = divergence.Divergence(front.clock, lambda _: False)
         await cutter.truncate_to(partition, Offset(2))
         assert (plog.log_start_offset, plog.log_end_offset) == (0, 2)
 
@@ -145,7 +145,7 @@ def test_a_cut_behind_a_damaged_place_leaves_a_log_that_works(at: int, tmp_path:
         assert len(plog.damage.places) == 2
         assert newest > 0
         first.max_timestamp_ms = 2 * newest
-        await divergence.Cutter(front.clock, lambda _: True).truncate_to(partition, Offset(3))
+        await divergence.Divergence(front.clock, lambda _: True).truncate_to(partition, Offset(3))
         assert (plog.log_start_offset, plog.log_end_offset, plog.failed) == (0, 3, None)
         assert first.max_timestamp_ms == newest, "as in the batches that are whole"
         (place,) = plog.damage.places
@@ -164,7 +164,7 @@ def test_a_trim_that_comes_before_a_cut_takes_the_watermark_with_the_start(tmp_p
 
     async def scenario(front: Front, partition: Partition) -> None:
         await filled(partition, 3)
-        plog, cutter = partition.log, divergence.Cutter(front.clock, lambda _: False)
+        plog, cutter = partition.log, divergence.Divergence(front.clock, lambda _: False)
         async with plog._maintenance.lock:
             work = (plog.trim_to(2), cutter.truncate_to(partition, Offset(1)))
             both = asyncio.gather(*work, return_exceptions=True)

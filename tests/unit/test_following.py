@@ -13,11 +13,11 @@ from dlog.errors import NotLeaderOrFollowerError, TransportError
 from dlog.types import LeaderEpoch, NodeId
 from dlogd.replication import protocol
 from dlogd.replication.follower import frame_applier
-from dlogd.replication.follower.followed_partition import NO_HANDLE, Following
+from dlogd.replication.follower.followed_partition import NO_HANDLE, FollowedPartition
 from dlogd.replication.follower.follower_append import append_as_follower
-from dlogd.replication.follower.frame_applier import FetchCounters, Taking
-from dlogd.replication.follower.leader_fetcher import Fetcher
-from dlogd.replication.follower.log_start_sync import Trimming
+from dlogd.replication.follower.frame_applier import FetchCounters, FrameApplier
+from dlogd.replication.follower.leader_fetcher import LeaderFetcher
+from dlogd.replication.follower.log_start_sync import LogStartSync
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.protocol import Refusal
 from dlogd.replication.rate_limiter import RateLimiter
@@ -32,8 +32,8 @@ def following_of(fleet: SmallFleet, node_id: int, topic: str) -> tuple[Any, Any]
     replicating = fleet.broker(node_id).replicating
     assert replicating is not None
     following = replicating.fetching.current((fleet.image.topics[topic].topic_id, 0))
-    assert isinstance(following, Following)
-    assert isinstance(following.fetcher, Fetcher)
+    assert isinstance(following, FollowedPartition)
+    assert isinstance(following.fetcher, LeaderFetcher)
     return following.fetcher, following
 
 
@@ -184,7 +184,7 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
         partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
         reports: list[Any] = []
         nothing: Any = None
-        mine = Taking(
+        mine = FrameApplier(
             NodeId(2),
             nothing,
             nothing,
@@ -201,7 +201,7 @@ def test_what_is_taken_in_part_is_not_told_to_who_sends_on_from_there(
         )
         mine.begin(Held(frame))  # type: ignore[arg-type]
         key = (partition.topic_id, 0)
-        following = Following(key, partition, NodeId(2), LeaderEpoch(3), nothing)
+        following = FollowedPartition(key, partition, NodeId(2), LeaderEpoch(3), nothing)
         following.handle, mine.by_handle[1] = 1, following
         monkeypatch.setattr(frame_applier, "append_as_follower", first_only)
         assert not mine.take(frame, 4, len(frame))
@@ -324,11 +324,13 @@ def test_a_log_does_not_begin_behind_the_watermark_while_a_frame_is_held(tmp_pat
         await plog.flush()
         partition.follow(LeaderEpoch(3), NotLeaderOrFollowerError("another leads"))
         fetcher: Any = SimpleNamespace(report=print)
-        following = Following((plog.topic_id, 0), partition, NodeId(2), LeaderEpoch(3), fetcher)
+        following = FollowedPartition(
+            (plog.topic_id, 0), partition, NodeId(2), LeaderEpoch(3), fetcher
+        )
         following.leader_start = 2  # as its first row said, and a watermark not below it
         plog.append(memoryview(data), BATCH_STRUCT.unpack_from(data), leader_epoch=LeaderEpoch(3))
         unused: Any = None
-        trimming = Trimming(unused, print, unused)
+        trimming = LogStartSync(unused, print, unused)
         await trimming._trim(following)
         assert (plog.log_start_offset, partition.high_watermark) == (1, 1)
         partition.on_leader_watermark(2)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from dlog.types import NodeId
-from dlogd.replication.follower.leader_fetcher import Fetcher
+from dlogd.replication.follower.leader_fetcher import LeaderFetcher
 from tests.fakes.small_fleet import SmallFleet, tell
 from tests.unit.test_following import following_of, on_node
 
@@ -33,10 +33,10 @@ def test_who_has_no_place_any_more_follows_nobody() -> None:
     tell(story)
 
 
-def fetchers_of(fleet: SmallFleet) -> tuple[Any, Fetcher]:
+def fetchers_of(fleet: SmallFleet) -> tuple[Any, LeaderFetcher]:
     """Return the fetcher of a follower of `t`, and another one of the same leader, not started."""
     known, _ = following_of(fleet, fleet.followers("t")[0], "t")
-    return known, Fetcher(NodeId(fleet.leader("t")), known._services)
+    return known, LeaderFetcher(NodeId(fleet.leader("t")), known._services)
 
 
 def test_who_asks_a_host_without_power_asks_anew_when_it_may_be_back() -> None:

@@ -17,7 +17,7 @@ from dlogd.server.handlers import (
     topic_creation,
 )
 from dlogd.server.request import Handler, Peer, Request
-from dlogd.server.request_turns import PIECE_ENTRIES, Turns
+from dlogd.server.request_turns import PIECE_ENTRIES, RequestTurns
 from tests.fakes.server import FakeNode
 
 COUNT = 20 * PIECE_ENTRIES
@@ -158,14 +158,14 @@ def test_many_entries_are_worked_on_in_pieces(name: str, monkeypatch: pytest.Mon
         node = FakeNode()
         await node.create("t", 6)
         rests = 0
-        rest = Turns.rest
+        rest = RequestTurns.rest
 
-        async def counting(queue: Turns) -> None:
+        async def counting(queue: RequestTurns) -> None:
             nonlocal rests
             rests += 1
             await rest(queue)
 
-        monkeypatch.setattr(Turns, "rest", counting)
+        monkeypatch.setattr(RequestTurns, "rest", counting)
         answer = await respond(node, frame_of(api_key, version, fields))
         assert rests >= RESTS[name]
         assert not node.dispatcher.error_total
@@ -224,7 +224,7 @@ def test_one_piece_of_one_request_in_each_iteration() -> None:
     """However many there are: six that rested in every iteration still took a node's lease."""
 
     async def test() -> None:
-        queue = Turns()
+        queue = RequestTurns()
         seen: list[tuple[int, int]] = []
         iteration = 0
 

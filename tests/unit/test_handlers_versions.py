@@ -159,7 +159,7 @@ def field_names() -> dict[tuple[int, str], frozenset[str]]:
     """Return the fields that each entity of each response has in any version."""
     names: dict[tuple[int, str], frozenset[str]] = {}
 
-    def add(builder: response_builder.Builder, entity_type: type[Any]) -> None:
+    def add(builder: response_builder.ResponseBuilder, entity_type: type[Any]) -> None:
         key = (int(entity_type.__api_key__), entity_type.__name__)
         names[key] = names.get(key, frozenset()) | builder.names
         for inner in builder.nested.values():
@@ -177,16 +177,18 @@ def field_names() -> dict[tuple[int, str], frozenset[str]]:
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make builders refuse fields that no version of the response has."""
     names = field_names()
-    build = response_builder.Builder.build
+    build = response_builder.ResponseBuilder.build
 
-    def build_strictly(self: response_builder.Builder, fields: response_builder.Fields) -> Any:
+    def build_strictly(
+        self: response_builder.ResponseBuilder, fields: response_builder.Fields
+    ) -> Any:
         key = (int(self.entity_type.__api_key__), self.entity_type.__name__)
         if self.entity_type.__type__.name != "request" and key in names:
             unknown = [name for name in fields if name not in names[key]]
             assert not unknown, f"{self.entity_type.__name__} has no field {unknown}"
         return build(self, fields)
 
-    monkeypatch.setattr(response_builder.Builder, "build", build_strictly)
+    monkeypatch.setattr(response_builder.ResponseBuilder, "build", build_strictly)
 
 
 def node() -> FakeNode:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage.directory.log_directory import Home, StorageSettings
-from dlogd.storage.io.directory_engine import DiskEngine
+from dlogd.storage.directory.log_directory import LogDirectory, StorageSettings
+from dlogd.storage.io.directory_engine import DirectoryEngine
 from dlogd.storage.io.engine_choice import open_engine
 from dlogd.storage.io.files import File
 from dlogd.storage.io.io_engine import Engine
@@ -109,7 +109,7 @@ def test_a_directory_that_hangs_leaves_the_others_their_threads(kind: str, tmp_p
 
 def test_work_on_a_disk_that_was_given_up_is_waited_for_by_nobody() -> None:
     async def body(engine: Engine) -> None:
-        disk, answers = DiskEngine(engine, "/d"), threading.Event()
+        disk, answers = DirectoryEngine(engine, "/d"), threading.Event()
         asked = asyncio.ensure_future(disk.ask(lambda: answers.wait(20)))
         await until(disk.in_flight)
         disk.give_up()
@@ -129,7 +129,7 @@ def test_an_error_of_the_work_itself_is_told_as_it_is() -> None:
 
     async def body(engine: Engine) -> None:
         with pytest.raises(TimeoutError, match=os.strerror(errno.ETIMEDOUT)):
-            await DiskEngine(engine, "/d").run(fail)
+            await DirectoryEngine(engine, "/d").run(fail)
 
     with_engine("threads", body)
 
@@ -137,7 +137,7 @@ def test_an_error_of_the_work_itself_is_told_as_it_is() -> None:
 # -- directories
 
 
-async def hanging_host(config: LogConfig = CONFIG) -> tuple[ManagerHost, Home, Disk, int]:
+async def hanging_host(config: LogConfig = CONFIG) -> tuple[ManagerHost, LogDirectory, Disk, int]:
     """Return a host, a directory with log 0, its disk, and the number of a log elsewhere."""
     settings = StorageSettings(
         reserve=SETTINGS.reserve, retention_check_interval_ms=50, disk_timeout_ms=TIMEOUT_MS

@@ -14,7 +14,7 @@ from dlog.wire.frame import RequestHeader
 from dlogd.server import router
 from dlogd.server.connection import Connection
 from dlogd.server.handlers.fetch import FetchWork
-from dlogd.server.request_turns import PIECE_ENTRIES, Turns
+from dlogd.server.request_turns import PIECE_ENTRIES, RequestTurns
 from tests.fakes.front import Front, fetch_frame, produce_frame, request_frame, response_of
 from tests.fakes.logs import values_in
 from tests.unit.test_fetch_handler import check, fill
@@ -25,13 +25,13 @@ class CountedTurns:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        ask = Turns.ask
+        ask = RequestTurns.ask
 
-        def counting(turns: Turns, go_on: Callable[[], object]) -> None:
+        def counting(turns: RequestTurns, go_on: Callable[[], object]) -> None:
             self.count += 1
             ask(turns, go_on)
 
-        monkeypatch.setattr(Turns, "ask", counting)
+        monkeypatch.setattr(RequestTurns, "ask", counting)
 
 
 def test_ten_thousand_partitions_are_fetched_in_turns(
@@ -63,7 +63,7 @@ def test_nothing_is_looked_for_when_the_connection_has_ended(
 ) -> None:
     asked: list[Callable[[], object]] = []
     started: list[FetchWork] = []
-    monkeypatch.setattr(Turns, "ask", lambda _, go_on: asked.append(go_on))
+    monkeypatch.setattr(RequestTurns, "ask", lambda _, go_on: asked.append(go_on))
     monkeypatch.setattr(FetchWork, "start", lambda work, _: started.append(work))
 
     async def scenario() -> None:

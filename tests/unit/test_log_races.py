@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage.repair.segment_repair import Mending
+from dlogd.storage.repair.segment_repair import SegmentRepair
 from dlogd.storage.segment.segment import SegmentState, file_name
 from tests.fakes.faults import DiskFault
 from tests.fakes.files import MemoryDirectory
@@ -81,7 +81,7 @@ def test_who_looks_at_a_log_that_begins_anew_finds_that_it_has_changed() -> None
         segment = plog.segments[0]
         plog.damage.note(segment.path, 0, 0, 1, 100)
         (place,) = plog.damage.places
-        Mending(plog, place)
+        SegmentRepair(plog, place)
         disk = host.machine.disks["/data"]
         disk.faults.append(DiskFault(("create",), errno.ENOSPC, path_part="leader-epochs"))
         begin = asyncio.create_task(plog.start_at(1000))
@@ -89,7 +89,7 @@ def test_who_looks_at_a_log_that_begins_anew_finds_that_it_has_changed() -> None
             await settle()
         assert not plog.segments
         with pytest.raises(KafkaStorageError, match="changed meanwhile"):
-            Mending(plog, place)
+            SegmentRepair(plog, place)
         with pytest.raises(KafkaStorageError, match="short of space"):
             await plog.locate(20)
         disk.faults.clear()

@@ -11,7 +11,7 @@ from dlog.errors import ConfigError, KafkaStorageError
 from dlog.types import NodeId, Offset
 from dlogd.config.choices import FlushPolicy
 from dlogd.node.service import exit_code_of
-from dlogd.storage.directory.log_directory import Home
+from dlogd.storage.directory.log_directory import LogDirectory
 from dlogd.storage.directory.replaced_marker import REPLACES
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import append, run, values_of
@@ -294,7 +294,7 @@ def test_an_empty_second_copy_is_set_aside_but_two_with_records_stop_the_start()
     run(scenario)
 
 
-async def two_copies() -> tuple[ManagerHost, Home, Home]:
+async def two_copies() -> tuple[ManagerHost, LogDirectory, LogDirectory]:
     """Leave a log in two directories; return the one that failed before and the one in use."""
     host = ManagerHost(2)
     await host.start()

@@ -18,13 +18,13 @@ from dlogd.storage.directory.data_directory import (
     log_name,
     parse_log_name,
 )
-from dlogd.storage.io.group_sync import GROUP_MAX, GroupedWork
+from dlogd.storage.io.group_sync import GROUP_MAX, GroupSync
 from dlogd.storage.io.posix import PosixDirectory
 from dlogd.storage.segment.checkpoint_files import (
     HIGH_WATERMARKS,
     LIFE,
     Identity,
-    Life,
+    Incarnation,
     decode_life,
     load_file,
 )
@@ -132,7 +132,7 @@ def test_a_link_to_nowhere_is_no_more_than_a_damaged_file(tmp_path: Path, name: 
     (complaint,) = again.survey(lambda _: True).complaints
     assert complaint == f"{tmp_path}/{name} is not used: it is a link that leads nowhere"
     assert not (tmp_path / "clean-shutdown").is_symlink()
-    again.save_life(Life(node_epoch=3))
+    again.save_life(Incarnation(node_epoch=3))
     again.save_offsets(HIGH_WATERMARKS, {})
     again.release()
 
@@ -265,13 +265,13 @@ def test_a_full_directory_knows_whose_life_it_is() -> None:
     directory = DataDirectory(machine.boot().open_directory("/data/a"))
     directory.claim()
     directory.adopt(IDENTITY, is_new=True)
-    directory.save_life(Life(node_epoch=3))
+    directory.save_life(Incarnation(node_epoch=3))
     (disk,) = machine.disks.values()
     root = machine.boot().open_directory("/data/a")
     root.open("filler", create=True).preallocate(0, disk.free_bytes())
-    directory.save_life(Life(node_epoch=4))
+    directory.save_life(Incarnation(node_epoch=4))
     data = load_file(root, LIFE)
-    assert data is not None and decode_life(data) == Life(node_epoch=4)
+    assert data is not None and decode_life(data) == Incarnation(node_epoch=4)
 
 
 def test_which_log_holds_records(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_work_of_many_shares_a_few_runs() -> None:
         process = machine.boot(asyncio.get_running_loop())
         groups: list[list[str]] = []
         tasks = Tasks()
-        work = GroupedWork(
+        work = GroupSync(
             "test", tasks, process.engine.run, lambda items: groups.append(list(items))
         )
         names = [str(i) for i in range(GROUP_MAX * 2 + 5)]
@@ -350,7 +350,7 @@ def test_an_error_reaches_everybody_of_its_group() -> None:
                 failures.pop()
                 raise OSError(errno.EIO, "Input/output error", "/data")
 
-        grouped = GroupedWork("test", tasks, process.engine.run, work)
+        grouped = GroupSync("test", tasks, process.engine.run, work)
         results = await asyncio.gather(
             *(grouped.do(str(i)) for i in range(5)), return_exceptions=True
         )
@@ -367,7 +367,7 @@ def test_closing_ends_those_who_wait() -> None:
         process = machine.boot(asyncio.get_running_loop())
         machine.disks["/data"].stick()
         tasks = Tasks()
-        grouped = GroupedWork("test", tasks, process.engine.run, lambda items: None)
+        grouped = GroupSync("test", tasks, process.engine.run, lambda items: None)
         waiting = [asyncio.ensure_future(grouped.do(str(i))) for i in range(GROUP_MAX + 5)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from dlog.types import NodeId, PartitionId, TopicId
 from dlogd.metadata.state.image import ClusterImage
 from dlogd.replication import replica_repair as mender_module
 from dlogd.replication.partition.partition import Partition
-from dlogd.replication.replica_repair import REST_S_MAX, Mender
+from dlogd.replication.replica_repair import REST_S_MAX, ReplicaRepair
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.segment import SegmentState
 from tests.fakes.faults import DiskFault
@@ -55,7 +55,7 @@ def test_many_places_are_tried_no_more_often_than_one() -> None:
             asked.append(loop.time())
             return ClusterImage()
 
-        mender = Mender(NodeId(1), {KEY: partition}, image, cast("Any", None), loop)
+        mender = ReplicaRepair(NodeId(1), {KEY: partition}, image, cast("Any", None), loop)
         task = asyncio.ensure_future(mender.run())
         plog.damage.on_note = lambda: mender.on_damage(KEY)
         for number in range(PLACES):
@@ -88,7 +88,7 @@ def test_what_is_deleted_while_a_node_is_asked_needs_no_mending(
 
         partition = cast("Partition", Damaged(plog))
         loop = asyncio.get_running_loop()
-        mender = Mender(NodeId(1), {KEY: partition}, ClusterImage, read, loop)
+        mender = ReplicaRepair(NodeId(1), {KEY: partition}, ClusterImage, read, loop)
         task = asyncio.ensure_future(mender.run())
         plog.damage.on_note = lambda: mender.on_damage(KEY)
         plog.damage.note(plog.segments[0].path, 0, 3, 5, 100)
@@ -125,7 +125,7 @@ def test_a_log_that_begins_anew_while_a_node_is_asked_has_no_segment_to_look_at(
             yield b""
 
         loop = asyncio.get_running_loop()
-        mender = Mender(
+        mender = ReplicaRepair(
             NodeId(1), {KEY: cast("Partition", damaged)}, ClusterImage, cast("Any", read), loop
         )
         for first in (3, 7):

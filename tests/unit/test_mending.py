@@ -8,8 +8,8 @@ from dlog.errors import CorruptMessageError, DlogError, KafkaStorageError
 from dlogd.storage.io.files import Directory
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.repair.segment_repair import Mending
-from dlogd.storage.segment.bad_ranges import Place
+from dlogd.storage.repair.segment_repair import SegmentRepair
+from dlogd.storage.segment.bad_ranges import BadRange
 from dlogd.storage.segment.segment import SegmentState, file_name
 from tests.fakes.logs import (
     LogHost,
@@ -28,7 +28,7 @@ COUNT = 60
 FIRST, END = 5, 8
 
 
-async def damaged() -> tuple[LogHost, PartitionLog, Place, bytes]:
+async def damaged() -> tuple[LogHost, PartitionLog, BadRange, bytes]:
     """Return a log with three bad batches, the place, and what should be there."""
     host = LogHost(config=CONFIG)
     plog = await host.open()
@@ -52,7 +52,7 @@ def test_a_place_is_whole_again(pieces: list[tuple[int, int]]) -> None:
         host, plog, place, good = await damaged()
         with pytest.raises(CorruptMessageError):
             plog.read(FIRST, 1000, COUNT)
-        mending = Mending(plog, place)
+        mending = SegmentRepair(plog, place)
         for first, end in pieces:
             assert not mending.is_whole
             await mending.take(good[first * BATCH_BYTES : end * BATCH_BYTES])
@@ -91,7 +91,7 @@ def test_nothing_is_written_that_does_not_fit(spoil: object) -> None:
         host, plog, place, good = await damaged()
         data = bytearray(good[FIRST * BATCH_BYTES : END * BATCH_BYTES])
         spoil(data)  # type: ignore[operator]
-        mending = Mending(plog, place)
+        mending = SegmentRepair(plog, place)
         with pytest.raises(CorruptMessageError):
             await mending.take(bytes(data))
         assert plog.damage.places == [place]
@@ -105,7 +105,7 @@ def test_nothing_is_written_that_does_not_fit(spoil: object) -> None:
 def test_half_of_it_does_not_count() -> None:
     async def scenario() -> None:
         _, plog, place, good = await damaged()
-        mending = Mending(plog, place)
+        mending = SegmentRepair(plog, place)
         await mending.take(good[FIRST * BATCH_BYTES : 7 * BATCH_BYTES])
         with pytest.raises(CorruptMessageError, match="does not fill"):
             await mending.finish()
@@ -117,7 +117,7 @@ def test_half_of_it_does_not_count() -> None:
 def test_a_log_that_was_cut_meanwhile_is_left_alone() -> None:
     async def scenario() -> None:
         _, plog, place, good = await damaged()
-        mending = Mending(plog, place)
+        mending = SegmentRepair(plog, place)
         plog.damage.forget(0)
         await plog.truncate_to(4)
         with pytest.raises(KafkaStorageError, match="changed meanwhile"):
@@ -324,7 +324,7 @@ def test_a_power_cut_while_it_is_mended_spoils_nothing_else(dies_at: int) -> Non
         host.machine.die_at(dies_at, died.set)
 
         async def mend() -> None:
-            mending = Mending(plog, place)
+            mending = SegmentRepair(plog, place)
             for number in range(FIRST, END):
                 await mending.take(good[number * BATCH_BYTES : (number + 1) * BATCH_BYTES])
             await mending.finish()
@@ -354,7 +354,7 @@ def test_a_place_that_was_forgotten_is_not_written_to() -> None:
 
     async def scenario() -> None:
         _, plog, place, good = await damaged()
-        mending = Mending(plog, place)
+        mending = SegmentRepair(plog, place)
         plog.damage.forget_place(place)
         plog.damage.note(place.path, place.position, FIRST, END, END * BATCH_BYTES)
         with pytest.raises(KafkaStorageError, match="changed meanwhile"):

@@ -3,7 +3,7 @@
 import asyncio
 
 from dlogd.storage.log.log_config import LogConfig
-from dlogd.storage.repair.segment_repair import Mending
+from dlogd.storage.repair.segment_repair import SegmentRepair
 from dlogd.storage.segment.segment import SegmentState, file_name
 from tests.fakes.logs import LogHost, append_waiting, batch_of, read_batches, run
 
@@ -33,7 +33,7 @@ def test_what_memory_has_of_a_place_is_not_served_any_more() -> None:
             await asyncio.sleep(0.01)
         path = plog.segments[0].path
         plog.damage.note(path, 2 * BATCH_BYTES, 2, 3, 3 * BATCH_BYTES)
-        mending = Mending(plog, plog.damage.places[0])
+        mending = SegmentRepair(plog, plog.damage.places[0])
         await mending.take(good[2 * BATCH_BYTES : 3 * BATCH_BYTES])
         await mending.finish()
         assert (await read_batches(plog, 0))[: 5 * BATCH_BYTES] == good[: 5 * BATCH_BYTES]

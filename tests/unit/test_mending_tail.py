@@ -9,8 +9,8 @@ from dlog.client.cluster.partition_calls import delete_records
 from dlog.errors import CorruptMessageError
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.repair.tail_repair import TailMending, filler
-from dlogd.storage.segment.bad_ranges import Place
+from dlogd.storage.repair.tail_repair import TailRepair, filler
+from dlogd.storage.segment.bad_ranges import BadRange
 from dlogd.storage.segment.segment import SegmentState
 from tests.fakes.damaged_logs import LOG_0, overwrite
 from tests.fakes.logs import LogHost, append_waiting, batch_of, read_batches, run, values_of
@@ -25,7 +25,7 @@ FIRST, END = 10, 16
 """The damaged batches are those from offset 10 to 15."""
 
 
-async def damaged(start: int) -> tuple[LogHost, PartitionLog, Place, bytes]:
+async def damaged(start: int) -> tuple[LogHost, PartitionLog, BadRange, bytes]:
     """Return a log with three bad batches that starts among them, the place, what was there."""
     host = LogHost(config=CONFIG)
     plog = await host.open()
@@ -53,7 +53,7 @@ def test_what_is_left_of_a_place_is_whole_again(start: int, pieces: list[tuple[i
         host, plog, place, good = await damaged(start)
         with pytest.raises(CorruptMessageError):
             plog.read(start, 1000, 2 * COUNT)
-        mending = TailMending(plog, place, start)
+        mending = TailRepair(plog, place, start)
         for first, end in pieces:
             assert not mending.is_whole
             # A replica gives what begins with the batch that has the offset.
@@ -76,11 +76,11 @@ def test_what_does_not_fill_the_rest_changes_nothing(count: int) -> None:
         host, plog, place, good = await damaged(13)
         file = host.directory.open(LOG_0, read_only=True)
         before = file.pread(COUNT * BATCH_BYTES, 0)
-        mending = TailMending(plog, place, 13)
+        mending = TailRepair(plog, place, 13)
         await mending.take(batches(good, 6, 6 + count))
         with pytest.raises(CorruptMessageError, match="does not fill"):
             await mending.finish()
-        other = TailMending(plog, place, 13)
+        other = TailRepair(plog, place, 13)
         with pytest.raises(CorruptMessageError, match="does not fit"):
             await other.take(batches(good, 6, 7) + batches(good, 8, 9))
         assert plog.damage.places == [place]

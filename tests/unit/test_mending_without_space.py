@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from dlog.errors import KafkaStorageError
-from dlogd.storage.repair.segment_repair import Mending
+from dlogd.storage.repair.segment_repair import SegmentRepair
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import run
 from tests.unit.test_mending import BATCH_BYTES, END, FIRST, damaged
@@ -17,14 +17,14 @@ def test_a_log_that_waits_for_space_is_mended_later() -> None:
 
     async def scenario() -> None:
         _, plog, place, good = await damaged()
-        mending = Mending(plog, place)
+        mending = SegmentRepair(plog, place)
         data = good[FIRST * BATCH_BYTES : END * BATCH_BYTES]
         async with plog.lock:
             plog._maintenance.shortage._begin(OSError(errno.ENOSPC, "full"))
             with pytest.raises(KafkaStorageError, match="space on the disk"):
                 await asyncio.wait_for(mending.take(data), 5)
             plog._maintenance.shortage._end()
-        mending = Mending(plog, place)
+        mending = SegmentRepair(plog, place)
         await mending.take(data)
         await mending.finish()
         assert not plog.damage.places
@@ -41,10 +41,10 @@ def test_a_disk_without_space_for_what_is_written_anew_costs_no_log() -> None:
         disk = host.machine.disks["/data"]
         disk.faults.append(DiskFault(("write",), errno.ENOSPC))
         with pytest.raises(KafkaStorageError, match="No space"):
-            await Mending(plog, place).take(data)
+            await SegmentRepair(plog, place).take(data)
         assert plog.failed is None and plog.damage.places == [place]
         disk.heal()
-        mending = Mending(plog, place)
+        mending = SegmentRepair(plog, place)
         await mending.take(data)
         await mending.finish()
         assert not plog.damage.places

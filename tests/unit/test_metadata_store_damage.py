@@ -7,7 +7,7 @@ import pytest
 
 from dlogd.metadata import journal_format
 from dlogd.metadata.commands.codec import Command, encode
-from dlogd.metadata.journal_files import Archive, MetadataCorruptError
+from dlogd.metadata.journal_files import JournalFiles, MetadataCorruptError
 from dlogd.metadata.machine import apply
 from dlogd.metadata.state.image import EMPTY_IMAGE, Applied, ClusterImage
 from dlogd.storage.segment.checkpoint_files import METADATA_VERSION
@@ -191,7 +191,7 @@ def test_a_journal_of_another_place_is_refused() -> None:
     run(scenario)
 
 
-def _step(archive: Archive, image: ClusterImage, command: Command) -> ClusterImage:
+def _step(archive: JournalFiles, image: ClusterImage, command: Command) -> ClusterImage:
     """Apply one more command, durably."""
     data = encode(command)
     changed, outcome = apply.apply(image, data)
@@ -208,8 +208,8 @@ def test_a_start_on_names_that_a_killed_process_left_loses_none_of_them(death: i
         host = Host(seed)
         told: list[ClusterImage] = []
 
-        def opened(host: Host = host) -> Archive:
-            return Archive(host.machine.boot().open_directory(PATH))
+        def opened(host: Host = host) -> JournalFiles:
+            return JournalFiles(host.machine.boot().open_directory(PATH))
 
         host.machine.die_at(death, lambda: None, "sync_directory")
         with pytest.raises(ProcessDied):

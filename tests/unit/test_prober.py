@@ -12,7 +12,7 @@ from dlogd.controller.liveness_service import LivenessService
 from dlogd.controller.own_lease import OwnLease
 from dlogd.controller.prober import Prober
 from dlogd.internal.messages import Probe
-from dlogd.internal.node_listener import InternalServer
+from dlogd.internal.node_listener import NodeListener
 from dlogd.runtime.clock import SystemClock
 
 
@@ -30,13 +30,13 @@ def order(node_id: int = 2) -> ProbeOrder:
 
 
 @asynccontextmanager
-async def process() -> AsyncIterator[tuple[Address, InternalServer]]:
+async def process() -> AsyncIterator[tuple[Address, NodeListener]]:
     lease = OwnLease()
     lease.begin(7)
     service = LivenessService(
         NodeId(2), lease, clock=SystemClock(), cluster_id=lambda: "c", image_version=lambda: 1
     )
-    server = InternalServer(asyncio.get_running_loop(), service, idle_timeout_s=10)
+    server = NodeListener(asyncio.get_running_loop(), service, idle_timeout_s=10)
     port = await server.start("127.0.0.1", 0)
     try:
         yield Address("127.0.0.1", port), server

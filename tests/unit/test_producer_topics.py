@@ -7,7 +7,7 @@ import pytest
 
 from dlog.client.futures import BatchDelivery, Delivery, RefusedError, UnknownOutcomeError, Written
 from dlog.client.producing.accumulator import Accumulator
-from dlog.client.producing.batch_results import Outcomes, ProducerCounters
+from dlog.client.producing.batch_results import BatchResults, ProducerCounters
 from dlog.client.producing.bulk_append import bulk_append
 from dlog.client.producing.partition_queue import ACKS_NONE, Batch, PartitionQueue
 from dlog.errors import DisconnectedError, DlogError, NotLeaderOrFollowerError
@@ -23,7 +23,7 @@ class Scene:
     def __init__(self) -> None:
         self.accumulator: Accumulator = accumulator(memory_bytes=10_000)
         self.counters = ProducerCounters()
-        self.outcomes = Outcomes(self.accumulator, self.counters, random.Random(1))
+        self.outcomes = BatchResults(self.accumulator, self.counters, random.Random(1))
         self.know(2, OLD, "u")
 
     def know(self, count: int, topic_id: UUID, name: str = "u", acks: int = -1) -> None:

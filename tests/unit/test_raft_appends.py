@@ -148,13 +148,13 @@ def test_voters_of_a_snapshot_replace_others_at_the_same_index() -> None:
 def test_the_installed_pysyncobj_is_the_one_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     pysyncobj_adapter.check()
     monkeypatch.setattr("pysyncobj.version.VERSION", "0.3.18")
-    with pytest.raises(pysyncobj_adapter.PinnedError, match=r"0\.3\.18 is installed"):
+    with pytest.raises(pysyncobj_adapter.PysyncobjError, match=r"0\.3\.18 is installed"):
         pysyncobj_adapter.check()
 
 
 def test_a_missing_private_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("pysyncobj.syncobj.SyncObj._SyncObj__connectedToAnyone")
-    with pytest.raises(pysyncobj_adapter.PinnedError, match="connectedToAnyone"):
+    with pytest.raises(pysyncobj_adapter.PysyncobjError, match="connectedToAnyone"):
         pysyncobj_adapter.check()
 
 

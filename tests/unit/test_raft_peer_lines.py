@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from dlogd.metadata.raft.peer_log import AGAIN_S, BRIEF_S, LOST, PEERS_MAX, SENT_AWAY, PeerLines
+from dlogd.metadata.raft.peer_log import AGAIN_S, BRIEF_S, LOST, PEERS_MAX, SENT_AWAY, PeerLog
 
 LOGGER = "dlogd.metadata.raft.peer_log"
 
@@ -17,7 +17,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_a_refusal_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, LOGGER)
-    lines = PeerLines()
+    lines = PeerLog()
     for step in range(100):
         lines.on_refused(2, "h", "secret", step / 100)
     assert said(caplog) == ["Closed Raft connection peer=2 host=h reason=secret"]
@@ -30,7 +30,7 @@ def test_a_refusal_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> 
 
 def test_a_peer_that_comes_and_goes_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, LOGGER)
-    lines = PeerLines()
+    lines = PeerLog()
     for step in range(100):
         lines.on_connected(2, step / 10)
         assert lines.on_disconnected(2, step / 10 + 0.01) == SENT_AWAY
@@ -45,7 +45,7 @@ def test_strangers_with_any_id_take_no_memory_and_fill_no_disk(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, LOGGER)
-    lines = PeerLines()
+    lines = PeerLog()
     for peer in range(10 * PEERS_MAX):
         lines.on_refused(peer, "h", f"it is of cluster {peer}", peer / 1000)
     assert len(lines._refused) <= PEERS_MAX

@@ -7,7 +7,7 @@ import pytest
 
 from dlogd.config.choices import FlushPolicy
 from dlogd.storage.log.log_config import LogConfig
-from dlogd.storage.log.log_jobs import Maintenance
+from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.segment import file_name
 from tests.fakes.logs import LogHost, append_waiting, run_virtual, settle, values_of
@@ -84,7 +84,7 @@ async def cut_rolled(host: LogHost) -> int:
     """A segment that is rolled but not sealed yet becomes the active one again."""
     plog = await filled(host)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Maintenance, "_seal", never_ends)
+        patch.setattr(LogJobs, "_seal", never_ends)
         await reconfigure(host, WEAK)
     await plog.truncate_to(5)
     return 5
@@ -111,7 +111,7 @@ def test_a_weak_segment_is_known_as_one_after_a_power_cut(
         kept = await begin(host)
         await fill(host.log)
         # The flush of a large segment takes longer than all that follows.
-        monkeypatch.setattr(Maintenance, "_seal", never_ends)
+        monkeypatch.setattr(LogJobs, "_seal", never_ends)
         host.log.roll()
         await fill(host.log)
         host.directory.open(file_name(host.log.active.base_offset)).sync()

@@ -11,7 +11,7 @@ from dlog.types import NodeId
 from dlogd.metadata.commands.codec import ReportReplicas
 from dlogd.metadata.state.image import Applied, ClusterImage, Outcome, Unknown
 from dlogd.node import offline_reports
-from dlogd.node.offline_reports import Findings, Key, ReplicaReports, report
+from dlogd.node.offline_reports import Findings, Key, OfflineReports, report
 from dlogd.runtime.tasks import Tasks
 from tests.fakes.logs import run_virtual
 from tests.fakes.metadata_cluster import FakeCluster
@@ -97,7 +97,7 @@ def test_all_is_reported_at_once_and_again_after_an_unknown_outcome() -> None:
         node.fail(*range(10))
         node.unknown = 1
         stopped = Tasks()
-        reports = ReplicaReports(
+        reports = OfflineReports(
             node,  # type: ignore[arg-type]
             ME,
             SimpleNamespace(failed_directory_ids=()),  # type: ignore[arg-type]

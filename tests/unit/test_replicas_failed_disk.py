@@ -8,7 +8,7 @@ import pytest
 
 from dlog.client.cluster.partition_calls import ACKS_LEADER, delete_records, produce
 from dlog.types import Offset
-from dlogd.replication.follower.divergence import Cutter
+from dlogd.replication.follower.divergence import Divergence
 from dlogd.replication.follower.followed_partition import HOLD_S
 from dlogd.replication.partition.partition import Partition
 from tests.fakes.faults import DiskFault
@@ -117,16 +117,16 @@ def test_a_log_that_cannot_begin_anew_holds_up_no_partition_of_another_disk() ->
         node = await fleet.cluster.leader("t0", 0)
         assert await delete_records(node, "t0", {0: 4}) == {0: 4}
         disk = fleet.host(victim).machine.disks[mount]
-        real = Cutter.start_at
+        real = Divergence.start_at
         begun: list[Offset] = []
 
-        async def start_at(self: Cutter, partition: Partition, offset: Offset) -> None:
+        async def start_at(self: Divergence, partition: Partition, offset: Offset) -> None:
             if not offset and not begun:
                 disk.stick()
                 begun.append(offset)
             await real(self, partition, offset)
 
-        with mock.patch.object(Cutter, "start_at", start_at):
+        with mock.patch.object(Divergence, "start_at", start_at):
             fleet.host(victim).is_held_down = False
             fleet.host(victim).boot()
             await fleet.until(lambda: begun)
@@ -157,15 +157,15 @@ def test_a_log_that_takes_long_to_begin_anew_does_so_in_the_end() -> None:
         await fleet.produce("t0", *[b"%d" % number for number in range(10)], each=10)
         node = await fleet.cluster.leader("t0", 0)
         assert await delete_records(node, "t0", {0: 4}) == {0: 4}
-        real = Cutter.start_at
+        real = Divergence.start_at
         begun: list[Offset] = []
 
-        async def start_at(self: Cutter, partition: Partition, offset: Offset) -> None:
+        async def start_at(self: Divergence, partition: Partition, offset: Offset) -> None:
             begun.append(offset)
             await asyncio.sleep(HOLD_S * 3)
             await real(self, partition, offset)
 
-        with mock.patch.object(Cutter, "start_at", start_at):
+        with mock.patch.object(Divergence, "start_at", start_at):
             fleet.host(victim).is_held_down = False
             fleet.host(victim).boot()
             await fleet.until_in_sync("t0")

@@ -17,7 +17,7 @@ from dlog.types import LeaderEpoch, NodeId, PartitionEpoch
 from dlog.wire import fetch_client
 from dlogd.metadata.state.image import ClusterImage, PartitionImage, TopicImage
 from dlogd.replication.partition.partition import Partition
-from dlogd.replication.role_assigner import Roles
+from dlogd.replication.role_assigner import RoleAssigner
 from tests.fakes.front import FETCH_VERSION, Client, Front, fetch_request, run_on, until
 from tests.fakes.logs import append
 
@@ -55,7 +55,7 @@ def test_a_lease_that_is_back_before_its_keeper_has_looked_is_used(tmp_path: Pat
             image = led_image(partition.topic_id)
             lease, now = SimpleNamespace(valid_until_us=1000), [0]
             clock: Any = SimpleNamespace(now_us=lambda: now[0])
-            roles = Roles({(partition.topic_id, 0): partition}, ME, lease, clock)
+            roles = RoleAssigner({(partition.topic_id, 0): partition}, ME, lease, clock)
             roles.begin(image)
             roles.on_lease()
             partition.check_serving()
@@ -81,7 +81,7 @@ class Follower:
         self.lease, self.now_us = SimpleNamespace(valid_until_us=1000), 0
         clock: Any = SimpleNamespace(now_us=lambda: self.now_us)
         self._topic_id = partition.topic_id
-        self.roles = Roles({(partition.topic_id, 0): partition}, ME, self.lease, clock)
+        self.roles = RoleAssigner({(partition.topic_id, 0): partition}, ME, self.lease, clock)
 
     def learn(self, image: PartitionImage) -> None:
         """Another image holds from now on."""

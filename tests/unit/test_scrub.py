@@ -16,7 +16,7 @@ from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.repair.scrub_schedule import Pace, Round, decode, due_ms, encode, next_place
 from dlogd.storage.repair.scrubber import KIND
 from dlogd.storage.segment.segment import SegmentState, file_name
-from dlogd.storage.segment.segment_verifier import SegmentCheck
+from dlogd.storage.segment.segment_verifier import SegmentVerifier
 from tests.fakes.faults import DiskFault
 from tests.fakes.logs import append_waiting, batch_of, run_virtual, values_of
 from tests.fakes.manager import CONFIG, TOPIC_ID, ManagerHost, partition
@@ -45,9 +45,9 @@ def segment(count: int = 5) -> bytearray:
     return data
 
 
-def walk(data: bytes, piece: int, end: int | None = None) -> SegmentCheck:
+def walk(data: bytes, piece: int, end: int | None = None) -> SegmentVerifier:
     """Feed a segment in pieces of one size, until it is done."""
-    check = SegmentCheck(0, len(data) if end is None else end)
+    check = SegmentVerifier(0, len(data) if end is None else end)
     for _ in range(10_000):
         if check.is_done:
             return check
@@ -65,7 +65,7 @@ def test_an_epoch_that_the_log_does_not_know_there_is_bad(piece: int) -> None:
     position = size * 3
     data[position + 15] ^= 4
     for known, is_bad in ((0, True), (-1, False)):
-        check = SegmentCheck(0, len(data), epoch_of=lambda *_, known=known: known)
+        check = SegmentVerifier(0, len(data), epoch_of=lambda *_, known=known: known)
         while not check.is_done:
             check.feed(memoryview(data)[check.position : check.position + piece])
         assert check.is_bad is is_bad

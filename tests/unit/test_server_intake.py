@@ -6,7 +6,7 @@ import pytest
 
 from dlog.errors import ProtocolError
 from dlogd.net.frame_memory import LENT_COUNT_MAX, FrameMemory
-from dlogd.net.frame_reader import RECEIVE_BYTES, SMALL_FRAME_BYTES, Intake
+from dlogd.net.frame_reader import RECEIVE_BYTES, SMALL_FRAME_BYTES, FrameReader
 
 SHARED = bytearray(RECEIVE_BYTES)
 
@@ -19,13 +19,13 @@ def stream_of(frames: list[bytes]) -> bytes:
     return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
 
 
-def drain(intake: Intake, out: list[bytes]) -> None:
+def drain(intake: FrameReader, out: list[bytes]) -> None:
     while (frame := intake.next_frame()) is not None:
         buffer, start, end = frame
         out.append(bytes(buffer[start:end]))
 
 
-def feed(intake: Intake, data: bytes, cut: int, out: list[bytes]) -> None:
+def feed(intake: FrameReader, data: bytes, cut: int, out: list[bytes]) -> None:
     position = 0
     while position < len(data):
         view = intake.buffer()
@@ -42,7 +42,7 @@ def test_frames_are_the_same_however_the_stream_is_cut(cut: int) -> None:
     sizes = [8, 9, 100, 20] if cut < 8 else [8, 70_000, 100, 64 * 1024, 9, 3_000_000, 250_000, 8]
     frames = frames_of(sizes, rng)
     memory = FrameMemory(64 << 20)
-    intake = Intake(SHARED, memory, 100 << 20)
+    intake = FrameReader(SHARED, memory, 100 << 20)
     out: list[bytes] = []
     feed(intake, stream_of(frames), cut, out)
     assert out == frames
@@ -53,7 +53,7 @@ def test_frames_are_the_same_however_the_stream_is_cut(cut: int) -> None:
 
 @pytest.mark.parametrize("size", [-1, 0, 7, 1001, 2**31 - 1])
 def test_impossible_lengths_are_refused(size: int) -> None:
-    intake = Intake(SHARED, FrameMemory(1 << 20), 1000)
+    intake = FrameReader(SHARED, FrameMemory(1 << 20), 1000)
     view = intake.buffer()
     view[:4] = (size & 0xFFFFFFFF).to_bytes(4, "big")
     intake.received(4)
@@ -65,7 +65,7 @@ def test_impossible_lengths_are_refused(size: int) -> None:
 @pytest.mark.parametrize("address", [None, "10.0.0.1"])
 def test_memory_follows_what_arrived_not_what_was_promised(came: int, address: str | None) -> None:
     memory = FrameMemory(1 << 30, has_shares=True)
-    intake = Intake(SHARED, memory, 100 << 20, address)
+    intake = FrameReader(SHARED, memory, 100 << 20, address)
     feed(intake, (90 << 20).to_bytes(4, "big") + bytes(came - 4), 4096, [])
     assert intake.is_mid_frame and not intake.is_starved
     assert came <= memory.used_bytes <= max(128 << 10, 2 * came)
@@ -77,7 +77,7 @@ def test_memory_follows_what_arrived_not_what_was_promised(came: int, address: s
 
 def test_a_large_frame_waits_for_memory_and_goes_on() -> None:
     memory = FrameMemory(110_000)
-    senders = [Intake(SHARED, memory, 100 << 20) for _ in range(3)]
+    senders = [FrameReader(SHARED, memory, 100 << 20) for _ in range(3)]
     frame = random.Random(1).randbytes(100_000)
     data = stream_of([frame])
     out: list[bytes] = []
@@ -103,8 +103,8 @@ def test_a_large_frame_waits_for_memory_and_goes_on() -> None:
 
 def test_a_held_frame_outlives_the_shared_buffer() -> None:
     frames = frames_of([50, 60, 70], random.Random(2))
-    intake = Intake(SHARED, FrameMemory(1 << 20), 1 << 20)
-    other = Intake(SHARED, FrameMemory(1 << 20), 1 << 20)
+    intake = FrameReader(SHARED, FrameMemory(1 << 20), 1 << 20)
+    other = FrameReader(SHARED, FrameMemory(1 << 20), 1 << 20)
     data = stream_of(frames)
     view = intake.buffer()
     view[: len(data)] = data
@@ -123,8 +123,8 @@ def test_a_held_frame_outlives_the_shared_buffer() -> None:
 
 def test_what_is_parked_outlives_the_shared_buffer() -> None:
     frames = frames_of([50, 60, 70], random.Random(4))
-    intake = Intake(SHARED, FrameMemory(1 << 20), 1 << 20)
-    other = Intake(SHARED, FrameMemory(1 << 20), 1 << 20)
+    intake = FrameReader(SHARED, FrameMemory(1 << 20), 1 << 20)
+    other = FrameReader(SHARED, FrameMemory(1 << 20), 1 << 20)
     data = stream_of(frames)
     view = intake.buffer()
     view[: len(data)] = data
@@ -138,7 +138,7 @@ def test_what_is_parked_outlives_the_shared_buffer() -> None:
 
 
 def test_a_buffer_that_nothing_was_read_into_changes_nothing() -> None:
-    one, other = (Intake(SHARED, FrameMemory(1 << 20), 1 << 20) for _ in range(2))
+    one, other = (FrameReader(SHARED, FrameMemory(1 << 20), 1 << 20) for _ in range(2))
     frame = random.Random(6).randbytes(500)
     data = stream_of([frame])
     out: list[bytes] = []
@@ -154,7 +154,7 @@ def test_each_byte_that_is_kept_is_charged_and_given_back() -> None:
     memory = FrameMemory(1 << 30)
     frames = frames_of([100, 200, 300], random.Random(7))
     data = stream_of(frames)
-    intake = Intake(SHARED, memory, 1 << 20)
+    intake = FrameReader(SHARED, memory, 1 << 20)
     out: list[bytes] = []
     feed(intake, data[:50], 50, out)
     assert memory.used_bytes == 50
@@ -174,7 +174,7 @@ def test_each_byte_that_is_kept_is_charged_and_given_back() -> None:
 
 def test_what_is_parked_is_charged() -> None:
     memory = FrameMemory(1 << 30)
-    intake = Intake(SHARED, memory, 1 << 20)
+    intake = FrameReader(SHARED, memory, 1 << 20)
     data = stream_of(frames_of([100, 200], random.Random(8)))
     view = intake.buffer()
     view[: len(data)] = data
@@ -189,7 +189,7 @@ def test_what_is_parked_is_charged() -> None:
 
 def test_a_large_frame_that_was_consumed_keeps_no_memory_while_its_answer_waits() -> None:
     memory = FrameMemory(64 << 20)
-    intake = Intake(SHARED, memory, 100 << 20)
+    intake = FrameReader(SHARED, memory, 100 << 20)
     data = stream_of([bytes(500_000)])
     position = 0
     while position < len(data):
@@ -217,7 +217,7 @@ def test_large_frames_share_bounded_memory_and_all_arrive(seed: int) -> None:
     senders = []
     for number in range(6):
         frames = [bytes([number]) * rng.choice([100, 90_000, 3 << 20, largest]) for _ in range(3)]
-        senders.append((Intake(SHARED, memory, 100 << 20), stream_of(frames), frames))
+        senders.append((FrameReader(SHARED, memory, 100 << 20), stream_of(frames), frames))
     positions = [0] * len(senders)
     outs: list[list[bytes]] = [[] for _ in senders]
     while any(positions[i] < len(data) for i, (_, data, _) in enumerate(senders)):
@@ -244,7 +244,7 @@ def test_large_frames_share_bounded_memory_and_all_arrive(seed: int) -> None:
 
 def test_memory_has_fallen_once_after_each_peak() -> None:
     memory = FrameMemory(1 << 30)
-    intake = Intake(SHARED, memory, 100 << 20)
+    intake = FrameReader(SHARED, memory, 100 << 20)
     assert not memory.has_fallen()
     feed(intake, (90 << 20).to_bytes(4, "big") + bytes(10 << 20), 1 << 20, [])
     assert not memory.has_fallen()
@@ -255,7 +255,7 @@ def test_memory_has_fallen_once_after_each_peak() -> None:
 
 def test_a_crowd_that_ends_no_first_frame_keeps_little_for_each_connection() -> None:
     memory = FrameMemory(256 << 20, has_shares=True)
-    crowd = [Intake(SHARED, memory, 1 << 20, "192.0.2.1") for _ in range(500)]
+    crowd = [FrameReader(SHARED, memory, 1 << 20, "192.0.2.1") for _ in range(500)]
     data = (60_100).to_bytes(4, "big") + bytes(59_996)
     for intake in crowd:
         sent = 0
@@ -273,9 +273,9 @@ def test_a_crowd_that_ends_no_first_frame_keeps_little_for_each_connection() -> 
     assert memory.join("192.0.2.1").holders == 1, "an address that left is remembered"
 
 
-def begun(memory: FrameMemory, address: str, size: int, came: int) -> Intake:
+def begun(memory: FrameMemory, address: str, size: int, came: int) -> FrameReader:
     """Return a connection that has ended a first frame, and sent some bytes of a large one."""
-    intake = Intake(SHARED, memory, 100 << 20, address)
+    intake = FrameReader(SHARED, memory, 100 << 20, address)
     feed(intake, stream_of([bytes(100)]), 104, [])
     data, sent = size.to_bytes(4, "big") + bytes(came - 4), 0
     while sent < came and not intake.is_starved:

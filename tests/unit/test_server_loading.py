@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlogd.net.disk_reader import AHEAD_IDLE_CALLS, HeldReads
-from dlogd.net.reply_queue import Replies
+from dlogd.net.reply_queue import ReplyQueue
 from tests.unit.test_server_replies import FakeSegment, LateEngine
 
 DATA = random.Random(7).randbytes(20_000)
@@ -22,7 +22,7 @@ class Consumer:
         self.errors: list[BaseException] = []
         self.position = 0
         self.room = 1 << 20
-        self.replies = Replies(engine, held, self.errors.append, lambda: None)  # type: ignore[arg-type]
+        self.replies = ReplyQueue(engine, held, self.errors.append, lambda: None)  # type: ignore[arg-type]
         peer: Any = SimpleNamespace(send=self.send, close=lambda: None)
         self.replies.attach(peer)
 

@@ -3,11 +3,11 @@
 import asyncio
 from itertools import pairwise
 
-from dlogd.net.send_turns import Pacer
+from dlogd.net.send_turns import SendTurns
 
 
 class Reader:
-    def __init__(self, name: str, turns: int, pacer: Pacer, said: list[str]) -> None:
+    def __init__(self, name: str, turns: int, pacer: SendTurns, said: list[str]) -> None:
         self.name, self.turns, self.pacer, self.said = name, turns, pacer, said
 
     def on_turn(self) -> None:
@@ -20,7 +20,7 @@ class Reader:
 def test_readers_take_turns_and_others_run_between_them() -> None:
     async def work() -> list[str]:
         loop = asyncio.get_running_loop()
-        pacer = Pacer(loop)
+        pacer = SendTurns(loop)
         said: list[str] = []
         for reader in (Reader("a", 2, pacer, said), Reader("b", 3, pacer, said)):
             pacer.ask(reader)
@@ -38,7 +38,7 @@ def test_readers_take_turns_and_others_run_between_them() -> None:
 
 def test_a_pacer_that_was_idle_starts_again() -> None:
     async def work() -> list[str]:
-        pacer = Pacer(asyncio.get_running_loop())
+        pacer = SendTurns(asyncio.get_running_loop())
         said: list[str] = []
         for _ in range(2):
             pacer.ask(Reader("a", 1, pacer, said))

@@ -9,7 +9,7 @@ import pytest
 
 from dlogd.net import reply_queue as module
 from dlogd.net.disk_reader import HeldReads
-from dlogd.net.reply_queue import Replies
+from dlogd.net.reply_queue import ReplyQueue
 from dlogd.net.reply_slot import Piece, RangePiece
 from dlogd.net.send_turns import Turn
 from dlogd.net.socket_writer import Buffers
@@ -135,7 +135,7 @@ def test_the_stream_is_what_was_asked_for_in_order(
     pacer: Any = rng.choice([None, SimpleNamespace(ask=turns.append)])
     engine, peer, held = LateEngine(), Peer(rng), HeldReads(rng.choice([0, 1, 2]), pacer)
     errors: list[BaseException] = []
-    replies = Replies(engine, held, errors.append, lambda: None)  # type: ignore[arg-type]
+    replies = ReplyQueue(engine, held, errors.append, lambda: None)  # type: ignore[arg-type]
     replies.attach(peer)
     segment = FakeSegment(rng.randbytes(20_000), rng.choice([0, 10_000, 20_000]))
     slots = [(replies.open(), pieces) for pieces in draw_answers(rng, segment)]
@@ -175,7 +175,7 @@ def test_the_stream_is_what_was_asked_for_in_order(
 def test_closing_at_any_moment_gives_everything_back(seed: int) -> None:
     rng = random.Random(seed)
     engine, peer, held = LateEngine(), Peer(rng), HeldReads(1)
-    replies = Replies(engine, held, lambda error: None, lambda: None)  # type: ignore[arg-type]
+    replies = ReplyQueue(engine, held, lambda error: None, lambda: None)  # type: ignore[arg-type]
     replies.attach(peer)
     segment = FakeSegment(rng.randbytes(20_000), 20_000)
     slots = [replies.open() for _ in range(4)]
@@ -200,7 +200,7 @@ def test_closing_at_any_moment_gives_everything_back(seed: int) -> None:
 def test_a_segment_that_ends_early_is_an_error_not_a_hang() -> None:
     engine, peer = LateEngine(), Peer(random.Random(1))
     errors: list[BaseException] = []
-    replies = Replies(engine, HeldReads(1), errors.append, lambda: None)  # type: ignore[arg-type]
+    replies = ReplyQueue(engine, HeldReads(1), errors.append, lambda: None)  # type: ignore[arg-type]
     replies.attach(peer)
     segment = FakeSegment(b"x" * 10, 20)
     replies.open().fill([segment.piece(10, 5)]).drain()
@@ -215,7 +215,7 @@ def test_a_blocked_peer_loses_its_buffer_to_those_that_blocked_later() -> None:
     all_replies = []
     for _ in range(3):
         peer: Any = SimpleNamespace(send=lambda buffers: 100, close=lambda: None)
-        replies = Replies(engine, held, lambda error: None, lambda: None)  # type: ignore[arg-type]
+        replies = ReplyQueue(engine, held, lambda error: None, lambda: None)  # type: ignore[arg-type]
         replies.attach(peer)
         replies.open().fill([segment.piece(0, 5000)]).drain()
         engine.waiting.pop(0)()
@@ -239,7 +239,7 @@ def test_a_head_leaves_with_the_bytes_that_are_read_for_it() -> None:
         return len(sent[-1])
 
     peer: Any = SimpleNamespace(send=send, close=lambda: None)
-    replies = Replies(engine, HeldReads(1), lambda error: None, lambda: None)  # type: ignore[arg-type]
+    replies = ReplyQueue(engine, HeldReads(1), lambda error: None, lambda: None)  # type: ignore[arg-type]
     replies.attach(peer)
     segment = FakeSegment(b"x" * 20_000, 20_000)
     replies.open().fill([b"head", segment.piece(0, 300), b"tail"]).drain()
@@ -259,7 +259,7 @@ def test_small_replies_that_have_not_left_count_as_well() -> None:
         return taken
 
     outlet: Any = SimpleNamespace(send=send, close=lambda: None)
-    replies = Replies(LateEngine(), HeldReads(1), print, lambda: None)  # type: ignore[arg-type]
+    replies = ReplyQueue(LateEngine(), HeldReads(1), print, lambda: None)  # type: ignore[arg-type]
     replies.attach(outlet)
     replies.reply(bytes(100))
     assert replies.kept_bytes == 0

@@ -13,7 +13,7 @@ from dlog.types import NodeId
 from dlogd.config.choices import FlushPolicy
 from dlogd.metadata.commands.codec import Proof
 from dlogd.metadata.state.image import Applied, NodeRegistration, Outcome
-from dlogd.node.replica_proof import StartProof, epoch_of, start_proof
+from dlogd.node.replica_proof import ReplicaProof, epoch_of, start_proof
 from tests.fakes.faults import DiskFault
 from tests.fakes.files import MemoryDirectory
 from tests.fakes.manager import TOPIC_ID, ManagerHost, wanted
@@ -32,7 +32,7 @@ class Lives:
         self.outcomes: dict[UUID, Outcome] = {}
         self.epoch = 6
 
-    async def recover(self) -> StartProof:
+    async def recover(self) -> ReplicaProof:
         """Start up to the proof."""
         manager = self.host.boot()
         await manager.claim(NodeId(1), None)
@@ -61,7 +61,7 @@ class Lives:
         )
         return self.epoch
 
-    async def start(self) -> StartProof:
+    async def start(self) -> ReplicaProof:
         """Start to the end."""
         proof = await self.recover()
         await self.host.manager.begin(self.register())
@@ -86,7 +86,7 @@ def check(scenario: Callable[[Lives], Awaitable[None]], directory_count: int = 1
 
 def test_the_first_start_has_nothing_to_prove() -> None:
     async def scenario(lives: Lives) -> None:
-        assert await lives.start() == StartProof()
+        assert await lives.start() == ReplicaProof()
         await lives.host.stop()
 
     check(scenario)
@@ -100,7 +100,7 @@ def test_an_orderly_stop_proves_all(policy: FlushPolicy) -> None:
         await lives.host.create_with(0, b"a")
         await lives.host.stop()
         proof = await lives.start()
-        assert proof == StartProof(proof=Proof.CLEAN, previous_epoch=7)
+        assert proof == ReplicaProof(proof=Proof.CLEAN, previous_epoch=7)
         await lives.host.stop()
 
     check(scenario)

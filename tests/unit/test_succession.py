@@ -9,7 +9,7 @@ import pytest
 
 from dlog.errors import InvalidRequestError
 from dlog.types import NodeId
-from dlogd.controller.leadership_transfer import REST_MS, Succession, successors
+from dlogd.controller.leadership_transfer import REST_MS, LeadershipTransfer, successors
 from dlogd.metadata.raft.membership import Operation, QuorumState
 from dlogd.metadata.state.image import Applied, Outcome, Refused
 from dlogd.node import controlled_shutdown
@@ -219,9 +219,9 @@ def run(test: Callable[[Quorum, SimClock], Coroutine[Any, Any, None]], quorum: Q
     loop.kill()
 
 
-def begun(quorum: Quorum, clock: SimClock) -> tuple[Succession, Tasks]:
+def begun(quorum: Quorum, clock: SimClock) -> tuple[LeadershipTransfer, Tasks]:
     tasks = Tasks()
-    succession = Succession(quorum, ME, clock=clock, tasks=tasks)  # type: ignore[arg-type]
+    succession = LeadershipTransfer(quorum, ME, clock=clock, tasks=tasks)  # type: ignore[arg-type]
     succession.start()
     return succession, tasks
 

@@ -10,7 +10,7 @@ from dlog.batch.header import BATCH_STRUCT
 from dlogd.storage.io.append_memory import AppendMemory
 from dlogd.storage.io.buffer_pool import BufferPool
 from dlogd.storage.io.io_engine import ALIGNMENT
-from dlogd.storage.segment.tail_buffer import Tail
+from dlogd.storage.segment.tail_buffer import TailBuffer
 
 SMALL, LARGE = 4096, 16384
 
@@ -33,14 +33,14 @@ def patched(number: int, size: int) -> bytes:
     return bytes(data)
 
 
-def put(tail: Tail, number: int, size: int) -> bool:
+def put(tail: TailBuffer, number: int, size: int) -> bool:
     return tail.append(memoryview(batch(number, size)), size, number, 7)
 
 
 @given(st.lists(st.integers(61, 9000), min_size=1, max_size=12), st.integers(0, 9000))
 def test_batches_are_copied_and_patched_wherever_they_fall(sizes: list[int], start: int) -> None:
     prefix = b"p" * (start % ALIGNMENT)
-    tail = Tail(memory(16), start, prefix)
+    tail = TailBuffer(memory(16), start, prefix)
     expected = prefix
     for number, size in enumerate(sizes):
         assert put(tail, number, size)
@@ -58,7 +58,7 @@ def test_batches_are_copied_and_patched_wherever_they_fall(sizes: list[int], sta
 
 def test_blocks_are_aligned_and_padded_with_zeros() -> None:
     shared = memory()
-    tail = Tail(shared, 5000, b"q" * (5000 - 4096))
+    tail = TailBuffer(shared, 5000, b"q" * (5000 - 4096))
     put(tail, 3, 1000)
     for buffer in tail.buffers(4096, 4096 + 1904):
         assert ctypes.addressof(ctypes.c_char.from_buffer(buffer)) % ALIGNMENT == 0
@@ -73,7 +73,7 @@ def test_blocks_are_aligned_and_padded_with_zeros() -> None:
 def test_a_block_in_flight_does_not_change() -> None:
     """What goes to the disk is a copy: appends meanwhile must not reach it in part."""
     shared = memory()
-    tail = Tail(shared)
+    tail = TailBuffer(shared)
     put(tail, 1, 100)
     block = shared.take_block()
     assert block is not None
@@ -84,7 +84,7 @@ def test_a_block_in_flight_does_not_change() -> None:
 
 
 def test_quiet_partitions_take_small_chunks_and_busy_ones_large() -> None:
-    quiet, busy = Tail(memory()), Tail(memory())
+    quiet, busy = TailBuffer(memory()), TailBuffer(memory())
     put(quiet, 1, 100)
     assert quiet.memory_bytes == SMALL
     for number in range(60):
@@ -98,7 +98,7 @@ def test_quiet_partitions_take_small_chunks_and_busy_ones_large() -> None:
 
 def test_nothing_unflushed_is_ever_evicted() -> None:
     shared = memory(2)
-    tail = Tail(shared)
+    tail = TailBuffer(shared)
     count = 0
     while put(tail, count, 1000):
         count += 1
@@ -108,7 +108,7 @@ def test_nothing_unflushed_is_ever_evicted() -> None:
 
 def test_flushed_chunks_are_a_cache_until_somebody_needs_them() -> None:
     shared = memory(4)
-    first, second = Tail(shared), Tail(shared)
+    first, second = TailBuffer(shared), TailBuffer(shared)
     for number in range(40):
         assert put(first, number, 1000)
     first.on_flushed(first.end)
@@ -130,10 +130,10 @@ def test_flushed_chunks_are_a_cache_until_somebody_needs_them() -> None:
 
 def test_a_clean_tail_gives_its_last_chunk_only_when_needed() -> None:
     shared = memory(1)
-    idle = Tail(shared)
+    idle = TailBuffer(shared)
     put(idle, 1, 100)
     idle.on_flushed(100)
-    others = [Tail(shared) for _ in range(4)]
+    others = [TailBuffer(shared) for _ in range(4)]
     assert all(put(tail, 1, 100) for tail in others)
     assert idle.memory_bytes == 0
     assert not put(idle, 2, 100), "the others are not flushed"
@@ -144,9 +144,9 @@ def test_a_clean_tail_gives_its_last_chunk_only_when_needed() -> None:
 
 def test_who_waits_for_memory_is_called_when_tails_become_clean() -> None:
     shared = memory(1)
-    tails = [Tail(shared) for _ in range(4)]
+    tails = [TailBuffer(shared) for _ in range(4)]
     assert all(put(tail, 1, 100) for tail in tails)
-    late = Tail(shared)
+    late = TailBuffer(shared)
     assert not put(late, 1, 100)
     called: list[bool] = []
     shared.when_available(lambda: called.append(put(late, 1, 100)), 100)
@@ -158,10 +158,10 @@ def test_who_waits_for_memory_is_called_when_tails_become_clean() -> None:
 
 def test_partly_taken_memory_is_given_back() -> None:
     shared = memory(2)
-    tail = Tail(shared)
+    tail = TailBuffer(shared)
     put(tail, 1, 100)
     before = shared.pool.usage().taken_bytes
-    big = Tail(shared)
+    big = TailBuffer(shared)
     assert not put(big, 1, 2 * LARGE)
     assert shared.pool.usage().taken_bytes == before
     assert big.memory_bytes == 0 and big.end == 0
@@ -169,7 +169,7 @@ def test_partly_taken_memory_is_given_back() -> None:
 
 def test_reset_gives_everything_back() -> None:
     shared = memory(2)
-    tail = Tail(shared)
+    tail = TailBuffer(shared)
     for number in range(20):
         put(tail, number, 1000)
     tail.on_flushed(9000)
@@ -191,7 +191,7 @@ def test_reset_gives_everything_back() -> None:
 def test_tails_never_show_wrong_bytes(steps: list[tuple[int, int, int]]) -> None:
     """Three tails share too little memory; each keeps a list of what it holds."""
     shared = memory(2)
-    tails = [Tail(shared) for _ in range(3)]
+    tails = [TailBuffer(shared) for _ in range(3)]
     held = [b"", b"", b""]
     flushed = [0, 0, 0]
     for number, (which, size, share) in enumerate(steps):

@@ -6,7 +6,7 @@ from typing import Any
 
 from dlog.types import NodeId
 from dlogd.metadata.state.throttled_replicas import NOBODY, ThrottledReplicas
-from dlogd.replication.follower.fetch_throttle import LOOK_S, PATIENCE_S, Throttle
+from dlogd.replication.follower.fetch_throttle import LOOK_S, PATIENCE_S, FetchThrottle
 from dlogd.replication.protocol import FRAME_BYTES
 from dlogd.replication.rate_limiter import UNLIMITED, RateLimiter
 
@@ -24,7 +24,7 @@ class Bench:
         self.went_on: list[int] = []
         self.limiter = RateLimiter(rate)
         loop: Any = self
-        self.throttle = Throttle(
+        self.throttle = FetchThrottle(
             self.limiter,
             loop,
             loop,

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from dlog.client.cluster.metadata_cache import MetadataCache
-from dlog.client.cluster.topic_incarnations import FORMER_S, TopicLives
+from dlog.client.cluster.topic_incarnations import FORMER_S, TopicIncarnations
 from dlog.client.views import ClusterView, NodeView, PartitionView, TopicView
 from dlog.transport import Address
 
@@ -93,7 +93,7 @@ def test_new_lives_and_clusters_that_tell_no_ids_are_always_believed() -> None:
 
 
 def test_topics_that_are_gone_are_not_remembered_for_ever() -> None:
-    lives = TopicLives()
+    lives = TopicIncarnations()
     for number in range(50):
         lives.accept(f"t{number}", OLD, A, number)
         lives.on_gone(f"t{number}", number)

@@ -9,7 +9,7 @@ from dlog.batch.header import iter_headers
 from dlog.compression import Codec
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.repair.segment_repair import Mending
+from dlogd.storage.repair.segment_repair import SegmentRepair
 from dlogd.storage.segment.segment import file_name
 from tests.fakes.faults import DiskFault
 from tests.fakes.lies import append_batch, lying
@@ -117,7 +117,7 @@ def test_damage_is_passed_over_and_counts_again_when_it_is_mended() -> None:
         known = plog.segments[0].known_times
         assert not known.is_true and not known.is_whole
         plog.damage.note(plog.segments[0].path, ends[4], 8, 10, ends[5])
-        mending = Mending(plog, plog.damage.places[0])
+        mending = SegmentRepair(plog, plog.damage.places[0])
         await mending.take(good[ends[4] : ends[5]])
         await mending.finish()
         assert await first(plog, NOW + 4) == (NOW + 4, 8)

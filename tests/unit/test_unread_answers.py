@@ -10,7 +10,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlogd.net.unread_answers import Unread
+from dlogd.net.unread_answers import UnreadAnswers
 from dlogd.storage.log.log_config import LogConfig
 from tests.fakes.front import (
     Front,
@@ -47,7 +47,7 @@ class Keeper:
 
 def test_the_slowest_of_the_address_with_most_is_ended() -> None:
     told: list[str] = []
-    unread = Unread(100, told.append)
+    unread = UnreadAnswers(100, told.append)
     greedy = [Keeper("a", 40), Keeper("a", 40)]
     modest = Keeper("b", 30)
     for each in (modest, *greedy):
@@ -57,7 +57,7 @@ def test_the_slowest_of_the_address_with_most_is_ended() -> None:
 
 
 def test_who_has_read_counts_no_more_and_one_answer_alone_always_goes() -> None:
-    unread = Unread(100, print)
+    unread = UnreadAnswers(100, print)
     quick, huge = Keeper("a", 90), Keeper("b", 500)
     unread.note(quick)
     quick.kept_bytes = 0
@@ -69,7 +69,7 @@ def test_who_has_read_counts_no_more_and_one_answer_alone_always_goes() -> None:
 def test_they_keep_no_more_than_the_bound(steps: list[tuple[int, str, int]]) -> None:
     """Keepers read, ask again and leave at random."""
     told: list[str] = []
-    unread = Unread(100, told.append)
+    unread = UnreadAnswers(100, told.append)
     keepers: dict[int, Keeper] = {}
     for number, address, size in steps:
         keeper = keepers.setdefault(number, Keeper(address, 0))

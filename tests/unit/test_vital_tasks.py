@@ -7,14 +7,14 @@ from unittest import mock
 
 import pytest
 
-from dlogd.controller.leadership_transfer import Succession
+from dlogd.controller.leadership_transfer import LeadershipTransfer
 from dlogd.controller.lease_keeper import LeaseKeeper
 from dlogd.controller.lease_watch import LeaseWatch
 from dlogd.controller.leases import LeaseTable
 from dlogd.controller.planner import Planner
 from dlogd.controller.prober import Prober
-from dlogd.node.offline_reports import ReplicaReports
-from dlogd.replication.follower.leader_fetcher import Fetcher
+from dlogd.node.offline_reports import OfflineReports
+from dlogd.replication.follower.leader_fetcher import LeaderFetcher
 from dlogd.replication.leader.isr import IsrKeeper
 from dlogd.replication.replica_manager import ReplicaManager
 from tests.unit.test_simulated_cluster import Cluster
@@ -47,10 +47,10 @@ def cluster(clusters: list[Cluster]) -> Cluster:
         (LeaseTable, "on_contact", "lease-authority"),
         (LeaseKeeper, "_take", "lease"),
         (ReplicaManager, "_reconcile", "reconcile partitions"),
-        (ReplicaReports, "_compare", "report replicas"),
+        (OfflineReports, "_compare", "report replicas"),
         (IsrKeeper, "_join_all", "join ISRs"),
         (IsrKeeper, "_drop_laggards", "watch for laggards"),
-        (Fetcher, "_connect_and_follow", "follow node"),
+        (LeaderFetcher, "_connect_and_follow", "follow node"),
     ],
 )
 def test_a_node_that_lost_a_vital_part_fails(
@@ -68,7 +68,7 @@ def test_a_node_that_lost_a_vital_part_fails(
 
 
 def test_a_voter_fails_that_cannot_hand_its_office_on(clusters: list[Cluster]) -> None:
-    with mock.patch.object(Succession, "_hand_on", side_effect=ZeroDivisionError):
+    with mock.patch.object(LeadershipTransfer, "_hand_on", side_effect=ZeroDivisionError):
         clusters.append(Cluster())
         nodes = clusters[0].nodes
         assert clusters[0].run(lambda: any(each.failures for each in nodes))

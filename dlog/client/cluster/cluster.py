@@ -1,9 +1,7 @@
-"""A cluster as a client sees it: connections to its nodes, who leads what, and trying again.
+"""A client's view of a cluster: connections, leaders, retries.
 
-Finds the cluster through any bootstrap address and rediscovers it after every failure that says
-that what it knew is stale. Randomness and time come from outside (`rng`, the loop), so that a
-simulated client replays. `run` repeats calls for those who make one at a time; producers and
-consumers, which have many under way, use `leader_of`, `metadata`, `connection` and `on_error`.
+The cluster is found through any bootstrap address, again after each failure. `run` repeats single
+calls; producers and consumers use `leader_of`, `metadata`, `connection` and `on_error`.
 """
 
 import asyncio
@@ -16,10 +14,10 @@ from uuid import UUID
 from dlog.client.cluster.ack_default import find_ack_default
 from dlog.client.cluster.connections import Connections
 from dlog.client.cluster.counters import ClientCounters
-from dlog.client.cluster.leader_watch import SilenceWatch
+from dlog.client.cluster.leader_watch import LeaderWatch
 from dlog.client.cluster.log_lines import error_name, log_event
 from dlog.client.cluster.metadata_cache import MetadataCache, error_of
-from dlog.client.cluster.metadata_lookup import Lookup, ask_first
+from dlog.client.cluster.metadata_lookup import MetadataLookup, ask_first
 from dlog.client.cluster.node import NodeClient
 from dlog.client.retry import Fault, GiveUp, RetryPolicy, fault_of, is_outcome_unknown, plan_retry
 from dlog.client.views import ClusterView, PartitionLeader, TopicView
@@ -61,9 +59,11 @@ class Cluster:
         self._rng = rng
         self._cache = MetadataCache()
         self._connections = Connections(loop, options or ConnectionOptions(), self.counters)
-        self._lookup = Lookup(loop, rng, bootstrap, self._cache, self._connections, self.counters)
+        self._lookup = MetadataLookup(
+            loop, rng, bootstrap, self._cache, self._connections, self.counters
+        )
         self.policy = policy or RetryPolicy()
-        self._silence = SilenceWatch(
+        self._silence = LeaderWatch(
             loop, self._cache, self._connections, self._lookup, self.counters
         )
         self._connections.on_opening = self._silence.on_opening

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dlog.client.cluster.connections import Connections
 from dlog.client.cluster.counters import ClientCounters
 from dlog.client.cluster.metadata_cache import MetadataCache
-from dlog.client.cluster.metadata_lookup import Lookup
+from dlog.client.cluster.metadata_lookup import MetadataLookup
 from dlog.errors import DisconnectedError, DlogError
 from dlog.transport import Address
 
@@ -39,7 +39,7 @@ class _Held:
         self.ask_at_s = 0.0
 
 
-class SilenceWatch:
+class LeaderWatch:
     """Watches the connections of one cluster. Owner: the loop's thread. Life: until `close`."""
 
     def __init__(
@@ -47,7 +47,7 @@ class SilenceWatch:
         loop: asyncio.AbstractEventLoop,
         cache: MetadataCache,
         connections: Connections,
-        lookup: Lookup,
+        lookup: MetadataLookup,
         counters: ClientCounters,
     ) -> None:
         self._loop = loop

@@ -11,7 +11,7 @@ Which life is the present one, `dlog.client.cluster.topic_incarnations` knows.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dlog.client.cluster.topic_incarnations import TopicLives
+from dlog.client.cluster.topic_incarnations import TopicIncarnations
 from dlog.client.views import ClusterView, NodeView, PartitionLeader, PartitionView, TopicView
 from dlog.errors import (
     NONE,
@@ -46,7 +46,7 @@ class MetadataCache:
         self.cluster_id: str | None = None
         self.nodes_are_stale = True
         self._topics: dict[str, _CachedTopic] = {}
-        self._lives = TopicLives()
+        self._lives = TopicIncarnations()
 
     @property
     def topic_names(self) -> list[str]:

@@ -84,7 +84,7 @@ def failure_of(failures: Sequence[DlogError]) -> DlogError:
     return ConnectFailedError("; ".join(map(str, failures)))
 
 
-class Lookup:
+class MetadataLookup:
     """Keeps a `MetadataCache` filled. Owner: the loop's thread. Life: until `close`."""
 
     def __init__(

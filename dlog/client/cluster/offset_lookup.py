@@ -138,7 +138,7 @@ class Attempts:
         await asyncio.sleep(decision.wait_s)
 
 
-class OffsetFinder:
+class OffsetLookup:
     """Finds offsets for one consumer. Owner: the loop's thread; holds no state of its own."""
 
     def __init__(

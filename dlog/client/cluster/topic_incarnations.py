@@ -27,7 +27,7 @@ class _Life:
         self.former = former
 
 
-class TopicLives:
+class TopicIncarnations:
     """The present ids of topics by name, also of those that are gone. Owner: the cache."""
 
     def __init__(self) -> None:

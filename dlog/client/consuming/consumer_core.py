@@ -13,14 +13,14 @@ from typing import Self, TypeVar
 from dlog.batch.columns import Columns
 from dlog.client.cluster.cluster import Cluster
 from dlog.client.cluster.log_lines import error_name, log_event
-from dlog.client.cluster.offset_lookup import OffsetFinder
+from dlog.client.cluster.offset_lookup import OffsetLookup
 from dlog.client.consumed import ConsumedRecord
 from dlog.client.consuming.arrow_poll import Piece
 from dlog.client.consuming.bad_batches import BadBatch, UndecodableBatchError
 from dlog.client.consuming.consumer_counters import ConsumerCounters
 from dlog.client.consuming.fetch_plan import FetchLimits
 from dlog.client.consuming.fetcher import Fetcher
-from dlog.client.consuming.partition_cursor import Cursor
+from dlog.client.consuming.partition_cursor import PartitionCursor
 from dlog.client.gaps import Gap, GapError, OnGap
 from dlog.client.retry import RetryPolicy
 from dlog.client.starts import Start
@@ -77,7 +77,7 @@ class Settings:
     counters: ConsumerCounters = field(default_factory=ConsumerCounters)
 
 
-class Reading:
+class ConsumerCore:
     """Reads for one consumer. Owner: one event loop, one task. Life: until `close`."""
 
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
@@ -88,7 +88,7 @@ class Reading:
             options=settings.connection,
             policy=settings.policy,
         )
-        self.finder = OffsetFinder(
+        self.finder = OffsetLookup(
             self.cluster, loop=loop, rng=settings.rng, isolation=settings.limits.isolation
         )
         self.fetcher = Fetcher(
@@ -130,7 +130,7 @@ class Reading:
                     raise UnknownTopicOrPartitionError(f"{key} does not exist")
         places = await self.finder.places(starts)
         self.fetcher.add(
-            Cursor(key, offset, epoch=epoch, batch_bytes_max=self._batch_bytes_max)
+            PartitionCursor(key, offset, epoch=epoch, batch_bytes_max=self._batch_bytes_max)
             for key, (offset, epoch) in places.items()
         )
 
@@ -147,7 +147,7 @@ class Reading:
                     # Logged where it happened; the next round asks again.
                     continue
 
-    def cursor(self, key: TopicPartition) -> Cursor:
+    def cursor(self, key: TopicPartition) -> PartitionCursor:
         """Return the cursor of an assigned partition; raise ValueError for another one."""
         cursor = self.fetcher.cursors.get(key)
         if cursor is None:
@@ -196,7 +196,7 @@ class Reading:
         """Return what is at hand, of as many partitions as it takes."""
         # Nobody counts the bytes of single records but for a bound.
         bytes_of = _uncounted if bytes_max is None else _bytes_of_records
-        pieces = self._take_turns(Cursor.take_records, bytes_of, count_max, bytes_max)
+        pieces = self._take_turns(PartitionCursor.take_records, bytes_of, count_max, bytes_max)
         taken = pieces[0][1] if pieces else []
         for _, records in pieces[1:]:
             taken += records
@@ -206,14 +206,18 @@ class Reading:
     def take_columns(self, count_max: int, bytes_max: int | None) -> list[Piece]:
         """Return what is at hand as columns, of as many partitions as it takes to be worth it."""
         pieces = self._take_turns(
-            Cursor.take_columns, _bytes_of_columns, count_max, bytes_max, COLUMN_BYTES_ENOUGH
+            PartitionCursor.take_columns,
+            _bytes_of_columns,
+            count_max,
+            bytes_max,
+            COLUMN_BYTES_ENOUGH,
         )
         self._counters.records += sum(len(columns) for _, columns in pieces)
         return pieces
 
     def _take_turns(
         self,
-        take: "Callable[[Cursor, int, int | None], P]",
+        take: "Callable[[PartitionCursor, int, int | None], P]",
         bytes_of: "Callable[[P], int]",
         count_left: int,
         bytes_left: int | None,
@@ -241,12 +245,12 @@ class Reading:
                 break
         return pieces
 
-    def _end_turn(self, key: TopicPartition, cursor: Cursor, held_bytes: int) -> None:
+    def _end_turn(self, key: TopicPartition, cursor: PartitionCursor, held_bytes: int) -> None:
         """Put a partition behind the others, and fetch more where there is room now."""
         ready = self.fetcher.ready
         del ready[key]
         if cursor.has_data:
-            others: dict[TopicPartition, Cursor] = {}
+            others: dict[TopicPartition, PartitionCursor] = {}
             if cursor.kept_bytes * (len(ready) + 1) > UNPACKED_BYTES_ENOUGH:
                 # It has the next turn, too: else each partition would keep so much.
                 others.update(ready)
@@ -298,13 +302,13 @@ class Reading:
                 self._told[key] = obstacle
                 raise _error_of(obstacle)
 
-    def _is_news(self, cursor: Cursor) -> bool:
+    def _is_news(self, cursor: PartitionCursor) -> bool:
         """Return whether a reader must hear of this one's trouble now."""
         if cursor.has_data:
             return False
         return cursor.failure is not None or not self._is_told(cursor)
 
-    def _is_told(self, cursor: Cursor) -> bool:
+    def _is_told(self, cursor: PartitionCursor) -> bool:
         obstacle = cursor.obstacle
         return obstacle is not None and self._told.get(cursor.topic_partition) is obstacle
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from dlog.client.cluster.node import NodeClient
 from dlog.client.cluster.partition_calls import CONSUMER
 from dlog.client.consuming.fetch_plan import Asked, FetchLimits, FetchPlan
-from dlog.client.consuming.partition_cursor import UNKNOWN, Cursor
+from dlog.client.consuming.partition_cursor import UNKNOWN, PartitionCursor
 from dlog.errors import ProtocolError, error_for
 from dlog.types import ZERO_TOPIC_ID
 from dlog.wire import fetch_client
@@ -65,7 +65,7 @@ async def exchange(node: NodeClient, plan: FetchPlan, limits: FetchLimits) -> An
     return answer
 
 
-def _topic_key(cursor: Cursor, version: int) -> TopicKey:
+def _topic_key(cursor: PartitionCursor, version: int) -> TopicKey:
     topic_id: UUID = cursor.topic_id
     return topic_id if version >= TOPIC_ID_VERSION else cursor.topic_partition.topic
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlog.batch.records import RECORDS_BYTES_MAX
-from dlog.client.consuming.partition_cursor import Cursor
+from dlog.client.consuming.partition_cursor import PartitionCursor
 from dlog.offset_specs import Isolation
 from dlog.types import INT32_MAX
 
@@ -60,7 +60,7 @@ class FetchLimits:
 class Asked(NamedTuple):
     """One partition of a request, and what it was about when it was sent."""
 
-    cursor: Cursor
+    cursor: PartitionCursor
     generation: int
     offset: int
 
@@ -80,7 +80,7 @@ class FetchPlan:
 
 
 def plan_fetch(
-    cursors: Sequence[Cursor], *, now_s: float, node_bytes_max: int, limits: FetchLimits
+    cursors: Sequence[PartitionCursor], *, now_s: float, node_bytes_max: int, limits: FetchLimits
 ) -> FetchPlan:
     """Return what to ask the node of `cursors` for, which are in the order of their turn.
 
@@ -134,7 +134,7 @@ def _wait_ms(limits: FetchLimits, is_held_back: bool, due_s: float | None, now_s
     return wait_ms
 
 
-def _release(cursors: Sequence[Cursor]) -> int:
+def _release(cursors: Sequence[PartitionCursor]) -> int:
     """Forget what is at hand of paused partitions; return how many bytes that gave."""
     released_bytes = 0
     for cursor in cursors:

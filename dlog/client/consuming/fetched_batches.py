@@ -40,7 +40,7 @@ class Hole(NamedTuple):
     end: int
 
 
-class Chunk:
+class FetchedBatches:
     """Batches of one partition, in order; taken from the front.
 
     Invariant: batches before `next_batch` were taken; `end_offset` is behind the last batch, those
@@ -154,14 +154,14 @@ def scan(
     *,
     aborted: Sequence[tuple[int, int]] = (),
     is_sparse: bool = False,
-) -> tuple[Chunk, Hole | None]:
+) -> tuple[FetchedBatches, Hole | None]:
     """Return the whole batches of `data` as a chunk that begins at `fetch_offset`.
 
     With `is_sparse` (a compacted topic) offsets may be missing. Without, the chunk ends before the
     first hole; a hole at its very beginning is returned too. Raises CorruptMessageError that names
     the offset when the first batches are damaged; a chunk ends before damage behind good batches.
     """
-    chunk = Chunk(data, fetch_offset, -1)
+    chunk = FetchedBatches(data, fetch_offset, -1)
     filter_aborted = _Aborted(aborted) if aborted else None
     position = 0
     end = len(data)

@@ -15,9 +15,9 @@ from dlog.client.cluster.cluster import Cluster
 from dlog.client.cluster.wakeup import Signal
 from dlog.client.consuming.consumer_counters import ConsumerCounters
 from dlog.client.consuming.fetch_plan import FetchLimits
-from dlog.client.consuming.fetcher_shared import Around, report_gap
+from dlog.client.consuming.fetcher_shared import FetcherShared, report_gap
 from dlog.client.consuming.node_fetcher import NodeFetcher
-from dlog.client.consuming.partition_cursor import UNKNOWN, Cursor
+from dlog.client.consuming.partition_cursor import UNKNOWN, PartitionCursor
 from dlog.client.gaps import GapReason
 from dlog.client.views import TopicView
 from dlog.errors import DlogError, LeaderNotAvailableError, TransportError, WireError
@@ -36,19 +36,19 @@ class Fetcher:
         limits: FetchLimits,
         counters: ConsumerCounters,
     ) -> None:
-        self.cursors: dict[TopicPartition, Cursor] = {}
+        self.cursors: dict[TopicPartition, PartitionCursor] = {}
         # Cursors with something to take, in the order of their turn; and those in trouble.
-        self.ready: dict[TopicPartition, Cursor] = {}
-        self.troubled: dict[TopicPartition, Cursor] = {}
+        self.ready: dict[TopicPartition, PartitionCursor] = {}
+        self.troubled: dict[TopicPartition, PartitionCursor] = {}
         self.arrived = Signal(loop)
         self.crash: BaseException | None = None
         self._loop = loop
         self._cluster = cluster
         self._nodes: dict[int, NodeFetcher] = {}
-        self._homeless: dict[TopicPartition, Cursor] = {}
+        self._homeless: dict[TopicPartition, PartitionCursor] = {}
         self._lost = Signal(loop)
         self._tasks: list[asyncio.Task[None]] = []
-        self._around = Around(
+        self._around = FetcherShared(
             cluster=cluster,
             loop=loop,
             rng=rng,
@@ -72,7 +72,7 @@ class Fetcher:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    def add(self, cursors: Iterable[Cursor]) -> None:
+    def add(self, cursors: Iterable[PartitionCursor]) -> None:
         """Read ahead for these, too."""
         for cursor in cursors:
             self.cursors[cursor.topic_partition] = cursor
@@ -93,7 +93,7 @@ class Fetcher:
         self._share_room()
         self.on_taken()
 
-    def seek(self, cursor: Cursor, offset: int, epoch: int = UNKNOWN) -> None:
+    def seek(self, cursor: PartitionCursor, offset: int, epoch: int = UNKNOWN) -> None:
         """Let a cursor go on from `offset`, which was told with a leader epoch, if it was."""
         self._drop(cursor)
         cursor.seek(offset, epoch)
@@ -101,7 +101,7 @@ class Fetcher:
         self.troubled.pop(cursor.topic_partition, None)
         self.wake(cursor)
 
-    def wake(self, cursor: Cursor) -> None:
+    def wake(self, cursor: PartitionCursor) -> None:
         """Look at a cursor again: it has room, may go on, or is in another place."""
         key = cursor.topic_partition
         if cursor.has_data and not cursor.is_paused:
@@ -111,7 +111,7 @@ class Fetcher:
         else:
             self._nodes[cursor.source_id].signal.set()
 
-    def pause(self, cursor: Cursor) -> None:
+    def pause(self, cursor: PartitionCursor) -> None:
         """Hand out and fetch no more of a partition for now; what is at hand may stay so."""
         cursor.is_paused = True
         self.ready.pop(cursor.topic_partition, None)
@@ -126,13 +126,13 @@ class Fetcher:
         """Take offsets that are missing from a topic for granted, as if it were compacted."""
         self._around.sparse_topics[topic] = True
 
-    def _drop(self, cursor: Cursor) -> None:
+    def _drop(self, cursor: PartitionCursor) -> None:
         self._around.counters.bytes_dropped += cursor.buffered_bytes
         cursor.rewind()
 
     # Called by the fetchers of the nodes
 
-    def _on_arrival(self, cursor: Cursor) -> None:
+    def _on_arrival(self, cursor: PartitionCursor) -> None:
         key = cursor.topic_partition
         if cursor.has_data and not cursor.is_paused:
             self.ready.setdefault(key, cursor)
@@ -140,7 +140,7 @@ class Fetcher:
             self.troubled[key] = cursor
         self.arrived.set()
 
-    def _on_lost(self, cursor: Cursor) -> None:
+    def _on_lost(self, cursor: PartitionCursor) -> None:
         if self.cursors.get(cursor.topic_partition) is cursor:
             self._homeless[cursor.topic_partition] = cursor
             self._lost.set()
@@ -160,7 +160,7 @@ class Fetcher:
             retry_at_s = min((cursor.retry_at_s for cursor in able), default=None)
             await self._lost.wait(None if retry_at_s is None else retry_at_s - now_s)
 
-    async def _find_leaders(self, cursors: Sequence[Cursor]) -> None:
+    async def _find_leaders(self, cursors: Sequence[PartitionCursor]) -> None:
         topics = list(dict.fromkeys(cursor.topic_partition.topic for cursor in cursors))
         found = dict(zip(topics, await asyncio.gather(*map(self._look_up, topics)), strict=True))
         wait_s = self._around.cluster.policy.backoff_s(
@@ -183,7 +183,7 @@ class Fetcher:
         except (TransportError, WireError) as error:
             return error
 
-    def _settle(self, cursor: Cursor, view: TopicView) -> DlogError | None:
+    def _settle(self, cursor: PartitionCursor, view: TopicView) -> DlogError | None:
         """Give a cursor to the fetcher of its leader; return why that is not possible."""
         key = cursor.topic_partition
         if cursor.topic_id not in (ZERO_TOPIC_ID, view.topic_id):
@@ -200,13 +200,13 @@ class Fetcher:
         self._place(cursor)
         return None
 
-    def _on_follower(self, cursor: Cursor) -> None:
+    def _on_follower(self, cursor: PartitionCursor) -> None:
         """Read a partition from the follower that its leader has named."""
         if self.cursors.get(cursor.topic_partition) is cursor:
             self._place(cursor)
             self._share_room()
 
-    def _place(self, cursor: Cursor) -> None:
+    def _place(self, cursor: PartitionCursor) -> None:
         """Give a cursor to the fetcher of its node."""
         node_id = cursor.source_id
         node = self._nodes.get(node_id)

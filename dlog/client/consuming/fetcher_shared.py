@@ -13,12 +13,12 @@ from dlog.client.cluster.cluster import Cluster
 from dlog.client.cluster.log_lines import log_event
 from dlog.client.consuming.consumer_counters import ConsumerCounters
 from dlog.client.consuming.fetch_plan import FetchLimits
-from dlog.client.consuming.partition_cursor import Cursor
+from dlog.client.consuming.partition_cursor import PartitionCursor
 from dlog.client.gaps import Gap, GapReason
 
 
 @dataclass(slots=True, kw_only=True)
-class Around:
+class FetcherShared:
     """What the fetchers of all nodes share."""
 
     cluster: Cluster
@@ -29,15 +29,17 @@ class Around:
     node_bytes_max: int
     # Topic -> whether offsets may be missing, as far as anybody asked.
     sparse_topics: dict[str, bool]
-    on_arrival: Callable[[Cursor], None]
+    on_arrival: Callable[[PartitionCursor], None]
     """There are records to take, a gap or a failure."""
-    on_lost: Callable[[Cursor], None]
+    on_lost: Callable[[PartitionCursor], None]
     """Nobody fetches for this one any more: find its leader."""
-    on_follower: Callable[[Cursor], None]
+    on_follower: Callable[[PartitionCursor], None]
     """The leader has named a follower to fetch from."""
 
 
-def report_gap(around: Around, cursor: Cursor, reason: GapReason, offset: int, resume: int) -> None:
+def report_gap(
+    around: FetcherShared, cursor: PartitionCursor, reason: GapReason, offset: int, resume: int
+) -> None:
     """Stop a cursor before a gap, count it and log it."""
     gap = Gap(
         topic_partition=cursor.topic_partition, reason=reason, offset=offset, resume_offset=resume

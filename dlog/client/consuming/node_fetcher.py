@@ -17,8 +17,8 @@ from dlog.client.cluster.wakeup import Signal
 from dlog.client.consuming.fetch_exchange import Answer, exchange
 from dlog.client.consuming.fetch_plan import Asked, FetchPlan, plan_fetch
 from dlog.client.consuming.fetched_batches import Hole, scan
-from dlog.client.consuming.fetcher_shared import Around, report_gap
-from dlog.client.consuming.partition_cursor import UNKNOWN, Cursor
+from dlog.client.consuming.fetcher_shared import FetcherShared, report_gap
+from dlog.client.consuming.partition_cursor import UNKNOWN, PartitionCursor
 from dlog.client.gaps import GapReason
 from dlog.client.retry import is_retriable
 from dlog.errors import (
@@ -51,18 +51,18 @@ _FOREVER_S = float("inf")
 class NodeFetcher:
     """The fetches from one node. Owner: the loop's thread. Life: `run` until it is cancelled."""
 
-    def __init__(self, node_id: int, around: Around) -> None:
+    def __init__(self, node_id: int, around: FetcherShared) -> None:
         self.node_id = node_id
-        self.cursors: dict[TopicPartition, Cursor] = {}
+        self.cursors: dict[TopicPartition, PartitionCursor] = {}
         self.signal = Signal(around.loop)
         self._around = around
 
-    def add(self, cursor: Cursor) -> None:
+    def add(self, cursor: PartitionCursor) -> None:
         """Fetch for a partition that this node leads, or is to be read from."""
         self.cursors[cursor.topic_partition] = cursor
         self.signal.set()
 
-    def remove(self, cursor: Cursor) -> None:
+    def remove(self, cursor: PartitionCursor) -> None:
         """Fetch no more for a partition."""
         self.cursors.pop(cursor.topic_partition, None)
 
@@ -99,7 +99,7 @@ class NodeFetcher:
         counters.fetches += 1
         counters.bytes_fetched += answer.data_bytes
         counters.empty_fetches += not answer.data_bytes
-        strayed: list[Cursor] = []
+        strayed: list[PartitionCursor] = []
         for each, fetched, data in answer.rows:
             # What was sought, lost or given up meanwhile has another generation.
             if each.generation == each.cursor.generation:
@@ -130,11 +130,11 @@ class NodeFetcher:
 
     async def _on_partition(
         self,
-        cursor: Cursor,
+        cursor: PartitionCursor,
         fetched: FetchedPartition,
         data: memoryview,
         answer: Answer,
-    ) -> list[Cursor]:
+    ) -> list[PartitionCursor]:
         """Take in the answer about one partition; return it when its offset is out of range."""
         if fetched.error_code:
             error = error_for(fetched.error_code, str(cursor.topic_partition))
@@ -168,7 +168,7 @@ class NodeFetcher:
             self._on_corrupt(cursor, error)
         return []
 
-    def _on_nothing(self, cursor: Cursor, fetched: FetchedPartition) -> None:
+    def _on_nothing(self, cursor: PartitionCursor, fetched: FetchedPartition) -> None:
         is_committed_only = self._around.limits.isolation is Isolation.READ_COMMITTED
         cursor.add_nothing(
             fetched.last_stable_offset if is_committed_only else fetched.high_watermark
@@ -176,7 +176,9 @@ class NodeFetcher:
         if cursor.is_at_end:
             self._around.on_arrival(cursor)
 
-    async def _take_in(self, cursor: Cursor, data: memoryview, fetched: FetchedPartition) -> None:
+    async def _take_in(
+        self, cursor: PartitionCursor, data: memoryview, fetched: FetchedPartition
+    ) -> None:
         """Check the bytes and put them at hand."""
         key = cursor.topic_partition
         is_committed_only = self._around.limits.isolation is Isolation.READ_COMMITTED
@@ -201,7 +203,7 @@ class NodeFetcher:
 
     def _on_error(
         self,
-        cursor: Cursor,
+        cursor: PartitionCursor,
         fetched: FetchedPartition,
         error: WireError,
         endpoints: Iterable[NodeEndpoint],
@@ -224,7 +226,7 @@ class NodeFetcher:
         self._fail(cursor, error, wait_s, self._patience_s(error))
         self._lose(cursor)
 
-    def _on_corrupt(self, cursor: Cursor, error: CorruptMessageError) -> None:
+    def _on_corrupt(self, cursor: PartitionCursor, error: CorruptMessageError) -> None:
         """Fetch damaged batches again, a few times."""
         around = self._around
         around.counters.corrupt_batches += 1
@@ -247,7 +249,9 @@ class NodeFetcher:
         passes = is_retriable(error) or isinstance(error, ProtocolError | BrokerNotAvailableError)
         return self._around.cluster.policy.deadline_s if passes else 0.0
 
-    def _fail(self, cursor: Cursor, error: DlogError, wait_s: float, patience_s: float) -> None:
+    def _fail(
+        self, cursor: PartitionCursor, error: DlogError, wait_s: float, patience_s: float
+    ) -> None:
         if cursor.fail(error, self._around.loop.time(), wait_s, patience_s):
             log_event(
                 logging.WARNING,
@@ -260,14 +264,14 @@ class NodeFetcher:
             )
             self._around.on_arrival(cursor)
 
-    def _lose(self, cursor: Cursor) -> None:
+    def _lose(self, cursor: PartitionCursor) -> None:
         self.remove(cursor)
         cursor.lose_leader()
         self._around.on_lost(cursor)
 
     # Followers (KIP-392)
 
-    def _follow(self, cursor: Cursor, fetched: FetchedPartition) -> None:
+    def _follow(self, cursor: PartitionCursor, fetched: FetchedPartition) -> None:
         """Fetch from the node that the leader has named, as long as metadata is believed."""
         around, node_id = self._around, fetched.preferred_read_replica
         if node_id in (UNKNOWN, self.node_id) or fetched.error_code or cursor.leader is None:
@@ -291,14 +295,14 @@ class NodeFetcher:
             if cursor.is_at_follower and cursor.replica_until_s <= now_s:
                 self._lose(cursor)
 
-    def _avoid_follower(self, cursor: Cursor) -> None:
+    def _avoid_follower(self, cursor: PartitionCursor) -> None:
         """After an error at a follower: what the leader itself says counts."""
         if cursor.is_at_follower:
             cursor.leader_only_until_s = self._around.loop.time() + FOLLOWER_AVOIDED_S
 
     # Gaps
 
-    async def _find_range(self, node: NodeClient, cursors: list[Cursor]) -> None:
+    async def _find_range(self, node: NodeClient, cursors: list[PartitionCursor]) -> None:
         """Find out where the logs begin and end whose reader asked for what they do not have."""
         asked = [Asked(cursor, cursor.generation, cursor.fetch_offset) for cursor in cursors]
         keys = [cursor.topic_partition for cursor in cursors]
@@ -322,7 +326,7 @@ class NodeFetcher:
                 self._judge_range(each.cursor, starts[key], ends[key])
 
     def _judge_range(
-        self, cursor: Cursor, start: FoundOffset | WireError, end: FoundOffset | WireError
+        self, cursor: PartitionCursor, start: FoundOffset | WireError, end: FoundOffset | WireError
     ) -> None:
         if not isinstance(start, FoundOffset) or not isinstance(end, FoundOffset):
             raise TypeError("errors are the caller's")
@@ -340,7 +344,7 @@ class NodeFetcher:
             )
             self._fail(cursor, error, wait_s, self._around.cluster.policy.deadline_s)
 
-    def _cut_back(self, cursor: Cursor, end_offset: int) -> None:
+    def _cut_back(self, cursor: PartitionCursor, end_offset: int) -> None:
         """The log ends, or differs from what was fetched, at `end_offset`."""
         position, fetched = cursor.position, cursor.fetch_offset
         cursor.rewind()
@@ -351,10 +355,10 @@ class NodeFetcher:
             cursor.position_epoch = cursor.fetch_epoch = UNKNOWN
         # Else nothing is lost but what nobody has taken; it is fetched again from there.
 
-    def _report_hole(self, cursor: Cursor, hole: Hole) -> None:
+    def _report_hole(self, cursor: PartitionCursor, hole: Hole) -> None:
         self._report(cursor, GapReason.MISSING, hole.start, hole.end)
 
-    def _report(self, cursor: Cursor, reason: GapReason, offset: int, resume: int) -> None:
+    def _report(self, cursor: PartitionCursor, reason: GapReason, offset: int, resume: int) -> None:
         """Stop before a gap; the reader hears of it when it has taken what is in front."""
         report_gap(self._around, cursor, reason, offset, resume)
 
@@ -386,7 +390,7 @@ class NodeFetcher:
         return is_sparse
 
 
-def _lags(cursor: Cursor) -> WireError:
+def _lags(cursor: PartitionCursor) -> WireError:
     """Return the error of a follower that does not have what was read before.
 
     It cannot tell its own end from that of the log, or of an epoch: the leader can.

@@ -14,7 +14,7 @@ from dlog.batch.decoding import OPENED_BYTES_ENOUGH, Opening, bounds, read_shape
 from dlog.batch.records import RECORDS_BYTES_MAX
 from dlog.client.consumed import ConsumedRecord, fitting
 from dlog.client.consuming.bad_batches import BadBatch
-from dlog.client.consuming.fetched_batches import BatchSpan, Chunk
+from dlog.client.consuming.fetched_batches import BatchSpan, FetchedBatches
 from dlog.client.gaps import Gap
 from dlog.client.views import PartitionLeader
 from dlog.errors import DlogError, WireError
@@ -39,7 +39,7 @@ class Packed(NamedTuple):
     start_offset: int
 
 
-class Cursor:
+class PartitionCursor:
     """The reader's place in one partition. Owner: the loop's thread.
 
     Invariant: `position <= fetch_offset`; what lies between is in chunks, without a hole.
@@ -125,7 +125,7 @@ class Cursor:
         self.damage_count = 0
         self.failing_since_s: float | None = None
         self.retry_at_s = 0.0
-        self._chunks: deque[Chunk] = deque()
+        self._chunks: deque[FetchedBatches] = deque()
         # Records decoded and not handed out: they begin at `position`. None are kept by seeks.
         self._decoded: list[ConsumedRecord] = []
         self._next_decoded = 0
@@ -196,7 +196,7 @@ class Cursor:
 
     # What comes in
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: FetchedBatches) -> None:
         """Take in what was fetched from `fetch_offset` on."""
         if chunk.end_offset > self.fetch_offset:
             if self.record_bytes:

@@ -47,7 +47,7 @@ class ProducerCounters:
         return asdict(self)
 
 
-class Outcomes:
+class BatchResults:
     """Settles batches. Owner: the sender."""
 
     def __init__(

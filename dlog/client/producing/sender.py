@@ -24,10 +24,10 @@ from dlog.client.cluster.log_lines import log_event
 from dlog.client.cluster.node import NodeClient
 from dlog.client.futures import NO_OFFSET
 from dlog.client.producing.accumulator import Accumulator
-from dlog.client.producing.batch_results import Outcomes, ProducerCounters, Tell
+from dlog.client.producing.batch_results import BatchResults, ProducerCounters, Tell
 from dlog.client.producing.partition_queue import ACKS_NONE, Batch, PartitionQueue
 from dlog.client.producing.producer_identity import ProducerIdentity
-from dlog.client.producing.sender_tasks import AcksOf, Errands, Link, NeedsIt
+from dlog.client.producing.sender_tasks import AcksOf, Link, NeedsIt, SenderTasks
 from dlog.client.views import PartitionLeader, TopicView
 from dlog.errors import NONE, ProtocolError, WireError, error_for
 from dlog.types import ZERO_TOPIC_ID
@@ -90,7 +90,7 @@ class Sender:
         counters: ProducerCounters,
         on_released: Callable[[], None],
     ) -> None:
-        self.errands = Errands(
+        self.errands = SenderTasks(
             cluster,
             identity,
             loop=loop,
@@ -100,7 +100,7 @@ class Sender:
             on_topic=self._on_topic,
             on_refused=self._on_refused,
         )
-        self._outcomes = Outcomes(accumulator, counters, rng, gapless=sending.gapless)
+        self._outcomes = BatchResults(accumulator, counters, rng, gapless=sending.gapless)
         self._outcomes.policy = cluster.policy
         self._cluster = cluster
         self._accumulator = accumulator

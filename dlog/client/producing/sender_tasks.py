@@ -80,7 +80,7 @@ class _TopicSearch:
         self.error: DlogError | None = None
 
 
-class Errands:
+class SenderTasks:
     """The look-ups of one producer. Owner: the loop's thread. Life: until `close`."""
 
     def __init__(

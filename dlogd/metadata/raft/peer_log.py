@@ -24,7 +24,7 @@ PEERS_MAX = 64
 """Strangers may give any id."""
 
 
-class PeerLines:
+class PeerLog:
     """What was said of which peer. Owner: the transport."""
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ _ATTRIBUTES = (
 )
 
 
-class PinnedError(StartRefusedError):
+class PysyncobjError(StartRefusedError):
     """The installed pysyncobj is not the one that this software was built and tested with."""
 
 
@@ -86,7 +86,7 @@ def check(core: Any = None) -> None:
     """Raise PinnedError unless pysyncobj is the known one; also look at a made `core`."""
     found = pysyncobj.version.VERSION
     if found != VERSION:
-        raise PinnedError(
+        raise PysyncobjError(
             f"pysyncobj {found} is installed, but the metadata layer knows only {VERSION}: "
             f"install pysyncobj=={VERSION}"
         )
@@ -94,7 +94,7 @@ def check(core: Any = None) -> None:
     if core is not None:
         missing += [n for n in _ATTRIBUTES if not hasattr(core, f"_SyncObj__{n}")]
     if missing:
-        raise PinnedError(
+        raise PysyncobjError(
             f"pysyncobj {found} lacks {', '.join(missing)}: its files were changed; "
             f"install pysyncobj=={VERSION} anew"
         )

@@ -23,12 +23,12 @@ from dlogd.metadata.raft.handshake import (
     RefusedPeerError,
 )
 from dlogd.metadata.raft.messages import Message
-from dlogd.metadata.raft.peer_log import NEVER_REACHED, UNPROVEN, PeerLines
+from dlogd.metadata.raft.peer_log import NEVER_REACHED, UNPROVEN, PeerLog
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.net import listen_sockets
 from dlogd.net.acceptor import Admitted
 from dlogd.net.connection_admission import Place
-from dlogd.net.peer_acceptor import PeerEntrance
+from dlogd.net.peer_acceptor import PeerAcceptor
 from dlogd.net.peer_refusals import PeerRefusals, Reason
 from dlogd.runtime.randomness import Randomness
 from dlogd.runtime.tasks import Tasks
@@ -71,9 +71,9 @@ class RaftTransport:
         self._connections: dict[int, Connection] = {}
         self._strangers: dict[Connection, asyncio.TimerHandle] = {}
         self._watches: dict[Connection, asyncio.TimerHandle] = {}
-        self._complaints = PeerLines()
+        self._complaints = PeerLog()
         self.refusals = PeerRefusals("raft")
-        self.entrance = PeerEntrance(self.refusals, _now_us, self._accept)
+        self.entrance = PeerAcceptor(self.refusals, _now_us, self._accept)
         # Of the handshake, with nodes that did not answer the newest one the last time.
         self._versions: dict[int, int] = {}
         self._troubles: dict[int, str] = {}  # of those that are dialled

@@ -32,8 +32,8 @@ from dlogd.metadata.state.limits import (
     LEVEL_OLDEST,
     OUTCOMES_REMEMBERED,
 )
-from dlogd.metadata.state.persistent_map import ChunkedMap
-from dlogd.metadata.state.recent_map import Recent
+from dlogd.metadata.state.persistent_map import PersistentMap
+from dlogd.metadata.state.recent_map import RecentMap
 
 __all__ = [
     "EMPTY_IMAGE",
@@ -215,11 +215,11 @@ class ClusterImage:
     cluster_id: str = ""  # empty until the first node has registered
     configs: Mapping[str, str] = field(default_factory=dict)  # cluster-wide, only what was set
     nodes: Mapping[NodeId, NodeRegistration] = field(default_factory=dict)
-    topics: Mapping[str, TopicImage] = field(default_factory=ChunkedMap)
-    topics_by_id: Mapping[TopicId, TopicImage] = field(default_factory=ChunkedMap)
+    topics: Mapping[str, TopicImage] = field(default_factory=PersistentMap)
+    topics_by_id: Mapping[TopicId, TopicImage] = field(default_factory=PersistentMap)
     producer_id_next: int = 0
     # The outcomes of the last commands by command id, oldest first.
-    outcomes: Recent[Applied | Refused] = field(default_factory=Recent)
+    outcomes: RecentMap[Applied | Refused] = field(default_factory=RecentMap)
     # Which commands and formats are in use: all nodes know them (`SetFeatureLevel`).
     feature_level: int = LEVEL_OLDEST
     controller: Controller = Controller()
@@ -229,7 +229,7 @@ class ClusterImage:
     # epoch that a deleted topic had: a topic made again never looks older than the one before it.
     epoch_floor: int = 0
     # Topic names that have a `.` or a `_`, by what they are when both are `_`. Follows from topics.
-    unified_names: Mapping[str, str] = field(default_factory=ChunkedMap)
+    unified_names: Mapping[str, str] = field(default_factory=PersistentMap)
 
     def having(self, **changes: object) -> "ClusterImage":
         """Do what `dataclasses.replace` does, faster: each command does it three times."""

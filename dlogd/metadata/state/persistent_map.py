@@ -33,7 +33,7 @@ def _place(key: str | UUID | int) -> int:
     return (key.int if isinstance(key, UUID) else key) % SHARDS
 
 
-class ChunkedMap(Mapping[K, V]):
+class PersistentMap(Mapping[K, V]):
     """Like `dict`, with `with_items` and `without` in place of assignment and deletion.
 
     Invariant: `_shards[_place(key)][key]` is the number of the chunk that holds `key`.
@@ -88,7 +88,7 @@ class ChunkedMap(Mapping[K, V]):
         """Return all values, as `dict` does."""
         return _Values(self)
 
-    def with_items(self, items: Iterable[tuple[K, V]]) -> "ChunkedMap[K, V]":
+    def with_items(self, items: Iterable[tuple[K, V]]) -> "PersistentMap[K, V]":
         """Return a copy in which keys have new values; new keys come last."""
         chunks = list(self._chunks)
         shards: list[dict[K, int]] | None = None
@@ -117,7 +117,7 @@ class ChunkedMap(Mapping[K, V]):
             chunks[number][key] = value
         return self._copy(chunks, self._shards if shards is None else tuple(shards), length)
 
-    def without(self, keys: Iterable[K]) -> "ChunkedMap[K, V]":
+    def without(self, keys: Iterable[K]) -> "PersistentMap[K, V]":
         """Return a copy that lacks some keys."""
         chunks, shards, length = list(self._chunks), list(self._shards), self._length
         for key in keys:
@@ -132,13 +132,13 @@ class ChunkedMap(Mapping[K, V]):
             length -= 1
         if len(chunks) > _SPARE_CHUNKS + length // (CHUNK_ITEMS // 4):
             # Deletions have left many chunks nearly empty.
-            return ChunkedMap([item for chunk in chunks for item in chunk.items()])
+            return PersistentMap([item for chunk in chunks for item in chunk.items()])
         return self._copy(chunks, tuple(shards), length)
 
     def _copy(
         self, chunks: list[dict[K, V]], shards: tuple[dict[K, int], ...], length: int
-    ) -> "ChunkedMap[K, V]":
-        copy: ChunkedMap[K, V] = ChunkedMap.__new__(ChunkedMap)
+    ) -> "PersistentMap[K, V]":
+        copy: PersistentMap[K, V] = PersistentMap.__new__(PersistentMap)
         copy._chunks, copy._shards, copy._length = tuple(chunks), shards, length
         return copy
 
@@ -146,7 +146,7 @@ class ChunkedMap(Mapping[K, V]):
 class _Items(ItemsView[K, V]):
     """Goes through the chunks, without a look-up for each key."""
 
-    _mapping: ChunkedMap[K, V]
+    _mapping: PersistentMap[K, V]
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
         for chunk in self._mapping._chunks:
@@ -156,23 +156,23 @@ class _Items(ItemsView[K, V]):
 class _Values(ValuesView[V]):
     """The same for values."""
 
-    _mapping: ChunkedMap[Any, V]
+    _mapping: PersistentMap[Any, V]
 
     def __iter__(self) -> Iterator[V]:
         for chunk in self._mapping._chunks:
             yield from chunk.values()
 
 
-def chunked(mapping: Mapping[K, V]) -> ChunkedMap[K, V]:
+def chunked(mapping: Mapping[K, V]) -> PersistentMap[K, V]:
     """Return a mapping as a ChunkedMap: itself if it is one."""
-    return mapping if isinstance(mapping, ChunkedMap) else ChunkedMap(mapping)
+    return mapping if isinstance(mapping, PersistentMap) else PersistentMap(mapping)
 
 
 def suspects(some: Mapping[K, V], other: Mapping[K, V]) -> Iterator[tuple[K, V]]:
     """Yield the items of `some` that may differ in `other`, in order; shared chunks are skipped."""
     if some is other:
         return
-    if not isinstance(some, ChunkedMap) or not isinstance(other, ChunkedMap):
+    if not isinstance(some, PersistentMap) or not isinstance(other, PersistentMap):
         yield from some.items()
         return
     chunks, others = some._chunks, other._chunks

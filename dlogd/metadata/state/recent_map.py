@@ -19,7 +19,7 @@ _SHARD_SPARE = 16
 _Shard = dict[int, tuple[int, UUID, V]]
 
 
-class Recent(Mapping[UUID, V]):
+class RecentMap(Mapping[UUID, V]):
     """The last items that were put in, oldest first.
 
     Invariant: each item has a number, one more than the item before; those from `_first` to
@@ -62,7 +62,7 @@ class Recent(Mapping[UUID, V]):
     def __repr__(self) -> str:
         return f"Recent({dict(self.items())!r})"
 
-    def with_newest(self, key: UUID, value: V, keep: int) -> "Recent[V]":
+    def with_newest(self, key: UUID, value: V, keep: int) -> "RecentMap[V]":
         """Return a copy with one more item, whose key is not there; only the last `keep` stay."""
         place = key.int
         number = place % SHARDS
@@ -73,7 +73,7 @@ class Recent(Mapping[UUID, V]):
         else:
             shard = dict(shard)
         shard[place] = (self._next, key, value)
-        copy: Recent[V] = Recent.__new__(Recent)
+        copy: RecentMap[V] = RecentMap.__new__(RecentMap)
         copy._shards = (*self._shards[:number], shard, *self._shards[number + 1 :])
         copy._first, copy._next = first, self._next + 1
         return copy

@@ -27,8 +27,8 @@ from dlogd.metadata.state.image import (
     TopicImage,
 )
 from dlogd.metadata.state.limits import LEVEL_EPOCH_FLOOR
-from dlogd.metadata.state.persistent_map import ChunkedMap
-from dlogd.metadata.state.recent_map import Recent
+from dlogd.metadata.state.persistent_map import PersistentMap
+from dlogd.metadata.state.recent_map import RecentMap
 from dlogd.metadata.state.shared_fields import (
     read_addresses,
     read_nodes,
@@ -118,15 +118,15 @@ def _read_image(reader: Reader, version: int, form: int) -> ClusterImage:
         cluster_id=cluster_id,
         configs=configs,
         nodes={node.node_id: node for node in nodes},
-        topics=ChunkedMap([(topic.name, topic) for topic in topics]),
-        topics_by_id=ChunkedMap([(topic.topic_id, topic) for topic in topics]),
+        topics=PersistentMap([(topic.name, topic) for topic in topics]),
+        topics_by_id=PersistentMap([(topic.topic_id, topic) for topic in topics]),
         producer_id_next=producer_id_next,
-        outcomes=Recent(outcomes),
+        outcomes=RecentMap(outcomes),
         feature_level=level,
         controller=controller,
         unclean_elections=unclean_elections,
         epoch_floor=epoch_floor,
-        unified_names=ChunkedMap(
+        unified_names=PersistentMap(
             [
                 (topic_names.unified(topic.name), topic.name)
                 for topic in topics

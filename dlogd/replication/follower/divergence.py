@@ -37,7 +37,7 @@ def divergence(plog: PartitionLog, leader_epoch: int, leader_end: int) -> Offset
     return Offset(max(plog.log_start_offset, min(own_end, plog.log_end_offset)))
 
 
-class Cutter:
+class Divergence:
     """Cuts the logs of followers of one node."""
 
     def __init__(self, clock: Clock, others_have_it: Callable[[Key], bool]) -> None:

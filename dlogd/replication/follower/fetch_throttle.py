@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from dlog.types import NodeId
-from dlogd.replication.follower.followed_partition import Following
+from dlogd.replication.follower.followed_partition import FollowedPartition
 from dlogd.replication.placement_diff import Key
 from dlogd.replication.protocol import FRAME_BYTES
 from dlogd.replication.rate_limiter import RateLimiter
@@ -24,7 +24,7 @@ LOOK_S = 1.0
 """How often all that wait are asked whether they have to."""
 
 
-class Throttle:
+class FetchThrottle:
     """One leader's part; all of a node's share `limiter`. Invariant: who waits was not let go."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Throttle:
         clock: Clock,
         node_id: NodeId,
         is_in_sync: Callable[[Key], bool],
-        go_on: Callable[[Following], None],
+        go_on: Callable[[FollowedPartition], None],
     ) -> None:
         """`go_on` is called for who waited, in its turn: in the order in which they came."""
         self._limiter = limiter
@@ -43,12 +43,12 @@ class Throttle:
         self._node_id = node_id
         self._is_in_sync = is_in_sync
         self._go_on = go_on
-        self._waiting: dict[Following, None] = {}
-        self._asked: dict[Following, float] = {}  # let go, and not answered yet: since when
+        self._waiting: dict[FollowedPartition, None] = {}
+        self._asked: dict[FollowedPartition, float] = {}  # let go, and not answered yet: since when
         self._timer: asyncio.TimerHandle | None = None
         self._looked_s = 0.0
 
-    def may_ask(self, following: Following) -> bool:
+    def may_ask(self, following: FollowedPartition) -> bool:
         """Return whether the leader may be asked for more now; else it waits, or does already."""
         if following in self._asked or not self._has_to_wait(following):
             return True
@@ -61,7 +61,7 @@ class Throttle:
         self._set_timer()
         return False
 
-    def on_row(self, following: Following, high_watermark: int, size: int) -> None:
+    def on_row(self, following: FollowedPartition, high_watermark: int, size: int) -> None:
         """Count a row that has come and was not taken yet; `size` bytes of records."""
         if not (self._asked or self._limiter.is_limited):
             return
@@ -76,7 +76,7 @@ class Throttle:
         if is_asked:
             self._let_go()
 
-    def forget(self, following: Following) -> None:
+    def forget(self, following: FollowedPartition) -> None:
         """It is not subscribed any more."""
         self._waiting.pop(following, None)
         if self._asked.pop(following, None) is not None:
@@ -90,11 +90,11 @@ class Throttle:
             self._timer.cancel()
             self._timer = None
 
-    def _is_throttled(self, following: Following) -> bool:
+    def _is_throttled(self, following: FollowedPartition) -> bool:
         throttled = following.partition.settings.follower_throttled
         return self._limiter.is_limited and throttled.holds(following.key[1], self._node_id)
 
-    def _has_to_wait(self, following: Following) -> bool:
+    def _has_to_wait(self, following: FollowedPartition) -> bool:
         return (
             following.is_current
             and self._is_throttled(following)

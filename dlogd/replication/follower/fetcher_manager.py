@@ -9,8 +9,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from dlog.types import NO_NODE, LeaderEpoch, NodeId
-from dlogd.replication.follower.followed_partition import Following
-from dlogd.replication.follower.leader_fetcher import Fetcher, FetchServices
+from dlogd.replication.follower.followed_partition import FollowedPartition
+from dlogd.replication.follower.leader_fetcher import FetchServices, LeaderFetcher
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.placement_diff import Key
 
@@ -18,13 +18,13 @@ DOUBT_S = 0.5
 """How long a leader that has hung up is in doubt: by then it is deposed, or is connected to."""
 
 
-class Fetching:
+class FetcherManager:
     """One fetcher for each leader that was ever followed."""
 
     def __init__(self, services: FetchServices) -> None:
-        self.fetchers: dict[NodeId, Fetcher] = {}
+        self.fetchers: dict[NodeId, LeaderFetcher] = {}
         self._services = services
-        self._current: dict[Key, Following] = {}
+        self._current: dict[Key, FollowedPartition] = {}
         self._left = asyncio.Event()
 
     def follow(
@@ -40,7 +40,7 @@ class Fetching:
         if leader_id == NO_NODE or partition.is_ended:
             return
         fetcher = self._fetcher(leader_id)
-        following = Following(key, partition, leader_id, leader_epoch, fetcher)
+        following = FollowedPartition(key, partition, leader_id, leader_epoch, fetcher)
         self._current[key] = following
         fetcher.add(following)
 
@@ -51,7 +51,7 @@ class Fetching:
             following.fetcher.remove(following)
             self._left.set()
 
-    def on_cut(self, following: Following) -> None:
+    def on_cut(self, following: FollowedPartition) -> None:
         """A log has been cut; who follows by now begins with what is left."""
         current = self._current.get(following.key)
         if current is not None and current is not following:
@@ -62,7 +62,7 @@ class Fetching:
         for fetcher in self.fetchers.values():
             fetcher.nudge()
 
-    def current(self, key: Key) -> Following | None:
+    def current(self, key: Key) -> FollowedPartition | None:
         """Return whom a partition follows."""
         return self._current.get(key)
 
@@ -89,10 +89,10 @@ class Fetching:
         lost_s = max((each.lost_s for each in fetchers if each.followings), default=-math.inf)
         return lost_s + DOUBT_S - self._services.loop.time()
 
-    def _fetcher(self, leader_id: NodeId) -> Fetcher:
+    def _fetcher(self, leader_id: NodeId) -> LeaderFetcher:
         fetcher = self.fetchers.get(leader_id)
         if fetcher is None:
-            fetcher = self.fetchers[leader_id] = Fetcher(leader_id, self._services)
+            fetcher = self.fetchers[leader_id] = LeaderFetcher(leader_id, self._services)
             work = fetcher.run()
             self._services.tasks.spawn(f"follow node {leader_id}", work, is_vital=True)
         return fetcher

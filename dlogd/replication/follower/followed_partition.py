@@ -24,17 +24,17 @@ HOLD_S = 1.0
 class Follows(Protocol):
     """The fetcher, as its followings see it."""
 
-    def report(self, following: "Following") -> None:
+    def report(self, following: "FollowedPartition") -> None:
         """Tell the leader how far it is, together with others."""
 
-    def subscribe(self, following: "Following") -> None:
+    def subscribe(self, following: "FollowedPartition") -> None:
         """Begin, or begin anew."""
 
-    def remove(self, following: "Following") -> None:
+    def remove(self, following: "FollowedPartition") -> None:
         """Follow it no more."""
 
 
-class Following:
+class FollowedPartition:
     """Invariant: `handle` is unique on the connection on which it was sent, NO_HANDLE before."""
 
     __slots__ = (

@@ -20,14 +20,14 @@ from dlog.errors import (
 )
 from dlog.types import NodeId, Offset
 from dlogd.replication import protocol
-from dlogd.replication.follower.divergence import Cutter, divergence
-from dlogd.replication.follower.fetch_throttle import Throttle
-from dlogd.replication.follower.followed_partition import NO_HANDLE, Following
+from dlogd.replication.follower.divergence import Divergence, divergence
+from dlogd.replication.follower.fetch_throttle import FetchThrottle
+from dlogd.replication.follower.followed_partition import NO_HANDLE, FollowedPartition
 from dlogd.replication.follower.follower_append import append_as_follower
-from dlogd.replication.follower.frame_cursor import DataCursor
-from dlogd.replication.follower.leader_connection import Link
-from dlogd.replication.follower.log_start_sync import Trimming
-from dlogd.replication.follower.retry_backoff import Resting
+from dlogd.replication.follower.frame_cursor import FrameCursor
+from dlogd.replication.follower.leader_connection import LeaderConnection
+from dlogd.replication.follower.log_start_sync import LogStartSync
+from dlogd.replication.follower.retry_backoff import RetryBackoff
 from dlogd.replication.placement_diff import Key
 from dlogd.replication.protocol import Refusal
 from dlogd.replication.rate_limiter import RateLimiter
@@ -48,13 +48,13 @@ class FetchCounters:
     truncations_total: int = 0
 
 
-class Taking:
+class FrameApplier:
     """What comes over one connection at a time. Life: `begin`, `take` any number, `end`; again."""
 
     def __init__(
         self,
         leader_id: NodeId,
-        cutter: Cutter,
+        cutter: Divergence,
         tasks: Tasks,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
@@ -63,30 +63,30 @@ class Taking:
         *,
         node_id: NodeId,
         is_in_sync: Callable[[Key], bool],
-        subscribe: Callable[[Following], None],
-        report: Callable[[Following], None],
+        subscribe: Callable[[FollowedPartition], None],
+        report: Callable[[FollowedPartition], None],
         on_taken: Callable[[int, bool], None],
-        on_cut: Callable[[Following], None],
+        on_cut: Callable[[FollowedPartition], None],
     ) -> None:
         """`on_taken` hears of each frame: its bytes, and whether the leader has to hear at once."""
-        self.by_handle: dict[int, Following] = {}
+        self.by_handle: dict[int, FollowedPartition] = {}
         self._leader_id = leader_id
         self._cutter = cutter
         self._tasks = tasks
         self._loop = loop
         self._clock = clock
-        self.throttle = Throttle(limiter, loop, clock, node_id, is_in_sync, self._go_on)
+        self.throttle = FetchThrottle(limiter, loop, clock, node_id, is_in_sync, self._go_on)
         self._counters = counters
         self._subscribe = subscribe
         self._report = report
         self._on_taken = on_taken
         self._on_cut = on_cut
-        self._link: Link | None = None
-        self._resting = Resting(loop, subscribe)
-        self._trimming = Trimming(tasks, report, self._begin_anew)
+        self._link: LeaderConnection | None = None
+        self._resting = RetryBackoff(loop, subscribe)
+        self._trimming = LogStartSync(tasks, report, self._begin_anew)
         self._is_in_vain = False  # a row of this frame leads to no report
 
-    def begin(self, link: Link) -> None:
+    def begin(self, link: LeaderConnection) -> None:
         """A connection is ready."""
         self._link = link
         self._is_in_vain = False
@@ -110,7 +110,7 @@ class Taking:
         kind, count, position = protocol.parse_kind(view, start, end)
         if kind == protocol.DATA:
             rows, records = protocol.parse_data(view, position, end, count)
-            return self._take_rows(DataCursor(buffer, start, end, rows, records))
+            return self._take_rows(FrameCursor(buffer, start, end, rows, records))
         if kind != protocol.REFUSED:
             raise ProtocolError(f"a leader sent a frame of kind {kind}")
         for refusal in protocol.parse_refused(view, position, end, count):
@@ -123,7 +123,7 @@ class Taking:
 
     # -- records
 
-    def _take_rows(self, cursor: DataCursor) -> bool:
+    def _take_rows(self, cursor: FrameCursor) -> bool:
         rows = cursor.rows
         while cursor.index < len(rows):
             row = rows[cursor.index]
@@ -143,7 +143,9 @@ class Taking:
         self._on_taken(cursor.size, is_in_vain)
         return True
 
-    def _take_row(self, following: Following, row: tuple[int, ...], cursor: DataCursor) -> bool:
+    def _take_row(
+        self, following: FollowedPartition, row: tuple[int, ...], cursor: FrameCursor
+    ) -> bool:
         _, high_watermark, log_start, base_offset, size, flags = row
         partition = following.partition
         plog = partition.log
@@ -179,12 +181,12 @@ class Taking:
                 following.ceiling = base_offset
         return True
 
-    def _hear(self, following: Following, high_watermark: int, log_start: int) -> None:
+    def _hear(self, following: FollowedPartition, high_watermark: int, log_start: int) -> None:
         """Take what is said beside the records, whether those can be taken or not."""
         following.partition.on_leader_watermark(high_watermark)
         self._trimming.on_log_start(following, log_start)
 
-    def _go_on(self, following: Following) -> None:
+    def _go_on(self, following: FollowedPartition) -> None:
         """The throttle lets it ask for more."""
         if following.handle == NO_HANDLE:
             self._subscribe(following)
@@ -192,7 +194,9 @@ class Taking:
             following.ceiling = None
             self._report(following)
 
-    def _await_memory(self, following: Following, row: tuple[int, ...], cursor: DataCursor) -> bool:
+    def _await_memory(
+        self, following: FollowedPartition, row: tuple[int, ...], cursor: FrameCursor
+    ) -> bool:
         """Go on when there is append memory, which the directory's own disk gives back."""
         plog = following.partition.log
         if plog.services.memory in self._resting.hanging:
@@ -204,7 +208,7 @@ class Taking:
         plog.when_writable(self._hold(cursor, following))
         return False
 
-    def _hold(self, cursor: DataCursor, following: Following) -> Callable[[], None]:
+    def _hold(self, cursor: FrameCursor, following: FollowedPartition) -> Callable[[], None]:
         """Hold a frame; return what goes on with it once, unless its connection has ended.
 
         Of several directories one may hang, and a full disk takes nothing until something is
@@ -248,7 +252,7 @@ class Taking:
         timer = self._loop.call_later(following.hold_s, give_up)
         return go_on
 
-    def _begin_log(self, following: Following, offset: Offset, cursor: DataCursor) -> bool:
+    def _begin_log(self, following: FollowedPartition, offset: Offset, cursor: FrameCursor) -> bool:
         """Begin the log with the batch at hand; False when that is held until then."""
         partition = following.partition
         if partition.log.services.memory in self._resting.hanging:
@@ -270,7 +274,7 @@ class Taking:
         self._tasks.spawn("begin follower's log", begin())
         return False
 
-    def _on_append_error(self, following: Following, error: WireError) -> None:
+    def _on_append_error(self, following: FollowedPartition, error: WireError) -> None:
         is_news = type(error) is not type(following.error)
         following.error = error
         if isinstance(error, RecordTooLargeError):
@@ -295,18 +299,18 @@ class Taking:
         self._give_up(following)
         self._resting.rest_after_append(following, error)
 
-    def _leave(self, following: Following) -> None:
+    def _leave(self, following: FollowedPartition) -> None:
         """Give the present subscription up, and subscribe anew after a rest."""
         self._give_up(following)
         self._resting.rest(following)
 
-    def _give_up(self, following: Following) -> None:
+    def _give_up(self, following: FollowedPartition) -> None:
         self._is_in_vain = True
         handle, following.handle = following.handle, NO_HANDLE
         if self.forget(handle) and self._link is not None:
             self._link.send(protocol.encode_unsubscribe((handle,)))
 
-    def _begin_anew(self, following: Following) -> None:
+    def _begin_anew(self, following: FollowedPartition) -> None:
         """Drop all of a log: what its leader has is fetched again."""
         self._give_up(following)
         start = Offset(following.leader_start)
@@ -314,7 +318,7 @@ class Taking:
 
     # -- refusals
 
-    def _on_refusal(self, following: Following, refusal: Refusal) -> None:
+    def _on_refusal(self, following: FollowedPartition, refusal: Refusal) -> None:
         if not following.is_current:
             return
         self._counters.refusals_total += 1
@@ -342,7 +346,7 @@ class Taking:
             )
         self._resting.rest(following)
 
-    def _on_out_of_range(self, following: Following, refusal: Refusal) -> None:
+    def _on_out_of_range(self, following: FollowedPartition, refusal: Refusal) -> None:
         partition = following.partition
         end = partition.log.log_end_offset
         if end > refusal.log_end_offset >= partition.log.log_start_offset:
@@ -354,7 +358,7 @@ class Taking:
         else:
             self._resting.rest(following)
 
-    def _spawn_cut(self, following: Following, work: Awaitable[None]) -> None:
+    def _spawn_cut(self, following: FollowedPartition, work: Awaitable[None]) -> None:
         # From now on, not from when the work begins: nobody may lead or be followed meanwhile.
         following.partition.is_cutting = True
 
@@ -369,7 +373,7 @@ class Taking:
 
         self._tasks.spawn("cut follower's log", cut())
 
-    async def _cut(self, following: Following, work: Awaitable[None]) -> bool:
+    async def _cut(self, following: FollowedPartition, work: Awaitable[None]) -> bool:
         """Do the work; return whether it was done."""
         self._counters.truncations_total += 1
         try:

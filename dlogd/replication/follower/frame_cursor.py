@@ -5,7 +5,7 @@ frame's buffer.
 """
 
 
-class DataCursor:
+class FrameCursor:
     """How far a DATA frame is taken; `row_end` is where the present row's records end."""
 
     __slots__ = ("buffer", "index", "position", "row_end", "rows", "size", "start")

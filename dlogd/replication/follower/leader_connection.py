@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 from dlog.errors import DlogError, ProtocolError, TransportError
 from dlogd.net.frame_memory import FrameMemory
-from dlogd.net.frame_reader import RECEIVE_BYTES, Intake
+from dlogd.net.frame_reader import RECEIVE_BYTES, FrameReader
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Introduction(Protocol):
         """
 
 
-class LinkMemory:
+class ConnectionMemory:
     """What all links of a node receive into."""
 
     def __init__(self) -> None:
@@ -43,22 +43,24 @@ class LinkMemory:
 
 
 TakeFrame = Callable[[bytearray, int, int], bool]
-"""Takes the frame in [start, end) of a buffer; False: not all of it now, see `Link.hold`."""
+"""Takes the frame in [start, end) of a buffer; False: not all of it now, see
+`LeaderConnection.hold`.
+"""
 
 
-class Link(asyncio.BufferedProtocol):
+class LeaderConnection(asyncio.BufferedProtocol):
     """One connection. `ready` is done when the introduction is over, `closed` at the end."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        memory: LinkMemory,
+        memory: ConnectionMemory,
         introduction: Introduction,
         take: TakeFrame,
     ) -> None:
         self._loop = loop
         self._frames = memory.frames
-        self._intake = Intake(memory.receive, memory.frames, FRAME_BYTES_MAX)
+        self._intake = FrameReader(memory.receive, memory.frames, FRAME_BYTES_MAX)
         self._introduction: Introduction | None = introduction
         self._take = take
         self._transport: asyncio.Transport | None = None

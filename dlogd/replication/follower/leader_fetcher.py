@@ -16,10 +16,14 @@ from dlog.address import Address
 from dlog.errors import DlogError, ProtocolError
 from dlog.types import NodeId
 from dlogd.replication import protocol
-from dlogd.replication.follower.divergence import Cutter
-from dlogd.replication.follower.followed_partition import NO_HANDLE, Following
-from dlogd.replication.follower.frame_applier import FetchCounters, Taking
-from dlogd.replication.follower.leader_connection import Introduction, Link, LinkMemory
+from dlogd.replication.follower.divergence import Divergence
+from dlogd.replication.follower.followed_partition import NO_HANDLE, FollowedPartition
+from dlogd.replication.follower.frame_applier import FetchCounters, FrameApplier
+from dlogd.replication.follower.leader_connection import (
+    ConnectionMemory,
+    Introduction,
+    LeaderConnection,
+)
 from dlogd.replication.placement_diff import Key
 from dlogd.replication.rate_limiter import RateLimiter
 from dlogd.runtime.clock import Clock
@@ -54,32 +58,32 @@ class FetchServices:
     clock: Clock
     rng: Rng
     tasks: Tasks
-    memory: LinkMemory
-    cutter: Cutter
+    memory: ConnectionMemory
+    cutter: Divergence
     counters: FetchCounters
     limiter: RateLimiter
     is_in_sync: Callable[[Key], bool]
     """Whether this node's replica is in the ISR, as far as it knows."""
     address: Callable[[NodeId], Address | None]
     introduce: Callable[[NodeId], Introduction]
-    on_cut: Callable[[Following], None]
+    on_cut: Callable[[FollowedPartition], None]
     """Called when a log has been cut: the partition may have another role by now."""
 
 
-class Fetcher:
+class LeaderFetcher:
     """Follows one leader. Life: `run` as a task, until it is cancelled."""
 
     def __init__(self, leader_id: NodeId, services: FetchServices) -> None:
         self.leader_id = leader_id
-        self.followings: dict[Following, None] = {}
+        self.followings: dict[FollowedPartition, None] = {}
         self._services = services
         self._counters = services.counters
         self._loop = services.loop
-        self._link: Link | None = None
+        self._link: LeaderConnection | None = None
         self._wanted = asyncio.Event()
         self._nudge = asyncio.Event()
         self._handles = 0
-        self._taking = Taking(
+        self._taking = FrameApplier(
             leader_id,
             services.cutter,
             services.tasks,
@@ -94,8 +98,8 @@ class Fetcher:
             on_taken=self._on_taken,
             on_cut=services.on_cut,
         )
-        self._unsubscribed: dict[Following, None] = {}
-        self._reports: dict[Following, None] = {}
+        self._unsubscribed: dict[FollowedPartition, None] = {}
+        self._reports: dict[FollowedPartition, None] = {}
         self._is_scheduled = False
         self._taken = 0  # DATA frames on this connection
         self._taken_bytes = 0  # since the leader was told
@@ -115,7 +119,7 @@ class Fetcher:
 
     # -- partitions
 
-    def add(self, following: Following) -> None:
+    def add(self, following: FollowedPartition) -> None:
         """Follow a partition from now on."""
         self.followings[following] = None
         following.partition.reporter = following
@@ -123,7 +127,7 @@ class Fetcher:
         self._wanted.set()
         self._hurry()
 
-    def remove(self, following: Following) -> None:
+    def remove(self, following: FollowedPartition) -> None:
         """Follow it no more."""
         self.followings.pop(following, None)
         self._unsubscribed.pop(following, None)
@@ -155,12 +159,12 @@ class Fetcher:
             self._attempt, self._rest_s = None, REST_S_MIN
             attempt.reschedule(now_s)
 
-    def subscribe(self, following: Following) -> None:
+    def subscribe(self, following: FollowedPartition) -> None:
         """Tell the leader where a partition stands; it answers with what follows."""
         self._unsubscribed[following] = None
         self._schedule()
 
-    def report(self, following: Following) -> None:
+    def report(self, following: FollowedPartition) -> None:
         """Tell the leader how far a partition is."""
         self._reports[following] = None
         self._schedule()
@@ -191,11 +195,11 @@ class Fetcher:
             self._reports.clear()
             self._send_progress(link, rows)
 
-    def _send_progress(self, link: Link, rows: list[protocol.Progress]) -> None:
+    def _send_progress(self, link: LeaderConnection, rows: list[protocol.Progress]) -> None:
         self._taken_bytes, self._is_telling = 0, False
         link.send(protocol.encode_progress(self._taken, rows))
 
-    def _send_subscriptions(self, link: Link) -> None:
+    def _send_subscriptions(self, link: LeaderConnection) -> None:
         chosen = []
         for following in list(self._unsubscribed):
             del self._unsubscribed[following]
@@ -250,7 +254,7 @@ class Fetcher:
             return ProtocolError(f"nobody knows where node {self.leader_id} is")
         self._counters.connects_total += 1
         introduction = services.introduce(self.leader_id)
-        link = Link(self._loop, services.memory, introduction, self._taking.take)
+        link = LeaderConnection(self._loop, services.memory, introduction, self._taking.take)
         link.on_writable = self._schedule
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S) as attempt:
@@ -277,7 +281,7 @@ class Fetcher:
                 self._said = ""
                 self._rest_s = REST_S_MIN
 
-    def _begin(self, link: Link) -> None:
+    def _begin(self, link: LeaderConnection) -> None:
         self._link = link
         self.lost_s = -math.inf
         self._handles = self._taken = self._taken_bytes = self._idle_pings = 0
@@ -287,7 +291,7 @@ class Fetcher:
             self.subscribe(following)
         self._schedule()
 
-    def _end(self, link: Link) -> None:
+    def _end(self, link: LeaderConnection) -> None:
         self._link = None
         self.lost_s = self._loop.time()
         link.close()
@@ -297,7 +301,7 @@ class Fetcher:
         for following in self.followings:
             following.handle = NO_HANDLE
 
-    def _ping(self, link: Link) -> None:
+    def _ping(self, link: LeaderConnection) -> None:
         if link is not self._link:
             return
         now_s = self._loop.time()
@@ -313,7 +317,7 @@ class Fetcher:
         self._loop.call_later(PING_S, self._ping, link)
 
 
-def _look_at(link: Link) -> None:
+def _look_at(link: LeaderConnection) -> None:
     """Take note of why it was never ready, so that nobody complains that it was not looked at."""
     if link.ready.done() and not link.ready.cancelled():
         link.ready.exception()

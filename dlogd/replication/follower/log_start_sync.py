@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from dlog.errors import WireError
 from dlog.types import Offset
-from dlogd.replication.follower.followed_partition import Following
+from dlogd.replication.follower.followed_partition import FollowedPartition
 from dlogd.runtime.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -22,20 +22,20 @@ FLUSH_S_MAX = 5.0
 TRIES_IN_VAIN = 3
 
 
-class Trimming:
+class LogStartSync:
     """The log starts of one leader; `begin_anew` drops all that a log has."""
 
     def __init__(
         self,
         tasks: Tasks,
-        report: Callable[[Following], None],
-        begin_anew: Callable[[Following], None],
+        report: Callable[[FollowedPartition], None],
+        begin_anew: Callable[[FollowedPartition], None],
     ) -> None:
         self._tasks = tasks
         self._report = report
         self._begin_anew = begin_anew
 
-    def on_log_start(self, following: Following, log_start: int) -> None:
+    def on_log_start(self, following: FollowedPartition, log_start: int) -> None:
         """Follow the leader's log start, which may be said only once."""
         is_news = log_start > following.leader_start
         following.leader_start = log_start
@@ -45,7 +45,7 @@ class Trimming:
         elif is_news:
             self._report(following)  # this log begins there already
 
-    async def _trim(self, following: Following) -> None:
+    async def _trim(self, following: FollowedPartition) -> None:
         """Trim as far as this log is committed, until it begins where the leader's does."""
         plog = following.partition.log
         tries = 0
@@ -76,7 +76,7 @@ class Trimming:
         if following.is_current:
             self._report(following)
 
-    async def _trim_to(self, following: Following, target: Offset) -> None:
+    async def _trim_to(self, following: FollowedPartition, target: Offset) -> None:
         """Trim; raise WireError or OSError when that has to wait, although a part has gone."""
         plog = following.partition.log
         if target > plog.flushed_offset:
@@ -87,7 +87,7 @@ class Trimming:
         await plog.trim_to(target)
 
 
-def _may_begin_anew(following: Following, target: Offset) -> bool:
+def _may_begin_anew(following: FollowedPartition, target: Offset) -> bool:
     """Whether a log that waits for space holds nothing that anybody counts on.
 
     The space may be that of its active segment, whose end is in memory only and cannot be written.

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from dlog.errors import RecordTooLargeError, WireError
-from dlogd.replication.follower.followed_partition import REST_S_MAX, Following
+from dlogd.replication.follower.followed_partition import REST_S_MAX, FollowedPartition
 from dlogd.storage.io.append_memory import AppendMemory
 
 TOO_LARGE_REST_S_MAX = 300.0
@@ -17,18 +17,18 @@ FULL_REST_S_MAX = 30.0
 tell of."""
 
 
-class Resting:
+class RetryBackoff:
     """The partitions of one leader; `subscribe` is called when a rest is over."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, subscribe: Callable[[Following], None]
+        self, loop: asyncio.AbstractEventLoop, subscribe: Callable[[FollowedPartition], None]
     ) -> None:
         self.hanging: set[AppendMemory] = set()
         """Append memory of which nothing came back for long."""
         self._loop = loop
         self._subscribe = subscribe
 
-    def rest(self, following: Following) -> None:
+    def rest(self, following: FollowedPartition) -> None:
         """Rest for a moment; the longer, the more of them there were in a row."""
         if following.is_ended or following.timer is not None:
             return
@@ -42,12 +42,12 @@ class Resting:
 
         following.timer = self._loop.call_later(following.next_rest_s(), go_on)
 
-    def _hangs(self, following: Following) -> bool:
+    def _hangs(self, following: FollowedPartition) -> bool:
         """Whether it could not take anything."""
         memory = following.partition.log.services.memory
         return memory in self.hanging and following.can_follow
 
-    def rest_after_append(self, following: Following, error: WireError) -> None:
+    def rest_after_append(self, following: FollowedPartition, error: WireError) -> None:
         """Rest because the log did not take what came."""
         plog = following.partition.log
         if isinstance(error, RecordTooLargeError):
@@ -58,13 +58,15 @@ class Resting:
         else:
             self.rest(following)
 
-    def _rest_while_full(self, following: Following, is_in_vain: Callable[[], bool]) -> None:
+    def _rest_while_full(
+        self, following: FollowedPartition, is_in_vain: Callable[[], bool]
+    ) -> None:
         """Rest as long as that is so, but now and then let the leader tell of deletions."""
         rest_s = following.next_rest_s(REST_S_MAX, FULL_REST_S_MAX)
         self._rest_while(is_in_vain, following, self._loop.time() + rest_s)
 
     def _rest_while(
-        self, is_in_vain: Callable[[], bool], following: Following, end_s: float
+        self, is_in_vain: Callable[[], bool], following: FollowedPartition, end_s: float
     ) -> None:
         """Rest as long as that is so, but not beyond `end_s` of the loop's clock."""
         if following.is_ended or following.timer is not None:

@@ -27,13 +27,13 @@ LOCATE_ROUNDS_MAX = 20
 class Stream(Protocol):
     """The feed that a partition belongs to."""
 
-    def mark(self, fed: "Fed") -> None:
+    def mark(self, fed: "FollowerPartition") -> None:
         """There is something to send about a partition."""
 
-    def mark_watermark(self, fed: "Fed") -> None:
+    def mark_watermark(self, fed: "FollowerPartition") -> None:
         """Its watermark has moved."""
 
-    def refuse(self, fed: "Fed", error: WireError) -> None:
+    def refuse(self, fed: "FollowerPartition", error: WireError) -> None:
         """It is not fed any more."""
 
 
@@ -69,7 +69,7 @@ class Taken(NamedTuple):
         return found
 
 
-class Fed:
+class FollowerPartition:
     """Implements `Subscriber`. Invariant: what is below `sent_offset` was sent, in order.
 
     While `awaits_word` it is not known where the next batch begins: the follower says so when it

@@ -1,9 +1,8 @@
 """The leader's side of a replication stream: one connection of one follower.
 
-What is appended leaves at once, at the same time as it goes to this node's disk, as ranges of
-segments from tail memory. What is older is read from its disk and leaves when it is there: nobody
-else waits. A follower has at most WINDOW_BYTES that it has not taken, and one frame of each disk.
-Owner: the event loop's thread; made by `dlogd.replication.leader.follower_sessions`.
+Appended records leave at once from tail memory, before this node's flush ends. Older records are
+read from disk first; other partitions do not wait for them. A follower has at most WINDOW_BYTES
+that it has not taken, and one frame of each disk. Owner: the event loop's thread.
 """
 
 import asyncio
@@ -15,14 +14,14 @@ from dlog.errors import OffsetOutOfRangeError, ProtocolError, WireError
 from dlog.types import NodeId
 from dlogd.net.disk_reader import HeldReads
 from dlogd.net.frame_memory import FrameMemory
-from dlogd.net.frame_reader import Intake
-from dlogd.net.reply_queue import Replies
+from dlogd.net.frame_reader import FrameReader
+from dlogd.net.reply_queue import ReplyQueue
 from dlogd.net.reply_slot import Piece, release_pieces
-from dlogd.net.socket_writer import Outlet, outlet_of
+from dlogd.net.socket_writer import SocketWriter, outlet_of
 from dlogd.replication import protocol
-from dlogd.replication.leader.disk_read_turns import DiskTurns
-from dlogd.replication.leader.follower_partition import Fed, Taken
-from dlogd.replication.leader.send_window import Window
+from dlogd.replication.leader.disk_read_turns import DiskReadTurns
+from dlogd.replication.leader.follower_partition import FollowerPartition, Taken
+from dlogd.replication.leader.send_window import SendWindow
 from dlogd.replication.protocol import Refusal, Subscription
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
@@ -37,7 +36,7 @@ WATERMARK_DELAY_S = 0.01
 REQUEST_BYTES_MAX = 16 << 20
 
 
-class FeedOwner(Protocol):
+class SessionOwner(Protocol):
     """All feeds of a node, as one of them sees them."""
 
     engine: Engine
@@ -47,25 +46,27 @@ class FeedOwner(Protocol):
     receive: bytearray
     held: HeldReads
 
-    def wait_us(self, fed: Fed, size: int) -> int:
+    def wait_us(self, fed: FollowerPartition, size: int) -> int:
         """Return how long a follower has to wait for so many bytes."""
 
-    def accept(self, feed: "Feed", subscription: Subscription) -> Fed | Refusal:
+    def accept(
+        self, feed: "FollowerSession", subscription: Subscription
+    ) -> FollowerPartition | Refusal:
         """Let a follower begin, or say why not."""
 
-    def on_progress(self, fed: Fed) -> None:
+    def on_progress(self, fed: FollowerPartition) -> None:
         """A follower has promised more."""
 
-    def on_close(self, feed: "Feed") -> None:
+    def on_close(self, feed: "FollowerSession") -> None:
         """Forget a feed."""
 
 
-class Feed(asyncio.BufferedProtocol):
+class FollowerSession(asyncio.BufferedProtocol):
     """One follower's connection, from the end of its introduction to its close."""
 
     def __init__(
         self,
-        owner: FeedOwner,
+        owner: SessionOwner,
         loop: asyncio.AbstractEventLoop,
         node_id: NodeId,
         node_epoch: int,
@@ -78,17 +79,17 @@ class Feed(asyncio.BufferedProtocol):
         self.sent_bytes_total = 0
         self._owner = owner
         self._loop = loop
-        self._intake = Intake(owner.receive, owner.frames, REQUEST_BYTES_MAX)
-        self._replies = Replies(owner.engine, owner.held, self._on_send_error, _ignore)
+        self._intake = FrameReader(owner.receive, owner.frames, REQUEST_BYTES_MAX)
+        self._replies = ReplyQueue(owner.engine, owner.held, self._on_send_error, _ignore)
         self._transport: asyncio.Transport | None = None
-        self._outlet: Outlet | None = None
-        self._fed: dict[int, Fed] = {}
-        self._marked: dict[Fed, None] = {}
-        self._stale: dict[Fed, None] = {}  # they do not know the newest watermark
+        self._outlet: SocketWriter | None = None
+        self._fed: dict[int, FollowerPartition] = {}
+        self._marked: dict[FollowerPartition, None] = {}
+        self._stale: dict[FollowerPartition, None] = {}  # they do not know the newest watermark
         self._stale_timer: asyncio.TimerHandle | None = None
-        self._turns = DiskTurns()  # they wait until a frame that was read is taken
+        self._turns = DiskReadTurns()  # they wait until a frame that was read is taken
         self._is_scheduled = False
-        self._window = Window()
+        self._window = SendWindow()
 
     # -- the connection
 
@@ -221,7 +222,7 @@ class Feed(asyncio.BufferedProtocol):
         if refusals:
             self._send((protocol.encode_refused(refusals),))
 
-    def mark(self, fed: Fed) -> None:
+    def mark(self, fed: FollowerPartition) -> None:
         """There is something to send about a partition, if it is fed still."""
         if self._fed.get(fed.handle) is not fed:
             return  # it ended within what led here, and would be looked at for ever
@@ -230,7 +231,7 @@ class Feed(asyncio.BufferedProtocol):
         if not self._is_scheduled:
             self._schedule()
 
-    def mark_watermark(self, fed: Fed) -> None:
+    def mark_watermark(self, fed: FollowerPartition) -> None:
         """The watermark of a partition has moved; it leaves with records, or a little later."""
         self._stale[fed] = None
         if self._stale_timer is None:
@@ -243,7 +244,7 @@ class Feed(asyncio.BufferedProtocol):
             if fed.has_news and not fed.is_marked:
                 self.mark(fed)
 
-    def refuse(self, fed: Fed, error: WireError) -> None:
+    def refuse(self, fed: FollowerPartition, error: WireError) -> None:
         """A partition is not fed any more."""
         if self._fed.pop(fed.handle, None) is None:
             return
@@ -255,7 +256,7 @@ class Feed(asyncio.BufferedProtocol):
         refusal = Refusal(fed.handle, error.code, -1, -1, -1, -1)
         self._send((protocol.encode_refused((refusal,)),))
 
-    def _forget(self, fed: Fed) -> None:
+    def _forget(self, fed: FollowerPartition) -> None:
         fed.leave()  # else what is appended marks it again, and it is looked at for ever
         fed.is_marked = False
         self._marked.pop(fed, None)
@@ -318,7 +319,7 @@ class Feed(asyncio.BufferedProtocol):
         if rows:
             self._send_data(rows, pieces, size, is_disk=False)
 
-    def _comes_later(self, fed: Fed, taken: Taken) -> bool:
+    def _comes_later(self, fed: FollowerPartition, taken: Taken) -> bool:
         """Whether what was taken is not sent now; what becomes of it is arranged then."""
         if not (taken.bytes or fed.has_more or fed.has_news):
             self._turns.leave(fed)
@@ -340,7 +341,7 @@ class Feed(asyncio.BufferedProtocol):
             self._owner.tasks.spawn("read for follower", self._read(fed, taken))
         return wait_us > 0 or taken.is_disk
 
-    async def _read(self, fed: Fed, taken: Taken) -> None:
+    async def _read(self, fed: FollowerPartition, taken: Taken) -> None:
         """Read what was taken, and send it in a frame of its own."""
         found = await fed.load(taken)
         self._turns.end(fed)
@@ -354,12 +355,12 @@ class Feed(asyncio.BufferedProtocol):
             release_pieces(found)
         self._schedule()
 
-    def _go_on(self, fed: Fed) -> None:
+    def _go_on(self, fed: FollowerPartition) -> None:
         """A follower has waited for its share of what may be sent."""
         fed.is_resting = False
         self.mark(fed)
 
-    async def _locate(self, fed: Fed) -> None:
+    async def _locate(self, fed: FollowerPartition) -> None:
         error = await fed.locate()
         if self._fed.get(fed.handle) is not fed:
             return
@@ -370,7 +371,7 @@ class Feed(asyncio.BufferedProtocol):
         else:
             self.refuse(fed, error)
 
-    def _refuse_range(self, fed: Fed, error: WireError) -> None:
+    def _refuse_range(self, fed: FollowerPartition, error: WireError) -> None:
         """The log begins later by now than where the follower is."""
         plog = fed.partition.log
         if self._fed.pop(fed.handle, None) is None:

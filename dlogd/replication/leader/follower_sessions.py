@@ -24,8 +24,8 @@ from dlogd.metadata.state.image import ClusterImage
 from dlogd.net.disk_reader import HeldReads
 from dlogd.net.frame_memory import FrameMemory
 from dlogd.net.frame_reader import RECEIVE_BYTES
-from dlogd.replication.leader.follower_partition import Fed
-from dlogd.replication.leader.follower_session import Feed
+from dlogd.replication.leader.follower_partition import FollowerPartition
+from dlogd.replication.leader.follower_session import FollowerSession
 from dlogd.replication.leader.isr import IsrKeeper
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.placement_diff import Key
@@ -45,7 +45,7 @@ SILENCE_S_MAX = 6.0
 """A follower says something each second; one that is silent for so long is gone."""
 
 
-class Feeds:
+class FollowerSessions:
     """The replication streams of a leader. Life: `start`, then `stop` once."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Feeds:
         self.held = HeldReads(HELD_READS_MAX)
         self.limiter = RateLimiter()
         """How much throttled followers that catch up may be sent."""
-        self.feeds: dict[Feed, None] = {}
+        self.feeds: dict[FollowerSession, None] = {}
         self.image = ClusterImage()
         """The newest; set by whoever hears of it."""
         self._replicas = replicas
@@ -130,22 +130,22 @@ class Feeds:
             return answer, None
         for each in earlier:
             each.abort("")
-        feed = Feed(self, self._loop, request.node_id, request.node_epoch, peer)
+        feed = FollowerSession(self, self._loop, request.node_id, request.node_epoch, peer)
         self.feeds[feed] = None
         log.info("Feeding follower node=%d peer=%s", request.node_id, peer)
         return answer, feed
 
-    def on_close(self, feed: Feed) -> None:
+    def on_close(self, feed: FollowerSession) -> None:
         """Forget a stream."""
         if feed in self.feeds:
             del self.feeds[feed]
             self._ended_bytes_total += feed.sent_bytes_total
 
-    def on_progress(self, fed: Fed) -> None:
+    def on_progress(self, fed: FollowerPartition) -> None:
         """A follower has promised more: it may have caught up."""
         self._keeper.on_progress(fed.key, fed.partition, fed.progress)
 
-    def wait_us(self, fed: Fed, size: int) -> int:
+    def wait_us(self, fed: FollowerPartition, size: int) -> int:
         """Return how long a follower has to wait for `size` bytes; 0: they are counted.
 
         Who is in sync never waits: producers would wait for it (KIP-73).
@@ -161,7 +161,9 @@ class Feeds:
             return 0
         return limiter.may_send(size, now_us)
 
-    def accept(self, feed: Feed, subscription: Subscription) -> Fed | Refusal:
+    def accept(
+        self, feed: FollowerSession, subscription: Subscription
+    ) -> FollowerPartition | Refusal:
         """Let a follower begin to follow a partition, or say why not."""
         key = (subscription.topic_id, subscription.partition)
         handle = subscription.handle
@@ -185,7 +187,7 @@ class Feeds:
         if refusal is not None:
             return refusal
         offset = subscription.fetch_offset
-        fed = Fed(feed, key, handle, partition, progress, offset)
+        fed = FollowerPartition(feed, key, handle, partition, progress, offset)
         partition.subscribe(fed)
         progress.begin(feed.node_epoch)
         promised = min(subscription.promised_offset, offset)

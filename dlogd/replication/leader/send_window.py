@@ -15,7 +15,7 @@ DISK_FRAMES_MAX = 2
 FRAMES_MAX = 10_000
 
 
-class Window:
+class SendWindow:
     """Invariant: `taken` and the frames under way are all that were ever sent."""
 
     __slots__ = ("_bytes", "_disk_frames", "_frames", "taken")

@@ -30,8 +30,8 @@ from dlogd.replication.partition.leader_state import (
     LeaderState,
 )
 from dlogd.replication.partition.lease import ENDLESS, Lease
-from dlogd.replication.partition.pending_acks import Acks, late_error
-from dlogd.replication.partition.pending_trims import Trims
+from dlogd.replication.partition.pending_acks import PendingAcks, late_error
+from dlogd.replication.partition.pending_trims import PendingTrims
 from dlogd.replication.partition.producer_state import ProducerStates
 from dlogd.replication.partition.waiters import AckWaiter, Reporter, Subscriber
 from dlogd.runtime.clock import Clock
@@ -120,8 +120,8 @@ class Partition:
         # Appended since the producer state was written last.
         self.unsnapshotted_bytes = 0
         self._clock = clock
-        self._acks = Acks(loop, clock, lease, self._late)
-        self.trims = Trims(loop)
+        self._acks = PendingAcks(loop, clock, lease, self._late)
+        self.trims = PendingTrims(loop)
         self.fetches = FetchWaiters(log, wakes or Wakes(loop))
         """Who waits for the high watermark to move."""
         self._subscribers: dict[NodeId, Subscriber] = {}

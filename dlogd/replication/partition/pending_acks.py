@@ -34,7 +34,7 @@ def late_error(
     return RequestTimedOutError("The batch was appended but not yet acknowledged in time")
 
 
-class Acks:
+class PendingAcks:
     """The two kinds of waiting."""
 
     __slots__ = ("_clock", "all", "lease", "own")

@@ -9,7 +9,7 @@ import asyncio
 from dlog.errors import WireError
 
 
-class Trims:
+class PendingTrims:
     """Who waits, and for which log start offset."""
 
     __slots__ = ("_loop", "_waiting")

@@ -23,7 +23,7 @@ CLOCK_SET_MS = 1_000
 """A wall clock that gains more than this on the monotonic one was set."""
 
 
-class Snapshotting:
+class SnapshotSchedule:
     """Writes snapshots of the partitions of one node."""
 
     def __init__(self, partitions: Mapping[tuple[TopicId, int], Partition], clock: Clock) -> None:

@@ -20,7 +20,7 @@ from dlog.types import NO_EPOCH, NO_NODE, NodeId, TopicId
 from dlog.wire import fetch
 from dlog.wire.leaders import CurrentLeader
 from dlog.wire.topics import TopicKey
-from dlogd.net.reply_slot import Piece, Slot
+from dlogd.net.reply_slot import Piece, ReplySlot
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.replica_manager import ReplicaManager
 from dlogd.runtime.clock import Clock
@@ -115,7 +115,7 @@ class FetchHandler:
             work.expire()
 
 
-class FetchWork(Slot):
+class FetchWork(ReplySlot):
     """One Fetch request from parse to answer: the slot of its own reply."""
 
     __slots__ = (

@@ -18,7 +18,7 @@ from dlog.types import TopicId
 from dlog.wire import produce
 from dlog.wire.leaders import CurrentLeader
 from dlog.wire.topics import TopicKey
-from dlogd.net.reply_slot import Slot
+from dlogd.net.reply_slot import ReplySlot
 from dlogd.replication.partition.partition import Partition
 from dlogd.replication.partition.record_validation import UnopenedError
 from dlogd.replication.partition.waiters import Drainable
@@ -29,13 +29,13 @@ from dlogd.server.batch_unpacker import (
     SMALL_BYTES,
     SMALL_ENTRIES,
     SMALL_PACKED_BYTES,
+    BatchUnpacker,
     Outcome,
-    Unpacker,
     outcome_within,
 )
 from dlogd.server.connection import Connection
 from dlogd.server.leader_hints import LeaderHints
-from dlogd.server.request_turns import PIECE_ENTRIES, Turns
+from dlogd.server.request_turns import PIECE_ENTRIES, RequestTurns
 from dlogd.telemetry.metrics import Telemetry
 
 ZSTD_VERSION_MIN = 7
@@ -58,7 +58,7 @@ class ProduceHandler:
         clock: Clock,
         telemetry: Telemetry,
         hints: LeaderHints,
-        unpacker: Unpacker,
+        unpacker: BatchUnpacker,
     ) -> None:
         self._hints = hints
         self.unpacker = unpacker
@@ -66,7 +66,7 @@ class ProduceHandler:
         self._by_name = replicas.by_name
         self._by_id = replicas.by_id
         self.clock = clock
-        self.turns = Turns()
+        self.turns = RequestTurns()
         """Where requests for many partitions rest; the router gives one for all requests."""
         self.api = telemetry.api("PRODUCE")
         self.server = telemetry.server
@@ -167,7 +167,7 @@ class ProduceHandler:
         return produce.encode_response(version, correlation_id, topics, 0, leaders, endpoints)
 
 
-class SingleProduce(Slot):
+class SingleProduce(ReplySlot):
     """A Produce request for one partition that waits for its acknowledgement: its own slot."""
 
     __slots__ = (
@@ -238,7 +238,7 @@ class ProduceWork:
         self._buffer = buffer
         self._request = request
         self._acks = request.acks
-        self._slot: Slot | None = connection.replies.open() if request.acks else None
+        self._slot: ReplySlot | None = connection.replies.open() if request.acks else None
         self._parts = [
             (topic, index, start, end)
             for topic, partitions in request.topics

@@ -19,12 +19,12 @@ from uuid import UUID
 
 from dlog.errors import ConfigError
 from dlog.types import NodeId, Offset, PartitionId, TopicId, TopicPartition
-from dlogd.storage.io.emergency_space import Spare
+from dlogd.storage.io.emergency_space import EmergencySpace
 from dlogd.storage.io.errnos import NO_SPACE
 from dlogd.storage.io.files import Directory, DiskUsage, Lock
 from dlogd.storage.log.log_recovery import LOG_START
 from dlogd.storage.segment import checkpoint_files
-from dlogd.storage.segment.checkpoint_files import Identity, Life, MalformedFileError
+from dlogd.storage.segment.checkpoint_files import Identity, Incarnation, MalformedFileError
 
 TOPICS = "topics"
 STRAY = "stray"
@@ -84,7 +84,7 @@ class Survey:
     deleted: Sequence[str]
     # Small files that were there but could not be used.
     complaints: Sequence[str]
-    life: Life
+    life: Incarnation
     has_checkpoint: bool  # the promised offsets could be read
     was_clean: bool  # an orderly stop has left its marker
 
@@ -94,7 +94,7 @@ class DataDirectory:
 
     def __init__(self, root: Directory) -> None:
         self._root = root
-        self.spare = Spare(root)
+        self.spare = EmergencySpace(root)
         self._lock: Lock | None = None
         self._topics: Directory | None = None
         self._stray: Directory | None = None
@@ -220,13 +220,13 @@ class DataDirectory:
             complaints.append(f"{self.path}/{kind} is not used: {error}")
             return None
 
-    def _load_life(self, complaints: list[str]) -> Life:
+    def _load_life(self, complaints: list[str]) -> Incarnation:
         try:
             data = checkpoint_files.load_own(self._root, checkpoint_files.LIFE)
-            return Life() if data is None else checkpoint_files.decode_life(data)
+            return Incarnation() if data is None else checkpoint_files.decode_life(data)
         except MalformedFileError as error:
             complaints.append(f"{self.path}/{checkpoint_files.LIFE} is not used: {error}")
-            return Life()
+            return Incarnation()
 
     def open_log(self, name: str, *, durable: bool) -> tuple[Directory, bool]:
         """Return a log's directory, and whether what it promised may not be on stable storage.
@@ -318,7 +318,7 @@ class DataDirectory:
             self._root, kind, checkpoint_files.encode_offsets(kind, offsets)
         )
 
-    def save_life(self, life: Life) -> None:
+    def save_life(self, life: Incarnation) -> None:
         """Say which life of the node uses the directory from now on."""
         checkpoint_files.save_life(self._root, life)
 

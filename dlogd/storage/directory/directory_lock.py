@@ -15,22 +15,22 @@ from dlog.errors import ConfigError
 from dlog.types import NodeId
 from dlogd.runtime.randomness import Entropy
 from dlogd.storage.directory.data_directory import TOPICS, Claim, agreed_cluster
-from dlogd.storage.directory.log_directory import Home
+from dlogd.storage.directory.log_directory import LogDirectory
 from dlogd.storage.io.errnos import OF_THE_PROCESS
 from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.segment.checkpoint_files import Identity
 
 log = logging.getLogger(__name__)
 
-OnError = Callable[[Home, OSError], None]
+OnError = Callable[[LogDirectory, OSError], None]
 
 
-class Claiming:
+class DirectoryLock:
     """The claim of one node on its data directories: `lock`, then `adopt` or `release`."""
 
     def __init__(
         self,
-        homes: Sequence[Home],
+        homes: Sequence[LogDirectory],
         engine: Engine,
         entropy: Entropy,
         *,
@@ -87,7 +87,7 @@ class Claiming:
             await self._adopt(home, claim, agreed, node_id)
         return agreed
 
-    async def _claim(self, home: Home) -> Claim | ConfigError | None:
+    async def _claim(self, home: LogDirectory) -> Claim | ConfigError | None:
         claim = partial(home.directory.claim, direct_required=self._direct_required)
         try:
             return await self._engine.run(claim)
@@ -97,7 +97,9 @@ class Claiming:
             self._blame(home, error)
             return None
 
-    async def _adopt(self, home: Home, claim: Claim, cluster_id: str, node_id: NodeId) -> None:
+    async def _adopt(
+        self, home: LogDirectory, claim: Claim, cluster_id: str, node_id: NodeId
+    ) -> None:
         identity = claim.identity
         if identity is None:
             identity = Identity(
@@ -111,7 +113,7 @@ class Claiming:
         except OSError as error:
             self._blame(home, error)
 
-    def _blame(self, home: Home, error: OSError) -> None:
+    def _blame(self, home: LogDirectory, error: OSError) -> None:
         """Go on without a directory that does not work; re-raise what is not its fault."""
         if error.errno in OF_THE_PROCESS:
             # Until the next start its partitions would be missed for nothing: better start again.

@@ -18,13 +18,13 @@ from dlogd.config.units import DiskReserve
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.directory import replaced_marker
 from dlogd.storage.directory.data_directory import DataDirectory, LogKey
-from dlogd.storage.io.directory_engine import DiskEngine
+from dlogd.storage.io.directory_engine import DirectoryEngine
 from dlogd.storage.io.disk_reserve import DiskSpace
 from dlogd.storage.io.files import Directory, DiskUsage
-from dlogd.storage.io.group_sync import GroupedWork
+from dlogd.storage.io.group_sync import GroupSync
 from dlogd.storage.log.log_state import LogServices
 from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.segment.checkpoint_files import Life
+from dlogd.storage.segment.checkpoint_files import Incarnation
 
 log = logging.getLogger(__name__)
 
@@ -49,14 +49,14 @@ class StorageSettings:
 
 def make_homes(
     roots: Sequence[Directory], settings: StorageSettings, services: LogServices, tasks: Tasks
-) -> "list[Home]":
+) -> "list[LogDirectory]":
     """Return the data directories, each with threads and a share of the memory of its own.
 
     So a disk that hangs takes nothing from the others.
     """
     engine = services.engine
     return [
-        Home(
+        LogDirectory(
             DataDirectory(root),
             settings,
             replace(
@@ -70,7 +70,7 @@ def make_homes(
     ]
 
 
-class Home:
+class LogDirectory:
     """One data directory with its open logs.
 
     Invariant: every log in `logs` has its directory name in `names`.
@@ -93,7 +93,7 @@ class Home:
         self.clean_ends: dict[str, Offset] = {}
         self.high_watermarks: dict[str, Offset] = {}
         self.promised_offsets: dict[str, Offset] = {}
-        self.life = Life()  # which life of the node used it last
+        self.life = Incarnation()  # which life of the node used it last
         self.has_checkpoint = False  # what it had on stable storage is known
         self.was_clean = False  # that life ended in order
         # What the last run may have promised and is not there, as far as this start found.
@@ -106,7 +106,7 @@ class Home:
         self.scrub_begun: Callable[[], tuple[int, int]] = lambda: (0, 0)
         """When the scrub's round began, ms since 1970, and what it has read."""
         self.space = DiskSpace(settings.reserve)
-        self.disk = DiskEngine(services.engine, self.path)
+        self.disk = DirectoryEngine(services.engine, self.path)
         # Locks of its own: a disk that hangs must not hold up searches on others.
         self.services = replace(
             services,
@@ -115,10 +115,10 @@ class Home:
             unpacking=asyncio.Lock(),
             remembering=asyncio.Lock(),
         )
-        self.creations = GroupedWork(
+        self.creations = GroupSync(
             f"create logs {self.path}", tasks, self.disk.ask, directory.make_log_directories
         )
-        self.deletions = GroupedWork(
+        self.deletions = GroupSync(
             f"delete logs {self.path}", tasks, self.disk.ask, directory.mark_deleted
         )
         self._refusal: WireError | None = None
@@ -141,7 +141,7 @@ class Home:
         self.names[key] = name
         self.forget_marks(name)
 
-    async def make_log(self, key: LogKey, homes: Sequence["Home"]) -> None:
+    async def make_log(self, key: LogKey, homes: Sequence["LogDirectory"]) -> None:
         """Make the directory of a new log, of which one of the `homes` may have an older copy."""
         await self.creations.do(self.names[key])
         failed = [each.directory_id for each in homes if each.failure is not None]
@@ -230,7 +230,7 @@ class Home:
         }
 
 
-def roomiest(homes: Sequence[Home], now_ms: int) -> Home:
+def roomiest(homes: Sequence[LogDirectory], now_ms: int) -> LogDirectory:
     """Return the directory with the most free space, expected growth of its logs deducted.
 
     One whose disk is slow now, and perhaps hangs, is the last choice. A new log is about to begin

@@ -5,13 +5,13 @@ from uuid import UUID
 
 from dlog.errors import KafkaStorageError
 from dlogd.storage.directory.data_directory import LogKey
-from dlogd.storage.directory.log_directory import Home
+from dlogd.storage.directory.log_directory import LogDirectory
 
 
-class AbsentLogs:
+class MissingLogs:
     """What must not begin anew, empty, while it may be out of reach."""
 
-    def __init__(self, homes: Sequence[Home]) -> None:
+    def __init__(self, homes: Sequence[LogDirectory]) -> None:
         self._homes = homes
         self._missing: dict[LogKey, None] = {}
         self._lost_directories: list[UUID] = []

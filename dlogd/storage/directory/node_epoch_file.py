@@ -9,28 +9,31 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import UUID
 
-from dlogd.storage.directory.log_directory import Home
+from dlogd.storage.directory.log_directory import LogDirectory
 from dlogd.storage.io.io_engine import Engine
-from dlogd.storage.segment.checkpoint_files import Life
+from dlogd.storage.segment.checkpoint_files import Incarnation
 
 log = logging.getLogger(__name__)
 
 
-class Lives:
+class NodeEpochFile:
     """The notes of all directories in service; one that cannot be written is left out.
 
     The next start has no proof for what is there then, which is safe.
     """
 
     def __init__(
-        self, homes: Sequence[Home], engine: Engine, on_error: Callable[[Home, OSError], None]
+        self,
+        homes: Sequence[LogDirectory],
+        engine: Engine,
+        on_error: Callable[[LogDirectory, OSError], None],
     ) -> None:
         self._homes = homes
         self._engine = engine
         self._on_error = on_error
 
     async def note_registering(
-        self, command_id: UUID, epoch_of: Callable[[Life], int | None]
+        self, command_id: UUID, epoch_of: Callable[[Incarnation], int | None]
     ) -> None:
         """Note a registration that is about to be proposed: a crash may come before its answer.
 
@@ -39,7 +42,9 @@ class Lives:
         """
         await asyncio.gather(
             *(
-                self._save(home, Life(node_epoch=epoch_of(home.life), registering=command_id))
+                self._save(
+                    home, Incarnation(node_epoch=epoch_of(home.life), registering=command_id)
+                )
                 for home in self._homes
             )
         )
@@ -56,8 +61,10 @@ class Lives:
         """Use the directories from now on, as a life of a node in a cluster or as a node alone."""
         await asyncio.gather(*(self._begin(home, node_epoch) for home in self._homes))
 
-    async def _begin(self, home: Home, node_epoch: int | None) -> None:
-        if node_epoch is not None and not await self._save(home, Life(node_epoch=node_epoch)):
+    async def _begin(self, home: LogDirectory, node_epoch: int | None) -> None:
+        if node_epoch is not None and not await self._save(
+            home, Incarnation(node_epoch=node_epoch)
+        ):
             return
         strict = [key for key in home.weak if key in home.logs and home.logs[key].config.durable]
         for key in strict:
@@ -66,13 +73,13 @@ class Lives:
                 return
         home.confirmed = True
 
-    async def _save(self, home: Home, life: Life) -> bool:
+    async def _save(self, home: LogDirectory, life: Incarnation) -> bool:
         done = await self._attempt(home, partial(home.directory.save_life, life))
         if done:
             home.life = life
         return done
 
-    async def _attempt(self, home: Home, work: Callable[[], None]) -> bool:
+    async def _attempt(self, home: LogDirectory, work: Callable[[], None]) -> bool:
         if home.failure is not None:
             return False
         try:

@@ -15,7 +15,7 @@ from functools import partial
 
 from dlog.errors import KafkaStorageError
 from dlog.types import Offset
-from dlogd.storage.directory.log_directory import Home
+from dlogd.storage.directory.log_directory import LogDirectory
 from dlogd.storage.log.log_state import LogServices
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.segment.checkpoint_files import HIGH_WATERMARKS, PROMISED_OFFSETS
@@ -28,14 +28,14 @@ BURST_COUNT = 250
 OffsetOf = Callable[[PartitionLog], Offset]
 
 
-class Marks:
+class OffsetCheckpoints:
     """The saving of the marks of all directories."""
 
     def __init__(
         self,
         services: LogServices,
         watermark_of: OffsetOf,
-        on_error: Callable[[Home, OSError], None],
+        on_error: Callable[[LogDirectory, OSError], None],
     ) -> None:
         """`watermark_of`: what replication says, which may be beyond what is on this disk."""
         self._services = services
@@ -61,10 +61,10 @@ class Marks:
     def _promised(self, opened: PartitionLog) -> Offset:
         return self._within(opened, opened.promised_offset)
 
-    def _lock(self, home: Home) -> asyncio.Lock:
+    def _lock(self, home: LogDirectory) -> asyncio.Lock:
         return self._saving.setdefault(home.path, asyncio.Lock())
 
-    async def save_cut(self, home: Home, opened: PartitionLog) -> None:
+    async def save_cut(self, home: LogDirectory, opened: PartitionLog) -> None:
         """Say on disk that no more than `cut_ceiling` may be there; raise KafkaStorageError."""
         ceiling = opened.cut_ceiling
         assert ceiling is not None
@@ -80,7 +80,7 @@ class Marks:
             if is_beyond():
                 raise KafkaStorageError(f"Cannot note in {home.path} that {name} is cut")
 
-    async def forget(self, home: Home, name: str) -> None:
+    async def forget(self, home: LogDirectory, name: str) -> None:
         """Let the disk say nothing of an earlier log of this name: a crash soon after a new one
         has begun would else miss what that had. Raises OSError.
         """
@@ -91,12 +91,12 @@ class Marks:
                 if saved is None or name in saved:
                     await self._replace(home, kind, known, offset_of)
 
-    async def save(self, home: Home) -> None:
+    async def save(self, home: LogDirectory) -> None:
         """Bring the marks of a directory to its disk, unless they are there."""
         async with self._lock(home):
             await self._save(home)
 
-    async def _save(self, home: Home) -> None:
+    async def _save(self, home: LogDirectory) -> None:
         try:
             for kind, known, offset_of in self._kinds(home):
                 await self._replace(home, kind, known, offset_of)
@@ -107,14 +107,14 @@ class Marks:
                 self._unsaved.add(home.path)
             self._on_error(home, error)
 
-    def _kinds(self, home: Home) -> tuple[tuple[str, dict[str, Offset], OffsetOf], ...]:
+    def _kinds(self, home: LogDirectory) -> tuple[tuple[str, dict[str, Offset], OffsetOf], ...]:
         return (
             (HIGH_WATERMARKS, home.high_watermarks, self.high_watermark),
             (PROMISED_OFFSETS, home.promised_offsets, self._promised),
         )
 
     async def _replace(
-        self, home: Home, kind: str, known: dict[str, Offset], offset_of: OffsetOf
+        self, home: LogDirectory, kind: str, known: dict[str, Offset], offset_of: OffsetOf
     ) -> None:
         """Replace one file, unless it says the same; `known` is what it says, or more."""
         # A log that is out of service keeps what was known of it.

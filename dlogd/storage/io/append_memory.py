@@ -10,7 +10,7 @@ from typing import Protocol
 
 from dlogd.storage.io.buffer_pool import LARGE, SMALL, BufferPool, Chunk
 from dlogd.storage.io.io_engine import ALIGNMENT
-from dlogd.storage.io.memory_quota import PoolShare
+from dlogd.storage.io.memory_quota import MemoryQuota
 
 BLOCK_POOL_BYTES = 32 << 20
 """Address space for last blocks in flight; resident are only as many as ever were at once."""
@@ -34,10 +34,10 @@ class AppendMemory:
     """
 
     def __init__(
-        self, pool: BufferPool | PoolShare, block_pool_bytes: int = BLOCK_POOL_BYTES
+        self, pool: BufferPool | MemoryQuota, block_pool_bytes: int = BLOCK_POOL_BYTES
     ) -> None:
         self.pool = pool
-        self._share = pool if isinstance(pool, PoolShare) else None
+        self._share = pool if isinstance(pool, MemoryQuota) else None
         self._sharers: Sequence[AppendMemory] = (self,)
         self.unwritable: set[object] = set()
         """Parts of logs that wait for space or descriptors: nothing comes back from them."""
@@ -56,10 +56,10 @@ class AppendMemory:
     def shares(self, count: int) -> "Sequence[AppendMemory]":
         """Return this memory in `count` shares; the only one of one directory is all of it."""
         pool = self.pool
-        if count == 1 or isinstance(pool, PoolShare):
+        if count == 1 or isinstance(pool, MemoryQuota):
             return (self,) * count
         sharers = [
-            AppendMemory(PoolShare(pool, pool.total_bytes // count), self._block_pool_bytes)
+            AppendMemory(MemoryQuota(pool, pool.total_bytes // count), self._block_pool_bytes)
             for _ in range(count)
         ]
         for each in sharers:
@@ -92,7 +92,7 @@ class AppendMemory:
         self._block_waiters.append(callback)
 
     def may_take(self, need: int, own_bytes: int = 0) -> bool:
-        """Return whether the share has room for `need` bytes; `own_bytes` as `PoolShare` has it."""
+        """Return whether the share has room for `need` bytes; `own_bytes` as in `MemoryQuota`."""
         share = self._share
         if share is None or share.may_take(need, own_bytes):
             return True

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from dlogd.storage.io.memory_waiters import WaitingLine
+from dlogd.storage.io.memory_waiters import MemoryWaiters
 
 SMALL = 0
 LARGE = 1
@@ -134,7 +134,7 @@ class BufferPool:
         self._evictable_slabs: OrderedDict[int, _Slab] = OrderedDict()
         self._stamp = 0
         self.call_soon = call_soon
-        self._line = WaitingLine(self._available, call_soon)
+        self._line = MemoryWaiters(self._available, call_soon)
         self._taken_bytes = 0
         self._cached_bytes = 0
         self._evictions_total = 0

@@ -17,7 +17,7 @@ T = TypeVar("T")
 SLOW_S = 1.0
 
 
-class DiskEngine:
+class DirectoryEngine:
     """Implements `dlogd.storage.io.io_engine.Engine` for the files below `path`."""
 
     def __init__(self, engine: Engine, path: str) -> None:

@@ -13,7 +13,7 @@ SPARE = "spare"
 SPARE_BYTES = 1 << 20
 
 
-class Spare:
+class EmergencySpace:
     """The spare space of one data directory. Its methods block; several threads may call them."""
 
     def __init__(self, directory: Directory) -> None:

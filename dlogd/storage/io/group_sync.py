@@ -16,7 +16,7 @@ GROUP_MAX = 256
 """Names of one run, so that a run stays short."""
 
 
-class GroupedWork:
+class GroupSync:
     """Runs blocking `work` by `run`, one group at a time. Bounded by its callers, who wait."""
 
     def __init__(

@@ -11,7 +11,7 @@ LOOKS = 5
 """So many looks are one timeout."""
 
 
-class Patience:
+class HangDetector:
     """What one directory had in flight at the looks so far."""
 
     def __init__(self) -> None:

@@ -8,12 +8,12 @@ owner: the event loop's thread; used by `dlogd.storage.segment.tail_buffer`.
 from collections.abc import Callable
 
 from dlogd.storage.io.buffer_pool import SMALL, BufferPool, Chunk
-from dlogd.storage.io.memory_waiters import WaitingLine
+from dlogd.storage.io.memory_waiters import MemoryWaiters
 
 _UNBOUNDED = 1 << 62
 
 
-class PoolShare:
+class MemoryQuota:
     """The chunks of one directory, out of a pool that it shares with others.
 
     Does as `BufferPool`, and counts. Who waits for the share waits behind its own directory only.
@@ -27,7 +27,7 @@ class PoolShare:
         self.touch = pool.touch
         self.usage = pool.usage
         self._pool = pool
-        self._line = WaitingLine(lambda _, need: self._has_room(need), pool.call_soon)
+        self._line = MemoryWaiters(lambda _, need: self._has_room(need), pool.call_soon)
 
     def may_take(self, need: int, own_bytes: int = 0) -> bool:
         """Return whether chunks of `need` bytes are within the share; those who wait go first.

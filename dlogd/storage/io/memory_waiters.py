@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 
-class WaitingLine:
+class MemoryWaiters:
     """Callbacks with what each needs. Owner: the loop's thread.
 
     They are called by `call_soon` when that is given, else from within `wake`.

@@ -50,7 +50,7 @@ class Around(NamedTuple):
     behind: list[Fields]
 
 
-class Locator:
+class BatchLookup:
     """Walks over the batches of one log. The caller holds the segment, and guards against errors.
 
     What it returns may be outdated: the log may have been cut meanwhile.

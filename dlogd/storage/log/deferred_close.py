@@ -10,7 +10,7 @@ from dlogd.storage.log.log_state import LogState
 from dlogd.storage.segment.segment import Segment, close_files
 
 
-class UnusedFiles:
+class DeferredClose:
     """Files that wait for their last reader. Invariant: nothing waits for a segment without one."""
 
     def __init__(self, state: LogState) -> None:

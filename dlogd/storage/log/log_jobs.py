@@ -17,9 +17,9 @@ from dlogd.config.choices import FlushPolicy
 from dlogd.storage.io.errnos import NO_SPACE
 from dlogd.storage.io.files import File
 from dlogd.storage.io.io_engine import ALIGNMENT
-from dlogd.storage.log.deferred_close import UnusedFiles
+from dlogd.storage.log.deferred_close import DeferredClose
 from dlogd.storage.log.log_state import LogState
-from dlogd.storage.log.resource_wait import Shortage
+from dlogd.storage.log.resource_wait import ResourceWait
 from dlogd.storage.segment import checkpoint_files, leader_epochs
 from dlogd.storage.segment.index_files import BadEntriesError
 from dlogd.storage.segment.index_rebuild import known_of, reindex, take_over
@@ -46,7 +46,7 @@ _NEVER = 1 << 62
 _BLOCK_MASK = ~(ALIGNMENT - 1)
 
 
-class Maintenance:
+class LogJobs:
     """The jobs of one log. Owner: the event loop's thread."""
 
     __slots__ = (
@@ -67,8 +67,8 @@ class Maintenance:
         self._state = state
         self._kick = kick
         self.lock = state.lock
-        self.shortage = Shortage(state)
-        self.unused = UnusedFiles(state)
+        self.shortage = ResourceWait(state)
+        self.unused = DeferredClose(state)
         self._epochs_saved = True
         self._saving = False
         self._extending = False

@@ -12,11 +12,11 @@ from dlog.batch.header import LENGTH_OVERHEAD_BYTES
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError
 from dlog.types import Offset
 from dlogd.storage.io.io_engine import ReadBuffer
-from dlogd.storage.log.batch_lookup import Locator, Place
-from dlogd.storage.log.log_jobs import Maintenance
+from dlogd.storage.log.batch_lookup import BatchLookup, Place
+from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.log_state import LogState
-from dlogd.storage.log.read_positions import Cursor, cursor_of
-from dlogd.storage.log.segment_opener import Opener, guarded
+from dlogd.storage.log.read_positions import ReadPosition, cursor_of
+from dlogd.storage.log.segment_opener import SegmentOpener, guarded
 from dlogd.storage.segment.segment import Segment, SegmentRange, SegmentState
 
 CURSORS_MAX = 32
@@ -39,11 +39,11 @@ class LogReader:
 
     __slots__ = ("_cursors", "_cut_count", "_locator", "_opener", "_state")
 
-    def __init__(self, state: LogState, maintenance: Maintenance) -> None:
+    def __init__(self, state: LogState, maintenance: LogJobs) -> None:
         self._state = state
-        self._opener = Opener(state, maintenance)
-        self._locator = Locator(state, self.bytes_of)
-        self._cursors: dict[int, Cursor] = {}
+        self._opener = SegmentOpener(state, maintenance)
+        self._locator = BatchLookup(state, self.bytes_of)
+        self._cursors: dict[int, ReadPosition] = {}
         self._cut_count = 0
 
     def forget(self, offset: int) -> None:
@@ -123,12 +123,12 @@ class LogReader:
             position += fields[1] + LENGTH_OVERHEAD_BYTES
         return position if base_offset == offset else None
 
-    def _known(self, segment: Segment, offset: int) -> Cursor | None:
+    def _known(self, segment: Segment, offset: int) -> ReadPosition | None:
         """Return the remembered place of `offset`, unless the log has rolled there since."""
         cursor = self._cursors.get(offset)
         return cursor if cursor is not None and cursor.segment is segment else None
 
-    def _look_up(self, segment: Segment, offset: int) -> Cursor | None:
+    def _look_up(self, segment: Segment, offset: int) -> ReadPosition | None:
         """Find the batch that holds `offset`; None as well when it has been sent in vain."""
         known = self._known(segment, offset)
         cursor = known or self._find(segment, offset)
@@ -138,7 +138,7 @@ class LogReader:
                 return None
         return cursor
 
-    def _find(self, segment: Segment, offset: int) -> Cursor | None:
+    def _find(self, segment: Segment, offset: int) -> ReadPosition | None:
         """Find the batch that holds `offset` by the index and the batches in memory."""
         place = segment.index.floor_offset(offset)
         if place is None:
@@ -152,10 +152,15 @@ class LogReader:
             if offset < next_offset:
                 break
             base_offset, position = next_offset, position + fields[1] + LENGTH_OVERHEAD_BYTES
-        return Cursor(segment, base_offset, position, [], [])
+        return ReadPosition(segment, base_offset, position, [], [])
 
     def _end(
-        self, segment: Segment, cursor: Cursor, target: int, end_offset: int, minimum_one: bool
+        self,
+        segment: Segment,
+        cursor: ReadPosition,
+        target: int,
+        end_offset: int,
+        minimum_one: bool,
     ) -> int | None:
         """Return the largest known batch boundary that the limits allow.
 
@@ -183,7 +188,7 @@ class LogReader:
             return min(place[1], limit)
         return self._few(segment, cursor, target, limit, minimum_one)
 
-    def _boundary(self, segment: Segment, cursor: Cursor, end_offset: int) -> int | None:
+    def _boundary(self, segment: Segment, cursor: ReadPosition, end_offset: int) -> int | None:
         """Return the position where `end_offset` begins, or a boundary before it."""
         known = self._known(segment, end_offset)
         if known is not None:
@@ -213,7 +218,7 @@ class LogReader:
         return cursor.positions[number] if number >= 0 else cursor.position
 
     def _few(
-        self, segment: Segment, cursor: Cursor, target: int, limit: int, minimum_one: bool
+        self, segment: Segment, cursor: ReadPosition, target: int, limit: int, minimum_one: bool
     ) -> int | None:
         """Return where the batches end that fit before `target`, all between two index entries."""
         position = end = cursor.position
@@ -236,9 +241,9 @@ class LogReader:
 
     def _remember(self, segment: Segment, offset: int, position: int) -> None:
         """Note where the batch with `offset` begins or will begin: the next read asks for it."""
-        self._add(offset, Cursor(segment, offset, position, [], []))
+        self._add(offset, ReadPosition(segment, offset, position, [], []))
 
-    def _add(self, offset: int, cursor: Cursor) -> None:
+    def _add(self, offset: int, cursor: ReadPosition) -> None:
         cursors = self._cursors
         cursors.pop(offset, None)
         while len(cursors) >= CURSORS_MAX:

@@ -17,13 +17,13 @@ from dlog.types import NO_EPOCH, LeaderEpoch, Offset, PartitionId, TopicId, Topi
 from dlogd.runtime.clock import Clock
 from dlogd.runtime.tasks import Tasks
 from dlogd.storage.io.append_memory import AppendMemory
-from dlogd.storage.io.emergency_space import Spare
+from dlogd.storage.io.emergency_space import EmergencySpace
 from dlogd.storage.io.errnos import SHORTAGES
 from dlogd.storage.io.files import Directory
 from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.log.log_config import LogConfig
-from dlogd.storage.log.open_file_cache import OpenSegments
-from dlogd.storage.segment.bad_ranges import Damage
+from dlogd.storage.log.open_file_cache import OpenFileCache
+from dlogd.storage.segment.bad_ranges import BadRanges
 from dlogd.storage.segment.leader_epochs import EpochHistory
 from dlogd.storage.segment.segment import Segment
 from dlogd.storage.segment.segment_info import SegmentInfo, describe
@@ -44,8 +44,8 @@ class LogServices:
     memory: AppendMemory
     tasks: Tasks
     metrics: StorageMetrics
-    open_segments: OpenSegments
-    spare: Spare | None = None  # of the data directory
+    open_segments: OpenFileCache
+    spare: EmergencySpace | None = None  # of the data directory
     unpacking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by who unpacks a batch: a few KiB may become RECORDS_BYTES_MAX, for each at a time."""
     remembering: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -120,7 +120,7 @@ class LogState:
         # Set while nothing may be appended: by the log itself (failed, closed, what `hold` says),
         # and by its manager (the disk's reserve is touched).
         self.blocked: WireError | None = None
-        self.damage = Damage()
+        self.damage = BadRanges()
         self.lock = asyncio.Lock()  # of slow jobs: one at a time
         self._holds: dict[str, WireError] = {}
         self.refusal: WireError | None = None

@@ -10,7 +10,7 @@ from dlogd.storage.segment.segment import Segment
 OPEN_SEGMENTS_MAX = 512
 
 
-class OpenSegments:
+class OpenFileCache:
     """An LRU of closed segments with open files; what readers hold is passed over."""
 
     def __init__(self, count_max: int = OPEN_SEGMENTS_MAX) -> None:

@@ -27,13 +27,13 @@ from dlogd.storage.io.files import Directory
 from dlogd.storage.log.flusher import Flusher
 from dlogd.storage.log.header_replay import headers_from
 from dlogd.storage.log.log_config import FLUSH_BYTES_MAX, LogConfig
-from dlogd.storage.log.log_jobs import Maintenance
+from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.log_reader import LogReader, Read
 from dlogd.storage.log.log_recovery import recover
 from dlogd.storage.log.log_state import LogServices, LogState
 from dlogd.storage.log.recovered_state import adopt
 from dlogd.storage.log.timestamp_lookup import TimestampOffset, TimestampSearch
-from dlogd.storage.log.truncation import Cutter
+from dlogd.storage.log.truncation import Truncation
 from dlogd.storage.segment.offset_index import RELATIVE_OFFSET_MAX
 from dlogd.storage.segment.segment import Segment, SegmentState, close_files
 
@@ -74,7 +74,7 @@ class PartitionLog(LogState):
         super().__init__(topic_partition, topic_id, directory, config, services)
         self._metrics = services.metrics
         self._defer = services.engine.defer
-        self._maintenance = Maintenance(self, lambda: self._flusher.kick())
+        self._maintenance = LogJobs(self, lambda: self._flusher.kick())
         self._flusher = Flusher(
             self,
             on_complete=self._maintenance.seal_soon,
@@ -83,7 +83,7 @@ class PartitionLog(LogState):
         self._run_flusher = self._flusher.run
         self.reader = LogReader(self, self._maintenance)
         self.timestamps = TimestampSearch(self, self.reader, self._maintenance)
-        self._cutter = Cutter(self, self._flusher, self._maintenance, self.reader)
+        self._cutter = Truncation(self, self._flusher, self._maintenance, self.reader)
         self._segment_bytes = config.segment_bytes
         self._interval_bytes = min(config.index_interval_bytes, FLUSH_BYTES_MAX)
         self._refused_bytes = 0

@@ -7,7 +7,7 @@ from dlog.batch.header import LENGTH_OVERHEAD_BYTES
 from dlogd.storage.segment.segment import Segment
 
 
-class Cursor(NamedTuple):
+class ReadPosition(NamedTuple):
     """A batch, and where the batches after it begin as far as that is known; ends with an end."""
 
     segment: Segment
@@ -19,12 +19,12 @@ class Cursor(NamedTuple):
 
 def cursor_of(
     segment: Segment, position: int, heads: Sequence[tuple[int, ...]], offset: int
-) -> Cursor | None:
+) -> ReadPosition | None:
     """Return the place of the batch that holds `offset`; the first of `heads` is at `position`."""
     cursor = None
     for fields in heads:
         if cursor is None and fields[0] <= offset <= fields[0] + fields[6]:
-            cursor = Cursor(segment, fields[0], position, [], [])
+            cursor = ReadPosition(segment, fields[0], position, [], [])
         position += fields[1] + LENGTH_OVERHEAD_BYTES
         if cursor is not None:
             cursor.offsets.append(fields[0] + fields[6] + 1)

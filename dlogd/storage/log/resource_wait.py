@@ -26,7 +26,7 @@ STOP_RETRY_S = 0.2
 T = TypeVar("T")
 
 
-class Shortage:
+class ResourceWait:
     """Runs the blocking steps of one log, patiently; the caller holds the lock of maintenance."""
 
     __slots__ = (

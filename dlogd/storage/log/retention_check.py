@@ -8,11 +8,11 @@ time in the future does not keep it. Owner: the event loop's thread.
 from functools import partial
 
 from dlogd.storage.log.log_state import LogState
-from dlogd.storage.log.timestamp_learner import Learner
+from dlogd.storage.log.timestamp_learner import TimestampLearner
 from dlogd.storage.segment.segment import Segment, file_name
 
 
-async def learn_due(state: LogState, learner: Learner, oldest_kept_ms: int) -> bool:
+async def learn_due(state: LogState, learner: TimestampLearner, oldest_kept_ms: int) -> bool:
     """Learn what decides on the oldest segments; return whether a closed one was looked at.
 
     One at a time: the caller deletes what is due by it, and asks again. Raises KafkaStorageError.

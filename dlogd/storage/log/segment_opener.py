@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from dlog.errors import KafkaStorageError
 from dlogd.storage.io.errnos import NO_SPACE
-from dlogd.storage.log.log_jobs import Maintenance
+from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.log_state import LogState
 from dlogd.storage.segment.index_files import BadEntriesError
 from dlogd.storage.segment.segment import OpenedSegment, Segment, SegmentState, close_files
@@ -30,12 +30,12 @@ async def guarded(state: LogState, work: Awaitable[T], segment: Segment | None =
         raise state.fail_read(error) from error
 
 
-class Opener:
+class SegmentOpener:
     """Opens the segments of one log for its readers."""
 
     __slots__ = ("_maintenance", "_state")
 
-    def __init__(self, state: LogState, maintenance: Maintenance) -> None:
+    def __init__(self, state: LogState, maintenance: LogJobs) -> None:
         self._state = state
         self._maintenance = maintenance
 

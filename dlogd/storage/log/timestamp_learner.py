@@ -21,7 +21,7 @@ from functools import partial
 
 from dlog.errors import KafkaStorageError, WireError
 from dlogd.storage.io.errnos import SHORTAGES
-from dlogd.storage.log.log_jobs import Maintenance
+from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.log_reader import LogReader
 from dlogd.storage.log.log_state import LogState
 from dlogd.storage.log.segment_opener import guarded
@@ -42,12 +42,12 @@ Read = Callable[[int, int], Awaitable[bytes]]
 """`read(position, length)`: bytes of a segment."""
 
 
-class Learner:
+class TimestampLearner:
     """What one log knows of the timestamps of its records, and how it comes to know more."""
 
     __slots__ = ("_lock", "_maintenance", "_reader", "_state")
 
-    def __init__(self, state: LogState, reader: LogReader, maintenance: Maintenance) -> None:
+    def __init__(self, state: LogState, reader: LogReader, maintenance: LogJobs) -> None:
         self._state = state
         self._reader = reader
         self._maintenance = maintenance

@@ -1,7 +1,7 @@
 """Which offset a timestamp stands for (ListOffsets): the first record at or after it.
 
-Records count, and not what the head of a batch says of them. `Learner` says where to begin; from
-there on each batch is decoded, off the event loop, until one has the record.
+Records count, and not what the head of a batch says of them. `TimestampLearner` says where to
+begin; from there on each batch is decoded, off the event loop, until one has the record.
 """
 
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from typing import NamedTuple
 from dlog.batch.record_times import RecordTime, first_record, newest_record
 from dlog.errors import KafkaStorageError
 from dlog.types import LeaderEpoch, Offset
-from dlogd.storage.log.log_jobs import Maintenance
+from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.log_reader import LogReader
 from dlogd.storage.log.log_state import LogState
-from dlogd.storage.log.timestamp_learner import PIECE_BYTES, Learner
+from dlogd.storage.log.timestamp_learner import PIECE_BYTES, TimestampLearner
 from dlogd.storage.segment.batch_times import Sought, seek
 from dlogd.storage.segment.segment import Segment, SegmentState
 
@@ -32,10 +32,10 @@ class TimestampSearch:
 
     __slots__ = ("_reader", "_state", "learner")
 
-    def __init__(self, state: LogState, reader: LogReader, maintenance: Maintenance) -> None:
+    def __init__(self, state: LogState, reader: LogReader, maintenance: LogJobs) -> None:
         self._state = state
         self._reader = reader
-        self.learner = Learner(state, reader, maintenance)
+        self.learner = TimestampLearner(state, reader, maintenance)
 
     async def first_at(self, timestamp_ms: int) -> TimestampOffset | None:
         """Return the first record with this timestamp or a later one."""

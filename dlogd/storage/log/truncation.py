@@ -11,12 +11,12 @@ from typing import Any
 
 from dlog.errors import KafkaStorageError, OffsetOutOfRangeError, WireError
 from dlog.types import Offset
-from dlogd.storage.io.emergency_space import Spare
+from dlogd.storage.io.emergency_space import EmergencySpace
 from dlogd.storage.io.errnos import NO_SPACE
 from dlogd.storage.io.files import Directory, File
 from dlogd.storage.io.io_engine import ALIGNMENT
 from dlogd.storage.log.flusher import Flusher
-from dlogd.storage.log.log_jobs import Maintenance
+from dlogd.storage.log.log_jobs import LogJobs
 from dlogd.storage.log.log_reader import LogReader
 from dlogd.storage.log.log_recovery import LOG_START, encode_log_start
 from dlogd.storage.log.log_state import LogState
@@ -28,13 +28,13 @@ Run = Callable[[Callable[[], None]], Awaitable[None]]
 """How blocking work is done: by the engine, patiently or not."""
 
 
-class Cutter:
+class Truncation:
     """The cuts of one log; each holds the lock of its maintenance."""
 
     __slots__ = ("_flusher", "_maintenance", "_reader", "_state")
 
     def __init__(
-        self, state: LogState, flusher: Flusher, maintenance: Maintenance, reader: LogReader
+        self, state: LogState, flusher: Flusher, maintenance: LogJobs, reader: LogReader
     ) -> None:
         self._state = state
         self._flusher = flusher
@@ -320,7 +320,7 @@ def remove_segment(directory: Directory, base_offset: int) -> None:
     directory.sync()
 
 
-def _save_with(spare: Spare | None, save: Callable[[], None]) -> None:
+def _save_with(spare: EmergencySpace | None, save: Callable[[], None]) -> None:
     """Save, with the help of the spare space where there is no other. Blocks."""
     try:
         save()

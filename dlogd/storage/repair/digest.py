@@ -20,7 +20,7 @@ from dlogd.storage.log.segment_opener import guarded
 from dlogd.storage.repair.scrubber import PIECE_BYTES
 from dlogd.storage.segment.batch_scan import next_good
 from dlogd.storage.segment.segment import Segment, SegmentState, file_name
-from dlogd.storage.segment.segment_verifier import SegmentCheck
+from dlogd.storage.segment.segment_verifier import SegmentVerifier
 
 STEP = 10_000
 BYTES_MAX = 32 << 20
@@ -117,7 +117,7 @@ class DigestWalk:
         cut_count = segment.cut_count
         is_sealed = segment.state is SegmentState.SEALED
         end_position = segment.end_position if is_sealed else segment.written_position
-        check = SegmentCheck(base_offset, end_position, self._visit)
+        check = SegmentVerifier(base_offset, end_position, self._visit)
         check.resume(position, base_offset)
         while check.position < end_position and check.expected_offset < self._end:
             before = check.position
@@ -150,7 +150,7 @@ class DigestWalk:
         last.crc = crc32c(head, last.crc)
         last.bytes += size
 
-    async def _pass_over(self, file: File, segment: Segment, check: SegmentCheck) -> None:
+    async def _pass_over(self, file: File, segment: Segment, check: SegmentVerifier) -> None:
         cut_count, log = segment.cut_count, self._log
         bad = check.batch_position
         search = partial(next_good, file, bad, check.end_position, bad, check.expected_offset)

@@ -20,7 +20,7 @@ from typing import Any
 
 from dlog.batch.header import HEADER_BYTES
 from dlogd.storage.directory.data_directory import parse_log_name
-from dlogd.storage.directory.log_directory import Home, StorageSettings
+from dlogd.storage.directory.log_directory import LogDirectory, StorageSettings
 from dlogd.storage.io.files import Directory, File
 from dlogd.storage.io.io_engine import ALIGNMENT, ReadBuffer
 from dlogd.storage.log.log_state import LogServices
@@ -39,7 +39,7 @@ from dlogd.storage.segment import checkpoint_files
 from dlogd.storage.segment.batch_scan import next_good
 from dlogd.storage.segment.checkpoint_files import MalformedFileError
 from dlogd.storage.segment.segment import Segment, SegmentState, file_name
-from dlogd.storage.segment.segment_verifier import SegmentCheck
+from dlogd.storage.segment.segment_verifier import SegmentVerifier
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +55,12 @@ UNREADABLE_MAX = 8
 """So many blocks may be unreadable in one round before the disk is mistrusted."""
 
 
-class Scrub:
+class Scrubber:
     """The scrub of one data directory. Life: `run` until it is cancelled."""
 
     def __init__(
         self,
-        home: Home,
+        home: LogDirectory,
         services: LogServices,
         settings: Callable[[], StorageSettings],
         on_error: Callable[[OSError], None],
@@ -230,14 +230,14 @@ class Scrub:
 class _Walk:
     """One segment on its way through the scrub."""
 
-    def __init__(self, scrub: Scrub, opened: PartitionLog, segment: Segment, file: File) -> None:
+    def __init__(self, scrub: Scrubber, opened: PartitionLog, segment: Segment, file: File) -> None:
         self.damages = 0
         self._scrub = scrub
         self._log = opened
         self._segment = segment
         self._file = file
         self._cut_count = segment.cut_count
-        self._check = SegmentCheck(
+        self._check = SegmentVerifier(
             segment.base_offset, segment.end_position, epoch_of=opened.epoch_of_batch
         )
         self._unreadable_end = 0
@@ -327,7 +327,7 @@ class _Walk:
         )
 
 
-def _log_at(home: Home, name: str) -> PartitionLog | None:
+def _log_at(home: LogDirectory, name: str) -> PartitionLog | None:
     key = parse_log_name(name)
     return None if key is None else home.logs.get(key)
 

@@ -15,15 +15,15 @@ from dlog.errors import CorruptMessageError, KafkaStorageError
 from dlogd.storage.io.files import Directory
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.log.segment_opener import guarded
-from dlogd.storage.segment.bad_ranges import Place
+from dlogd.storage.segment.bad_ranges import BadRange
 from dlogd.storage.segment.segment import Segment, SegmentState, file_name
-from dlogd.storage.segment.segment_verifier import SegmentCheck
+from dlogd.storage.segment.segment_verifier import SegmentVerifier
 
 
-class Mending:
+class SegmentRepair:
     """One place on its way to be whole. Life: `take` until `is_whole`, then `finish` once."""
 
-    def __init__(self, opened: PartitionLog, place: Place) -> None:
+    def __init__(self, opened: PartitionLog, place: BadRange) -> None:
         """Raises KafkaStorageError when the place is not one of a closed segment any more."""
         self.next_offset = place.first_offset
         """What is to be given next; at the end the place's own end."""
@@ -131,11 +131,11 @@ def _write(directory: Directory, segment: Segment, data: bytes, position: int) -
         file.close()
 
 
-def _is_good(directory: Directory, segment: Segment, place: Place) -> bool:
+def _is_good(directory: Directory, segment: Segment, place: BadRange) -> bool:
     """Return whether the place holds good batches in a row. Blocks."""
     file = directory.open(file_name(segment.base_offset), read_only=True)
     try:
-        check = SegmentCheck(place.first_offset, place.end_position)
+        check = SegmentVerifier(place.first_offset, place.end_position)
         check.resume(place.position, place.first_offset)
         while not check.is_done:
             length = min(1 << 20, place.end_position - check.position)

@@ -9,8 +9,8 @@ from dlog.batch.header import BATCH_STRUCT, CRC_START, HEADER_BYTES, LENGTH_OVER
 from dlog.checksum import crc32c
 from dlog.errors import CorruptMessageError
 from dlogd.storage.log.partition_log import PartitionLog
-from dlogd.storage.repair.segment_repair import Mending
-from dlogd.storage.segment.bad_ranges import Place
+from dlogd.storage.repair.segment_repair import SegmentRepair
+from dlogd.storage.segment.bad_ranges import BadRange
 
 _NONE = -1  # no timestamp, no producer
 
@@ -27,10 +27,10 @@ def filler(base_offset: int, next_offset: int, size: int, leader_epoch: int) -> 
     return bytes(batch)
 
 
-class TailMending(Mending):
-    """As `Mending`, of the batches from the one on that has the log's start."""
+class TailRepair(SegmentRepair):
+    """As `SegmentRepair`, of the batches from the one on that has the log's start."""
 
-    def __init__(self, opened: PartitionLog, place: Place, first_offset: int) -> None:
+    def __init__(self, opened: PartitionLog, place: BadRange, first_offset: int) -> None:
         """`first_offset`, where the log starts, lies within the place."""
         super().__init__(opened, place)
         assert place.first_offset < first_offset < place.next_offset

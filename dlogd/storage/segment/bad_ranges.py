@@ -24,7 +24,7 @@ VOUCHED_REPEATS = 1_000
 OFFSETS_MAX = 32
 
 
-class Place(NamedTuple):
+class BadRange(NamedTuple):
     """Where a segment has no batch that could be served. What ends is exclusive."""
 
     path: str
@@ -39,20 +39,20 @@ def _ignore() -> None:
     """Nobody asked to be told."""
 
 
-class Damage:
+class BadRanges:
     """The damaged places of one log."""
 
     __slots__ = ("_places", "_sent", "is_watched", "on_note")
 
     def __init__(self) -> None:
-        self._places: dict[tuple[str, int], Place] = {}
+        self._places: dict[tuple[str, int], BadRange] = {}
         self._sent: dict[int, int] = {}
         self.is_watched = False
         self.on_note: Callable[[], None] = _ignore
         """Called when a place was noted that was not known."""
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[BadRange]:
         """All that is known, in the order in which it was found."""
         return list(self._places.values())
 
@@ -75,7 +75,7 @@ class Damage:
         log.error("Damaged log file=%s position=%d error=%s", path, position, error)
         while len(self._places) >= PLACES_MAX:
             del self._places[next(iter(self._places))]
-        self._places[key] = Place(path, position, end_position, first_offset, next_offset, error)
+        self._places[key] = BadRange(path, position, end_position, first_offset, next_offset, error)
         self.on_note()
 
     def check(self, offset: int) -> None:
@@ -108,7 +108,7 @@ class Damage:
         """The batch at `offset` was looked at as a whole, and is good."""
         self._sent[offset] = -VOUCHED_REPEATS
 
-    def forget_place(self, place: Place) -> None:
+    def forget_place(self, place: BadRange) -> None:
         """A place is whole again."""
         self._places.pop((place.path, place.position), None)
         self._sent.clear()

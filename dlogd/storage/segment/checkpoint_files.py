@@ -171,14 +171,14 @@ def decode_identity(data: bytes) -> Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class Incarnation:
     """Which life of its node used a directory last, and which registration was under way then."""
 
     node_epoch: int | None = None
     registering: UUID | None = None  # the id of a command that may have begun a later life
 
 
-def encode_life(life: Life) -> bytes:
+def encode_life(life: Incarnation) -> bytes:
     """Return the bytes of a life file."""
     lines = []
     if life.node_epoch is not None:
@@ -188,12 +188,12 @@ def encode_life(life: Life) -> bytes:
     return encode(LIFE, "".join(lines))
 
 
-def decode_life(data: bytes) -> Life:
+def decode_life(data: bytes) -> Incarnation:
     """Parse a life file; raise MalformedFileError."""
     fields = dict(line.partition("=")[::2] for line in decode(LIFE, data).splitlines())
     try:
         epoch, registering = fields.get("node_epoch"), fields.get("registering")
-        return Life(
+        return Incarnation(
             node_epoch=None if epoch is None else int(epoch),
             registering=None if registering is None else UUID(registering),
         )
@@ -201,7 +201,7 @@ def decode_life(data: bytes) -> Life:
         raise MalformedFileError(f"{LIFE} file garbles a field: {error}") from error
 
 
-def save_life(directory: Directory, life: Life) -> None:
+def save_life(directory: Directory, life: Incarnation) -> None:
     """Replace the note of the life; on a full disk overwrite it, which needs no space.
 
     Without it a partition that is only here would have no leader after a start on a full disk. One

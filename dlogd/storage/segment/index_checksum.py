@@ -20,19 +20,19 @@ _COUNT = struct.Struct("<I")
 _GUARDED = struct.Struct("<II")
 
 
-class EntrySum(NamedTuple):
+class IndexChecksum(NamedTuple):
     """Number, CRC and last entry of the first entries of an index."""
 
     total: int = 0
     crc: int = 0
     last: bytes = bytes(ENTRY_BYTES)
 
-    def plus(self, data: bytes | bytearray | memoryview) -> "EntrySum":
+    def plus(self, data: bytes | bytearray | memoryview) -> "IndexChecksum":
         """Return the sum with these whole entries behind."""
         if not data:
             return self
         total = self.total + len(data) // ENTRY_BYTES
-        return EntrySum(total, crc32c(data, self.crc), bytes(data[-ENTRY_BYTES:]))
+        return IndexChecksum(total, crc32c(data, self.crc), bytes(data[-ENTRY_BYTES:]))
 
     def stored(self) -> "StoredSum":
         """Return what is written to the head."""

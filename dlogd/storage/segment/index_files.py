@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dlog.rows import unpack_rows
 from dlogd.storage.io.files import Directory, File
 from dlogd.storage.segment.checkpoint_files import replace_file
-from dlogd.storage.segment.index_checksum import ENTRY_BYTES, EntrySum
+from dlogd.storage.segment.index_checksum import ENTRY_BYTES, IndexChecksum
 from dlogd.storage.segment.sparse_index import (
     HEADER_BYTES,
     NO_ENTRIES,
@@ -49,7 +49,7 @@ def open_entries(
     return OpenedEntries(file, entries, header.mark)
 
 
-def _check(file: File, header: EntryHeader, settled: int, *, is_all: bool) -> EntrySum:
+def _check(file: File, header: EntryHeader, settled: int, *, is_all: bool) -> IndexChecksum:
     """Return the sum of the first `settled` entries, if the head vouches for them."""
     head = file.pread(HEADER_BYTES, 0)
     found = decode_header(head, header.magic)
@@ -66,7 +66,7 @@ def _check(file: File, header: EntryHeader, settled: int, *, is_all: bool) -> En
     return entries
 
 
-def sum_entries(file: File, entries: EntrySum, count: int) -> EntrySum:
+def sum_entries(file: File, entries: IndexChecksum, count: int) -> IndexChecksum:
     """Return the sum of the first `count` entries, `entries` of which is known; less at the end."""
     while entries.total < count:
         length = min(_PIECE_BYTES, ENTRY_BYTES * (count - entries.total))
@@ -77,7 +77,7 @@ def sum_entries(file: File, entries: EntrySum, count: int) -> EntrySum:
     return entries
 
 
-def _prepare(file: File, header: EntryHeader, entries: EntrySum) -> None:
+def _prepare(file: File, header: EntryHeader, entries: IndexChecksum) -> None:
     """Write the header; what follows the good entries becomes zeros."""
     file.pwrite(encode_header(header, entries), 0)
     used = HEADER_BYTES + ENTRY_BYTES * entries.total

@@ -8,7 +8,7 @@ position 0 has none. Its header keeps the flushed mark. Never touches the segmen
 import struct
 from bisect import bisect_right
 
-from dlogd.storage.segment.sparse_index import EntryTable
+from dlogd.storage.segment.sparse_index import SparseIndex
 
 MAGIC = b"DLIX"
 ENTRY = struct.Struct("<IQ")
@@ -18,7 +18,7 @@ Place = tuple[int, int]
 """Offset and position where a batch begins."""
 
 
-class OffsetIndex(EntryTable):
+class OffsetIndex(SparseIndex):
     """The offset index of a segment; answers None where the file is needed and not open."""
 
     __slots__ = ("_base_offset",)

@@ -22,7 +22,7 @@ from dlogd.storage.segment.index_files import BadEntriesError, finish_entries, o
 from dlogd.storage.segment.offset_index import OffsetIndex
 from dlogd.storage.segment.record_timestamps import KnownTimes
 from dlogd.storage.segment.sparse_index import EntryHeader, OpenedEntries
-from dlogd.storage.segment.tail_buffer import Tail
+from dlogd.storage.segment.tail_buffer import TailBuffer
 from dlogd.storage.segment.time_index import NO_TIMESTAMP, TimeIndex
 
 LOG, IDX, TDX = ".log", ".idx", ".tdx"
@@ -124,7 +124,7 @@ class Segment:
         self.direct = direct
         self.state = SegmentState.CREATING
         self.file: File | None = None
-        self.tail = Tail(memory, end, prefix)
+        self.tail = TailBuffer(memory, end, prefix)
         self.index = OffsetIndex(base_offset)
         self.times = TimeIndex(base_offset)
         self.end_offset = base_offset  # of a closed segment; the log knows the active one's

@@ -21,7 +21,7 @@ def _any_epoch(_base_offset: int, _next_offset: int) -> int:
     return NO_EPOCH
 
 
-class SegmentCheck:
+class SegmentVerifier:
     """The walk over one segment: heads, their order, their epochs, the checksum of each batch.
 
         while not check.is_done:

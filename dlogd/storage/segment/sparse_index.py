@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from dlog.checksum import crc32c
 from dlogd.storage.io.files import File
-from dlogd.storage.segment.index_checksum import ENTRY_BYTES, EntrySum, StoredSum
+from dlogd.storage.segment.index_checksum import ENTRY_BYTES, IndexChecksum, StoredSum
 
 HEADER_BYTES = 48
 VERSION = 1
@@ -70,10 +70,10 @@ class EntryHeader:
     """Whether the records of all batches could be decoded for that."""
 
 
-NO_ENTRIES = EntrySum()
+NO_ENTRIES = IndexChecksum()
 
 
-def encode_header(header: EntryHeader, entries: EntrySum = NO_ENTRIES) -> bytes:
+def encode_header(header: EntryHeader, entries: IndexChecksum = NO_ENTRIES) -> bytes:
     """Return the 48 bytes before the entries, which vouch for `entries`."""
     flags = FLAG_DURABLE if header.durable else 0
     flags |= FLAG_TRUE if header.is_true else 0
@@ -117,11 +117,11 @@ class OpenedEntries(NamedTuple):
     """An index file that was opened, and the sum of its settled entries as they were read."""
 
     file: File
-    entries: EntrySum
+    entries: IndexChecksum
     mark: int = 0
 
 
-class EntryTable:
+class SparseIndex:
     """The entries of one file: `first` and `second` ascend together.
 
     Entries [0, settled) are in the file; [recent, count) are in memory; recent <= settled <= count.

@@ -26,7 +26,7 @@ class _Span:
 
     __slots__ = ("chunk", "end", "on_evict", "start", "view")
 
-    def __init__(self, chunk: Chunk, start: int, tail: "Tail") -> None:
+    def __init__(self, chunk: Chunk, start: int, tail: "TailBuffer") -> None:
         self.chunk = chunk
         self.view = chunk.view
         self.start = start
@@ -38,7 +38,7 @@ class _Span:
         self.on_evict = on_evict
 
 
-class Tail:
+class TailBuffer:
     """The bytes of one segment that are in memory.
 
     Invariant: [flushed, end) is in memory, and with it the block that holds `flushed`.

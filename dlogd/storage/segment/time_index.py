@@ -7,14 +7,14 @@ index; a closed segment has a last one at its end, so that its largest timestamp
 
 import struct
 
-from dlogd.storage.segment.sparse_index import EntryTable
+from dlogd.storage.segment.sparse_index import SparseIndex
 
 MAGIC = b"DLTX"
 ENTRY = struct.Struct("<qI")
 NO_TIMESTAMP = -1
 
 
-class TimeIndex(EntryTable):
+class TimeIndex(SparseIndex):
     """The time index of a segment; answers None where the file is needed and not open."""
 
     __slots__ = ("_base_offset",)

@@ -11,18 +11,18 @@ from dlog.errors import NONE
 from dlog.types import NO_EPOCH, ZERO_TOPIC_ID
 from dlogd.metadata.machine import partition as partition_steps
 from dlogd.metadata.machine.election import _Draft
-from dlogd.node.replication_setup import Replicating
+from dlogd.node.replication_setup import ReplicationSetup
 from dlogd.replication import replica_manager, role_assigner
 from dlogd.replication.follower import follower_append
-from dlogd.replication.follower.followed_partition import Following
+from dlogd.replication.follower.followed_partition import FollowedPartition
 from dlogd.replication.leader import follower_sessions
-from dlogd.replication.leader.follower_partition import Fed
+from dlogd.replication.leader.follower_partition import FollowerPartition
 from dlogd.replication.leader.isr import IsrKeeper
 from dlogd.replication.partition import batch_validation
 from dlogd.replication.partition.leader_state import LeaderState
 from dlogd.replication.partition.partition import Partition
-from dlogd.replication.partition.pending_acks import Acks
-from dlogd.replication.replica_repair import Mender
+from dlogd.replication.partition.pending_acks import PendingAcks
+from dlogd.replication.replica_repair import ReplicaRepair
 from dlogd.server.handlers.fetch import FetchWork
 from dlogd.storage import log_manager
 from dlogd.storage.log import log_recovery
@@ -294,44 +294,44 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
     ),
     "H1 nobody cuts his log": (
         (follower_sessions, "difference", _cut_nobody),
-        (Fed, "on_progress", _credit_up_to_the_end),
+        (FollowerPartition, "on_progress", _credit_up_to_the_end),
     ),
     "H2 followers give out offsets": (
         (follower_append, "check_replicated", _take_what_comes),
-        (Fed, "take", _skip_now_and_then),
+        (FollowerPartition, "take", _skip_now_and_then),
     ),
     "H3 within a hundred records is in sync": ((LeaderState, "may_join", _join_within_records),),
     "H4 no minimum of the ISR": ((LeaderState, "update", _no_minimum),),
     "H5 a deposed leader acknowledges what waits": (
-        (Acks, "fail", _acknowledge_at_the_end),
-        (Acks, "_judge", _judge_no_lease),
+        (PendingAcks, "fail", _acknowledge_at_the_end),
+        (PendingAcks, "_judge", _judge_no_lease),
     ),
     "H6 a shrink counts before it is committed": ((IsrKeeper, "_propose", _shrink_at_once),),
     "H7 ISR changes are lost where another node leads the metadata": (
         (IsrKeeper, "_outcome_of", _drop_unless_leading_the_metadata),
     ),
     "H8 followers are credited with what was sent": (
-        (Fed, "row", _credit_what_is_sent),
-        (Fed, "on_progress", _lenient_progress),
+        (FollowerPartition, "row", _credit_what_is_sent),
+        (FollowerPartition, "on_progress", _lenient_progress),
     ),
     "H9 any node is fed and counted": (
         (role_assigner, "leadership", _feed_everybody),
         (replica_manager, "mine", _open_everything),
-        (Replicating, "_on_role", _follow_as_anybody),
+        (ReplicationSetup, "_on_role", _follow_as_anybody),
         (partition_steps, "_check_members", _do_nothing),
         (_Draft, "__init__", _take_anybody_in),
     ),
     "H11 a zombie goes on as leader": (
         (Partition, "follow", _lead_once_lead_always),
-        (Acks, "_judge", _judge_no_lease),
+        (PendingAcks, "_judge", _judge_no_lease),
         (Partition, "check_readable", _any_epoch),
     ),
     "H11 a leader goes on without a lease": (
-        (role_assigner.Roles, "_is_leased", _need_no_lease),
-        (Acks, "_judge", _judge_no_lease),
+        (role_assigner.RoleAssigner, "_is_leased", _need_no_lease),
+        (PendingAcks, "_judge", _judge_no_lease),
     ),
     "H14 followers promise what is in memory": (
-        (Following, "progress", _promise_what_is_in_memory),
+        (FollowedPartition, "progress", _promise_what_is_in_memory),
     ),
     "H14 nothing is flushed": ((MemoryEngine, "write", node_mutants._flush_nothing),),
     "H18 records above the watermark are read": (
@@ -350,13 +350,13 @@ DATA_MUTANTS: dict[str, tuple[Patch, ...]] = {
         (log_recovery._Recovery, "_judge_gap", _do_nothing),
         (log_recovery._Recovery, "_check_end", _do_nothing),
     ),
-    "2.13 the scrub finds nothing": ((scrubber.Scrub, "_check", _find_nothing),),
+    "2.13 the scrub finds nothing": ((scrubber.Scrubber, "_check", _find_nothing),),
     "2.13 nobody looks at leader epochs": (
         (LogState, "epoch_of_batch", lambda _: lambda *_: NO_EPOCH),
     ),
-    "2.13 nobody mends": ((Mender, "on_damage", _do_nothing),),
+    "2.13 nobody mends": ((ReplicaRepair, "on_damage", _do_nothing),),
     "KIP-73 who is in sync waits for a throttle": (
-        (follower_sessions.Feeds, "wait_us", _let_all_wait),
+        (follower_sessions.FollowerSessions, "wait_us", _let_all_wait),
     ),
     "KIP-392 followers are read beyond their watermark": (
         (FetchWork, "_read", _read_followers_beyond_watermark),

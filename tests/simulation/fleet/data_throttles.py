@@ -12,7 +12,7 @@ from unittest import mock
 from dlog.client.admin import Admin, Resource
 from dlog.errors import DlogError
 from dlogd.metadata.state.image import ClusterImage
-from dlogd.replication.leader.follower_sessions import Feeds
+from dlogd.replication.leader.follower_sessions import FollowerSessions
 from tests.histories.history import LogKey
 from tests.simulation.fleet.data_clients import DataClients
 
@@ -93,7 +93,7 @@ class DataThrottler:
 @contextmanager
 def watching(registry: Any) -> Iterator[None]:
     """See for a while who has to wait: nobody who is in sync."""
-    wait_us = Feeds.wait_us
+    wait_us = FollowerSessions.wait_us
 
     def watched(feeds: Any, fed: Any, size: int) -> int:
         found = wait_us(feeds, fed, size)
@@ -104,5 +104,5 @@ def watching(registry: Any) -> Iterator[None]:
                 registry.violate(f"ThrottleSparesIsr: {fed.progress.node_id} waits, log={fed.key}")
         return found
 
-    with mock.patch.object(Feeds, "wait_us", watched):
+    with mock.patch.object(FollowerSessions, "wait_us", watched):
         yield

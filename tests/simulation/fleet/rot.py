@@ -26,8 +26,8 @@ from unittest import mock
 
 from dlog.errors import DlogError
 from dlogd.replication.partition import producer_snapshots
-from dlogd.storage.directory.log_directory import Home
-from dlogd.storage.repair.segment_repair import Mending
+from dlogd.storage.directory.log_directory import LogDirectory
+from dlogd.storage.repair.segment_repair import SegmentRepair
 from dlogd.storage.segment import leader_epochs
 from dlogd.storage.segment.offset_index import MAGIC as INDEX_MAGIC
 from dlogd.storage.segment.sparse_index import HEADER_BYTES as INDEX_HEADER_BYTES
@@ -87,8 +87,8 @@ class Rot:
 
         with ExitStack() as stack:
             for owner, name, what in (
-                (Mending, "finish", "rot mended"),
-                (Home, "set_aside", "rot replicas set aside"),
+                (SegmentRepair, "finish", "rot mended"),
+                (LogDirectory, "set_aside", "rot replicas set aside"),
             ):
                 counted = self._counted(getattr(owner, name), what)
                 stack.enter_context(mock.patch.object(owner, name, counted))
