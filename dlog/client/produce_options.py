@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dlog.batch.header import HEADER_BYTES
-from dlog.client.producing.accumulator import Batching
 from dlog.compression import Codec, compress
 from dlog.types import INT32_MAX
 
@@ -24,6 +23,17 @@ DELIVERY_TIMEOUT_MS = 120_000
 BLOCK_MS = 60_000
 ABANDON_MS = 3_000
 """Enough for a healthy cluster, and not too long for one who has pressed Ctrl-C."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """How records are gathered."""
+
+    codec: Codec
+    batch_bytes: int
+    memory_bytes: int
+    linger_s: float
+    delivery_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

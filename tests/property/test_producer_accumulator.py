@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from dlog.batch.header import HEADER_BYTES
 from dlog.batch.records import decode
 from dlog.client.futures import BatchDelivery, Delivery, Written
-from dlog.client.producing.accumulator import Accumulator, Batching
+from dlog.client.produce_options import Batching
+from dlog.client.producing.accumulator import Accumulator
 from dlog.client.producing.bulk_append import bulk_append
 from dlog.client.producing.bulk_steps import Step
 from dlog.client.producing.partition_queue import Batch

@@ -18,8 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from dlog.batch.header import decode_header
 from dlog.batch.records import decode
 from dlog.client.futures import Delivery, RefusedError, UnknownOutcomeError, Written
+from dlog.client.produce_options import Batching
 from dlog.client.producing import partition_queue
-from dlog.client.producing.accumulator import Accumulator, Batching
+from dlog.client.producing.accumulator import Accumulator
 from dlog.client.producing.batch_results import BatchResults, ProducerCounters
 from dlog.client.producing.partition_queue import Batch
 from dlog.client.producing.producer_identity import ProducerIdentity

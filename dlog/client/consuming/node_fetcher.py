@@ -9,7 +9,7 @@ this one has named. `dlog.client.consuming.fetch_plan` decides, this carries out
 import logging
 from collections.abc import Iterable
 
-from dlog.client.admin import Admin, Resource
+from dlog.client.cluster.cleanup_policy import is_compacted
 from dlog.client.cluster.log_lines import error_name, log_event
 from dlog.client.cluster.node import NodeClient
 from dlog.client.cluster.offset_lookup import FoundOffset, ask_offsets
@@ -372,10 +372,8 @@ class NodeFetcher:
         if known is not None:
             return known
         try:
-            entries = await Admin(around.cluster).describe_configs(Resource.TOPIC, topic)
-            is_sparse = any(
-                each.name == "cleanup.policy" and "compact" in (each.value or "")
-                for each in entries
+            is_sparse = await around.cluster.run(
+                around.cluster.any_node, lambda node: is_compacted(node, topic)
             )
         except (TransportError, WireError, ProtocolError) as error:
             is_sparse = True

@@ -7,7 +7,6 @@ batch: that is the slow path, which extends the lease, seals a full batch and op
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from dlog.batch.build import BatchBuilder, batch_bytes_max
@@ -16,6 +15,7 @@ from dlog.batch.native import murmur2
 from dlog.batch.records import Header, decode
 from dlog.checksum import Buffer
 from dlog.client.futures import BatchResult, Delivery, Owner
+from dlog.client.produce_options import Batching
 from dlog.client.producing.partition_queue import (
     ACKS_ALL,
     ACKS_NONE,
@@ -26,7 +26,6 @@ from dlog.client.producing.partition_queue import (
 from dlog.client.producing.partitioner import next_sticky
 from dlog.client.producing.producer_identity import ProducerIdentity
 from dlog.client.producing.topic_queues import TopicQueues
-from dlog.compression import Codec
 from dlog.errors import RecordTooLargeError
 from dlog.types import ZERO_TOPIC_ID
 
@@ -34,17 +33,6 @@ LEASE_BYTES_MIN = 4 * 1024
 LEASE_BYTES_STEP = 64 * 1024
 
 _POSITIVE = 0x7FFF_FFFF
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batching:
-    """How records are gathered."""
-
-    codec: Codec
-    batch_bytes: int
-    memory_bytes: int
-    linger_s: float
-    delivery_timeout_s: float
 
 
 def record_bytes_bound(
