@@ -4,7 +4,7 @@ Spark imports every module `pyspark_*` of its Python path, and finds no source w
 """
 
 try:
-    from dlog.spark.errors_of_install import missing_packages
+    from dlog.spark.install.missing_packages import missing_packages
 
     if missing_packages():
         from dlog.spark.incomplete import IncompleteDataSource as DefaultSource

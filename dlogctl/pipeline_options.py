@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from dlog.spark.errors_of_install import missing_packages
+from dlog.spark.install.missing_packages import missing_packages
 from dlogctl.output import format_bytes, format_count, format_duration
 from dlogctl.saying import say
 from dlogctl.settings import Settings
@@ -110,7 +110,7 @@ class Job:
             request_timeout_s=seconds,
             lookup_deadline_s=seconds,
         )
-        with importlib.import_module("dlog.spark.lookup").Lookup(hurried) as lookup:
+        with importlib.import_module("dlog.spark.reading.lookup").Lookup(hurried) as lookup:
             lookup.reach()
 
     def observer(self) -> Callable[[Any], None]:
@@ -131,7 +131,7 @@ def module(name: str) -> Any:
 
 def client_settings(options: Mapping[str, str]) -> Any:
     """Return how to reach the cluster, as the data source understands its options."""
-    return importlib.import_module("dlog.spark.options").client_settings(options)
+    return importlib.import_module("dlog.spark.options.options").client_settings(options)
 
 
 def _tell(event: Any) -> None:

@@ -43,7 +43,7 @@ from dlog.client.blocking import Admin
 from dlog.client.cluster.loop_thread import LoopThread
 from dlog.client.consuming.fetch_plan import FetchLimits
 from dlog.client.range_reader import RangeReader
-from dlog.spark.lookup import Lookup
+from dlog.spark.reading.lookup import Lookup
 from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
 

@@ -3,8 +3,8 @@
 `register(spark)` makes it known to a session; see docs/spark.md. Importing anything here is cheap.
 """
 
+from dlog.spark.install.shipped import use_compiled_parts
 from dlog.spark.registration import register
-from dlog.spark.shipped import use_compiled_parts
 
 __all__ = ["register"]
 

@@ -8,8 +8,9 @@ one by itself. Python imports from it:
     dlog_compiled/<tag>/packages/...         crc32c, cramjam
     dlog_compiled/<tag>/dlog_batch/...       dlog's own extension
 
-Compiled parts are those that are installed here; `dlog.spark.shipped` unpacks them on hosts whose
-tag is the same, others do without. The same content gives the same bytes, whoever makes it when.
+Compiled parts are those that are installed here; `dlog.spark.install.shipped` unpacks them on hosts
+whose tag is the same, others do without. The same content gives the same bytes, whoever makes it
+when.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from dlog.spark.shipped import BATCH_FOLDER, COMPILED, PACKAGES_FOLDER, platform_tag
+from dlog.spark.install.shipped import BATCH_FOLDER, COMPILED, PACKAGES_FOLDER, platform_tag
 
 # kio's readers and writers are compiled and not used; its messages are plain classes.
 _KIO = ("kio/__init__.py", "kio/_version.py", "kio/schema/", "kio/static/")

@@ -8,7 +8,7 @@ from collections.abc import MutableMapping
 
 from pyspark.sql.datasource import DataSource
 
-from dlog.spark.errors_of_install import require_packages
+from dlog.spark.install.missing_packages import require_packages
 
 
 class IncompleteDataSource(DataSource):

@@ -6,7 +6,7 @@ streaming queries with files from `--py-files`, a session needs this call.
 
 from typing import Any
 
-from dlog.spark.errors_of_install import require_packages
+from dlog.spark.install.missing_packages import require_packages
 
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _EXISTS = "DATA_SOURCE_ALREADY_EXISTS"
@@ -32,7 +32,7 @@ def register(
     # Not above: this module must be importable where these packages are missing.
     from pyspark.errors import PySparkException
 
-    from dlog.spark import shipping
+    from dlog.spark.install import shipping
     from dlog.spark.source import DlogDataSource
 
     classic = not shipping.is_connect(spark)
@@ -41,7 +41,7 @@ def register(
     if check is None:
         check = classic and not shipping.same_python_everywhere(spark)
     if check:
-        from dlog.spark.executors import check_executors, check_server
+        from dlog.spark.install.executors import check_executors, check_server
 
         (check_executors if classic else check_server)(spark)
     if classic:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from dlog.spark.batch_reader import DlogBatchReader
-from dlog.spark.connection_options import client_settings
-from dlog.spark.options import ReadOptions, check_source_options, parse_read_options
-from dlog.spark.push_filters import FilteredBatchReader
+from dlog.spark.options.connection_options import client_settings
+from dlog.spark.options.options import ReadOptions, check_source_options, parse_read_options
+from dlog.spark.reading.batch_reader import DlogBatchReader
+from dlog.spark.reading.push_filters import FilteredBatchReader
+from dlog.spark.reading.stream_reader import DlogStreamReader
 from dlog.spark.schema import check_schema, source_schema
-from dlog.spark.stream_reader import DlogStreamReader
 
 if TYPE_CHECKING:
-    from dlog.spark.sink import BatchWriter, StreamWriter
+    from dlog.spark.writing.sink import BatchWriter, StreamWriter
 
 _log = logging.getLogger("dlog.spark")
 
@@ -48,8 +48,8 @@ class DlogDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
         """Return what writes a DataFrame; raises SparkSourceError where it cannot be written."""
-        from dlog.spark.sink import batch_writer  # noqa: PLC0415
-        from dlog.spark.write_options import parse_write_options  # noqa: PLC0415
+        from dlog.spark.options.write_options import parse_write_options  # noqa: PLC0415
+        from dlog.spark.writing.sink import batch_writer  # noqa: PLC0415
 
         return batch_writer(
             schema, overwrite, client_settings(self.options), parse_write_options(self.options)
@@ -57,8 +57,8 @@ class DlogDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802
         """Return what writes the batches of a query; raises SparkSourceError as `writer` does."""
-        from dlog.spark.sink import stream_writer  # noqa: PLC0415
-        from dlog.spark.write_options import parse_write_options  # noqa: PLC0415
+        from dlog.spark.options.write_options import parse_write_options  # noqa: PLC0415
+        from dlog.spark.writing.sink import stream_writer  # noqa: PLC0415
 
         return stream_writer(
             schema, client_settings(self.options), parse_write_options(self.options)

@@ -12,10 +12,10 @@ from dlog.client.admin import Resource
 from dlog.client.cluster import partition_calls
 from dlog.client.cluster.cluster import Cluster
 from dlog.offset_specs import Isolation
-from dlog.spark import task
 from dlog.spark.errors import DataLossError
-from dlog.spark.ranges import OffsetRange
-from dlog.spark.rows import COLUMN_TYPES
+from dlog.spark.reading import task
+from dlog.spark.reading.ranges import OffsetRange
+from dlog.spark.reading.rows import COLUMN_TYPES
 from dlog.spark.settings import ClientSettings
 from tests.behaviour.scene import Scene, Work
 from tests.behaviour.shapes import CODECS, numbered, shapes

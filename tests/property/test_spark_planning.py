@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlog.spark.errors import OptionError
-from dlog.spark.limits import backlog, limit_bytes, limit_offsets
-from dlog.spark.offsets import from_json, parse_offsets, parse_partitions, to_json
-from dlog.spark.ranges import OffsetRange, split_ranges
+from dlog.spark.options.offsets import from_json, parse_offsets, parse_partitions, to_json
+from dlog.spark.reading.limits import backlog, limit_bytes, limit_offsets
+from dlog.spark.reading.ranges import OffsetRange, split_ranges
 from dlog.types import PartitionId, TopicPartition
 
 OFFSETS = st.integers(0, 2**62)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dlog.spark.pipelines.archive import ArchiveJob, read_ranges
 from dlog.spark.pipelines.events import BatchDone, Event, Phase
-from dlog.spark.rows import COLUMN_TYPES
+from dlog.spark.reading.rows import COLUMN_TYPES
 from dlog.spark.settings import ClientSettings
 from tests.spark.log import DAY_MS, Log
 

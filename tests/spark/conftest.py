@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dlog.client.blocking import Admin
+from dlog.spark.reading.stream_reader import DlogStreamReader
+from dlog.spark.reading.task import close_idle
 from dlog.spark.registration import register
-from dlog.spark.stream_reader import DlogStreamReader
-from dlog.spark.task import close_idle
 from tests.daemon.process import DaemonProcess, running_daemon
 from tests.spark.bare import bare_python
 from tests.spark.executor_kills import RECORDS, SETTINGS

@@ -22,9 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dlog.client.blocking import Admin
 from dlog.errors import DlogError
-from dlog.spark.lookup import Lookup
 from dlog.spark.pipelines import archive as archives
 from dlog.spark.pipelines import replay as replays
+from dlog.spark.reading.lookup import Lookup
 from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
 

@@ -12,9 +12,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from dlog.spark.connection_options import client_settings
-from dlog.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
-from dlog.spark.write_options import parse_write_options
+from dlog.spark.options.connection_options import client_settings
+from dlog.spark.options.write_options import parse_write_options
+from dlog.spark.writing.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
 
 
 class Faults:

@@ -3,8 +3,8 @@
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from dlog.spark.reading.stream_reader import DlogStreamReader
 from dlog.spark.source import DlogDataSource
-from dlog.spark.stream_reader import DlogStreamReader
 from tests.spark.log import Log
 
 ALL = ReadAllAvailable()

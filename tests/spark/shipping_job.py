@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import dlog
 from dlog.client.blocking import Admin
-from dlog.spark.executors import check_executors
+from dlog.spark.install.executors import check_executors
 from dlog.spark.pipelines.archive import ArchiveJob, archive
 from dlog.spark.pipelines.replay import ReplayJob, replay
 from dlog.spark.registration import register

@@ -4,7 +4,7 @@ import random
 
 from pyspark.sql import SparkSession
 
-from dlog.spark.java_patterns import PatternError, compile_pattern
+from dlog.spark.options.java_patterns import PatternError, compile_pattern
 
 TEXT = "a A b ab aB Ab abc ABC a.b a-b a_b Flights v1.0 123 a1 1a _a -a .a aaa aab abab k Z"
 NAMES = TEXT.split()

@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.pipelines.archive import LESS_MAX, _Run, archive
-from dlog.spark.pipelines.folders import HadoopFolder, LocalFolder
+from dlog.spark.pipelines.archives.archive_storage import Archive
+from dlog.spark.pipelines.archives.folders import HadoopFolder, LocalFolder
+from dlog.spark.pipelines.archives.manifest import DamagedArchiveError
 from dlog.spark.pipelines.jobs import JobFrame, run_every
-from dlog.spark.pipelines.manifest import DamagedArchiveError
 from dlog.spark.pipelines.sides import ArchiveSide
-from dlog.spark.pipelines.storing import Archive
 from tests.spark.archives import (
     Watch,
     assert_same,

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from dlog.spark.errors import DataLossError
 from dlog.spark.pipelines import comparison
 from dlog.spark.pipelines.archive import archive
+from dlog.spark.pipelines.archives.manifest import Hole
 from dlog.spark.pipelines.audit import GONE, PROBLEM, AuditRules, _Run, audit
 from dlog.spark.pipelines.comparison import (
     BUCKET_OFFSETS,
@@ -28,7 +29,6 @@ from dlog.spark.pipelines.comparison import (
     Finding,
 )
 from dlog.spark.pipelines.events import Found
-from dlog.spark.pipelines.manifest import Hole
 from dlog.spark.pipelines.sides import ArchiveSide, Extent, TopicSide
 from dlog.spark.settings import ClientSettings
 from tests.spark.archives import Watch, fill, job_of, make_topic, rot

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dlog.client.blocking import Admin
-from dlog.spark.connection_options import client_settings
 from dlog.spark.errors import SparkSourceError
+from dlog.spark.options.connection_options import client_settings
 from dlog.spark.pipelines.audit import Audited, AuditRules, audit
 from dlog.spark.pipelines.comparison import DIFFERS
 from dlog.spark.pipelines.events import Observer

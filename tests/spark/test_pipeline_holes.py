@@ -12,13 +12,13 @@ from dlog.client.views import ConfigEntry
 from dlog.spark.pipelines import archive as archiving
 from dlog.spark.pipelines import origins
 from dlog.spark.pipelines.archive import archive
+from dlog.spark.pipelines.archives.archive_storage import Archive
+from dlog.spark.pipelines.archives.folders import LocalFolder
+from dlog.spark.pipelines.archives.manifest import Hole, Manifest
 from dlog.spark.pipelines.audit import NO_RECORD, AuditRules, audit
 from dlog.spark.pipelines.comparison import GAP, ONLY_LEFT, Finding
-from dlog.spark.pipelines.folders import LocalFolder
-from dlog.spark.pipelines.manifest import Hole, Manifest
 from dlog.spark.pipelines.metrics import Names, exported
 from dlog.spark.pipelines.sides import ArchiveSide, TopicSide
-from dlog.spark.pipelines.storing import Archive
 from dlog.spark.settings import ClientSettings
 from tests.spark.archives import Watch, fill, job_of, lose_in_the_log, make_topic
 from tests.spark.log import Log
@@ -86,7 +86,7 @@ def test_a_whole_partition_without_records_is_one_hole_and_many_are_named_in_par
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     make_topic(log, 60)
-    monkeypatch.setattr("dlog.spark.pipelines.holes.HOLES_MAX", 3)
+    monkeypatch.setattr("dlog.spark.pipelines.archives.holes.HOLES_MAX", 3)
     monkeypatch.setattr(archiving, "_TOLD_MAX", 2)
     many = [(0, offset, offset + 1) for offset in range(1, 41, 2)]
     lose_in_the_log(monkeypatch, [*many, (1, 0, 60)])

@@ -17,13 +17,13 @@ from dlog.client.producing.partitioner import partition_for_key
 from dlog.spark.errors import OptionError, SparkSourceError
 from dlog.spark.pipelines import replay_task
 from dlog.spark.pipelines.archive import archive
-from dlog.spark.pipelines.folders import LocalFolder
-from dlog.spark.pipelines.manifest import MANIFEST, DamagedArchiveError, encode
+from dlog.spark.pipelines.archives.archive_storage import Archive
+from dlog.spark.pipelines.archives.folders import LocalFolder
+from dlog.spark.pipelines.archives.manifest import MANIFEST, DamagedArchiveError, encode
+from dlog.spark.pipelines.archives.resumption import Origin
 from dlog.spark.pipelines.origins import find_origin
 from dlog.spark.pipelines.replay import ReplayJob, replay
 from dlog.spark.pipelines.replay_state import DisturbedReplayError
-from dlog.spark.pipelines.resumption import Origin
-from dlog.spark.pipelines.storing import Archive
 from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
 from tests.spark.archives import (

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from dlog.batch.native import murmur2
-from dlog.spark import producers
 from dlog.spark.errors import SparkSourceError
-from dlog.spark.promises import AtLeastOnce
+from dlog.spark.options.write_options import WriteOptions
 from dlog.spark.settings import ClientSettings
-from dlog.spark.sink_task import write_task
-from dlog.spark.tokens import Attempt, PartitionWritten, TaskWritten, Token
-from dlog.spark.write_options import WriteOptions
+from dlog.spark.writing import producers
+from dlog.spark.writing.promises import AtLeastOnce
+from dlog.spark.writing.sink_task import write_task
+from dlog.spark.writing.tokens import Attempt, PartitionWritten, TaskWritten, Token
 from tests.daemon.process import DaemonProcess, daemon
 from tests.spark.reading import Topics
 

@@ -17,11 +17,11 @@ from pyspark.sql.streaming import python_streaming_source_runner as runner
 
 from dlog.client.consuming import node_fetcher
 from dlog.errors import UnknownTopicOrPartitionError
-from dlog.spark import small_batches
-from dlog.spark.ranges import OffsetRange
-from dlog.spark.small_batches import SmallBatch
+from dlog.spark.reading import small_batches
+from dlog.spark.reading.ranges import OffsetRange
+from dlog.spark.reading.small_batches import SmallBatch
+from dlog.spark.reading.stream_reader import DlogStreamReader
 from dlog.spark.source import DlogDataSource
-from dlog.spark.stream_reader import DlogStreamReader
 from tests.spark.log import Log, Row
 from tests.spark.planners import ALL, reader_of, spans
 from tests.spark.streams import Stream

@@ -10,8 +10,8 @@ from dlog.client.admin import Admin
 from dlog.client.cluster.cluster import Cluster
 from dlog.client.cluster.offset_lookup import OffsetLookup
 from dlog.errors import UnknownTopicOrPartitionError
-from dlog.spark.stream_planner import MEAN_BYTES
-from dlog.spark.stream_reader import DlogStreamReader
+from dlog.spark.reading.stream_planner import MEAN_BYTES
+from dlog.spark.reading.stream_reader import DlogStreamReader
 from tests.spark.log import Log
 from tests.spark.planners import ALL, reader_of, spans
 
@@ -27,14 +27,14 @@ def test_a_size_that_nobody_tells_holds_no_batch_up(
 
     real = Admin.describe_log_dirs
     monkeypatch.setattr(Admin, "describe_log_dirs", never)
-    monkeypatch.setattr("dlog.spark.lookup.SIZES_PATIENCE_S", 0.05)
+    monkeypatch.setattr("dlog.spark.reading.lookup.SIZES_PATIENCE_S", 0.05)
     reader = reader_of(log, readers, maxBytesPerTrigger=str(int(MEAN_BYTES) * 10))
     default, start = reader.getDefaultReadLimit(), reader.initialOffset()
     assert reader.latestOffset(start, default) == {log.topic: {"0": 10}}
     # Once it was known it is known: what is small all goes at once.
     for method, patience_s in ((real, 60), (never, 0.05)):
         monkeypatch.setattr(Admin, "describe_log_dirs", method)
-        monkeypatch.setattr("dlog.spark.lookup.SIZES_PATIENCE_S", patience_s)
+        monkeypatch.setattr("dlog.spark.reading.lookup.SIZES_PATIENCE_S", patience_s)
         assert reader.latestOffset(start, default) == {log.topic: {"0": 50}}
 
 

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dlog.client.blocking import Admin
+from dlog.spark.reading.stream_reader import DlogStreamReader
 from dlog.spark.source import DlogDataSource
-from dlog.spark.stream_reader import DlogStreamReader
 from tests.spark.log import Log
 
 SEEDS = int(os.environ.get("DLOG_SPARK_SEEDS", "6"))

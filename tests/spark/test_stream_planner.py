@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 
 from dlog.client.blocking import Admin
 from dlog.spark.errors import DataLossError, SparkSourceError
-from dlog.spark.stream_reader import DlogStreamReader
+from dlog.spark.reading.stream_reader import DlogStreamReader
 from tests.spark.log import DAY_MS, Log
 from tests.spark.planners import ALL, reader_of, spans
 

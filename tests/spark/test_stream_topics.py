@@ -6,9 +6,9 @@ import pytest
 
 from dlog.client.blocking import Admin
 from dlog.spark.errors import DataLossError
-from dlog.spark.offsets import JsonOffsets
+from dlog.spark.options.offsets import JsonOffsets
+from dlog.spark.reading.stream_reader import DlogStreamReader
 from dlog.spark.source import DlogDataSource
-from dlog.spark.stream_reader import DlogStreamReader
 from tests.spark.log import Log
 from tests.spark.planners import ALL, reader_of, spans
 

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 
 from dlog.client.blocking import Admin, Producer
 from dlog.client.cluster.loop_thread import LoopThread
-from dlog.spark.connection_options import client_settings
 from dlog.spark.errors import SparkSourceError
-from dlog.spark.promises import AtLeastOnce
-from dlog.spark.sink_task import write_task
+from dlog.spark.options.connection_options import client_settings
+from dlog.spark.options.write_options import parse_write_options
 from dlog.spark.source import DlogDataSource
-from dlog.spark.tokens import Attempt, Token
-from dlog.spark.write_options import parse_write_options
+from dlog.spark.writing.promises import AtLeastOnce
+from dlog.spark.writing.sink_task import write_task
+from dlog.spark.writing.tokens import Attempt, Token
 from dlog.transport import Address
 from dlogctl import exit_codes
 from dlogctl.__main__ import main

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from dlog.spark.errors import SparkSourceError
-from dlog.spark.errors_of_install import PACKAGES
+from dlog.spark.install.missing_packages import PACKAGES
 from dlogctl import exit_codes
 from dlogctl.__main__ import main
 from dlogctl.commands.pipeline_audit import Place, parse_place
@@ -103,7 +103,7 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 TRACE = """
   An exception was thrown from the Python worker. Please see the stack trace below.
-  File "/x/dlog/spark/task.py", line 175, in _lose
+  File "/x/dlog/spark/reading/task.py", line 175, in _lose
 dlog.spark.errors.DataLossError: [KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Offsets t-0 [0, 9) \
 cannot be read: gone. Read more often.
 SQLSTATE: 38000

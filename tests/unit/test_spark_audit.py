@@ -8,9 +8,9 @@ import pytest
 from dlog.client.views import TopicView
 from dlog.errors import InvalidTopicError, UnknownTopicOrPartitionError
 from dlog.spark.errors import SparkSourceError
+from dlog.spark.pipelines.archives.manifest import Hole
 from dlog.spark.pipelines.audit import NOTHING_COMPARED, AuditRules, _Run, audit
 from dlog.spark.pipelines.comparison import Finding, Span
-from dlog.spark.pipelines.manifest import Hole
 from dlog.spark.pipelines.origins import _checked, find_bounds, find_origin
 from dlog.spark.pipelines.sides import Extent
 from dlog.spark.settings import ClientSettings

@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from dlog.spark.bounds import Beginning, ending_offsets, starting_offsets
 from dlog.spark.errors import OptionError
-from dlog.spark.lookup import Lookup
-from dlog.spark.options import parse_read_options
+from dlog.spark.options.options import parse_read_options
+from dlog.spark.reading.bounds import Beginning, ending_offsets, starting_offsets
+from dlog.spark.reading.lookup import Lookup
 from dlog.types import PartitionId, TopicPartition
 
 ZERO, ONE = (TopicPartition("t", PartitionId(number)) for number in (0, 1))

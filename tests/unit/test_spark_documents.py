@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from bench.load import spark_compare
-from dlog.spark import compile_pyspark, connection_options, options, write_options
+from dlog.spark import compile_pyspark
+from dlog.spark.options import connection_options, options, write_options
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "spark.md").read_text()

@@ -20,8 +20,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from dlog.spark.push_filters import Kept, keep
-from dlog.spark.ranges import OffsetRange
+from dlog.spark.reading.push_filters import Kept, keep
+from dlog.spark.reading.ranges import OffsetRange
 
 PREDICATES: dict[type, Any] = {
     EqualTo: lambda each, value: each == value,

@@ -3,9 +3,9 @@
 import pytest
 
 from dlog.spark.errors import DataLossError
-from dlog.spark.limits import BatchGate
-from dlog.spark.loss import clip, fail_on_loss, plan_stream
-from dlog.spark.ranges import OffsetRange
+from dlog.spark.reading.limits import BatchGate
+from dlog.spark.reading.loss import clip, fail_on_loss, plan_stream
+from dlog.spark.reading.ranges import OffsetRange
 from dlog.types import PartitionId, TopicPartition
 
 A, B = (TopicPartition("t", PartitionId(number)) for number in (0, 1))

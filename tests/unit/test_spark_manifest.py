@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.pipelines import archive as archiving
-from dlog.spark.pipelines.folders import Folder, LocalFolder, is_hidden, open_folder
-from dlog.spark.pipelines.manifest import (
+from dlog.spark.pipelines.archives.archive_storage import Archive, Staged
+from dlog.spark.pipelines.archives.folders import Folder, LocalFolder, is_hidden, open_folder
+from dlog.spark.pipelines.archives.manifest import (
     MANIFEST,
     NO_TOPIC_ID,
     STAGING,
@@ -29,7 +30,7 @@ from dlog.spark.pipelines.manifest import (
     encode,
     folder_of,
 )
-from dlog.spark.pipelines.resumption import (
+from dlog.spark.pipelines.archives.resumption import (
     Origin,
     PartitionBounds,
     check_same_origin,
@@ -37,7 +38,6 @@ from dlog.spark.pipelines.resumption import (
     lag_of,
     plan_batch,
 )
-from dlog.spark.pipelines.storing import Archive, Staged
 from dlog.spark.settings import ClientSettings
 
 TOPIC_ID = "6f9a6b2e-0f1c-4f53-9a3e-0d6c5b1f2a34"

@@ -7,12 +7,12 @@ import pytest
 
 from dlog.batch.records import RECORDS_BYTES_MAX
 from dlog.offset_specs import Isolation
-from dlog.spark import write_options
 from dlog.spark.errors import OptionError
-from dlog.spark.offsets import AtOffsets, AtTimestamp, AtTimestamps, Earliest, Latest
-from dlog.spark.options import ReadOptions, client_settings, parse_read_options
+from dlog.spark.options import write_options
+from dlog.spark.options.offsets import AtOffsets, AtTimestamp, AtTimestamps, Earliest, Latest
+from dlog.spark.options.options import ReadOptions, client_settings, parse_read_options
+from dlog.spark.options.subscription import Assign, Subscribe, SubscribePattern
 from dlog.spark.settings import TlsSettings
-from dlog.spark.subscription import Assign, Subscribe, SubscribePattern
 from dlog.types import PartitionId, TopicPartition
 
 NEEDED = {"kafka.bootstrap.servers": "h:1,i:2", "subscribe": "t"}

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from dlog.spark.errors import OptionError
-from dlog.spark.java_patterns import PatternError, compile_pattern
-from dlog.spark.options import parse_read_options
+from dlog.spark.options.java_patterns import PatternError, compile_pattern
+from dlog.spark.options.options import parse_read_options
 
 TEXT = "a A b ab Ab a.b a-b a_b flights Flights orders.eu v1.0 aaa __c 12"
 NAMES = TEXT.split()

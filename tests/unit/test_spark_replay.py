@@ -17,10 +17,11 @@ from dlog.client.blocking import Consumer
 from dlog.client.futures import RefusedError
 from dlog.errors import InvalidTimestampError
 from dlog.spark.errors import OptionError, SparkSourceError
-from dlog.spark.pipelines import folders, replay_task, settling
+from dlog.spark.pipelines import replay_task, settling
 from dlog.spark.pipelines.archive import ArchiveJob, archive, read_ranges
-from dlog.spark.pipelines.folders import LocalFolder, open_folder
-from dlog.spark.pipelines.manifest import ArchivedRange, DamagedArchiveError
+from dlog.spark.pipelines.archives import folders
+from dlog.spark.pipelines.archives.folders import LocalFolder, open_folder
+from dlog.spark.pipelines.archives.manifest import ArchivedRange, DamagedArchiveError
 from dlog.spark.pipelines.replay import ReplayJob, _check_chain, replay
 from dlog.spark.pipelines.replay_state import DisturbedReplayError, Progress, ReplayStart
 from dlog.spark.pipelines.replay_task import ReplayTask, _record_at

@@ -12,7 +12,7 @@ from dlog.batch.records import Record, encode
 from dlog.compression import Codec
 from dlog.errors import CorruptMessageError
 from dlog.spark.errors import OptionError, SparkSourceError
-from dlog.spark.rows import BATCH_BYTES_ENOUGH, COLUMN_TYPES, RowMaker
+from dlog.spark.reading.rows import BATCH_BYTES_ENOUGH, COLUMN_TYPES, RowMaker
 from tests.fakes.batches import COMMIT, batch, marker
 
 NAMES = tuple(COLUMN_TYPES)

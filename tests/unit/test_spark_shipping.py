@@ -14,9 +14,10 @@ import pytest
 from pyspark.core.files import SparkFiles
 from pyspark.errors import PySparkException
 
-from dlog.spark import bundle, errors_of_install, registration, shipped, shipping
+from dlog.spark import bundle, registration
 from dlog.spark.errors import SparkSourceError
 from dlog.spark.incomplete import IncompleteDataSource
+from dlog.spark.install import missing_packages, shipped, shipping
 from dlog.spark.source import DlogDataSource
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +57,7 @@ import importlib, sys
 for missing in {hidden}:
     sys.modules[missing] = None
 import dlog.spark
-from dlog.spark.shipped import missing_parts
+from dlog.spark.install.shipped import missing_parts
 import dlog.spark.source, dlog.client.blocking, dlog.client.producing.bulk_arrow
 from dlog.wire.apis import VERSIONS
 from dlog.wire.messages import request_type
@@ -169,8 +170,8 @@ def test_nothing_is_unpacked_where_dlog_is_installed() -> None:
 
 
 def test_what_is_missing_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert errors_of_install.missing_packages() == []
-    monkeypatch.setattr(errors_of_install, "PACKAGES", ("pyspark", "pyarrow_of_mars"))
+    assert missing_packages.missing_packages() == []
+    monkeypatch.setattr(missing_packages, "PACKAGES", ("pyspark", "pyarrow_of_mars"))
     with pytest.raises(SparkSourceError) as caught:
         registration.register(object())
     text = str(caught.value)
@@ -182,7 +183,7 @@ def test_what_is_found_where_something_is_missing_has_the_name_of_the_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert IncompleteDataSource.name() == DlogDataSource.name()
-    monkeypatch.setattr(errors_of_install, "PACKAGES", ("pyarrow_of_mars",))
+    monkeypatch.setattr(missing_packages, "PACKAGES", ("pyarrow_of_mars",))
     with pytest.raises(SparkSourceError, match=r"\[DLOG_PACKAGE_MISSING\].*pyarrow_of_mars"):
         IncompleteDataSource({})
 

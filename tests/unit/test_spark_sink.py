@@ -28,15 +28,15 @@ from dlog.errors import (
     NotEnoughReplicasError,
     RecordTooLargeError,
 )
-from dlog.spark import options as read_options
 from dlog.spark.errors import OptionError, SparkSourceError
-from dlog.spark.promises import AtLeastOnce
+from dlog.spark.options import options as read_options
+from dlog.spark.options.write_options import WriteOptions, parse_write_options
 from dlog.spark.settings import ClientSettings
-from dlog.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
-from dlog.spark.sink_errors import FailedRows, unsendable, write_failed
-from dlog.spark.sink_rows import TopicRows, check_schema, rows_by_topic
-from dlog.spark.tokens import NO_BATCH, PartitionWritten, TaskWritten, Token, token_of
-from dlog.spark.write_options import WriteOptions, parse_write_options
+from dlog.spark.writing.promises import AtLeastOnce
+from dlog.spark.writing.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
+from dlog.spark.writing.sink_errors import FailedRows, unsendable, write_failed
+from dlog.spark.writing.sink_rows import TopicRows, check_schema, rows_by_topic
+from dlog.spark.writing.tokens import NO_BATCH, PartitionWritten, TaskWritten, Token, token_of
 
 ONE = WriteOptions(topic="t")
 SETTINGS = ClientSettings(bootstrap="a:1")
@@ -330,7 +330,7 @@ class ContextOfQuery:
 def test_a_batch_of_a_query_has_its_token_and_each_job_within_it_one_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dlog.spark.sink.TaskContext", ContextOfQuery)
+    monkeypatch.setattr("dlog.spark.writing.sink.TaskContext", ContextOfQuery)
     jobs = [BatchWriter(SETTINGS, ONE).write(iter([])) for _ in range(2)]
     queries = [StreamWriter(SETTINGS, ONE).write(iter([])) for _ in range(2)]
     assert all(isinstance(each, TaskWritten) for each in [*jobs, *queries])

@@ -15,8 +15,8 @@ from pyspark.sql.types import (
 
 from dlog.client.views import PartitionView, TopicView
 from dlog.spark.errors import OptionError
+from dlog.spark.options.subscription import Assign, Subscribe, SubscribePattern
 from dlog.spark.schema import arrow_schema, check_schema, source_schema
-from dlog.spark.subscription import Assign, Subscribe, SubscribePattern
 from dlog.types import PartitionId, TopicPartition
 
 
@@ -103,7 +103,7 @@ def test_what_is_never_null_may_be_said_to_be_so() -> None:
 
 
 def test_the_columns_are_those_that_rows_are_made_of() -> None:
-    from dlog.spark.rows import COLUMN_TYPES
+    from dlog.spark.reading.rows import COLUMN_TYPES
 
     found = arrow_schema(source_schema(True))
     assert dict(zip(found.names, found.types, strict=True)) == COLUMN_TYPES

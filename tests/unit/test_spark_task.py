@@ -19,9 +19,9 @@ from dlog.errors import (
     TopicAuthorizationFailedError,
 )
 from dlog.offset_specs import Isolation
-from dlog.spark import task
 from dlog.spark.errors import DataLossError, SparkSourceError
-from dlog.spark.ranges import OffsetRange
+from dlog.spark.reading import task
+from dlog.spark.reading.ranges import OffsetRange
 from dlog.spark.settings import ClientSettings, TlsSettings
 from dlog.types import ZERO_TOPIC_ID
 from dlog.wire.apis import ApiKey

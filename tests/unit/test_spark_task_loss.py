@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from dlog.client import range_reader
-from dlog.spark import task
-from dlog.spark.batch_reader import DlogBatchReader
 from dlog.spark.errors import DataLossError
-from dlog.spark.options import parse_read_options
-from dlog.spark.ranges import OffsetRange
+from dlog.spark.options.options import parse_read_options
+from dlog.spark.reading import task
+from dlog.spark.reading.batch_reader import DlogBatchReader
+from dlog.spark.reading.ranges import OffsetRange
 from dlog.wire.apis import ApiKey
 from tests.fakes.batches import batch
 from tests.fakes.log_nodes import LogNodes

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dlog.spark.connection_options import client_settings
 from dlog.spark.errors import OptionError, SparkSourceError
+from dlog.spark.options.connection_options import client_settings
+from dlog.spark.options.write_options import parse_write_options
 from dlog.spark.settings import TlsSettings
-from dlog.spark.write_options import parse_write_options
 from tests.spark.tls import PASSWORD, Keys
 
 

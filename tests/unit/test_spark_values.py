@@ -3,7 +3,7 @@
 import pickle
 
 from dlog.spark.errors import DataLossError
-from dlog.spark.ranges import OffsetRange
+from dlog.spark.reading.ranges import OffsetRange
 from dlog.spark.settings import ClientSettings, TlsSettings
 
 

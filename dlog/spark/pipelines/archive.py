@@ -19,21 +19,26 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from dlog.spark.errors import OptionError, SparkSourceError
-from dlog.spark.pipelines.archived import count_rows, read_places
-from dlog.spark.pipelines.events import BatchDone, Event, Observer, Phase, nobody
-from dlog.spark.pipelines.folders import join, open_folder
-from dlog.spark.pipelines.hashes import content_of
-from dlog.spark.pipelines.holes import NO_HOLES, Holes, find_holes, of_topics
-from dlog.spark.pipelines.manifest import ArchivedRange, Content, DamagedArchiveError, Manifest
-from dlog.spark.pipelines.origins import find_again, find_compacted, find_origin
-from dlog.spark.pipelines.resumption import (
+from dlog.spark.pipelines.archives.archive_storage import Archive, Staged
+from dlog.spark.pipelines.archives.archived import count_rows, read_places
+from dlog.spark.pipelines.archives.folders import join, open_folder
+from dlog.spark.pipelines.archives.hashes import content_of
+from dlog.spark.pipelines.archives.holes import NO_HOLES, Holes, find_holes, of_topics
+from dlog.spark.pipelines.archives.manifest import (
+    ArchivedRange,
+    Content,
+    DamagedArchiveError,
+    Manifest,
+)
+from dlog.spark.pipelines.archives.resumption import (
     Origin,
     check_same_origin,
     ends_after,
     lag_of,
     plan_batch,
 )
-from dlog.spark.pipelines.storing import Archive, Staged
+from dlog.spark.pipelines.events import BatchDone, Event, Observer, Phase, nobody
+from dlog.spark.pipelines.origins import find_again, find_compacted, find_origin
 from dlog.spark.settings import ClientSettings
 
 BATCH_OFFSETS = 5_000_000

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from dlog.batch.columns import library
+from dlog.spark.pipelines.archives.hashes import FIELDS, record_hash
 from dlog.spark.pipelines.comparison import (
     BUCKET_OFFSETS,
     EXACT_MAX,
@@ -28,7 +29,6 @@ from dlog.spark.pipelines.comparison import (
     without,
 )
 from dlog.spark.pipelines.events import Found, Observer, Phase, nobody
-from dlog.spark.pipelines.hashes import FIELDS, record_hash
 from dlog.spark.pipelines.sides import Extent, Side
 
 Buckets = dict[tuple[int, int], Bucket]

@@ -12,8 +12,8 @@ from dlog.client.retry import RetryPolicy
 from dlog.client.views import ClusterView, TopicView
 from dlog.errors import NONE, DlogError, UnknownTopicOrPartitionError, error_for
 from dlog.spark.errors import SparkSourceError
-from dlog.spark.lookup import lookup_failed
-from dlog.spark.pipelines.resumption import Origin, PartitionBounds
+from dlog.spark.pipelines.archives.resumption import Origin, PartitionBounds
+from dlog.spark.reading.lookup import lookup_failed
 from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
 

@@ -17,17 +17,18 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructType
 
 from dlog.spark.errors import OptionError, SparkSourceError
-from dlog.spark.lookup import Lookup
-from dlog.spark.pipelines.archived import read_batches
-from dlog.spark.pipelines.contents import damaged
-from dlog.spark.pipelines.events import BatchDone, Observer, Phase, nobody
-from dlog.spark.pipelines.folders import open_folder
-from dlog.spark.pipelines.manifest import (
+from dlog.spark.pipelines.archives.archive_storage import Archive
+from dlog.spark.pipelines.archives.archived import read_batches
+from dlog.spark.pipelines.archives.contents import damaged
+from dlog.spark.pipelines.archives.folders import open_folder
+from dlog.spark.pipelines.archives.manifest import (
     DamagedArchiveError,
     Manifest,
     check_chain,
     folder_of,
 )
+from dlog.spark.pipelines.archives.resumption import Origin
+from dlog.spark.pipelines.events import BatchDone, Observer, Phase, nobody
 from dlog.spark.pipelines.origins import find_origin
 from dlog.spark.pipelines.replay_state import (
     BY_KEY,
@@ -37,9 +38,8 @@ from dlog.spark.pipelines.replay_state import (
     ReplayStart,
 )
 from dlog.spark.pipelines.replay_task import Placing, ReplayTask
-from dlog.spark.pipelines.resumption import Origin
 from dlog.spark.pipelines.settling import SettledEnds
-from dlog.spark.pipelines.storing import Archive
+from dlog.spark.reading.lookup import Lookup
 from dlog.spark.settings import ClientSettings
 from dlog.types import PartitionId, TopicPartition
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlog.spark.errors import OptionError, SparkSourceError
-from dlog.spark.pipelines.folders import Folder
-from dlog.spark.pipelines.manifest import DamagedArchiveError, batch_of, folder_of
+from dlog.spark.pipelines.archives.folders import Folder
+from dlog.spark.pipelines.archives.manifest import DamagedArchiveError, batch_of, folder_of
 
 FOLDER = "_replays"
 START = "start.json"

@@ -20,12 +20,12 @@ from dlog.client.consumed import ConsumedRecord
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
 from dlog.spark.errors import SparkSourceError
-from dlog.spark.lookup import Lookup
 from dlog.spark.pipelines.origins import find_stamped
 from dlog.spark.pipelines.replay_state import DisturbedReplayError
 from dlog.spark.pipelines.settling import SettledEnds
+from dlog.spark.reading.lookup import Lookup
 from dlog.spark.settings import ClientSettings
-from dlog.spark.sink_errors import replay_failed
+from dlog.spark.writing.sink_errors import replay_failed
 from dlog.types import PartitionId, TopicPartition
 
 WINDOW = 4

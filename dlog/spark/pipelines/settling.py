@@ -20,7 +20,7 @@ SETTLE_S = 0.3
 
 
 class Ends(Protocol):
-    """Who is asked; `dlog.spark.lookup.Lookup` is one."""
+    """Who is asked; `dlog.spark.reading.lookup.Lookup` is one."""
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the high watermarks."""

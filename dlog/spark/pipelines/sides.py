@@ -12,12 +12,12 @@ from pyspark.sql import functions as sf
 
 from dlog.spark.errors import DataLossError, SparkSourceError
 from dlog.spark.pipelines.archive import TASK_RECORDS, read_ranges
-from dlog.spark.pipelines.archived import read_batches
-from dlog.spark.pipelines.contents import damaged
-from dlog.spark.pipelines.folders import open_folder
-from dlog.spark.pipelines.manifest import ArchivedRange, Hole, Manifest, check_chain
+from dlog.spark.pipelines.archives.archive_storage import Archive
+from dlog.spark.pipelines.archives.archived import read_batches
+from dlog.spark.pipelines.archives.contents import damaged
+from dlog.spark.pipelines.archives.folders import open_folder
+from dlog.spark.pipelines.archives.manifest import ArchivedRange, Hole, Manifest, check_chain
 from dlog.spark.pipelines.origins import find_origin
-from dlog.spark.pipelines.storing import Archive
 from dlog.spark.settings import ClientSettings
 
 

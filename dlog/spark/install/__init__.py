@@ -1,0 +1,1 @@
+"""What executors need: shipping dlog to them, and what is missing there."""

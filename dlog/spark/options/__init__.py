@@ -1,0 +1,1 @@
+"""Options of jobs, by the names of Spark's Kafka source."""

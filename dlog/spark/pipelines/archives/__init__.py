@@ -1,0 +1,1 @@
+"""Archives in folders: manifests, batches, checks."""

@@ -1,0 +1,1 @@
+"""Batch and streaming reads: planners on the driver, tasks on executors."""

@@ -1,0 +1,1 @@
+"""Sinks: rows to records, and what a writing task promises."""
