@@ -17,7 +17,7 @@ import click
 from dlog.errors import DlogError, RequestTimedOutError, TransportError
 from dlogctl import exit_codes
 from dlogctl.groups import LazyGroup
-from dlogctl.saying import say, say_error_lines
+from dlogctl.output.escaping import say, say_error_lines
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogd.version import VERSION
 
@@ -52,7 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "man": ("dlogctl.commands.man:man", "Show the manual page."),
 }
 DEBUG = "--debug"
-COMPLETE = "_DLOGCTL_COMPLETE"  # set by the scripts of `dlogctl.shells`
+COMPLETE = "_DLOGCTL_COMPLETE"  # set by the scripts of `dlogctl.shell.shells`
 
 
 @click.group(
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # that installed (0.2 s).
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     if COMPLETE in os.environ:
-        importlib.import_module("dlogctl.shells").register()
+        importlib.import_module("dlogctl.shell.shells").register()
     sys.excepthook = _tell_all if DEBUG in sys.argv else _tell_briefly
     return _run(sys.argv[1:])
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import click
 
 from dlog.spark.install.missing_packages import missing_packages
-from dlogctl.output import format_bytes, format_count, format_duration
-from dlogctl.saying import say
+from dlogctl.output.documents import format_bytes, format_count, format_duration
+from dlogctl.output.escaping import say
 from dlogctl.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -18,7 +18,7 @@ import click
 
 from dlog.address import Address
 from dlogctl.contexts import Contexts, check_name, contexts_path, load_contexts
-from dlogctl.saying import say
+from dlogctl.output.escaping import say
 
 FORMATS = ("table", "wide", "json", "yaml", "tsv")
 CONTEXT_VARIABLE = "DLOG_CONTEXT"

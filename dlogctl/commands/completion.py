@@ -4,9 +4,9 @@ import click
 
 from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand
-from dlogctl.saying import say_lines
+from dlogctl.output.escaping import say_lines
 from dlogctl.settings import common_options, settings_of
-from dlogctl.shells import SHELLS, script
+from dlogctl.shell.shells import SHELLS, script
 
 INSTALL = {
     "bash": "echo 'source <(dlogctl completion bash)' >> ~/.bashrc",

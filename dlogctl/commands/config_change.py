@@ -9,14 +9,7 @@ import click
 from dlog.client.blocking import BlockingClient
 from dlog.errors import InvalidConfigError, InvalidRequestError
 from dlogctl import exit_codes
-from dlogctl.commands.config_show import row_of
-from dlogctl.completing import (
-    complete_configs,
-    complete_nodes,
-    complete_pairs,
-    complete_topics,
-)
-from dlogctl.config_meaning import (
+from dlogctl.cluster.config_meaning import (
     Meaning,
     is_of_nodes,
     meaning_of,
@@ -24,12 +17,19 @@ from dlogctl.config_meaning import (
     plain_value,
     readable,
 )
+from dlogctl.cluster.resources import Target, describe, target_of
+from dlogctl.commands.config_show import row_of
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output
-from dlogctl.resources import Target, describe, target_of
-from dlogctl.saying import say
+from dlogctl.output.documents import Column, Output
+from dlogctl.output.escaping import say
 from dlogctl.session import connected, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.shell.completion import (
+    complete_configs,
+    complete_nodes,
+    complete_pairs,
+    complete_topics,
+)
 
 CHANGE_COLUMNS = (
     Column("CONFIG", "config"),

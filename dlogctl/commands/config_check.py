@@ -9,8 +9,8 @@ import click
 from dlog.errors import ConfigError
 from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output
-from dlogctl.saying import say
+from dlogctl.output.documents import Column, Output
+from dlogctl.output.escaping import say
 from dlogctl.settings import common_options, settings_of
 from dlogd.config.load import load_config
 from dlogd.config.schema import Config

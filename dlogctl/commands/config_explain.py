@@ -8,15 +8,15 @@ from typing import Any
 import click
 
 from dlogctl import exit_codes
+from dlogctl.cluster.config_meaning import Meaning, every_meaning, meaning_of, nearest, readable
+from dlogctl.cluster.resources import Target, describe, target_of
 from dlogctl.commands.config_show import SOURCES, no_config
-from dlogctl.completing import complete_configs, complete_nodes, complete_topics
-from dlogctl.config_meaning import Meaning, every_meaning, meaning_of, nearest, readable
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output
-from dlogctl.resources import Target, describe, target_of
-from dlogctl.saying import say_lines
+from dlogctl.output.documents import Column, Output
+from dlogctl.output.escaping import say_lines
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.shell.completion import complete_configs, complete_nodes, complete_topics
 
 COLUMNS = (
     Column("CONFIG", "name"),

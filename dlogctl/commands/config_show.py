@@ -6,14 +6,14 @@ import click
 
 from dlog.client.views import ConfigEntry
 from dlogctl import exit_codes
-from dlogctl.completing import complete_configs, complete_nodes, complete_topics
-from dlogctl.config_meaning import meaning_of, nearest, readable
+from dlogctl.cluster.config_meaning import meaning_of, nearest, readable
+from dlogctl.cluster.resources import Target, describe, target_of
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output
-from dlogctl.resources import Target, describe, target_of
-from dlogctl.saying import say
+from dlogctl.output.documents import Column, Output
+from dlogctl.output.escaping import say
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.shell.completion import complete_configs, complete_nodes, complete_topics
 
 COLUMNS = (
     Column("CONFIG", "name"),

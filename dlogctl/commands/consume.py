@@ -18,16 +18,16 @@ from dlog.errors import TransportError, UnknownTopicOrPartitionError
 from dlog.offset_specs import Isolation
 from dlog.types import PartitionId, TopicPartition
 from dlogctl import exit_codes
-from dlogctl.completing import complete_topics
-from dlogctl.formats import FormatError, LineFormat, Located
+from dlogctl.cluster.log_places import FORMS, parse_place
 from dlogctl.groups import ExampleCommand
 from dlogctl.interrupts import Interrupts
-from dlogctl.output import Column, Output, format_bytes, is_terminal
-from dlogctl.places import FORMS, parse_place
-from dlogctl.record_options import JSON, LINES, line_format, record_options
-from dlogctl.saying import escaped_record, say, write_records
+from dlogctl.output.documents import Column, Output, format_bytes, is_terminal
+from dlogctl.output.escaping import escaped_record, say, write_records
+from dlogctl.records.record_formats import FormatError, LineFormat, Located
+from dlogctl.records.record_options import JSON, LINES, line_format, record_options
 from dlogctl.session import client_options, no_topic
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.shell.completion import complete_topics
 from dlogd.config.units import parse_bytes
 
 LATEST: Start = "latest"

@@ -7,8 +7,8 @@ import click
 from dlogctl import exit_codes
 from dlogctl.contexts import changing, check_name, contexts_path
 from dlogctl.groups import ExampleCommand, LazyGroup
-from dlogctl.output import Column, Output
-from dlogctl.saying import say
+from dlogctl.output.documents import Column, Output
+from dlogctl.output.escaping import say
 from dlogctl.settings import (
     SETTINGS,
     Settings,

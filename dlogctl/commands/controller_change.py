@@ -14,14 +14,14 @@ from dlog.client.views import NodeView
 from dlog.errors import InvalidRequestError
 from dlog.transport import Address
 from dlogctl import exit_codes
-from dlogctl.cluster import Cluster, is_healthy, known_quorum, look
-from dlogctl.completing import complete_nodes
+from dlogctl.cluster.cluster_view import Cluster, is_healthy, known_quorum, look
+from dlogctl.cluster.http_status import WILDCARDS, node_configs
 from dlogctl.groups import ExampleCommand
-from dlogctl.http_status import WILDCARDS, node_configs
-from dlogctl.output import Output
-from dlogctl.saying import confirm
+from dlogctl.output.documents import Output
+from dlogctl.output.escaping import confirm
 from dlogctl.session import connected
 from dlogctl.settings import common_options, settings_of
+from dlogctl.shell.completion import complete_nodes
 
 LISTENER, CONTROLLERS = "metadata.listener", "controllers"
 

@@ -6,13 +6,13 @@ import click
 
 from dlog.client.admin_views import QuorumReplica, QuorumView
 from dlogctl import exit_codes
-from dlogctl.cluster import Cluster, is_healthy, known_quorum, lag_of, look, silence_ms
+from dlogctl.cluster.cluster_view import Cluster, is_healthy, known_quorum, lag_of, look, silence_ms
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output, format_duration
-from dlogctl.saying import say
+from dlogctl.output.documents import Column, Output, format_duration
+from dlogctl.output.escaping import say
+from dlogctl.output.watch import Watch, watch_option
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
-from dlogctl.watch import Watch, watch_option
 
 COLUMNS = (
     Column("NODE", "node", right=True),

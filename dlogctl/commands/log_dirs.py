@@ -11,13 +11,13 @@ from dlog.client.blocking import BlockingClient
 from dlog.client.views import LogDirView
 from dlog.errors import NONE, DlogError
 from dlogctl import exit_codes
-from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output, format_bytes
-from dlogctl.saying import say
+from dlogctl.output.documents import Column, Output, format_bytes
+from dlogctl.output.escaping import say
+from dlogctl.output.watch import Watch, watch_option
 from dlogctl.session import connected, no_topic
 from dlogctl.settings import Settings, common_options, settings_of
-from dlogctl.watch import Watch, watch_option
+from dlogctl.shell.completion import complete_topics
 
 COLUMNS = (
     Column("NODE", "node", right=True),

@@ -7,10 +7,10 @@ import click
 
 from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand
-from dlogctl.man_page import man_page
-from dlogctl.output import has_abilities
-from dlogctl.saying import say_lines
+from dlogctl.output.documents import has_abilities
+from dlogctl.output.escaping import say_lines
 from dlogctl.settings import common_options, settings_of
+from dlogctl.shell.man_page import man_page
 from dlogd.version import VERSION
 
 

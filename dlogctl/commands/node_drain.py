@@ -10,14 +10,14 @@ import click
 from dlog.client.admin_views import Drain
 from dlog.client.blocking import BlockingClient
 from dlogctl import exit_codes
-from dlogctl.cluster import Cluster, is_healthy, look, look_closely
+from dlogctl.cluster.cluster_view import Cluster, is_healthy, look, look_closely
 from dlogctl.commands.controller_change import with_cure
-from dlogctl.completing import complete_nodes
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output, format_count
-from dlogctl.saying import confirm, say
+from dlogctl.output.documents import Column, Output, format_count
+from dlogctl.output.escaping import confirm, say
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of, take_seconds
+from dlogctl.shell.completion import complete_nodes
 
 LOOK_AGAIN_S = 0.2
 PATIENCE = "5min"

@@ -6,13 +6,13 @@ import click
 
 from dlog.client.blocking import BlockingClient
 from dlogctl import exit_codes
-from dlogctl.cluster import look_closely
-from dlogctl.completing import complete_nodes
+from dlogctl.cluster.cluster_view import look_closely
+from dlogctl.cluster.risks import Risks, risks_of
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Output
-from dlogctl.risks import Risks, risks_of
+from dlogctl.output.documents import Output
 from dlogctl.session import connected
 from dlogctl.settings import common_options, settings_of
+from dlogctl.shell.completion import complete_nodes
 
 NAMES_SHOWN = 20
 LISTS = {

@@ -8,15 +8,15 @@ from dlog.client.admin_views import NodeState
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import NodeView
 from dlogctl import exit_codes
-from dlogctl.cluster import Cluster, look
-from dlogctl.completing import complete_nodes
+from dlogctl.cluster.cluster_view import Cluster, look
+from dlogctl.cluster.http_status import Asked, ask_node
 from dlogctl.groups import ExampleCommand
-from dlogctl.http_status import Asked, ask_node
-from dlogctl.output import Column, Output, format_duration
-from dlogctl.saying import say
+from dlogctl.output.documents import Column, Output, format_duration
+from dlogctl.output.escaping import say
+from dlogctl.output.watch import Watch, watch_option
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
-from dlogctl.watch import Watch, watch_option
+from dlogctl.shell.completion import complete_nodes
 
 COLUMNS = (
     Column("NODE", "node", right=True),

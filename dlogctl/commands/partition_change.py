@@ -20,10 +20,7 @@ from dlog.errors import (
     WireError,
 )
 from dlogctl import exit_codes
-from dlogctl.completing import complete_topics
-from dlogctl.groups import ExampleCommand
-from dlogctl.interrupts import Interrupts
-from dlogctl.moves import (
+from dlogctl.cluster.moves import (
     FOLLOWER,
     LEADER,
     Throttle,
@@ -31,11 +28,14 @@ from dlogctl.moves import (
     sizes_of,
     throttled_replicas,
 )
-from dlogctl.output import Column, Output, format_bytes, format_count
-from dlogctl.partition_names import Partition, name_of, named, one, parse_nodes
-from dlogctl.saying import confirm, say
+from dlogctl.cluster.partition_names import Partition, name_of, named, one, parse_nodes
+from dlogctl.groups import ExampleCommand
+from dlogctl.interrupts import Interrupts
+from dlogctl.output.documents import Column, Output, format_bytes, format_count
+from dlogctl.output.escaping import confirm, say
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.shell.completion import complete_topics
 from dlogd.config.units import parse_bytes
 
 LOOK_AGAIN_S = 0.5

@@ -14,13 +14,13 @@ from dlog.client.admin import Resource
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import PartitionView
 from dlogctl import exit_codes
-from dlogctl.completing import complete_nodes, complete_topics
+from dlogctl.cluster.moves import sizes_of
+from dlogctl.cluster.partition_names import Partition, name_of, one
 from dlogctl.groups import ExampleCommand
-from dlogctl.moves import sizes_of
-from dlogctl.partition_names import Partition, name_of, one
-from dlogctl.saying import confirm, say
+from dlogctl.output.escaping import confirm, say
 from dlogctl.session import connected
 from dlogctl.settings import common_options, settings_of
+from dlogctl.shell.completion import complete_nodes, complete_topics
 
 MIN_ISR = "min.insync.replicas"
 LOOK_AGAIN_S = 0.5

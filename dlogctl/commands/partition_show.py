@@ -7,15 +7,15 @@ import click
 
 from dlog.client.views import ClusterView, PartitionView
 from dlogctl import exit_codes
-from dlogctl.completing import complete_topics
+from dlogctl.cluster.moves import bytes_to_go, sizes_of
+from dlogctl.cluster.partition_names import Partition, named
 from dlogctl.groups import ExampleCommand
-from dlogctl.moves import bytes_to_go, sizes_of
-from dlogctl.output import Column, Output, format_bytes
-from dlogctl.partition_names import Partition, named
-from dlogctl.saying import say
+from dlogctl.output.documents import Column, Output, format_bytes
+from dlogctl.output.escaping import say
+from dlogctl.output.watch import Watch, watch_option
 from dlogctl.session import connected
 from dlogctl.settings import common_options, settings_of
-from dlogctl.watch import Watch, watch_option
+from dlogctl.shell.completion import complete_topics
 
 COLUMNS = (
     Column("TOPIC", "topic"),

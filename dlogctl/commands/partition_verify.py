@@ -17,16 +17,16 @@ from dlog.client.views import ClusterView, PartitionView
 from dlog.errors import NONE, DlogError
 from dlog.transport import Address
 from dlogctl import exit_codes
-from dlogctl.comparing import Comparison
-from dlogctl.completing import complete_topics
-from dlogctl.digests import Answer, Finding
+from dlogctl.cluster.digests import Answer, Finding
+from dlogctl.cluster.http_status import get_json, http_address
+from dlogctl.cluster.partition_names import Partition, name_of, named
+from dlogctl.cluster.replica_comparison import Comparison
 from dlogctl.groups import ExampleCommand
-from dlogctl.http_status import get_json, http_address
-from dlogctl.output import Column, Output, format_count
-from dlogctl.partition_names import Partition, name_of, named
-from dlogctl.saying import say
+from dlogctl.output.documents import Column, Output, format_count
+from dlogctl.output.escaping import say
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.shell.completion import complete_topics
 
 PIECE_TIMEOUT_S = 30.0
 COLUMNS = (

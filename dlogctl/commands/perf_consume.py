@@ -11,13 +11,13 @@ import click
 from dlog.client.consumer import Consumer
 from dlog.client.starts import Start
 from dlogctl import exit_codes
-from dlogctl.completing import complete_topics
+from dlogctl.cluster.log_places import FORMS, parse_place
 from dlogctl.groups import ExampleCommand
-from dlogctl.measuring import Measured
-from dlogctl.perf_options import Report, has_arrow, measure, report_options
-from dlogctl.places import FORMS, parse_place
+from dlogctl.perf.measurement import Measured
+from dlogctl.perf.perf_options import Report, has_arrow, measure, report_options
 from dlogctl.session import client_options, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.shell.completion import complete_topics
 
 POLL_MS = 200
 ARROW_MODULES = ("numpy", "pyarrow.compute", "dlog.batch.arrow", "dlog.batch.columns")

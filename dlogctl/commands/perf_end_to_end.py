@@ -13,11 +13,9 @@ import click
 from dlogctl import exit_codes
 from dlogctl.commands.perf_consume import open_consumer
 from dlogctl.commands.perf_produce import open_producer
-from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
-from dlogctl.measuring import Measured
-from dlogctl.pacing import Pace
-from dlogctl.perf_options import (
+from dlogctl.perf.measurement import Measured
+from dlogctl.perf.perf_options import (
     Load,
     Report,
     measure,
@@ -25,8 +23,10 @@ from dlogctl.perf_options import (
     sending_options,
     topic_or_temporary,
 )
+from dlogctl.perf.send_schedule import Pace
 from dlogctl.session import naming_topic
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.shell.completion import complete_topics
 
 DEFAULT_RATE = 1000.0
 DEFAULT_DURATION_S = 10.0

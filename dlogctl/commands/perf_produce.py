@@ -12,13 +12,13 @@ import click
 from dlog.client.futures import BatchDelivery, BatchResult
 from dlog.client.producer import Producer
 from dlogctl import exit_codes
-from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
-from dlogctl.measuring import Measured
-from dlogctl.pacing import Pace
-from dlogctl.perf_options import Load, Report, measure, report_options, sending_options
+from dlogctl.perf.measurement import Measured
+from dlogctl.perf.perf_options import Load, Report, measure, report_options, sending_options
+from dlogctl.perf.send_schedule import Pace
 from dlogctl.session import client_options, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.shell.completion import complete_topics
 
 DEFAULT_RECORDS = 1_000_000
 VALUES = 1024

@@ -8,9 +8,9 @@ import click
 from dlog.errors import InvalidTopicError
 from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output, format_count
+from dlogctl.output.documents import Column, Output, format_count
+from dlogctl.output.escaping import say
 from dlogctl.pipeline_options import Job, client_settings, job_options, module
-from dlogctl.saying import say
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogd.metadata.state import topic_names
 

@@ -6,11 +6,11 @@ from typing import Any
 import click
 
 from dlogctl import exit_codes
-from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output
+from dlogctl.output.documents import Column, Output
 from dlogctl.pipeline_options import Job, job_options, module
 from dlogctl.settings import common_options, settings_of
+from dlogctl.shell.completion import complete_topics
 
 COLUMNS = (
     Column("AIRPORT", "origin"),

@@ -3,11 +3,11 @@
 import click
 
 from dlogctl import exit_codes
-from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Output, format_count
+from dlogctl.output.documents import Output, format_count
 from dlogctl.pipeline_options import Job, client_settings, job_options, module
 from dlogctl.settings import common_options, settings_of
+from dlogctl.shell.completion import complete_topics
 
 
 @click.command(

@@ -14,9 +14,12 @@ from dlog.client.blocking import Producer
 from dlog.client.produce_options import CODECS
 from dlog.errors import DlogError, TransportError
 from dlogctl import exit_codes
-from dlogctl.completing import complete_topics
-from dlogctl.deliveries import Deliveries, format_lines
-from dlogctl.formats import (
+from dlogctl.groups import ExampleCommand
+from dlogctl.interrupts import Interrupts
+from dlogctl.output.documents import Output, format_bytes, format_duration, is_terminal
+from dlogctl.output.escaping import say
+from dlogctl.records.deliveries import Deliveries, format_lines
+from dlogctl.records.record_formats import (
     CellFormat,
     Entry,
     FormatError,
@@ -26,13 +29,10 @@ from dlogctl.formats import (
     decode_cell,
     parse_header,
 )
-from dlogctl.groups import ExampleCommand
-from dlogctl.interrupts import Interrupts
-from dlogctl.output import Output, format_bytes, format_duration, is_terminal
-from dlogctl.record_options import JSON, LINES, line_format, record_options
-from dlogctl.saying import say
+from dlogctl.records.record_options import JSON, LINES, line_format, record_options
 from dlogctl.session import client_options, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of, take_seconds
+from dlogctl.shell.completion import complete_topics
 
 READ_BYTES = 1 << 16
 STDIN = 0

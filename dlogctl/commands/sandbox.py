@@ -15,6 +15,7 @@ import click
 from dlog.errors import ConfigError
 from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand, LazyGroup
+from dlogctl.output.escaping import say, say_error_lines
 from dlogctl.sandbox import control
 from dlogctl.sandbox.daemon import Daemon, DaemonError
 from dlogctl.sandbox.folders import FolderError, check_folder, make_folder
@@ -30,7 +31,6 @@ from dlogctl.sandbox.layout import (
     save_raft_ports,
 )
 from dlogctl.sandbox.supervisor import Supervisor
-from dlogctl.saying import say, say_error_lines
 from dlogctl.settings import common_options, settings_of
 from dlogd.config.load import load_config
 

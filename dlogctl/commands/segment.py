@@ -10,16 +10,16 @@ from dlog.batch.records import Record, decode
 from dlog.errors import WireError
 from dlogctl import exit_codes
 from dlogctl.groups import ExampleCommand, LazyGroup
-from dlogctl.output import Column, Output
-from dlogctl.saying import say
-from dlogctl.segment_files import (
+from dlogctl.output.documents import Column, Output
+from dlogctl.output.escaping import say
+from dlogctl.segments.segment_files import (
     BatchPlace,
     SegmentReport,
     check_segment,
     iter_batches,
     iter_entries,
 )
-from dlogctl.segment_paths import SegmentPath, find_segments
+from dlogctl.segments.segment_paths import SegmentPath, find_segments
 from dlogctl.settings import Settings, common_options, settings_of
 from dlogd.storage.io.files import File
 from dlogd.storage.segment.segment import IDX, LOG, file_name

@@ -18,16 +18,16 @@ from dlog.client.blocking import BlockingClient
 from dlog.client.views import ClusterView
 from dlog.errors import ConnectFailedError, DlogError
 from dlogctl import exit_codes
-from dlogctl.cluster import Cluster, is_healthy, lag_of, look_closely, silence_ms
+from dlogctl.cluster.cluster_view import Cluster, is_healthy, lag_of, look_closely, silence_ms
+from dlogctl.cluster.health import gossip_notes, partition_counts, reasons_against, throttle_notes
+from dlogctl.cluster.http_status import Asked, ask_node, get_status
+from dlogctl.cluster.lags import lags_of, worst_of
 from dlogctl.groups import ExampleCommand
-from dlogctl.health import gossip_notes, partition_counts, reasons_against, throttle_notes
-from dlogctl.http_status import Asked, ask_node, get_status
-from dlogctl.lags import lags_of, worst_of
-from dlogctl.output import Column, Output, format_bytes, format_cell, format_duration
-from dlogctl.saying import say
+from dlogctl.output.documents import Column, Output, format_bytes, format_cell, format_duration
+from dlogctl.output.escaping import say
+from dlogctl.output.watch import Watch, watch_option
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
-from dlogctl.watch import Watch, watch_option
 
 REASONS_SHOWN = 20
 LATE_MS = 1_000

@@ -16,16 +16,16 @@ from dlog.errors import (
 )
 from dlog.types import INT32_MAX
 from dlogctl import exit_codes
+from dlogctl.cluster.config_meaning import meaning_of
+from dlogctl.cluster.partition_names import parse_nodes
+from dlogctl.cluster.resources import Target
 from dlogctl.commands.config_change import Change, apply_change, change_line, refused, take_pairs
-from dlogctl.completing import complete_configs, complete_pairs, complete_topics
-from dlogctl.config_meaning import meaning_of
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output
-from dlogctl.partition_names import parse_nodes
-from dlogctl.resources import Target
-from dlogctl.saying import confirm, say
+from dlogctl.output.documents import Column, Output
+from dlogctl.output.escaping import confirm, say
 from dlogctl.session import connected, naming_topic, no_topic
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.shell.completion import complete_configs, complete_pairs, complete_topics
 
 PARTITIONS = "partitions"  # beside the names of configs, none of which is called so
 CHANGE_COLUMNS = tuple(

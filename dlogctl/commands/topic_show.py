@@ -16,16 +16,16 @@ from dlog.client.views import PartitionView, TopicView
 from dlog.errors import NONE, DlogError, WireError
 from dlog.offset_specs import EARLIEST, LATEST
 from dlogctl import exit_codes
+from dlogctl.cluster.moves import bytes_to_go, sizes_of
+from dlogctl.cluster.partition_errors import explain, waits_for
 from dlogctl.commands.config_show import explained_row, for_people
-from dlogctl.completing import complete_topics
 from dlogctl.groups import ExampleCommand
-from dlogctl.moves import bytes_to_go, sizes_of
-from dlogctl.output import Column, Output, format_bytes, format_cell
-from dlogctl.reasons import explain, waits_for
-from dlogctl.saying import say, say_lines
+from dlogctl.output.documents import Column, Output, format_bytes, format_cell
+from dlogctl.output.escaping import say, say_lines
+from dlogctl.output.watch import Watch, watch_option
 from dlogctl.session import connected, naming_topic
 from dlogctl.settings import Settings, common_options, settings_of
-from dlogctl.watch import Watch, watch_option
+from dlogctl.shell.completion import complete_topics
 
 LIST_COLUMNS = (
     Column("TOPIC", "topic"),

@@ -12,14 +12,14 @@ from dlog.client.starts import Start
 from dlog.errors import NONE, DlogError
 from dlog.types import PartitionId, TopicPartition
 from dlogctl import exit_codes
-from dlogctl.completing import complete_topics
+from dlogctl.cluster.log_places import FORMS, parse_place
+from dlogctl.cluster.partition_names import named
 from dlogctl.groups import ExampleCommand
-from dlogctl.output import Column, Output, format_count
-from dlogctl.partition_names import named
-from dlogctl.places import FORMS, parse_place
-from dlogctl.saying import confirm, say
+from dlogctl.output.documents import Column, Output, format_count
+from dlogctl.output.escaping import confirm, say
 from dlogctl.session import connected
 from dlogctl.settings import Settings, common_options, settings_of
+from dlogctl.shell.completion import complete_topics
 
 COLUMNS = (
     Column("TOPIC", "topic"),

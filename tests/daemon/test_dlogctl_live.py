@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dlogctl.shells import script
+from dlogctl.shell.shells import script
 from tests.daemon.commands import CTL, OnTerminal, bootstrap_of, run
 from tests.daemon.process import PATIENCE_S, DaemonProcess, daemon, environment, heed_interrupts
 

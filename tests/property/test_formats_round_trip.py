@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from dlogctl.formats import (
+from dlogctl.records.json_lines import JsonLines
+from dlogctl.records.record_formats import (
     CellFormat,
     Entry,
     Headers,
@@ -17,7 +18,6 @@ from dlogctl.formats import (
     format_headers,
     parse_headers,
 )
-from dlogctl.json_lines import JsonLines
 
 BYTES = st.binary(max_size=40)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -22,8 +22,8 @@ from dlog.checksum import crc32c
 from dlog.client.consumed import ConsumedRecord
 from dlog.compression import Codec
 from dlogctl.commands.consume import _located
-from dlogctl.formats import CellFormat, FormatError
-from dlogctl.json_lines import TIMESTAMP_MS_MAX, JsonLines
+from dlogctl.records.json_lines import TIMESTAMP_MS_MAX, JsonLines
+from dlogctl.records.record_formats import CellFormat, FormatError
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 

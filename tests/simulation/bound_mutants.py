@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dlog import compression
-from dlogctl import saying
+from dlogctl.output import escaping
 from dlogd.metadata.raft.connection import Connection as RaftConnection
 from dlogd.metadata.raft.handshake import Proofs
 from dlogd.net import connection_admission
@@ -376,7 +376,7 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{UNIT}/test_status_scrapes.py::test_scrapes_at_the_same_time_share_one_computation",),
     ),
     "strangers: their texts reach a terminal": (
-        ((saying, "escaped", _as_it_is),),
+        ((escaping, "escaped", _as_it_is),),
         (f"{UNIT}/test_dlogctl_saying.py::test_no_control_character_gets_out",),
     ),
     "strangers: members of gzip have no bound": (

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from dlog import compression
-from dlogctl import saying
+from dlogctl.output import escaping
 from dlogd.config import plain_yaml
 from dlogd.config.plain_yaml import PlainYamlError
 from dlogd.replication.partition.record_validation import RecordTimes
@@ -100,15 +100,15 @@ TESTED: dict[str, tuple[Sequence[Patch], Sequence[str]]] = {
         (f"{UNIT}/test_logs.py::test_no_way_of_saying_a_text_lets_control_characters_out",),
     ),
     "texts: cells of tsv have control characters": (
-        ((saying, "tsv_cell", _as_it_is),),
+        ((escaping, "tsv_cell", _as_it_is),),
         (f"{UNIT}/test_dlogctl_saying.py::test_no_control_character_gets_out",),
     ),
     "texts: JSON has control characters": (
-        ((saying, "escaped_json", _as_it_is),),
+        ((escaping, "escaped_json", _as_it_is),),
         (f"{UNIT}/test_dlogctl_saying.py::test_escaped_json_is_the_same_document",),
     ),
     "texts: records have control characters": (
-        ((saying, "escaped_record", _as_bytes),),
+        ((escaping, "escaped_record", _as_bytes),),
         (f"{UNIT}/test_dlogctl_saying.py::test_records_as_people_see_them",),
     ),
     "texts: aliases of YAML are read": (

@@ -1,10 +1,10 @@
-"""Everything that dlogctl shows goes through `dlogctl.saying`, which escapes it."""
+"""Everything that dlogctl shows goes through `dlogctl.output.escaping`, which escapes it."""
 
 import re
 
 from tests.tidy import sources
 
-SAYING = "dlogctl.saying"
+SAYING = "dlogctl.output.escaping"
 # What writes to standard output or standard error, and where it may stand.
 WRITES = re.compile(
     r"print|click\.(echo\w*|secho|prompt|confirm|style|pause|edit)|rich\.print"
@@ -13,15 +13,15 @@ WRITES = re.compile(
 )
 ALLOWED = {
     # Cells come escaped, and are never markup.
-    "dlogctl.terminal": r"Console|rich\.console\.Console",
+    "dlogctl.output.terminal": r"Console|rich\.console\.Console",
 }
 # Control sequences of dlogctl's own.
-CONTROLS = frozenset({SAYING, "dlogctl.watch", "dlogctl.measuring"})
+CONTROLS = frozenset({SAYING, "dlogctl.output.watch", "dlogctl.perf.measurement"})
 
 
 def test_nothing_else_writes_to_the_terminal() -> None:
     found = [
-        f"{source.at(node)}: {name} goes around dlogctl.saying"
+        f"{source.at(node)}: {name} goes around dlogctl.output.escaping"
         for source in sources.python("dlogctl")
         if source.module != SAYING
         for node, name in sources.calls(source)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dlog.client.views import PartitionView
-from dlogctl import comparing
-from dlogctl.comparing import Comparison
-from dlogctl.digests import Answer, Finding
+from dlogctl.cluster import replica_comparison
+from dlogctl.cluster.digests import Answer, Finding
+from dlogctl.cluster.replica_comparison import Comparison
 
 STATE = PartitionView(
     partition=0, leader=1, leader_epoch=0, replicas=(1, 2, 3), isr=(1, 2, 3), offline=()
@@ -78,7 +78,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(replica_comparison, "LOOK_AGAIN_S", 0.0)
 
 
 def test_what_differs_is_found() -> None:
@@ -126,7 +126,7 @@ def test_what_stays_is_told() -> None:
     world.replicas[3].wrong = (50,)
     found = world.run()  # whom to believe of two: the leader
     assert found == [(2, "failed", -1, -1), (3, "differs", 50, 51)] and world.compared == 100
-    assert world.replicas[2].asked.count(20) == comparing.TRIES_MAX
+    assert world.replicas[2].asked.count(20) == replica_comparison.TRIES_MAX
     world.replicas[3].wrong = ()
     world.replicas[2].error = "on fire"
     assert world.run() == [(2, "failed", -1, -1)] and world.compared == 100

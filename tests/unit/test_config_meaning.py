@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlogctl.config_meaning import (
+from dlogctl.cluster.config_meaning import (
     INT64_MAX,
     every_meaning,
     meaning_of,
@@ -11,7 +11,7 @@ from dlogctl.config_meaning import (
     plain_value,
     readable,
 )
-from dlogctl.man_page import escape
+from dlogctl.shell.man_page import escape
 from dlogd.config.schema import KEYS
 from dlogd.metadata.state.topic_configs import CLUSTER_CONFIGS, TOPIC_CONFIGS
 

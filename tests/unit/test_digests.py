@@ -8,7 +8,7 @@ import pytest
 
 from dlog.errors import KafkaStorageError
 from dlog.types import Offset
-from dlogctl.digests import Finding, common_range, compare, findings_of_heads
+from dlogctl.cluster.digests import Finding, common_range, compare, findings_of_heads
 from dlogd.status.http_heads import HttpError
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.partition_log import PartitionLog

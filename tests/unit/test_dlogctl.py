@@ -16,9 +16,9 @@ import yaml
 
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import RequestHeader
-from dlogctl import terminal
 from dlogctl.__main__ import COMMANDS
-from dlogctl.output import format_bytes, format_cell, format_duration
+from dlogctl.output import terminal
+from dlogctl.output.documents import format_bytes, format_cell, format_duration
 from tests.fakes.command_line import NO_CONTEXTS, NO_TOPIC, Ctl, World, ctl, world
 from tests.fakes.peer import error, zero_time
 

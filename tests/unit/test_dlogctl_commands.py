@@ -52,8 +52,8 @@ from dlogctl.commands import (
     topic_trim,
 )
 from dlogctl.groups import ExampleCommand, LazyGroup, fill_watch
-from dlogctl.man_page import man_page
 from dlogctl.settings import CommonOption
+from dlogctl.shell.man_page import man_page
 from dlogd.version import VERSION
 
 MODULES = {

@@ -18,15 +18,15 @@ from dlog.client.futures import (
 )
 from dlog.client.starts import Timestamp
 from dlog.types import PartitionId, TopicPartition
+from dlogctl.cluster.log_places import parse_place
 from dlogctl.commands.consume import _Run
-from dlogctl.deliveries import SWEEP_RECORDS, Deliveries, format_lines
-from dlogctl.formats import PlainLines
-from dlogctl.histogram import BAR_CELLS, Histogram, bars, format_latency
 from dlogctl.interrupts import Interrupts
-from dlogctl.measuring import Measured, Progress
-from dlogctl.pacing import GROUP_RECORDS, Pace
-from dlogctl.perf_report import marks
-from dlogctl.places import parse_place
+from dlogctl.perf.histogram import BAR_CELLS, Histogram, bars, format_latency
+from dlogctl.perf.measurement import Measured, Progress
+from dlogctl.perf.perf_report import marks
+from dlogctl.perf.send_schedule import GROUP_RECORDS, Pace
+from dlogctl.records.deliveries import SWEEP_RECORDS, Deliveries, format_lines
+from dlogctl.records.record_formats import PlainLines
 
 NOW_MS = 1_700_000_000_000
 

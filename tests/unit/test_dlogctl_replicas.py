@@ -12,15 +12,15 @@ from dlog.client.admin import Resource
 from dlog.client.views import ClusterView, PartitionView, TopicView
 from dlog.errors import InvalidConfigError
 from dlogctl.__main__ import main
+from dlogctl.cluster.digests import Finding
+from dlogctl.cluster.lags import lags_of, worst_of
+from dlogctl.cluster.moves import bytes_to_go, merged, throttled_replicas
+from dlogctl.cluster.partition_names import one, parse_nodes
+from dlogctl.cluster.replica_comparison import Comparison
+from dlogctl.cluster.resources import Target
 from dlogctl.commands import partition_verify
 from dlogctl.commands.config_change import Change, refused
 from dlogctl.commands.partition_repair import refusal
-from dlogctl.comparing import Comparison
-from dlogctl.digests import Finding
-from dlogctl.lags import lags_of, worst_of
-from dlogctl.moves import bytes_to_go, merged, throttled_replicas
-from dlogctl.partition_names import one, parse_nodes
-from dlogctl.resources import Target
 
 KEY = ("t", 0)
 

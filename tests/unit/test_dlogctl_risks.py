@@ -12,10 +12,10 @@ from dlog.client.views import ClusterView, PartitionView, TopicView
 from dlog.errors import UnknownTopicOrPartitionError
 from dlog.transport import Address
 from dlog.types import ZERO_TOPIC_ID
-from dlogctl.cluster import Cluster
-from dlogctl.health import gossip_notes, partition_counts, reasons_against
-from dlogctl.partition_names import named, one, parse_nodes
-from dlogctl.risks import risks_of
+from dlogctl.cluster.cluster_view import Cluster
+from dlogctl.cluster.health import gossip_notes, partition_counts, reasons_against
+from dlogctl.cluster.partition_names import named, one, parse_nodes
+from dlogctl.cluster.risks import risks_of
 
 
 def partition(

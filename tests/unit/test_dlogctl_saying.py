@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dlog.wire.apis import ApiKey
 from dlog.wire.frame import RequestHeader
-from dlogctl import saying
-from dlogctl.output import Output
+from dlogctl.output import escaping
+from dlogctl.output.documents import Output
 from dlogctl.settings import Settings
 from tests.daemon.commands import OnTerminal
 from tests.fakes.command_line import Ctl, World, ctl, world
@@ -124,14 +124,14 @@ def test_the_shell_is_offered_no_control_characters(
 
 @given(TEXTS)
 def test_escaped_texts_are_one_printable_line(text: str) -> None:
-    assert saying.escaped(text).isprintable()
-    assert len(saying.escaped_lines(text).split("\n")) == len(text.split("\n"))
-    assert saying.escaped(saying.escaped(text)) == saying.escaped(text)
+    assert escaping.escaped(text).isprintable()
+    assert len(escaping.escaped_lines(text).split("\n")) == len(text.split("\n"))
+    assert escaping.escaped(escaping.escaped(text)) == escaping.escaped(text)
 
 
 @given(TEXTS)
 def test_cells_of_tsv_can_be_read_back(text: str) -> None:
-    cell = saying.tsv_cell(text)
+    cell = escaping.tsv_cell(text)
     assert cell.isprintable()
     back = re.sub(
         r"\\(\\|[tnr]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})",
@@ -144,24 +144,24 @@ def test_cells_of_tsv_can_be_read_back(text: str) -> None:
 @given(st.recursive(TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner)))
 def test_escaped_json_is_the_same_document(document: Any) -> None:
     for indent in (None, 2):
-        text = saying.escaped_json(json.dumps(document, indent=indent, ensure_ascii=False))
+        text = escaping.escaped_json(json.dumps(document, indent=indent, ensure_ascii=False))
         assert json.loads(text) == document
         assert text.replace("\n", "").isprintable()
 
 
 @given(st.binary())
 def test_records_are_shown_on_one_line(record: bytes) -> None:
-    shown = saying.escaped_record(record, is_json=False).decode()
+    shown = escaping.escaped_record(record, is_json=False).decode()
     assert shown.replace("\t", "").isprintable()
 
 
 def test_records_as_people_see_them() -> None:
     record = b"3\t7\t\x1b[2J\xff caf\xc3\xa9 \xc2\x9b\nx"
-    assert saying.escaped_record(record, is_json=False) == (
+    assert escaping.escaped_record(record, is_json=False) == (
         b"3\t7\t\\x1b[2J\\xff caf\xc3\xa9 \\x9b\\nx"
     )
     line = json.dumps({"value": EVIL}, ensure_ascii=False).encode()
-    shown = saying.escaped_record(line, is_json=True)
+    shown = escaping.escaped_record(line, is_json=True)
     assert json.loads(shown) == {"value": EVIL}
     assert shown.decode().isprintable()
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dlogctl.formats import (
+from dlogctl.records.json_lines import JsonLines
+from dlogctl.records.record_formats import (
     CellFormat,
     Entry,
     FormatError,
@@ -15,7 +16,6 @@ from dlogctl.formats import (
     parse_header,
     parse_headers,
 )
-from dlogctl.json_lines import JsonLines
 
 RECORD = Located(topic="t", partition=0, offset=5, timestamp_ms=1, key=None, value=None)
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dlog.client.admin import Admin, Resource
 from dlog.client.views import ClusterView
 from dlog.errors import DlogError, InvalidConfigError, UnknownTopicOrPartitionError
-from dlogctl.partition_names import Partition
+from dlogctl.cluster.partition_names import Partition
 
 LEADER, FOLLOWER = "leader.replication.throttled", "follower.replication.throttled"
 RATES = (f"{LEADER}.rate", f"{FOLLOWER}.rate")

@@ -3,7 +3,7 @@
 `table` and `wide` are for people: rich on a terminal, plain aligned columns in a pipe. `tsv` has
 the columns of `wide`; `json` and `yaml` have everything, under stable names. rich and yaml are
 loaded when they are used. In all of them a character that is not printable is escaped, in the way
-of the format (`dlogctl.saying`).
+of the format (`dlogctl.output.escaping`).
 """
 
 import importlib
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from dlogctl.saying import escaped, say, say_coloured, say_json, say_lines, say_row
+from dlogctl.output.escaping import escaped, say, say_coloured, say_json, say_lines, say_row
 from dlogctl.settings import Settings
 
 Row = Mapping[str, Any]
@@ -143,7 +143,9 @@ class Output:
         title: str,
     ) -> None:
         if has_abilities(self._settings.environ):
-            importlib.import_module("dlogctl.terminal").show_table(header, cells, right, title)
+            importlib.import_module("dlogctl.output.terminal").show_table(
+                header, cells, right, title
+            )
             return
         if title and self._settings.headers:
             say(f"{title}:")

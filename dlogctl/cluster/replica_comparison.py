@@ -1,8 +1,8 @@
 """Compares the replicas of one partition piece by piece, while the partition lives.
 
-Nodes are asked by callables that are given; what their answers mean is in `dlogctl.digests`. A
-segment that retention deletes, or a replica that moves away, is no finding: what a node could not
-tell is asked again, from what all of them have by then.
+Nodes are asked by callables that are given; what their answers mean is in
+`dlogctl.cluster.digests`. A segment that retention deletes, or a replica that moves away, is no
+finding: what a node could not tell is asked again, from what all of them have by then.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlog.client.views import PartitionView
-from dlogctl.digests import (
+from dlogctl.cluster.digests import (
     Answer,
     Finding,
     common_range,

@@ -16,8 +16,8 @@ import click
 
 from dlog.errors import TransportError
 from dlogctl import exit_codes
-from dlogctl.output import has_abilities, is_terminal
-from dlogctl.saying import control, escaped, say, say_lines
+from dlogctl.output.documents import has_abilities, is_terminal
+from dlogctl.output.escaping import control, escaped, say, say_lines
 from dlogctl.settings import Settings, take_seconds
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -7,7 +7,7 @@ import click
 from dlog.client.admin import Resource
 from dlog.client.blocking import BlockingClient
 from dlog.client.views import ConfigEntry
-from dlogctl.config_meaning import Meaning
+from dlogctl.cluster.config_meaning import Meaning
 from dlogctl.session import naming_topic
 
 

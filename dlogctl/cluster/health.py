@@ -8,8 +8,8 @@ from typing import Any
 
 from dlog.client.views import PartitionView, TopicView
 from dlog.errors import NONE
-from dlogctl.cluster import Cluster, quorum_problems
-from dlogctl.output import format_bytes
+from dlogctl.cluster.cluster_view import Cluster, quorum_problems
+from dlogctl.output.documents import format_bytes
 
 NAMES_SHOWN = 5
 

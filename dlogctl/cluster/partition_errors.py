@@ -5,7 +5,7 @@ from typing import Any
 
 from dlog.client.admin_views import Candidates
 from dlog.client.blocking import BlockingClient
-from dlogctl.http_status import ask_node
+from dlogctl.cluster.http_status import ask_node
 from dlogctl.settings import Settings
 
 

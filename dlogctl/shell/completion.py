@@ -73,7 +73,7 @@ def complete_pairs(context: click.Context, _parameter: click.Parameter, text: st
     key, equals, begun = text.partition("=")
     if not equals:
         return [f"{name}=" for name in _configs(context) if name.startswith(text)]
-    explained = importlib.import_module("dlogctl.config_meaning").meaning_of(key)
+    explained = importlib.import_module("dlogctl.cluster.config_meaning").meaning_of(key)
     choices = explained.choices if explained is not None else ()
     return [f"{key}={word}" for word in choices if word.startswith(begun)]
 
@@ -90,7 +90,7 @@ def _configs(context: click.Context) -> list[str]:
 
         if found := _ask(context, configs):
             return found
-    names: list[str] = importlib.import_module("dlogctl.config_meaning").names(
+    names: list[str] = importlib.import_module("dlogctl.cluster.config_meaning").names(
         of_topics=topic is not None or "topic" in context.command_path.split()
     )
     return names

@@ -15,7 +15,7 @@ from dlog.client.blocking import BlockingClient
 from dlog.client.views import NodeView
 from dlog.errors import ConnectFailedError, DlogError, ProtocolError, TransportError
 from dlog.transport import Address
-from dlogctl.moves import NO_LIMIT, RATES
+from dlogctl.cluster.moves import NO_LIMIT, RATES
 from dlogctl.settings import Settings
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlogctl.histogram import PERCENTILES, Histogram, format_latency
-from dlogctl.output import is_terminal
-from dlogctl.saying import control, say
+from dlogctl.output.documents import is_terminal
+from dlogctl.output.escaping import control, say
+from dlogctl.perf.histogram import PERCENTILES, Histogram, format_latency
 
 INTERVAL_S = 1.0
 

@@ -1,6 +1,6 @@
 """What a path given to `dlogctl segment` means: a data directory, a partition's directory, a file.
 
-Only looks for names; `dlogctl.segment_files` reads what is in the files.
+Only looks for names; `dlogctl.segments.segment_files` reads what is in the files.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from dlogctl.segment_files import segment_bases
+from dlogctl.segments.segment_files import segment_bases
 from dlogd.storage.directory.data_directory import TOPICS, parse_log_name
 from dlogd.storage.io.posix import PosixDirectory
 from dlogd.storage.segment.segment import LOG, file_name, parse_name

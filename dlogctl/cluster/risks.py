@@ -8,7 +8,7 @@ factor itself is that small nothing can be done about it, so it is only listed.
 from dataclasses import dataclass, field
 
 from dlog.client.views import PartitionView
-from dlogctl.cluster import Cluster, quorum_problems
+from dlogctl.cluster.cluster_view import Cluster, quorum_problems
 
 
 @dataclass(slots=True)

@@ -6,14 +6,14 @@ from typing import Any, TypeVar
 
 import click
 
-from dlogctl.formats import (
+from dlogctl.records.json_lines import JsonLines
+from dlogctl.records.record_formats import (
     CellFormat,
     FormatError,
     LineFormat,
     PlainLines,
     parse_delimiter,
 )
-from dlogctl.json_lines import JsonLines
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 LINES, JSON = "lines", "json"

@@ -17,7 +17,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from dlogctl.formats import (
+from dlogctl.records.record_formats import (
     CellFormat,
     Entry,
     FormatError,

@@ -16,9 +16,9 @@ import click
 from dlog.client.admin import Admin
 from dlog.client.cluster.cluster import Cluster
 from dlog.errors import DlogError
-from dlogctl.measuring import Measured, Progress
-from dlogctl.perf_report import check_plot, show
-from dlogctl.saying import say
+from dlogctl.output.escaping import say
+from dlogctl.perf.measurement import Measured, Progress
+from dlogctl.perf.perf_report import check_plot, show
 from dlogctl.session import client_options
 from dlogctl.settings import Settings, take_seconds
 

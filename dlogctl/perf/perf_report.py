@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from dlogctl.histogram import bars, format_latency
-from dlogctl.measuring import Measured
-from dlogctl.output import Output, format_bytes
-from dlogctl.saying import say, say_lines
+from dlogctl.output.documents import Output, format_bytes
+from dlogctl.output.escaping import say, say_lines
+from dlogctl.perf.histogram import bars, format_latency
+from dlogctl.perf.measurement import Measured
 from dlogctl.settings import Settings
 
 HISTOGRAM_ROWS = 16

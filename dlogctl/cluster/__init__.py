@@ -1,0 +1,1 @@
+"""A cluster as operators see it: health, risks, replicas, names."""

@@ -1,0 +1,1 @@
+"""Load for `dlogctl perf`: schedule, measurement, report."""

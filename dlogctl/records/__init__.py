@@ -1,0 +1,1 @@
+"""Records as lines: formats, JSON, and what became of them."""
