@@ -33,9 +33,9 @@ from dlogd.storage.io.engine_choice import open_engine
 from dlogd.storage.io.posix import PosixDirectory
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.log_state import LogServices
-from dlogd.storage.log.open_file_cache import OpenFileCache
 from dlogd.storage.log.partition_log import PartitionLog
 from dlogd.storage.log.timestamp_learner import PIECE_BYTES
+from dlogd.storage.segment.open_file_cache import OpenFileCache
 from dlogd.storage.segment.segment import Segment
 from dlogd.telemetry.metrics import StorageMetrics
 

@@ -21,8 +21,8 @@ from dlog.client.admin_views import (
     ReassignmentView,
     Resource,
 )
-from dlog.client.bootstrap import Bootstrap
 from dlog.client.cluster.admin_session import TIMEOUT_MS
+from dlog.client.cluster.bootstrap import Bootstrap
 from dlog.client.retry import RetryPolicy
 from dlog.errors import DlogError
 from dlog.transport import Address, ConnectionOptions

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from dlog.client.bootstrap import Bootstrap
+from dlog.client.cluster.bootstrap import Bootstrap
 from dlog.client.cluster.counters import ClientCounters
 from dlog.client.cluster.loop_thread import LoopThread
 from dlog.client.consumed import ConsumedRecord

@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Self, cast
 from dlog.batch.records import Header
 from dlog.checksum import Buffer
 from dlog.client import produce_options as defaults
-from dlog.client.bootstrap import Bootstrap, parse_bootstrap
+from dlog.client.cluster.bootstrap import Bootstrap, parse_bootstrap
 from dlog.client.cluster.cluster import Cluster
 from dlog.client.cluster.loop_thread import LoopThread
 from dlog.client.futures import BatchDelivery, BufferFullError, Delivery, Written, WrittenSpan

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dlog.batch.records import RECORDS_BYTES_MAX
-from dlog.client.bootstrap import Bootstrap, parse_bootstrap
+from dlog.client.cluster.bootstrap import Bootstrap, parse_bootstrap
 from dlog.client.cluster.counters import ClientCounters
 from dlog.client.consumed import ConsumedRecord, Stash
 from dlog.client.consuming.arrow_poll import assemble

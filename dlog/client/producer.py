@@ -24,7 +24,7 @@ from typing import NoReturn, Self, cast
 from dlog.batch.records import Header
 from dlog.checksum import Buffer
 from dlog.client import produce_options as defaults
-from dlog.client.bootstrap import Bootstrap, parse_bootstrap
+from dlog.client.cluster.bootstrap import Bootstrap, parse_bootstrap
 from dlog.client.cluster.cluster import Cluster
 from dlog.client.futures import BatchDelivery, BufferFullError, Delivery, Written
 from dlog.client.produce_options import Acks, ProducerOptions

@@ -10,7 +10,7 @@ import random
 from contextlib import suppress
 from uuid import UUID
 
-from dlog.client.bootstrap import Bootstrap, parse_bootstrap
+from dlog.client.cluster.bootstrap import Bootstrap, parse_bootstrap
 from dlog.client.cluster.offset_lookup import UNKNOWN_TOPIC_PATIENCE_S
 from dlog.client.consuming.consumer_core import ConsumerCore, PollLimits, Settings
 from dlog.client.consuming.fetch_plan import FetchLimits

@@ -21,8 +21,8 @@ from dlogd.storage.io.buffer_pool import BufferPool
 from dlogd.storage.io.files import Directory
 from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.log.log_state import LogServices
-from dlogd.storage.log.open_file_cache import OpenFileCache
 from dlogd.storage.log_manager import LogManager
+from dlogd.storage.segment.open_file_cache import OpenFileCache
 from dlogd.telemetry.metrics import Telemetry
 
 META = "meta"

@@ -1,8 +1,8 @@
 """Bounds that all connections of a listener share, and what its sweep has seen of each of them."""
 
 from dlogd.net.disk_reader import HeldReads
+from dlogd.net.foreign_clients import ForeignClients
 from dlogd.net.frame_memory import FrameMemory
-from dlogd.server.foreign_clients import ForeignClients
 
 
 class ConnectionLimits:

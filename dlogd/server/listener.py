@@ -9,6 +9,7 @@ from dlogd.net import listen_sockets
 from dlogd.net.acceptor import Acceptor
 from dlogd.net.connection_admission import Bounds, Place, Rate, Refusal, RefusalLines
 from dlogd.net.disk_reader import HeldReads
+from dlogd.net.foreign_clients import ForeignClients
 from dlogd.net.frame_memory import Fall, FrameMemory
 from dlogd.net.frame_reader import RECEIVE_BYTES
 from dlogd.net.send_turns import SendTurns
@@ -17,7 +18,6 @@ from dlogd.runtime import allocator, cycle_collector
 from dlogd.runtime.clock import Clock
 from dlogd.server.connection import Connection, Router
 from dlogd.server.connection_limits import ConnectionLimits
-from dlogd.server.foreign_clients import ForeignClients
 from dlogd.server.slow_senders import FRAME_GRACE_S, SlowSenders
 from dlogd.storage.io.io_engine import Engine
 from dlogd.telemetry.admission_metrics import AdmissionMetrics

@@ -23,8 +23,8 @@ from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.io.posix import PosixDirectory
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.log_state import LogServices
-from dlogd.storage.log.open_file_cache import OpenFileCache
 from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment.open_file_cache import OpenFileCache
 from dlogd.telemetry.metrics import StorageMetrics
 
 SEGMENT_BYTES = 1 << 20

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dlog.client.blocking import BlockingClient
-from dlog.client.bootstrap import parse_bootstrap
+from dlog.client.cluster.bootstrap import parse_bootstrap
 from tests.daemon.process import PATIENCE_S, DaemonProcess, run_to_end
 
 CONFIG = 'listeners: ["[::]:0"]\nhttp.address: "[::]:0"\nadvertised.address: localhost.\n'

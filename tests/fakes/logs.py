@@ -16,8 +16,8 @@ from dlogd.storage.io.files import Directory
 from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.log.log_config import LogConfig
 from dlogd.storage.log.log_state import LogServices
-from dlogd.storage.log.open_file_cache import OpenFileCache
 from dlogd.storage.log.partition_log import PartitionLog
+from dlogd.storage.segment.open_file_cache import OpenFileCache
 from dlogd.storage.segment.segment import Segment
 from dlogd.telemetry.metrics import StorageMetrics
 from tests.fakes.disk import Machine, Process

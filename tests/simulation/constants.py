@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from dlogd.metadata.local_store import MetadataStore
-from dlogd.storage.log.open_file_cache import OpenFileCache
+from dlogd.storage.segment.open_file_cache import OpenFileCache
 
 Value = int | float
 

@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dlog.batch.records import Record, encode
 from dlog.client.blocking import Admin, BlockingClient
-from dlog.client.bootstrap import parse_bootstrap
 from dlog.client.cluster import partition_calls
+from dlog.client.cluster.bootstrap import parse_bootstrap
 from dlog.compression import Codec
 
 DAY_MS = 86_400_000

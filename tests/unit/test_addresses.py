@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlog.address import Address, is_any_ipv6
-from dlog.client.bootstrap import parse_bootstrap
+from dlog.client.cluster.bootstrap import parse_bootstrap
 from dlogctl.settings import parse_addresses
 from dlogd.config import units
 from dlogd.config.load import load_config

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dlog.batch import _pure, native
 from dlog.batch.decoding import bounds, open_batches, read_shaped
 from dlog.batch.records import Record, encode
-from dlog.client.bootstrap import parse_bootstrap
+from dlog.client.cluster.bootstrap import parse_bootstrap
 from dlog.client.consumed import ConsumedRecord, Stash
 from dlog.transport import Address
 from dlog.types import PartitionId, TopicPartition

@@ -16,8 +16,8 @@ from dlog.errors import ProtocolError
 from dlogd.metadata.raft.timings import RaftTimings
 from dlogd.metadata.raft.transport import RaftTransport
 from dlogd.net import foreign_protocols
+from dlogd.net.foreign_clients import ForeignClients
 from dlogd.net.foreign_protocols import HTTP, HTTP2, TLS, ForeignProtocolError
-from dlogd.server.foreign_clients import ForeignClients
 from dlogd.telemetry.admission_metrics import FOREIGN
 from tests.fakes.front import Front, request_frame, run_on, until
 from tests.fakes.randomness import SeededRandomness

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dlog.client.admin_views import Resource
-from dlog.client.bootstrap import Bootstrap, parse_bootstrap
+from dlog.client.cluster.bootstrap import Bootstrap, parse_bootstrap
 from dlog.client.cluster.cluster import Cluster
 from dlog.client.cluster.node import Build, NodeClient
 from dlog.client.retry import RetryPolicy

@@ -6,7 +6,7 @@ them has is theirs. Properties of Kafka's clients keep their names behind `kafka
 
 import re
 
-from dlog.client.bootstrap import parse_bootstrap
+from dlog.client.cluster.bootstrap import parse_bootstrap
 from dlog.offset_specs import Isolation
 from dlog.spark.errors import OptionError
 from dlog.spark.options.option_values import (

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from dlog.client.blocking import BlockingClient
-from dlog.client.bootstrap import parse_bootstrap
+from dlog.client.cluster.bootstrap import parse_bootstrap
 from dlog.client.cluster.offset_lookup import Attempts, FoundOffset, OffsetLookup
 from dlog.client.cluster.partition_calls import CONSUMER, OBSERVER
 from dlog.client.retry import RetryPolicy

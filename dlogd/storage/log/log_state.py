@@ -22,9 +22,9 @@ from dlogd.storage.io.errnos import SHORTAGES
 from dlogd.storage.io.files import Directory
 from dlogd.storage.io.io_engine import Engine
 from dlogd.storage.log.log_config import LogConfig
-from dlogd.storage.log.open_file_cache import OpenFileCache
 from dlogd.storage.segment.bad_ranges import BadRanges
 from dlogd.storage.segment.leader_epochs import EpochHistory
+from dlogd.storage.segment.open_file_cache import OpenFileCache
 from dlogd.storage.segment.segment import Segment
 from dlogd.storage.segment.segment_info import SegmentInfo, describe
 from dlogd.telemetry.metrics import StorageMetrics
