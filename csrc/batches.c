@@ -2,7 +2,7 @@
 
 #include "speedups.h"
 
-enum { DATA, RECORD_COUNT, BASE_OFFSET, BASE_TIMESTAMP, APPEND_TIME, FIELD_COUNT };
+enum { DATA, RECORD_COUNT, BASE_OFFSET, BASE_TIMESTAMP, APPEND_TIME, LAST_DELTA, FIELD_COUNT };
 
 static int
 as_int64(PyObject *number, int64_t *value)
@@ -39,7 +39,7 @@ static int
 check_batch(PyObject *item)
 {
     if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != FIELD_COUNT) {
-        PyErr_SetString(PyExc_TypeError, "a batch must be a tuple of five");
+        PyErr_SetString(PyExc_TypeError, "a batch must be a tuple of six");
         return -1;
     }
     return 0;
@@ -67,6 +67,7 @@ open_batch(PyObject *item, PyObject *error_type, Batch *batch)
     if (as_int64(PyTuple_GET_ITEM(item, RECORD_COUNT), &batch->records_left) < 0 ||
         as_int64(PyTuple_GET_ITEM(item, BASE_OFFSET), &batch->base_offset) < 0 ||
         as_int64(PyTuple_GET_ITEM(item, BASE_TIMESTAMP), &batch->base_timestamp_ms) < 0 ||
+        as_int64(PyTuple_GET_ITEM(item, LAST_DELTA), &batch->last_delta) < 0 ||
         (batch->has_append_time && as_int64(append_time, &batch->append_time_ms) < 0) ||
         PyObject_GetBuffer(PyTuple_GET_ITEM(item, DATA), &batch->buffer, PyBUF_SIMPLE) < 0) {
         return -1;
@@ -86,8 +87,13 @@ corrupt(const Batch *batch, const char *cause)
 static int
 resolve(Batch *batch, Taken *taken)
 {
+    const int64_t delta = taken->view.offset_delta;
     taken->timestamp_ms = batch->append_time_ms;
-    if (add_overflows(batch->base_offset, taken->view.offset_delta, &taken->offset) ||
+    /* A reader that believed such an offset would pass over the batches behind this one. */
+    if (batch->last_delta >= 0 && (delta < 0 || delta > batch->last_delta)) {
+        return corrupt(batch, "a record lies outside its batch");
+    }
+    if (add_overflows(batch->base_offset, delta, &taken->offset) ||
         (!batch->has_append_time &&
          add_overflows(batch->base_timestamp_ms, taken->view.timestamp_delta,
                        &taken->timestamp_ms))) {

@@ -38,6 +38,7 @@ typedef struct {
     int64_t records_left;
     int64_t base_offset;
     int64_t base_timestamp_ms;
+    int64_t last_delta; /* of the offsets of its records; negative: unknown */
     int64_t append_time_ms;
     int has_append_time;
     PyObject *error_type; /* borrowed */

@@ -122,6 +122,8 @@ def _read_record(data: bytes, at: int) -> _Raw:
 
 
 def _resolve(batch: OpenBatch, raw: _Raw) -> _Taken:
+    if not 0 <= raw.offset_delta <= batch.last_offset_delta and batch.last_offset_delta >= 0:
+        raise CorruptMessageError("a record lies outside its batch")
     offset = batch.base_offset + raw.offset_delta
     timestamp_ms = batch.append_time_ms
     if timestamp_ms is None:

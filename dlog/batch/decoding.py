@@ -284,4 +284,5 @@ def _open_batch(
         header.base_offset,
         header.base_timestamp_ms,
         header.max_timestamp_ms if header.is_log_append_time else None,
+        header.last_offset_delta,
     )

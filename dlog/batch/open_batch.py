@@ -20,6 +20,7 @@ class OpenBatch(NamedTuple):
     base_offset: int
     base_timestamp_ms: int
     append_time_ms: int | None  # of every record, when the leader stamps them
+    last_offset_delta: int = -1  # records with other offsets are refused; -1: none is
 
 
 class ColumnSet(IntFlag):

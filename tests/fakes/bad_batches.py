@@ -2,9 +2,11 @@
 
 import struct
 
-from dlog.batch.header import CRC_POSITION, CRC_START
+from collections.abc import Sequence
+
+from dlog.batch.header import CRC_POSITION, CRC_START, HEADER_BYTES
 from dlog.checksum import crc32c
-from dlog.compression import Codec
+from dlog.compression import Codec, compress
 from tests.fakes.batches import batch
 
 _ATTRIBUTES = struct.Struct(">h")
@@ -33,4 +35,22 @@ def miscounted(base_offset: int, count: int, said: int) -> bytes:
     data = bytearray(batch(base_offset, count))
     _COUNTS.pack_into(data, _RECORD_COUNT_POSITION, said)
     _COUNTS.pack_into(data, _LAST_OFFSET_DELTA_POSITION, said - 1)
+    return _sealed(data)
+
+
+def astray(base_offset: int, deltas: Sequence[int]) -> bytes:
+    """Return a compressed batch whose records say these offsets, its head one after the other."""
+    records = bytearray()
+    for delta in deltas:
+        fields = bytearray(2)
+        number = delta << 1 if delta >= 0 else ~(delta << 1)
+        while number > 0x7F:
+            fields.append(number & 0x7F | 0x80)
+            number >>= 7
+        fields += bytes((number, 1, 2, ord("v"), 0))
+        records += bytes((len(fields) * 2,)) + fields
+    data = bytearray(batch(base_offset, len(deltas)))
+    data[HEADER_BYTES:] = compress(Codec.GZIP, bytes(records))
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    _ATTRIBUTES.pack_into(data, CRC_START, int(Codec.GZIP))
     return _sealed(data)

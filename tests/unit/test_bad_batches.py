@@ -10,7 +10,7 @@ from dlog.client.consuming.bad_batches import UndecodableBatchError
 from dlog.compression import Codec
 from dlog.errors import CorruptMessageError
 from dlog.types import TopicPartition
-from tests.fakes.bad_batches import miscounted, no_gzip
+from tests.fakes.bad_batches import astray, miscounted, no_gzip
 from tests.fakes.batches import batch
 from tests.fakes.log_nodes import LogNodes
 from tests.unit.test_blocking_consumer import Nodes
@@ -105,6 +105,31 @@ def test_a_batch_with_more_records_than_it_says() -> None:
             assert found == list(range(9))
             check(error, FIRST, 9, 10)
             assert reader.position(FIRST) == 9
+
+    run(work)
+
+
+@TAKES
+@pytest.mark.parametrize("count_max", [1, 2, 100])
+@pytest.mark.parametrize("deltas", [(0, 1_000_000, 2), (0, 1, 3), (-1, 1, 2), (0, 2**62, 2)])
+def test_records_outside_of_their_batch_hide_no_others(
+    take: Take, count_max: int, deltas: tuple[int, ...]
+) -> None:
+    async def work(servers: LogNodes) -> None:
+        log = servers.logs[0]
+        log.append(astray(9, deltas))
+        for _ in range(3):
+            log.append(batch(log.end))
+        async with consumer(servers) as reader:
+            found, error = await all_before(reader, take, count_max)
+            check(error, FIRST, 9, 12)
+            # A poll of few records may have given those before the one that is nowhere.
+            assert found[:9] == list(range(9)) and found[9:] in ([], [9], [9, 10])
+            await reader.seek(FIRST, error.batch.resume_offset)
+            found = []
+            while len(found) < 9:
+                found += await take(reader, count_max)
+            assert found == list(range(12, 21))
 
     run(work)
 

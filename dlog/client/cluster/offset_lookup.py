@@ -180,13 +180,16 @@ class OffsetLookup:
         queries = {key: query_timestamp(start) for key, start in starts.items()}
         wanted = {key: query for key, query in queries.items() if query is not None}
         attempts = Attempts(self._cluster, self._loop, self._rng)  # one deadline for all
+        # Asked before the search: a record that is written during the search is not older than the
+        # time that is looked for, and must not be passed over.
+        by_time = {key: LATEST for key, query in wanted.items() if query >= 0}
+        ends = await self.find(by_time, attempts)
         found = await self.find(wanted, attempts)
         earliest = await self.find(
             {key: EARLIEST for key, start in starts.items() if needs_earliest(start)}, attempts
         )
         # No record is that young: begin with the next one that is written.
-        too_young = {key: LATEST for key, each in found.items() if each.offset < 0}
-        found.update(await self.find(too_young, attempts))
+        found.update({key: ends[key] for key, each in found.items() if each.offset < 0})
         places: dict[TopicPartition, tuple[int, int]] = {}
         for key, start in starts.items():
             told = found.get(key, _NOTHING)
