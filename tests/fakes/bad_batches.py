@@ -1,7 +1,6 @@
 """Batches with a right checksum that no reader can decode, as nodes take them."""
 
 import struct
-
 from collections.abc import Sequence
 
 from dlog.batch.header import CRC_POSITION, CRC_START, HEADER_BYTES

@@ -13,6 +13,7 @@ from dlog.errors import CorruptMessageError, InvalidRecordError, InvalidTimestam
 from dlog.wire import produce_client
 from dlogd.replication.partition.partition import Partition
 from dlogd.server.request_turns import PIECE_ENTRIES
+from tests.fakes.bad_batches import no_gzip
 from tests.fakes.batches import timed, with_head, with_records
 from tests.fakes.front import (
     PRODUCE_VERSION,
@@ -219,6 +220,23 @@ def test_each_record_must_be_near_to_now(
         for claim in (-1, now_ms, now_ms + 5000):
             code, _ = await written(client, with_head(data, max_timestamp_ms=claim))
             assert code == (InvalidTimestampError.code if is_refused else 0)
+
+    check(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(("ahead_ms", "code"), [(1000, 0), (5000, 32), (2**62, 32)])
+def test_the_base_of_a_compressed_batch_must_be_near_to_now(
+    tmp_path: Path, ahead_ms: int, code: int
+) -> None:
+    """A batch that nobody can decode would else keep its segment for ever."""
+
+    async def scenario(front: Front, client: Client) -> None:
+        front.partition("t").settings = dataclasses.replace(SETTINGS, timestamp_after_ms_max=2000)
+        now_ms = front.clock.timestamp_ms()
+        data = with_head(
+            no_gzip(0, 1), base_timestamp_ms=now_ms + ahead_ms, max_timestamp_ms=now_ms
+        )
+        assert (await written(client, data))[0] == code
 
     check(scenario, tmp_path)
 

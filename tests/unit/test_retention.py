@@ -1,5 +1,7 @@
 """Plans of retention, and the reserve of a disk."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,10 +92,12 @@ def test_a_young_segment_keeps_the_older_ones_behind_it() -> None:
     assert plan(segments((10, 5), (10, 500), (10, 1)), time=100) is None
 
 
-def test_records_without_timestamps_go_with_the_next_that_have_one() -> None:
-    assert trim_to(plan(segments((10, -1), (10, 500), (10, 1)), time=100)) == 20
-    assert plan(segments((10, -1), (10, 5)), time=100) is None
-    assert plan(segments((10, -1), (10, -1)), time=100) is None
+def test_records_without_timestamps_go_by_the_last_write_of_their_file() -> None:
+    first, *others = segments((10, -1), (10, 500), (10, 1))
+    for age, expected in ((50, 0), (101, 20), (5000, 20)):
+        found = [replace(first, written_ms=NOW - age), *others]
+        assert trim_to(plan(found, time=100)) == expected  # whatever the later records say
+    assert plan([first, *others], time=100) is None
 
 
 @given(

@@ -94,12 +94,15 @@ def check_produced(
     _check_attributes(fields)
     if not verify_crc(buffer, start, size):
         raise CorruptMessageError("The checksum of the batch does not fit its bytes")
+    is_unopened = times is None and fields[5] & _CODEC_MASK != 0
     if times is None:
         times = _times_of(settings, buffer, start, end, fields)
     newest_ms, oldest_ms = times
     if settings.stamps_append_time:
         return fields
-    _check_timestamps(settings, fields[5], newest_ms, oldest_ms, now_ms)
+    # A compressed batch that nobody can decode is kept until its base timestamp is due as well.
+    claimed_ms = max(newest_ms, fields[7]) if is_unopened else newest_ms
+    _check_timestamps(settings, fields[5], claimed_ms, oldest_ms, now_ms)
     newest_ms = max(newest_ms, _NO_TIMESTAMP)
     if newest_ms != fields[8]:
         patch_max_timestamp(buffer, start, size, newest_ms)

@@ -65,31 +65,26 @@ def _expired(segments: Sequence[SegmentInfo], retention_ms: int, timestamp_ms: i
     if retention_ms == NO_LIMIT:
         return 0
     oldest_kept_ms = timestamp_ms - retention_ms
-    newest_ms: list[int] = []
-    later_ms = -1
-    for segment in reversed(segments):
-        later_ms = _newest_ms(segment, later_ms)
-        newest_ms.append(later_ms)
     count = 0
-    for newest in reversed(newest_ms):
-        if newest < 0 or newest >= oldest_kept_ms:
+    for segment in segments:
+        newest_ms = _newest_ms(segment)
+        if newest_ms < 0 or newest_ms >= oldest_kept_ms:
             break
         count += 1
     return count
 
 
-def _newest_ms(segment: SegmentInfo, later_ms: int) -> int:
-    """Return what counts as the newest timestamp of a segment; -1: there is none.
+def _newest_ms(segment: SegmentInfo) -> int:
+    """Return what counts as the newest timestamp of a segment; -1: it is not known.
 
-    `later_ms` is that of the next segment. Records without a timestamp are at least as old as later
-    ones that have one, and as the last write of their file.
+    Records without a timestamp count with the last write of their file, as in Kafka. The timestamps
+    of later records say nothing about them: a record may arrive long after its timestamp.
     """
     written_ms = segment.written_ms
     if not segment.is_known or (written_ms < 0 and not segment.is_decoded):
         return NEVER_MS
     if segment.max_timestamp_ms < 0 and segment.is_decoded:
-        known = [each for each in (later_ms, written_ms) if each >= 0]
-        return min(known, default=-1)
+        return written_ms
     return (
         segment.max_timestamp_ms
         if segment.is_decoded
